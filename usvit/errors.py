@@ -1,0 +1,42 @@
+"""What can go wrong for a user, as exceptions that carry their own explanation.
+
+Only these reach a user as one paragraph; anything else is a bug of usvit. The exit
+codes are the contract of the command line (README, "Exit codes").
+"""
+
+import difflib
+from collections.abc import Iterable
+
+EXIT_DONE, EXIT_BUG, EXIT_USER, EXIT_PARTLY = 0, 1, 2, 3
+
+
+class UsvitError(Exception):
+    """The user's input, configuration or machine stands in the way.
+
+    The text names the file or key, says what is wrong, and what to do about it.
+    """
+
+    exit_code = EXIT_USER
+
+
+class LeakageError(UsvitError):
+    """A group (patient or duplicate cluster) would stand in two parts of one fold."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> UsvitError:
+    """The error for a name that usvit does not know, with the nearest that it does.
+
+    Args:
+        kind: what the name stands for, such as "model".
+        name: what the user wrote.
+        known: every name that would have been accepted.
+        hint: a closing sentence, such as which command lists the names.
+    """
+    choices = sorted(known)
+    near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
+    if near:
+        advice = f"Nearest: {', '.join(near)}."
+    else:
+        shown = ", ".join(choices[:12]) + (", ..." if len(choices) > 12 else "")
+        advice = f"Known: {shown}."
+    return UsvitError(" ".join(filter(None, [f"Unknown {kind} '{name}'.", advice, hint])))

@@ -1,0 +1,32 @@
+"""Where the files that ship with usvit lie: recipes and data cards.
+
+In a checkout they stand beside the package, where people edit them; a wheel carries
+copies inside the package (``tool.hatch.build`` in pyproject.toml).
+"""
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def _shipped(name: str) -> Path:
+    inside = _PACKAGE / "_shipped" / name
+    return inside if inside.is_dir() else _PACKAGE.parent / name
+
+
+def configs_dir() -> Path:
+    """The folder of recipes (``finetune/`` and, later, the other stages)."""
+    return _shipped("configs")
+
+
+def data_cards_dir() -> Path:
+    """The folder of data cards, one Markdown file per data set."""
+    return _shipped("data_cards")
+
+
+def cache_dir() -> Path:
+    """The user's cache folder (``USVIT_CACHE`` or the system's convention); nothing in it is irreplaceable."""
+    return Path(os.environ.get("USVIT_CACHE") or platformdirs.user_cache_dir("usvit", appauthor=False))
