@@ -1,0 +1,66 @@
+"""The scanner as one patient meets it: probe, depth, focus, gain. Never drawn with the class."""
+
+import dataclasses
+
+import numpy as np
+
+SOUND_SPEED_MM_PER_US = 1.54  # soft tissue; the value that scanners assume
+FWHM = 2.3548  # full width at half maximum of a Gaussian, in standard deviations
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """Settings shared by all views of a patient.
+
+    The ranges are ours: frequency and depth as on linear probes in breast imaging, the rest
+    chosen so that images look like those of different machines and hands.
+    """
+
+    frequency_mhz: float  # centre frequency, 7-12
+    depth_mm: float  # depth and width of the field of view, 30-42
+    cycles: float  # pulse length (FWHM) in wavelengths
+    f_number: float  # beam width at the focus (FWHM) in wavelengths
+    focus_mm: float  # depth of the focus
+    focal_zone_mm: float  # distance from the focus at which the beam is wider by sqrt(2)
+    looks: int  # compounded frames
+    dynamic_range_db: float  # shown between black and white
+    gain_db: float  # overall gain error
+    tgc_slope: float  # time gain over the true loss, 1 = perfect
+    tgc_ripple_db: tuple[float, float, float]  # slider errors: amplitudes of three cosines along depth
+    penetration_db: float  # tissue echo over noise at the bottom of the image
+
+    @property
+    def wavelength_mm(self) -> float:
+        return SOUND_SPEED_MM_PER_US / self.frequency_mhz
+
+    @property
+    def axial_sigma_mm(self) -> float:
+        """Standard deviation of the pulse in depth; the halving is the way there and back."""
+        return self.cycles * self.wavelength_mm / 2 / FWHM
+
+    def lateral_sigma_mm(self, depth_mm: np.ndarray) -> np.ndarray:
+        """Standard deviation of the beam at each depth, in mm.
+
+        A Gaussian beam, w(z) = w0 sqrt(1 + ((z - focus) / zone)^2). The zone is longer than that
+        of a fixed focus because receive focusing follows the echo.
+        """
+        narrowest = self.f_number * self.wavelength_mm / FWHM
+        return narrowest * np.sqrt(1 + ((depth_mm - self.focus_mm) / self.focal_zone_mm) ** 2)
+
+
+def sample_device(rng: np.random.Generator) -> Device:
+    depth = rng.uniform(30, 42)
+    return Device(
+        frequency_mhz=rng.uniform(7, 12),
+        depth_mm=depth,
+        cycles=rng.uniform(1.6, 2.4),
+        f_number=rng.uniform(2.0, 3.2),
+        focus_mm=depth * rng.uniform(0.3, 0.6),
+        focal_zone_mm=rng.uniform(9, 15),
+        looks=int(rng.integers(2, 5)),
+        dynamic_range_db=rng.uniform(50, 65),
+        gain_db=rng.normal(0, 2.5),
+        tgc_slope=rng.uniform(0.84, 1.0),
+        tgc_ripple_db=(rng.normal(0, 1.2), rng.normal(0, 1.2), rng.normal(0, 1.2)),
+        penetration_db=rng.uniform(16, 40),
+    )

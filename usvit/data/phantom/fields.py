@@ -1,0 +1,70 @@
+"""Random fields and the grid that they live on: the raw material of tissue texture."""
+
+import dataclasses
+
+import numpy as np
+import scipy.fft
+from numpy.typing import NDArray
+
+Field = NDArray[np.float32]
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """A square field of view, sampled for the tissue maps.
+
+    Args:
+        pixels: height and width in cells.
+        extent_mm: height and width of the field of view in mm.
+    """
+
+    pixels: int
+    extent_mm: float
+
+    @property
+    def spacing_mm(self) -> float:
+        return self.extent_mm / self.pixels
+
+    @property
+    def axis_mm(self) -> Field:
+        """(pixels,) cell centres in mm, along depth from the transducer or across from the left."""
+        return ((np.arange(self.pixels) + 0.5) * self.spacing_mm).astype(np.float32)
+
+
+def smooth_noise(rng: np.random.Generator, grid: Grid, scale_mm: tuple[float, float], tilt: float = 0.0) -> Field:
+    """Gaussian random field with mean 0, standard deviation 1 and a Gaussian correlation.
+
+    Args:
+        rng: takes exactly ``pixels ** 2`` normal draws, whatever the scale.
+        grid: where to sample.
+        scale_mm: standard deviation of the smoothing kernel along depth and across, in mm.
+        tilt: slope of the long axis, in mm of depth per mm across.
+
+    Returns:
+        (pixels, pixels) float32; it wraps round at the borders, which texture may.
+    """
+    white = rng.standard_normal((grid.pixels, grid.pixels), dtype=np.float32)
+    fz = scipy.fft.fftfreq(grid.pixels, grid.spacing_mm).astype(np.float32)[:, None]
+    fx = scipy.fft.rfftfreq(grid.pixels, grid.spacing_mm).astype(np.float32)[None, :]
+    # A shear of the pattern by z -> z + tilt * x is a shear of its spectrum by fx -> fx + tilt * fz.
+    transfer = np.exp(-2 * np.pi**2 * ((scale_mm[0] * fz) ** 2 + (scale_mm[1] * (fx + tilt * fz)) ** 2))
+    spectrum = scipy.fft.rfft2(white) * transfer
+    spectrum[0, 0] = 0.0
+    field = scipy.fft.irfft2(spectrum, s=white.shape)
+    return (field / max(float(field.std()), 1e-12)).astype(np.float32)
+
+
+def ridges(field: Field, width: float) -> Field:
+    """Thin curved lines where a smooth field crosses zero: a stand-in for septa and fibres.
+
+    Args:
+        field: (H, W) smooth random field.
+        width: standard deviation of the line's profile in px.
+
+    Returns:
+        (H, W) float32 in [0, 1], 1 on the line.
+    """
+    down, across = np.gradient(field)
+    steepness = np.hypot(down, across) + np.float32(1e-6)
+    # Distance to the zero crossing, to first order; the steepness keeps the line's width even.
+    return np.exp(-0.5 * (field / (steepness * np.float32(width))) ** 2).astype(np.float32)

@@ -1,0 +1,86 @@
+"""What to generate: one small frozen value, checked when it is made."""
+
+import dataclasses
+from typing import Literal, get_args
+
+from usvit.errors import UsvitError
+
+# Part of every cache key. Raise it with any change that alters a pixel or a row of the table.
+GENERATOR_VERSION = "1"
+
+# Share of patients with each finding: near BUSI's 56/27/17 % of images (Al-Dhabyani et al.
+# 2020), but with enough patients of each class for five folds at n = 240.
+CLASS_SHARE = {"benign": 0.45, "malignant": 0.35, "normal": 0.20}
+
+MIN_IMAGES = 3  # one patient of each class
+MIN_SIZE, MAX_SIZE = 64, 1024  # px; below, speckle and margins are lost; above, memory is
+
+Ablation = Literal["none", "signs", "lesion"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PhantomSpec:
+    """A phantom data set, completely: the same spec gives the same bytes.
+
+    Args:
+        n: number of images, at least 3; patients have 1-3 of them each, 2 on average.
+        seed: any integer >= 0; another seed is another set of patients.
+        size: height and width of the images in px, 64-1024.
+        near_duplicates: fraction in [0, 1] of the images that are altered copies of another
+            image of the same patient. Only a patient's second and third views can be copies
+            (about half of all images), so that larger fractions stop there.
+        text: fraction in [0, 1] of the images with burned-in text.
+        calipers: fraction in [0, 1] of the images with burned-in calipers.
+        ablate: what is taken from the class. "none": nothing. "signs": every lesion draws its
+            signs from one class-free mixture, so that benign against malignant is at chance.
+            "lesion": no lesion is put in, labels are kept, so that every class is at chance.
+
+    Raises:
+        UsvitError: a value is outside its range (the value and the range are named).
+    """
+
+    n: int = 240
+    seed: int = 0
+    size: int = 256
+    near_duplicates: float = 0.0
+    text: float = 0.0
+    calipers: float = 0.0
+    ablate: Ablation = "none"
+
+    def __post_init__(self) -> None:
+        _check_integer("n", self.n, MIN_IMAGES, None, "images (one patient of each class)")
+        _check_integer("seed", self.seed, 0, None, "")
+        _check_integer("size", self.size, MIN_SIZE, MAX_SIZE, "px")
+        for name in ("near_duplicates", "text", "calipers"):
+            _check_fraction(name, getattr(self, name))
+            object.__setattr__(self, name, float(getattr(self, name)))  # 1 and 1.0 are one spec
+        if self.ablate not in get_args(Ablation):
+            known = ", ".join(get_args(Ablation))
+            raise UsvitError(f"The phantom's ablate is {self.ablate!r}; it must be one of {known}.")
+
+    @property
+    def key(self) -> str:
+        """A short name for the folder of this set, such as ``n240-seed0-size256-v1-text0.25``.
+
+        Two specs have the same key only if they give the same bytes.
+        """
+        parts = [f"n{self.n}", f"seed{self.seed}", f"size{self.size}", f"v{GENERATOR_VERSION}"]
+        for short, fraction in (("dup", self.near_duplicates), ("text", self.text), ("cal", self.calipers)):
+            if fraction > 0:
+                parts.append(f"{short}{fraction!r}")
+        if self.ablate != "none":
+            parts.append(f"no-{self.ablate}")
+        return "-".join(parts)
+
+
+def _check_integer(name: str, value: object, low: int, high: int | None, unit: str) -> None:
+    inside = isinstance(value, int) and not isinstance(value, bool) and low <= value and (high is None or value <= high)
+    if not inside:
+        span = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise UsvitError(f"The phantom's {name} is {value!r}; it must be a whole number, {span} {unit}".rstrip() + ".")
+
+
+def _check_fraction(name: str, value: object) -> None:
+    inside = isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= 1.0
+    if not inside:  # a NaN fails the comparison and lands here too
+        raise UsvitError(f"The phantom's {name} is {value!r}; it must be a fraction of the images, between 0 and 1.")
