@@ -1,0 +1,136 @@
+"""From an image file to pixels, without trusting the file.
+
+Every file that usvit reads as an image passes through here: decoding, colour, bit depth
+and the refusal of what is truncated, too large or no image at all.
+"""
+
+import hashlib
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import imagehash
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from usvit.errors import UsvitError
+
+MAX_PIXELS = 50_000_000
+"""More pixels than any B-mode frame has (a 4K screen capture has 8 million): a larger header is
+taken for a decompression bomb, and refused before a byte of pixels is decoded."""
+
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff"})
+
+UInt8 = NDArray[np.uint8]
+
+
+class BadImage(UsvitError):
+    """One image file cannot be used; ``path`` and ``reason`` say which and why."""
+
+    def __init__(self, path: Path, reason: str):
+        self.path, self.reason = path, reason
+        super().__init__(
+            f"Cannot use the image {path}: {reason}. Replace the file, or pass --skip-bad to leave out such files and list them."
+        )
+
+
+def read_image(path: Path) -> UInt8:
+    """Decode an image file to 8-bit RGB.
+
+    Grey becomes three equal channels, 16-bit grey is scaled by 1/257, transparency is
+    dropped, and a camera's rotation tag is applied.
+
+    Args:
+        path: a file with one of ``IMAGE_SUFFIXES``.
+
+    Returns:
+        (H, W, 3) uint8.
+
+    Raises:
+        BadImage: the file is missing, truncated, no image, or larger than ``MAX_PIXELS``.
+    """
+    return np.asarray(_decode(path, _to_rgb))
+
+
+def read_mask(path: Path) -> NDArray[np.bool_]:
+    """Decode a lesion mask: True where any colour channel is above half.
+
+    Masks come as 1-bit, grey, RGB or RGBA (two of BUSI's); opacity is not part of the mask.
+
+    Returns:
+        (H, W) bool.
+
+    Raises:
+        BadImage: as ``read_image``.
+    """
+    return read_image(path).max(axis=2) > 127
+
+
+def read_masks(paths: list[Path], shape: tuple[int, int]) -> NDArray[np.bool_]:
+    """Several lesions' masks joined with OR.
+
+    Args:
+        paths: mask files of one image; none gives an empty mask.
+        shape: (H, W) of the image they belong to.
+
+    Raises:
+        BadImage: a mask cannot be read or has another size than its image.
+    """
+    joined = np.zeros(shape, dtype=np.bool_)
+    for path in paths:
+        mask = read_mask(path)
+        if mask.shape != shape:
+            raise BadImage(path, f"the mask is {_size(mask.shape)} pixels but its image is {_size(shape)}")
+        joined |= mask
+    return joined
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What tells an image from another, whatever its file format."""
+
+    sha256: str
+    """Of the decoded RGB pixels and their shape: unchanged by lossless recompression."""
+    phash: str
+    """64-bit perceptual hash (DCT), 16 hexadecimal digits; near images have near hashes."""
+    shape: tuple[int, int]
+    """(H, W)."""
+
+
+def fingerprint(pixels: UInt8) -> Fingerprint:
+    """Hashes of decoded pixels, (H, W, 3) uint8."""
+    height, width = pixels.shape[:2]
+    digest = hashlib.sha256(f"{height}x{width}x3:".encode() + np.ascontiguousarray(pixels).tobytes())
+    return Fingerprint(digest.hexdigest(), str(imagehash.phash(Image.fromarray(pixels))), (height, width))
+
+
+def _decode(path: Path, convert) -> Image.Image:  # type: ignore[no-untyped-def]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit is stricter
+            with Image.open(path) as image:
+                if image.width * image.height > MAX_PIXELS:
+                    raise BadImage(path, f"its header claims {_size(image.size[::-1])} pixels (a decompression bomb?)")
+                return convert(image)
+    except Image.DecompressionBombError as error:
+        raise BadImage(path, "its header claims far too many pixels (a decompression bomb?)") from error
+    except FileNotFoundError as error:
+        raise BadImage(path, "there is no such file") from error
+    except UnidentifiedImageError as error:
+        raise BadImage(path, "it is not an image of a known format") from error
+    except (OSError, SyntaxError, ValueError, EOFError) as error:  # Pillow's ways to say: damaged
+        raise BadImage(path, f"it is damaged or truncated ({error})") from error
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) // 257).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise ValueError(f"pixels of mode {image.mode} have no stated range")
+    return image.convert("RGB")
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return f"{shape[1]} x {shape[0]}"

@@ -1,0 +1,64 @@
+"""BUSI: class folders, masks beside the images, several masks for several lesions.
+
+Layout and faults: data_cards/busi.md. Source: Al-Dhabyani et al. 2020, Data in Brief 28:104863.
+"""
+
+import re
+from pathlib import Path
+
+from usvit.data.readers import ImageRecord, image_files, subfolders, without_class
+from usvit.errors import UsvitError
+
+CLASSES = ("benign", "malignant", "normal")
+_MASK = re.compile(r"^(?P<image>.+)_mask(_\d+)?$")
+
+
+def looks_like(root: Path) -> bool:
+    """Whether at least two of the class folders are there: one missing is an error to explain, not another layout."""
+    return sum((root / name).is_dir() for name in CLASSES) >= 2
+
+
+def read(root: Path) -> list[ImageRecord]:
+    """Every image of the release's layout, by class and number.
+
+    Raises:
+        UsvitError: a class folder is missing, an image has no class or two, or a mask no image.
+    """
+    found = [folder.name for folder in subfolders(root)]
+    for name in CLASSES:
+        if name not in found:
+            raise UsvitError(f"no folder '{name}'. Found: {', '.join(found) or 'no folders'}")
+    strays = [path for path in root.rglob("*") if path.parent.name not in CLASSES and path in image_files(path.parent)]
+    if strays:
+        raise without_class(root, strays)
+    return [record for name in CLASSES for record in _read_class(root, name)]
+
+
+def _read_class(root: Path, label: str) -> list[ImageRecord]:
+    masks: dict[str, list[Path]] = {}
+    images = []
+    for path in image_files(root / label):
+        if match := _MASK.match(path.stem):
+            masks.setdefault(match["image"], []).append(path)
+        else:
+            images.append(path)
+    orphans = set(masks) - {path.stem for path in images}
+    if orphans:
+        raise UsvitError(f"the mask '{masks[min(orphans)][0].name}' in '{label}' has no image '{min(orphans)}.png'")
+    for path in images:
+        if any(path.stem.startswith(other) for other in CLASSES if other != label):
+            raise UsvitError(f"the image '{path.name}' lies in the folder '{label}': its name and its folder disagree")
+    return [
+        ImageRecord(
+            image_id=path.stem,
+            path=path.relative_to(root),
+            label=label,
+            mask_paths=tuple(mask.relative_to(root) for mask in masks.get(path.stem, [])),
+        )
+        for path in sorted(images, key=lambda path: (_number(path.stem), path.stem))
+    ]
+
+
+def _number(stem: str) -> int:
+    match = re.search(r"\((\d+)\)", stem)
+    return int(match[1]) if match else 0

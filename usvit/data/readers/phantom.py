@@ -1,0 +1,38 @@
+"""The phantom as ``usvit data phantom`` writes it: class folders and a table with patients and views."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from usvit.data.readers import ImageRecord
+from usvit.errors import UsvitError
+
+_COLUMNS = ("image_id", "label", "patient_id", "path", "mask_path")
+
+
+def looks_like(root: Path) -> bool:
+    return (root / "phantom.csv").is_file()
+
+
+def read(root: Path) -> list[ImageRecord]:
+    """Every image of ``phantom.csv``, in its order.
+
+    Raises:
+        UsvitError: the table lacks a column, or has no rows.
+    """
+    table = pd.read_csv(root / "phantom.csv", dtype=str, keep_default_na=False)
+    if missing := [column for column in _COLUMNS if column not in table]:
+        raise UsvitError(f"phantom.csv lacks the column '{missing[0]}': write the phantom anew with 'usvit data phantom'")
+    if table.empty:
+        raise UsvitError("phantom.csv has no rows")
+    return [
+        ImageRecord(
+            image_id=row.image_id,
+            path=Path(row.path),
+            label=row.label,
+            mask_paths=(Path(row.mask_path),) if row.mask_path else (),
+            patient_id=row.patient_id or None,
+            label_source="phantom",
+        )
+        for row in table.itertuples()
+    ]

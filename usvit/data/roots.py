@@ -1,0 +1,82 @@
+"""Where a data set lies: the folder that the user named, the environment's, or the phantom's cache."""
+
+import os
+from pathlib import Path
+
+from usvit.data.cards import DataCard, load_card
+from usvit.data.phantom import PhantomSpec, write_phantom
+from usvit.data.readers import ImageRecord, reader_for, subfolders
+from usvit.errors import UsvitError
+from usvit.progress import Progress, task
+from usvit.resources import cache_dir
+
+
+def open_dataset(dataset: str, roots: dict[str, Path], progress: Progress) -> tuple[Path, list[ImageRecord]]:
+    """Find one data set and list its images.
+
+    Args:
+        dataset: the name of a card.
+        roots: data set -> folder; the key "" holds the folder given for all.
+        progress: shown while the embedded phantom is made.
+
+    Returns:
+        The data set's own top folder, and its records.
+
+    Raises:
+        UsvitError: no folder, or one of another layout; the expected one is shown.
+    """
+    card = load_card(dataset)
+    reader = reader_for(dataset)
+    given = roots.get(dataset) or roots.get("") or _from_environment()
+    if given is None:
+        if dataset != "phantom":
+            raise UsvitError(
+                f"Where are the images of {card.pretty_name}? Pass --data-root DIR or set USVIT_DATA.\n{card.how_to_get}"
+            )
+        return (root := embedded_phantom(progress)), reader.read(root)
+    if not given.is_dir():
+        raise UsvitError(f"The data root {given} is not a folder. Pass --data-root DIR or set USVIT_DATA.")
+    # The folder itself first, then what it holds.
+    candidates = [given, *subfolders(given)]
+    root = next((folder for folder in candidates if reader.looks_like(folder)), None)
+    if root is None and dataset == "phantom" and dataset not in roots:
+        return (root := embedded_phantom(progress)), reader.read(root)
+    if root is None:
+        found = ", ".join(folder.name for folder in subfolders(given)) or "no folders"
+        raise _not_the_layout(card, given, f"nothing in it has its layout. Found: {found}")
+    try:
+        records = reader.read(root)
+    except UsvitError as error:
+        raise _not_the_layout(card, root, str(error).rstrip(".")) from error
+    if not records:
+        raise _not_the_layout(card, root, "it holds no images")
+    for record in records:
+        if not (root / record.path).resolve().is_relative_to(root.resolve()):
+            raise UsvitError(f"The path {record.path} of the data set {dataset} climbs out of its folder {root}.")
+        if record.label not in card.classes:
+            raise UsvitError(f"The image {record.path} has the class '{record.label}', which is none of {list(card.classes)}.")
+    return root, records
+
+
+def embedded_phantom(progress: Progress) -> Path:
+    """The default phantom (240 images, seed 0) in the cache folder; made when it is not there."""
+    spec = PhantomSpec()
+    folder = cache_dir() / "phantom" / spec.key
+    if not (folder / "phantom.csv").is_file():
+        with task(progress, "making the phantom", spec.n, "images") as advance:
+            write_phantom(spec, folder, progress=lambda done, total: advance(done))
+    return folder
+
+
+def _from_environment() -> Path | None:
+    value = os.environ.get("USVIT_DATA")
+    return Path(value) if value else None
+
+
+def _not_the_layout(card: DataCard, root: Path, reason: str) -> UsvitError:
+    layout = "\n".join(f"  {line}" for line in card.layout.splitlines())
+    return UsvitError(
+        f"Cannot read the data set {card.pretty_name} in {root}: {reason}.\n"
+        f"Expected layout (data card '{card.name}'):\n{layout}\n"
+        "If the images lie elsewhere, pass --data-root or set USVIT_DATA."
+    )
