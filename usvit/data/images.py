@@ -31,7 +31,8 @@ class BadImage(UsvitError):
     def __init__(self, path: Path, reason: str):
         self.path, self.reason = path, reason
         super().__init__(
-            f"Cannot use the image {path}: {reason}. Replace the file, or pass --skip-bad to leave out such files and list them."
+            f"Cannot use the image {path}: {reason}. "
+            "Replace the file, or pass --skip-bad to leave out such files and list them."
         )
 
 

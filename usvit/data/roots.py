@@ -31,16 +31,19 @@ def open_dataset(dataset: str, roots: dict[str, Path], progress: Progress) -> tu
     if given is None:
         if dataset != "phantom":
             raise UsvitError(
-                f"Where are the images of {card.pretty_name}? Pass --data-root DIR or set USVIT_DATA.\n{card.how_to_get}"
+                f"Where are the images of {card.pretty_name}? Pass --data-root DIR or set USVIT_DATA.\n"
+                f"{card.how_to_get}"
             )
-        return (root := embedded_phantom(progress)), reader.read(root)
+        phantom = embedded_phantom(progress)
+        return phantom, reader.read(phantom)
     if not given.is_dir():
         raise UsvitError(f"The data root {given} is not a folder. Pass --data-root DIR or set USVIT_DATA.")
     # The folder itself first, then what it holds.
     candidates = [given, *subfolders(given)]
     root = next((folder for folder in candidates if reader.looks_like(folder)), None)
     if root is None and dataset == "phantom" and dataset not in roots:
-        return (root := embedded_phantom(progress)), reader.read(root)
+        phantom = embedded_phantom(progress)
+        return phantom, reader.read(phantom)
     if root is None:
         found = ", ".join(folder.name for folder in subfolders(given)) or "no folders"
         raise _not_the_layout(card, given, f"nothing in it has its layout. Found: {found}")
@@ -54,7 +57,9 @@ def open_dataset(dataset: str, roots: dict[str, Path], progress: Progress) -> tu
         if not (root / record.path).resolve().is_relative_to(root.resolve()):
             raise UsvitError(f"The path {record.path} of the data set {dataset} climbs out of its folder {root}.")
         if record.label not in card.classes:
-            raise UsvitError(f"The image {record.path} has the class '{record.label}', which is none of {list(card.classes)}.")
+            raise UsvitError(
+                f"The image {record.path} has the class '{record.label}', which is none of {list(card.classes)}."
+            )
     return root, records
 
 

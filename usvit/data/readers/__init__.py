@@ -70,6 +70,4 @@ def without_class(root: Path, strays: Iterable[Path]) -> UsvitError:
     """The error for images whose class nothing tells."""
     names = [path.relative_to(root).as_posix() for path in strays]
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return UsvitError(
-        f"No class is known for {shown} in {root}. Put each image where the layout says, or move it out of the folder."
-    )
+    return UsvitError(f"no class is known for {shown} (put it where the layout says, or move it out of the folder)")

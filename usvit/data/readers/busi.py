@@ -28,7 +28,8 @@ def read(root: Path) -> list[ImageRecord]:
     for name in CLASSES:
         if name not in found:
             raise UsvitError(f"no folder '{name}'. Found: {', '.join(found) or 'no folders'}")
-    strays = [path for path in root.rglob("*") if path.parent.name not in CLASSES and path in image_files(path.parent)]
+    others = [root, *(folder for folder in subfolders(root) if folder.name not in CLASSES)]
+    strays = [path for folder in others for path in image_files(folder)]
     if strays:
         raise without_class(root, strays)
     return [record for name in CLASSES for record in _read_class(root, name)]

@@ -61,7 +61,7 @@ def _is_mask(path: Path) -> bool:
 
 def _masks(root: Path, gt: Path | None, by_class: dict[str, Path]) -> dict[str, Path]:
     """Image stem -> mask: in ``GT/``, in ``GT/<class>/``, or beside the image as ``<stem>_mask``."""
-    found = [path for path in image_files(gt)] if gt else []
+    found = image_files(gt) if gt else []
     found += [path for folder in (subfolders(gt) if gt else []) for path in image_files(folder)]
     found += [path for name in CLASSES if name in by_class for path in image_files(by_class[name]) if _is_mask(path)]
     return {path.stem.removesuffix("_mask"): path for path in found}
@@ -108,7 +108,9 @@ def _label_column(sheet: pd.DataFrame, path: Path) -> pd.Series:
                 raise UsvitError(
                     f"the row {list(row)} of {path.name} has no class: column '{column}' must say benign or malignant"
                 )
-    raise UsvitError(f"no column of {path.name} (such as 'Type') says benign or malignant; found: {list(sheet.columns)}")
+    raise UsvitError(
+        f"no column of {path.name} (such as 'Type') says benign or malignant; found: {list(sheet.columns)}"
+    )
 
 
 def _image_key(name: object) -> str:

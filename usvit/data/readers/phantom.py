@@ -7,7 +7,7 @@ import pandas as pd
 from usvit.data.readers import ImageRecord
 from usvit.errors import UsvitError
 
-_COLUMNS = ("image_id", "label", "patient_id", "path", "mask_path")
+_COLUMNS = ("image_id", "label", "patient_id", "path", "mask_path", "pixel_spacing_mm")
 
 
 def looks_like(root: Path) -> bool:
@@ -22,17 +22,20 @@ def read(root: Path) -> list[ImageRecord]:
     """
     table = pd.read_csv(root / "phantom.csv", dtype=str, keep_default_na=False)
     if missing := [column for column in _COLUMNS if column not in table]:
-        raise UsvitError(f"phantom.csv lacks the column '{missing[0]}': write the phantom anew with 'usvit data phantom'")
+        raise UsvitError(
+            f"phantom.csv lacks the column '{missing[0]}': write the phantom anew with 'usvit data phantom'"
+        )
     if table.empty:
         raise UsvitError("phantom.csv has no rows")
     return [
         ImageRecord(
-            image_id=row.image_id,
-            path=Path(row.path),
-            label=row.label,
-            mask_paths=(Path(row.mask_path),) if row.mask_path else (),
-            patient_id=row.patient_id or None,
+            image_id=row["image_id"],
+            path=Path(row["path"]),
+            label=row["label"],
+            mask_paths=(Path(row["mask_path"]),) if row["mask_path"] else (),
+            patient_id=row["patient_id"] or None,
             label_source="phantom",
+            pixel_spacing_mm=float(row["pixel_spacing_mm"]),
         )
-        for row in table.itertuples()
+        for row in table.to_dict("records")
     ]

@@ -1,0 +1,55 @@
+"""The command line: one file a command; each parses, calls one function, and prints.
+
+Nothing heavy is imported here or at the top of a command's file: ``usvit cv --help`` answers
+before PyTorch would have been found.
+"""
+
+import sys
+import traceback
+
+import typer
+
+from usvit.cli import cv, data, models, report
+from usvit.errors import EXIT_BUG, UsvitError
+
+app = typer.Typer(
+    name="usvit",
+    help="Classification of breast-ultrasound images that can be trusted. For research use, not a medical device.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("cv")(cv.cv)
+app.command("train")(cv.train)
+app.command("report")(report.report)
+app.add_typer(data.app, name="data")
+app.add_typer(models.app, name="models")
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: bool = typer.Option(False, "--version", help="Print the version and stop."),
+) -> None:
+    if version:
+        from usvit import __version__
+
+        print(__version__)
+        raise typer.Exit()
+
+
+def main() -> None:
+    """Run the command line; a user's mistake becomes one paragraph and exit code 2, a bug a traceback and 1."""
+    try:
+        app()
+    except UsvitError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except Exception:
+        traceback.print_exc()
+        print(
+            "\nThis is a bug of usvit, not a mistake of yours: please report it with the lines above "
+            "(check that they name no patient).",
+            file=sys.stderr,
+        )
+        sys.exit(EXIT_BUG)

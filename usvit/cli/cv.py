@@ -1,0 +1,142 @@
+"""``usvit cv`` and ``usvit train``: the main job."""
+
+import json
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from usvit.cli import options as o
+
+if TYPE_CHECKING:
+    from usvit.cv import Outcome
+
+
+def cv(
+    dataset: o.Dataset = None,
+    model: o.Model = None,
+    recipe: o.Recipe = None,
+    weights: o.WeightsOption = None,
+    data_root: o.DataRoot = None,
+    out: o.Out = None,
+    seed: o.Seed = None,
+    device: o.DeviceOption = None,
+    precision: o.Precision = None,
+    workers: o.Workers = None,
+    skip_bad: o.SkipBad = False,
+    keep_conflicts: o.KeepConflicts = False,
+    set_: o.Set = None,
+    json_: o.Json = False,
+) -> None:
+    """Cross-validate a model: patient- and duplicate-aware folds, out-of-fold predictions, metrics, a report.
+
+    Without options: the demo on the embedded phantom. A killed run is resumed by the same command.
+    """
+    layer = o.given(
+        model__weights=weights,
+        seed=seed,
+        device=device,
+        precision=precision,
+        workers=workers,
+        data__skip_bad=skip_bad,
+        data__keep_label_conflicts=keep_conflicts,
+    )
+    _run("cv", dataset, model, recipe, layer, data_root, out, set_, json_)
+
+
+def train(
+    dataset: o.Dataset = None,
+    model: o.Model = None,
+    recipe: o.Recipe = None,
+    weights: o.WeightsOption = None,
+    data_root: o.DataRoot = None,
+    out: o.Out = None,
+    seed: o.Seed = None,
+    device: o.DeviceOption = None,
+    precision: o.Precision = None,
+    workers: o.Workers = None,
+    skip_bad: o.SkipBad = False,
+    keep_conflicts: o.KeepConflicts = False,
+    set_: o.Set = None,
+    json_: o.Json = False,
+) -> None:
+    """Train once on a 70/15/15 hold-out, with the same parts, files and report as 'usvit cv'."""
+    layer = o.given(
+        model__weights=weights,
+        seed=seed,
+        device=device,
+        precision=precision,
+        workers=workers,
+        data__skip_bad=skip_bad,
+        data__keep_label_conflicts=keep_conflicts,
+    )
+    _run("train", dataset, model, recipe, layer, data_root, out, set_, json_)
+
+
+def _run(
+    kind: Literal["cv", "train"],
+    dataset: str | None,
+    model: str | None,
+    recipe: str | None,
+    layer: dict[str, Any],
+    data_root: list[str] | None,
+    out: Any,
+    set_: list[str] | None,
+    json_: bool,
+) -> None:
+    from usvit.config import build_config, load_recipe, merge, parse_overrides
+
+    layer = merge(layer, o.given(data__dataset=dataset, model__name=model))
+    config = build_config(load_recipe(recipe or _default_recipe(dataset, model)), layer, parse_overrides(set_ or []))
+    from usvit.cv import run_protocol
+    from usvit.errors import EXIT_PARTLY
+    from usvit.progress import make_progress
+
+    outcome = run_protocol(
+        kind,
+        config,
+        roots=o.data_roots(data_root),
+        out=out,
+        command=o.command_line(),
+        progress=make_progress(),
+    )
+    if json_:
+        print(json.dumps(outcome.metrics, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        _print(outcome)
+    if outcome.record["data"]["skipped"]:
+        raise typer.Exit(EXIT_PARTLY)
+
+
+def _default_recipe(dataset: str | None, model: str | None) -> str:
+    """The demo for the bare phantom; else the 2022 study's recipe for the model's family."""
+    if model is None:
+        return "demo" if dataset in (None, "phantom") else "gheflati2022_vit"
+    from usvit.models.zoo import find_model
+
+    return "gheflati2022_cnn" if find_model(model).family == "cnn" else "gheflati2022_vit"
+
+
+def _print(outcome: "Outcome") -> None:
+    metrics, data = outcome.metrics, outcome.record["data"]
+    positive = metrics["positive_class"]
+    for left_out in data["excluded"]:
+        print(f"left out: {left_out['image_id']} of {left_out['dataset']}: {left_out['reason']}")
+    for skipped in data["skipped"]:
+        print(f"could not be read: {skipped['path']}: {skipped['reason']}")
+    print(f"{data['n_images']} images in {data['n_groups']} groups; test predictions: {metrics['n_images']}")
+    pooled, over_folds = metrics["pooled"], metrics["mean_sd"]
+    n_folds = outcome.record["folds"]["n"]
+    print(f"{'':28}{'pooled':>8}" + (f"   mean ± SD of {n_folds} folds" if n_folds > 1 else ""))
+    auc_name = f"{positive}_vs_rest"
+    for title, value, spread in (
+        ("accuracy", pooled["accuracy"], over_folds["accuracy"]),
+        ("balanced accuracy", pooled["balanced_accuracy"], over_folds["balanced_accuracy"]),
+        (f"AUC, {positive} vs rest", pooled["auc"][auc_name], over_folds["auc"][auc_name]),
+        ("AUC, macro one vs rest", pooled["auc_macro_ovr"], over_folds["auc_macro_ovr"]),
+    ):
+        line = f"{title:28}" + (
+            f"{value['value']:8.3f}" if value["value"] is not None else f"   undefined: {value['reason']}"
+        )
+        print(line + (f"   {spread['mean']:.3f} ± {spread['sd']:.3f}" if spread["sd"] is not None else ""))
+    print("Point estimates; no intervals in this version. For research use, not a medical device.")
+    print(f"report: {outcome.report}")

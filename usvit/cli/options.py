@@ -1,0 +1,78 @@
+"""Options that several commands share, said once."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Dataset = Annotated[
+    str | None,
+    typer.Option(help="Data set, or several joined by '+': busi+b. [default: the embedded phantom]", metavar="D[+D]"),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="A name of 'usvit models list', or timm:NAME. [default: vit_b32; on the phantom the demo's]", metavar="M"
+    ),
+]
+Recipe = Annotated[
+    str | None,
+    typer.Option(help="A recipe's name or YAML file. [default: the 2022 study's for the model]", metavar="NAME|FILE"),
+]
+WeightsOption = Annotated[
+    str | None,
+    typer.Option("--weights", help="First weights: hub, scratch, or a file. [default: the recipe's]", metavar="W"),
+]
+DataRoot = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Folder of the data set, or one that holds it; NAME=DIR for one of several. [default: $USVIT_DATA]",
+        metavar="[NAME=]DIR",
+    ),
+]
+Out = Annotated[Path | None, typer.Option(help="Run directory. [default: runs/<data>-<model>-<recipe>-seed<n>]")]
+Seed = Annotated[int | None, typer.Option(help="Of folds, weights, order and augmentation. [default: 0]")]
+DeviceOption = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.", metavar="DEVICE")]
+Precision = Annotated[str | None, typer.Option(help="auto, fp32 or bf16.", metavar="P")]
+Workers = Annotated[int | None, typer.Option(help="Processes that prepare batches; never changes the result.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any other setting, such as train.steps=100; may be repeated.", metavar="KEY=VALUE"),
+]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable files and list them (exit code 3).")]
+KeepConflicts = Annotated[
+    bool, typer.Option("--keep-conflicts", help="Keep pixel-identical images that carry different labels.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def data_roots(values: list[str] | None) -> dict[str, Path]:
+    """``["busi=x", "y"]`` as ``{"busi": x, "": y}``: a root for one data set, and one for all others."""
+    roots: dict[str, Path] = {}
+    for value in values or []:
+        name, equals, folder = value.partition("=")
+        # A folder's own name may hold an '='.
+        named = bool(equals) and not Path(value).exists()
+        roots[name if named else ""] = Path(folder if named else value)
+    return roots
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Nested settings of those options that were given: ``given(model__name="x")`` -> ``{"model": {"name": "x"}}``."""
+    settings: dict[str, Any] = {}
+    for key, value in options.items():
+        if value is None or value is False:
+            continue
+        *sections, last = key.split("__")
+        inner = settings
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[last] = value
+    return settings
+
+
+def command_line() -> str:
+    """How the user asked, for the record."""
+    return shlex.join(["usvit", *sys.argv[1:]])

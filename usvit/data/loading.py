@@ -1,0 +1,189 @@
+"""From the manifest to batches: decode and resize once, then only gather and augment.
+
+``PixelStore`` holds every image of a run at the network's size; ``TrainBatches`` is an endless,
+stateless stream over it: what batch 17 holds depends on the seed alone, so that a killed run
+resumes at any step, and any number of workers gives the same batches.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from torch.utils.data import DataLoader, Dataset
+
+from usvit.data.augment import Augment
+from usvit.data.images import UInt8, read_image
+from usvit.data.manifest import Manifest
+from usvit.files import disk_errors
+from usvit.progress import Progress, task
+from usvit.seeding import derive_seed
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How an image becomes the network's input; one value that travels with the weights in ``model.json``."""
+
+    image_size: int
+    """Side of the square, in pixels."""
+    resize: str
+    """``squash`` to the square, or ``pad`` with black to it, keeping the aspect ratio."""
+    mean: tuple[float, float, float]
+    """Of each channel, on the scale [0, 1]."""
+    std: tuple[float, float, float]
+
+    def resized(self, image: UInt8) -> UInt8:
+        """(H, W, 3) uint8 -> (image_size, image_size, 3) uint8, bicubic with antialiasing."""
+        size = (self.image_size, self.image_size)
+        picture = Image.fromarray(image)
+        if self.resize == "pad":
+            return np.asarray(ImageOps.pad(picture, size, Image.Resampling.BICUBIC, color=(0, 0, 0)))
+        return np.asarray(picture.resize(size, Image.Resampling.BICUBIC))
+
+    def normalised(self, batch: torch.Tensor) -> torch.Tensor:
+        """(B, S, S, 3) uint8 -> (B, 3, S, S) float32 on the batch's device."""
+        mean = torch.tensor(self.mean, device=batch.device).view(1, 3, 1, 1)
+        std = torch.tensor(self.std, device=batch.device).view(1, 3, 1, 1)
+        return batch.permute(0, 3, 1, 2).float().div_(255).sub_(mean).div_(std)
+
+
+class PixelStore:
+    """Every image of a run, decoded and resized once: ``pixels`` is (N, S, S, 3) uint8.
+
+    It lies in memory up to a bound, above it in a memory-mapped temporary file (made in ``folder``
+    and without a name there where the system allows, so that nothing stays behind a killed run).
+    """
+
+    def __init__(self, pixels: UInt8):
+        self.pixels = pixels
+
+    @classmethod
+    def build(
+        cls, manifest: Manifest, preprocessing: Preprocessing, *, memory_gb: float, folder: Path, progress: Progress
+    ) -> "PixelStore":
+        """Decode all usable images of a manifest, in its order.
+
+        Raises:
+            BadImage: a file has changed since the manifest was built.
+            UsvitError: no space for the memory-mapped file.
+        """
+        rows = manifest.usable
+        shape = (len(rows), preprocessing.image_size, preprocessing.image_size, 3)
+        pixels: UInt8
+        if np.prod(shape, dtype=np.int64) <= memory_gb * 1e9:
+            pixels = np.empty(shape, dtype=np.uint8)
+        else:
+            with disk_errors(folder), tempfile.TemporaryFile(dir=folder) as file:
+                os.posix_fallocate(file.fileno(), 0, int(np.prod(shape, dtype=np.int64)))  # a full disk shows now
+                pixels = np.memmap(file, dtype=np.uint8, mode="r+", shape=shape)
+
+        def fill(index: int) -> None:
+            pixels[index] = preprocessing.resized(read_image(manifest.image_path(rows.iloc[index])))
+
+        with (
+            ThreadPoolExecutor(os.cpu_count()) as pool,
+            task(progress, "decoding images", len(rows), "images") as advance,
+        ):
+            for done, _ in enumerate(pool.map(fill, range(len(rows))), start=1):
+                advance(done)
+        return cls(pixels)
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+
+class _Augmented(Dataset[torch.Tensor]):
+    """Batches of the store, each image augmented by the seed that comes with its index."""
+
+    def __init__(self, store: PixelStore, augment: Augment | None):
+        self.store, self.augment = store, augment
+
+    def __getitems__(self, items: Sequence[tuple[int, int]]) -> torch.Tensor:
+        rows = [row for row, _ in items]
+        if self.augment is None:
+            return torch.from_numpy(self.store.pixels[rows])
+        augmented = [self.augment(self.store.pixels[row], seed) for row, seed in items]
+        return torch.from_numpy(np.stack(augmented))
+
+    def __getitem__(self, item: tuple[int, int]) -> torch.Tensor:
+        return self.__getitems__([item])
+
+
+class TrainBatches:
+    """Full batches without end: epochs of shuffled images, one after the other.
+
+    Args:
+        store: the pixels.
+        rows: (n,) rows of the store to train on.
+        targets: (n,) class index of each.
+        batch_size: images a batch; epochs run into each other, so that every batch is full.
+        augment: None for none.
+        seed: of order and augmentation.
+        workers: processes that augment; 0 for the main process.
+    """
+
+    def __init__(
+        self,
+        store: PixelStore,
+        rows: NDArray[np.int64],
+        targets: NDArray[np.int64],
+        *,
+        batch_size: int,
+        augment: Augment | None,
+        seed: int,
+        workers: int = 0,
+    ):
+        self.rows, self.targets = rows, targets
+        self.batch_size, self.seed, self.workers = batch_size, seed, workers
+        self._dataset = _Augmented(store, augment)
+
+    @property
+    def steps_per_epoch(self) -> float:
+        return len(self.rows) / self.batch_size
+
+    def positions(self, step: int) -> list[tuple[int, int]]:
+        """(epoch, position in ``rows``) of each image of batch ``step``."""
+        numbers = range(step * self.batch_size, (step + 1) * self.batch_size)
+        return [
+            (number // len(self.rows), self._order(number // len(self.rows))[number % len(self.rows)])
+            for number in numbers
+        ]
+
+    def iterate(self, start: int, stop: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Batches ``start`` to ``stop - 1``: (B, S, S, 3) uint8 and (B,) int64."""
+        steps = [self.positions(step) for step in range(start, stop)]
+        items = [
+            [(int(self.rows[at]), derive_seed(self.seed, "augment", epoch, at)) for epoch, at in step] for step in steps
+        ]
+        loader = DataLoader(
+            self._dataset,
+            batch_sampler=items,
+            collate_fn=_as_is,
+            num_workers=self.workers,
+            pin_memory=torch.cuda.is_available(),
+        )
+        for step, images in zip(steps, loader, strict=True):
+            yield images, torch.from_numpy(self.targets[[at for _, at in step]])
+
+    def _order(self, epoch: int) -> list[int]:
+        if getattr(self, "_epoch", None) != epoch:
+            generator = np.random.default_rng(derive_seed(self.seed, "order", epoch))
+            self._epoch, self._permutation = epoch, generator.permutation(len(self.rows)).tolist()
+        return self._permutation
+
+
+def eval_batches(store: PixelStore, rows: NDArray[np.int64], batch_size: int) -> Iterator[torch.Tensor]:
+    """The images of ``rows`` in their order, unaugmented: (B, S, S, 3) uint8."""
+    for start in range(0, len(rows), batch_size):
+        yield torch.from_numpy(store.pixels[rows[start : start + batch_size]])
+
+
+def _as_is(batch: Any) -> Any:
+    return batch

@@ -1,0 +1,211 @@
+"""The manifest: one row an image, with all that splitting and training need to know of it.
+
+Building it decodes every file once: what cannot be read is known before any work begins.
+"""
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from usvit.data.cards import load_card
+from usvit.data.images import BadImage, Fingerprint, fingerprint, read_image, read_masks
+from usvit.data.readers import ImageRecord
+from usvit.data.roots import open_dataset
+from usvit.errors import UsvitError
+from usvit.files import csv_text, sha256_of_text
+from usvit.progress import Progress, task
+
+COLUMNS = [
+    *("image_id", "path", "frame", "dataset", "label", "label_source", "patient_id", "group_id", "mask_path"),
+    *("sha256", "phash", "device", "birads", "pixel_spacing_mm", "exclude_reason"),
+]
+MASK_SEPARATOR = "|"
+"""Between the paths of several masks of one image."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All images of one run, those left out included, each with its reason."""
+
+    table: pd.DataFrame
+    """One row an image; the columns of ``COLUMNS``; paths are relative to the data set's root."""
+    roots: dict[str, Path]
+    """Data set -> its top folder on this machine. Not part of the table, nor of its hash."""
+    classes: tuple[str, ...]
+    """The union of the data sets' classes, in the order of the network's outputs."""
+    positive_class: str
+    skipped: list[BadImage] = field(default_factory=list)
+    """Files left out because they could not be read (only where that was asked for)."""
+
+    @property
+    def usable(self) -> pd.DataFrame:
+        """The rows without an ``exclude_reason``, renumbered from 0."""
+        return self.table[self.table.exclude_reason.isna()].reset_index(drop=True)
+
+    @property
+    def excluded(self) -> pd.DataFrame:
+        """The rows that were left out."""
+        return self.table[self.table.exclude_reason.notna()].reset_index(drop=True)
+
+    def sha256(self) -> str:
+        """Hash of the table: the same images with the same labels and groups give the same, wherever they lie."""
+        return sha256_of_text(csv_text(self.table))
+
+    def image_path(self, row: pd.Series) -> Path:
+        """Where the image of one row lies on this machine."""
+        return self.roots[row.dataset] / row.path
+
+
+def build_manifest(
+    datasets: str,
+    roots: dict[str, Path],
+    progress: Progress,
+    *,
+    skip_bad: bool = False,
+    keep_label_conflicts: bool = False,
+) -> Manifest:
+    """Read one data set, or the union of several, into one table.
+
+    Args:
+        datasets: names of cards joined by '+', such as ``busi+b``.
+        roots: data set -> folder given by the user; "" for all (``usvit.data.roots``).
+        progress: shown while files are decoded.
+        skip_bad: leave out files that cannot be read, instead of raising.
+        keep_label_conflicts: keep pixel-identical images with different labels.
+
+    Raises:
+        UsvitError: an unknown data set, a wrong layout, a damaged file, a class without a meaning.
+    """
+    names = datasets.split("+")
+    if len(set(names)) < len(names):
+        raise UsvitError(f"The data set '{datasets}' names one set twice.")
+    classes, positive_class = _union_of_classes(names)
+    opened = {name: open_dataset(name, roots, progress) for name in names}
+    entries = [(name, root, record) for name, (root, records) in opened.items() for record in records]
+    prints = _fingerprints(entries, progress)
+    if (bad := [found for found in prints if isinstance(found, BadImage)]) and not skip_bad:
+        more = f"\nThe same holds for {len(bad) - 1} more files." if len(bad) > 1 else ""
+        raise UsvitError(f"{bad[0]}{more}")
+    rows = [
+        _row(name, record, found)
+        for (name, _, record), found in zip(entries, prints, strict=True)
+        if isinstance(found, Fingerprint)
+    ]
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    _refuse_double_ids(table)
+    table["group_id"] = group_ids(table)
+    if not keep_label_conflicts:
+        table["exclude_reason"] = label_conflicts(table)
+    return Manifest(table, {name: root for name, (root, _) in opened.items()}, classes, positive_class, bad)
+
+
+def group_ids(table: pd.DataFrame) -> list[str]:
+    """The unit that no split may divide: patient if known, else pixel-identical images, else the image.
+
+    Images of one patient and images of identical pixels are joined, transitively: a copy of
+    an image under another patient's id binds the two patients together.
+
+    Args:
+        table: columns dataset, image_id, patient_id (or None) and sha256.
+
+    Returns:
+        One id a row: ``patient:<dataset>:<id>``, ``pixels:<12 hex digits>`` or ``image:<dataset>:<image_id>``.
+    """
+    patients = [
+        f"patient:{dataset}:{patient}" if isinstance(patient, str) else None
+        for dataset, patient in zip(table.dataset, table.patient_id, strict=True)
+    ]
+    pixels = [f"pixels:{sha256[:12]}" for sha256 in table.sha256]
+    # A graph with images on one side and their patient and pixels on the other.
+    edges = [(row, key) for row, pair in enumerate(zip(patients, pixels, strict=True)) for key in pair if key]
+    keys = {key: number for number, key in enumerate(dict.fromkeys(key for _, key in edges))}
+    size = len(table) + len(keys)
+    ends = np.array([(row, len(table) + keys[key]) for row, key in edges]).T
+    _, component = connected_components(coo_array((np.ones(len(edges)), ends), shape=(size, size)), directed=False)
+
+    names: list[str] = []
+    for number in component[: len(table)]:
+        rows = np.flatnonzero(component[: len(table)] == number)
+        known = sorted({key for row in rows if (key := patients[row])})
+        single = f"image:{table.dataset.iloc[rows[0]]}:{table.image_id.iloc[rows[0]]}"
+        names.append(known[0] if known else pixels[rows[0]] if len(rows) > 1 else single)
+    return names
+
+
+def label_conflicts(table: pd.DataFrame) -> list[str | None]:
+    """For each row, why it cannot be trusted: its pixels stand elsewhere under another label."""
+    reasons: list[str | None] = [None] * len(table)
+    for _, rows in table.groupby("sha256", sort=False):
+        if rows.label.nunique() > 1:
+            for index, row in rows.iterrows():
+                other = rows[rows.label != row.label].iloc[0]
+                reasons[int(str(index))] = (
+                    f"pixel-identical to '{other.image_id}' of {other.dataset}, which is labelled {other.label}"
+                )
+    return reasons
+
+
+def _union_of_classes(names: list[str]) -> tuple[tuple[str, ...], str]:
+    cards = [load_card(name) for name in names]
+    positives = {card.positive_class for card in cards}
+    if len(positives) > 1:
+        raise UsvitError(
+            f"The data sets {'+'.join(names)} differ in their positive class: {', '.join(sorted(positives))}."
+        )
+    # The longest list first, so that the order does not depend on the order of the names.
+    ordered = sorted(cards, key=lambda card: -len(card.classes))
+    return tuple(dict.fromkeys(label for card in ordered for label in card.classes)), positives.pop()
+
+
+def _fingerprints(entries: list[tuple[str, Path, ImageRecord]], progress: Progress) -> list[Fingerprint | BadImage]:
+    def examine(entry: tuple[str, Path, ImageRecord]) -> Fingerprint | BadImage:
+        _, root, record = entry
+        try:
+            pixels = read_image(root / record.path)
+            read_masks([root / mask for mask in record.mask_paths], pixels.shape[:2])
+        except BadImage as bad:
+            return bad
+        return fingerprint(pixels)
+
+    found: list[Fingerprint | BadImage] = []
+    with (
+        ThreadPoolExecutor(os.cpu_count()) as pool,  # Pillow decodes without holding the interpreter
+        task(progress, "checking images", len(entries), "images") as advance,
+    ):
+        for result in pool.map(examine, entries):
+            found.append(result)
+            advance(len(found))
+    return found
+
+
+def _row(dataset: str, record: ImageRecord, found: Fingerprint) -> dict[str, object]:
+    return {
+        "image_id": record.image_id,
+        "path": record.path.as_posix(),
+        "frame": 0,
+        "dataset": dataset,
+        "label": record.label,
+        "label_source": record.label_source,
+        "patient_id": record.patient_id,
+        "mask_path": MASK_SEPARATOR.join(path.as_posix() for path in record.mask_paths) or None,
+        "sha256": found.sha256,
+        "phash": found.phash,
+        "device": record.device,
+        "birads": record.birads,
+        "pixel_spacing_mm": record.pixel_spacing_mm,
+        "exclude_reason": None,
+    }
+
+
+def _refuse_double_ids(table: pd.DataFrame) -> None:
+    double = table[table.duplicated(["dataset", "image_id"], keep=False)]
+    if not double.empty:
+        paths: Iterable[str] = double[double.image_id == double.image_id.iloc[0]].path
+        raise UsvitError(f"Two images have one id, '{double.image_id.iloc[0]}': {' and '.join(paths)}. Rename one.")

@@ -1,0 +1,171 @@
+"""Folds that keep groups whole and classes in proportion.
+
+Images of one group (a patient, a cluster of copies) always go together; a split that would
+part them raises ``LeakageError``. Strata are class x data set, so that each fold of a union
+resembles the whole.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from usvit.config import SplitConfig
+from usvit.errors import LeakageError, UsvitError
+from usvit.files import csv_text, sha256_of_text
+from usvit.seeding import derive_seed
+
+COLUMNS = ["dataset", "image_id", "fold", "part"]
+PARTS = ("train", "val", "test")
+
+
+def deal(groups: ArrayLike, strata: ArrayLike, fractions: Sequence[float], seed: int) -> NDArray[np.int64]:
+    """Deal whole groups into parts of given sizes, every stratum in proportion.
+
+    Groups are shuffled, then dealt from the one with the most uneven class counts to the
+    least, each to the part where the shares of the strata stay most alike. With equal
+    fractions this is scikit-learn's ``StratifiedGroupKFold``; unequal ones serve hold-outs.
+
+    Args:
+        groups: (n,) the group of each image.
+        strata: (n,) the stratum of each image.
+        fractions: (k,) share of each part, summing to 1.
+        seed: of the shuffle.
+
+    Returns:
+        (n,) the part of each image, in [0, k).
+    """
+    share = np.asarray(fractions, dtype=np.float64)
+    _, group_of = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
+    _, stratum_of = np.unique(np.asarray(strata, dtype=str), return_inverse=True)
+    counts = np.zeros((group_of.max() + 1, stratum_of.max() + 1))
+    np.add.at(counts, (group_of, stratum_of), 1)
+    wanted = share[:, None] * counts.sum(axis=0)  # (k, strata)
+
+    shuffled = np.random.default_rng(seed).permutation(len(counts))
+    order = shuffled[np.argsort(-counts[shuffled].std(axis=1), kind="stable")]
+    dealt = np.zeros_like(wanted)
+    part_of = np.zeros(len(counts), dtype=np.int64)
+    for group in order:
+        best, best_key = 0, (np.inf, np.inf)
+        for part in range(len(share)):
+            dealt[part] += counts[group]
+            filled = dealt / wanted
+            # Alike in every stratum first; among equals the part that is emptiest for its size.
+            key = (round(float(filled.std(axis=0).mean()), 9), float(dealt[part].sum() / share[part]))
+            dealt[part] -= counts[group]
+            if key < best_key:
+                best, best_key = part, key
+        dealt[best] += counts[group]
+        part_of[group] = best
+    return part_of[group_of]
+
+
+def cross_validation(table: pd.DataFrame, split: SplitConfig, seed: int) -> pd.DataFrame:
+    """k folds; in each, one part is the test, and the rest is divided into training and inner validation.
+
+    Args:
+        table: usable rows of a manifest (dataset, image_id, label, group_id).
+        split: number of folds and the proportion of validation to training.
+        seed: of the deal; another seed gives other folds.
+
+    Returns:
+        ``COLUMNS``, every image once a fold: ``part`` is train, val or test, and each image
+        is in the test part of exactly one fold.
+
+    Raises:
+        UsvitError: a class has fewer groups than folds, or is missing from a part.
+    """
+    _require_groups(table, max(split.folds, len(PARTS)), f"{split.folds} folds")
+    test_fold = deal(table.group_id, _strata(table), [1 / split.folds] * split.folds, derive_seed(seed, "test"))
+    val = split.val_fraction / (1 - split.test_fraction)
+    folds = []
+    for fold in range(split.folds):
+        part = np.full(len(table), "test", dtype=object)
+        rest = np.flatnonzero(test_fold != fold)
+        part[rest] = _train_or_val(table.iloc[rest], val, derive_seed(seed, "val", fold))
+        folds.append(_fold_rows(table, fold, part))
+    return _checked(pd.concat(folds, ignore_index=True), table)
+
+
+def hold_out(table: pd.DataFrame, split: SplitConfig, seed: int) -> pd.DataFrame:
+    """One division into training, inner validation and test (70/15/15 by default), as fold 0.
+
+    Args, Returns, Raises: as ``cross_validation``.
+    """
+    _require_groups(table, len(PARTS), "a training, a validation and a test part")
+    fractions = [1 - split.val_fraction - split.test_fraction, split.val_fraction, split.test_fraction]
+    part = np.array(PARTS, dtype=object)[deal(table.group_id, _strata(table), fractions, derive_seed(seed, "test"))]
+    return _checked(_fold_rows(table, 0, part), table)
+
+
+def check_folds(folds: pd.DataFrame, table: pd.DataFrame) -> None:
+    """Refuse folds that leak, or that do not cover the images exactly.
+
+    Raises:
+        LeakageError: a group stands in two parts of a fold; it is named.
+        UsvitError: an image is unknown, missing, or listed twice in a fold.
+    """
+    joined = folds.merge(table[["dataset", "image_id", "group_id"]], on=["dataset", "image_id"], how="left")
+    if joined.group_id.isna().any():
+        raise UsvitError(f"The folds name an unknown image: '{joined[joined.group_id.isna()].image_id.iloc[0]}'.")
+    for fold, rows in joined.groupby("fold"):
+        if rows.duplicated(["dataset", "image_id"]).any() or len(rows) != len(table):
+            raise UsvitError(f"Fold {fold} lists {len(rows)} images, some twice or not at all; there are {len(table)}.")
+        parts = rows.groupby("group_id").part.nunique()
+        if (parts > 1).any():
+            crossing = sorted(parts[parts > 1].index)
+            raise LeakageError(
+                f"{len(crossing)} groups would stand in two parts of fold {fold}: {', '.join(crossing[:5])}. "
+                "Images of one patient, or copies of one image, must stay together."
+            )
+
+
+def read_folds(path: Path) -> pd.DataFrame:
+    """A frozen ``folds.csv``, ids as text."""
+    return pd.read_csv(path, dtype={"dataset": str, "image_id": str, "part": str}, keep_default_na=False)
+
+
+def folds_sha256(folds: pd.DataFrame) -> str:
+    """Hash of the folds' CSV text."""
+    return sha256_of_text(csv_text(folds))
+
+
+def _train_or_val(table: pd.DataFrame, val: float, seed: int) -> NDArray[np.object_]:
+    return np.array(["train", "val"], dtype=object)[deal(table.group_id, _strata(table), [1 - val, val], seed)]
+
+
+def _strata(table: pd.DataFrame) -> pd.Series:
+    return table.label + "/" + table.dataset
+
+
+def _fold_rows(table: pd.DataFrame, fold: int, part: NDArray[np.object_]) -> pd.DataFrame:
+    return table[["dataset", "image_id"]].assign(fold=fold, part=part)[COLUMNS]
+
+
+def _require_groups(table: pd.DataFrame, needed: int, purpose: str) -> None:
+    per_class = table.groupby("label").group_id.nunique()
+    if len(per_class) < 2:
+        raise UsvitError(f"All images are of the class '{per_class.index[0]}': there is nothing to classify.")
+    if per_class.min() < needed:
+        label = per_class.idxmin()
+        raise UsvitError(
+            f"The class '{label}' has {per_class.min()} groups (patients, or sets of copies), too few for {purpose}: "
+            f"{needed} are needed. Lower split.folds or add images."
+        )
+
+
+def _checked(folds: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    check_folds(folds, table)
+    labels = folds.merge(table[["dataset", "image_id", "label"]], on=["dataset", "image_id"])
+    every_part = pd.MultiIndex.from_product([sorted(folds.fold.unique()), PARTS])
+    present = labels.groupby(["fold", "part"]).label.nunique().reindex(every_part, fill_value=0)
+    if (present < table.label.nunique()).any():
+        fold, part = present.index[int(np.argmin(present.to_numpy()))]
+        raise UsvitError(
+            f"Fold {fold} would have no image of some class in its {part} part: too few groups (patients) hold that "
+            "class. Lower split.folds, raise split.val_fraction, or try another data.split_seed."
+        )
+    return folds

@@ -1,0 +1,55 @@
+"""The state of an unfinished training in one file, so that a killed run goes on where it was."""
+
+import errno
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from usvit.errors import UsvitError
+from usvit.files import write_atomic
+
+
+def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a state of tensors, numbers, text, lists and dictionaries, with the random generators' own.
+
+    One file, renamed into place: what belongs together can never be of two different steps.
+
+    Raises:
+        UsvitError: the disk is full; an older checkpoint stays.
+    """
+    generators = {"torch": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        generators["cuda"] = torch.cuda.get_rng_state()
+    write_atomic(path, lambda temporary: _save({**state, "generators": generators}, temporary))
+
+
+def load_checkpoint(path: Path) -> dict[str, Any] | None:
+    """The state that was saved, with the generators set back to it; None where there is none.
+
+    Raises:
+        UsvitError: the file is damaged.
+    """
+    if not path.is_file():
+        return None
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many types for a damaged file
+        raise UsvitError(f"The checkpoint {path} is damaged. Delete it to begin this fold again.") from error
+    generators = state.pop("generators")
+    torch.set_rng_state(generators["torch"])
+    if "cuda" in generators and torch.cuda.is_available():
+        torch.cuda.set_rng_state(generators["cuda"])
+    return state
+
+
+def _save(state: dict[str, Any], path: Path) -> None:
+    try:
+        torch.save(state, path)
+    except RuntimeError as error:  # torch's archive writer hides the system's own error
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from error
+        if "write" in str(error):  # "PytorchStreamWriter failed writing file", "unexpected pos"
+            raise OSError(errno.ENOSPC, "No space left on device") from error
+        raise

@@ -1,0 +1,44 @@
+"""Which evaluation was the best, and whether to go on."""
+
+from dataclasses import dataclass
+
+from usvit.config import EarlyStopping
+
+
+@dataclass
+class BestSoFar:
+    """Follows one figure of the inner validation part over a training."""
+
+    config: EarlyStopping
+    best_step: int = 0
+    """Steps done when the best evaluation was made; 0 before the first."""
+    best_value: float | None = None
+    without_better: int = 0
+    """Evaluations since the best."""
+
+    def update(self, step: int, value: float | None) -> bool:
+        """Take in an evaluation; returns whether it is the best so far. Undefined (None) never is, nor is a tie."""
+        lower_is_better = self.config.monitor == "val_loss"
+        better = value is not None and (
+            self.best_value is None or (value < self.best_value if lower_is_better else value > self.best_value)
+        )
+        if better:
+            self.best_step, self.best_value, self.without_better = step, value, 0
+        else:
+            self.without_better += 1
+        return better
+
+    @property
+    def should_stop(self) -> bool:
+        return self.config.patience is not None and self.without_better >= self.config.patience
+
+    def state(self) -> dict[str, float | int | None]:
+        return {
+            "best_step": self.best_step,
+            "best_value": self.best_value,
+            "without_better": self.without_better,
+        }
+
+    def load(self, state: dict[str, float | int | None]) -> None:
+        for key, value in state.items():
+            setattr(self, key, value)
