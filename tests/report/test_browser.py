@@ -1,0 +1,164 @@
+"""The report as a reader's browser shows it: headless Chromium, from file://, no network."""
+
+import json
+import shutil
+from collections.abc import Iterator
+
+import pandas as pd
+import pytest
+
+from tests.report.conftest import fake_run
+from usvit.report import write_report
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here (Debian: apt-get install chromium)")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+
+SCRIPT = "<script>alert(1)</script>"
+IMAGE = '"><img src=x onerror=alert(1)>'
+LATEX = "$\\frac{a}{b}$ {{ 7 * 7 }} & id=\"x\" 'q'"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser):
+    """Open a report; afterwards nothing may have been asked for, complained about or popped up."""
+    seen: list[str] = []
+    asked: list[str] = []
+    opened: list[str] = []
+    pages = []
+
+    def visit(path, width=1280, scheme="light"):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        pages.append(page)
+        page.on("console", lambda message: seen.append(f"console {message.type}: {message.text}"))
+        page.on("pageerror", lambda error: seen.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: (seen.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda request: asked.append(request.url))
+        opened.append(path.as_uri())
+        page.goto(path.as_uri())
+        return page
+
+    yield visit
+    for page in pages:
+        page.close()
+    assert seen == []
+    assert asked == opened
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    return write_report(fake_run(tmp_path_factory.mktemp("run") / "vit-b32-busi"))
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    def change(record):
+        record["name"] = SCRIPT
+        record["command"] = f"usvit cv --dataset '{IMAGE}'"
+        record["config"]["data"]["dataset"] = IMAGE
+        record["versions"] = {SCRIPT: IMAGE}
+        record["model"]["weights"] = {"source": "file", "file": IMAGE, "sha256": None}
+        record["data"]["excluded"] = [{"dataset": SCRIPT, "image_id": IMAGE, "reason": "</table></section>"}]
+        record["data"]["skipped"] = [{"path": f"/export/{'long-folder-name/' * 12}{IMAGE}", "reason": SCRIPT}]
+
+    folder = tmp_path_factory.mktemp("hostile") / "run"
+    return write_report(fake_run(folder, classes=(LATEX, SCRIPT, IMAGE), change=change))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_numbers_are_on_the_page_and_nothing_runs_over_its_edge(visit, report, width, scheme):
+    page = visit(report, width, scheme)
+    metrics = json.loads((report.parent / "metrics.json").read_text())
+    rows = page.locator("#results table.headline tbody tr").all_inner_texts()
+    accuracy, spread = metrics["pooled"]["accuracy"]["value"], metrics["mean_sd"]["accuracy"]
+    assert rows[0].split("\t") == ["Accuracy", f"{accuracy:.3f}", f"{spread['mean']:.3f} ± {spread['sd']:.3f}"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("svg[role=img]").count() == 7
+    assert page.get_by_role("img", name="ROC curves, one for each of 3 classes").is_visible()
+
+
+def test_hostile_names_do_nothing_and_are_seen_as_text(visit, hostile):
+    for width in (1280, 400):
+        page = visit(hostile, width)
+        page.wait_for_timeout(200)
+        text = page.inner_text("body")
+        assert page.title().startswith(SCRIPT)
+        assert page.inner_text("h1") == SCRIPT
+        for name in (LATEX, SCRIPT, IMAGE):
+            assert name in " ".join(page.inner_text("#classes").split())
+            assert name in " ".join(page.inner_text("#curves").split())
+        assert "</table></section>" in text
+        assert page.locator("script, img").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_every_figure_is_drawn_with_the_colours_of_the_scheme(visit, report):
+    inks = {}
+    for scheme in ("light", "dark"):
+        page = visit(report, scheme=scheme)
+        inks[scheme] = page.evaluate("getComputedStyle(document.querySelector('#curves svg text')).fill")
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert inks[scheme] != paper
+    assert inks["light"] != inks["dark"]
+
+
+def test_curves_lie_inside_their_figures(visit, report):
+    page = visit(report)
+    drawn = page.evaluate(
+        "[...document.querySelectorAll('#curves svg.plot')].map(s => s.querySelectorAll('path[clip-path]').length)"
+    )
+    # Each has 12 grid lines and the diagonal; then three classes, and five folds with the pooled curve.
+    assert drawn == [12 + 1 + 3, 12 + 1 + 5 + 1]
+    outside = page.evaluate("""() => [...document.querySelectorAll('svg.plot')].filter(svg => {
+        const frame = svg.getBoundingClientRect();
+        return [...svg.querySelectorAll('text')].some(text => {
+            const box = text.getBoundingClientRect();
+            return box.left < frame.left - 1 || box.right > frame.right + 1 || box.bottom > frame.bottom + 1;
+        });
+    }).length""")
+    assert outside == 0
+
+
+def test_a_hold_out_is_shown_too(visit, tmp_path):
+    page = visit(write_report(fake_run(tmp_path / "run", kind="train")), 400)
+    assert page.locator("svg[role=img]").count() == 2
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_printing_a_dark_page_gives_dark_text_on_white(visit, report):
+    page = visit(report, scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_the_widest_table_fits_a_printed_page(visit, report):
+    a4_less_margins = 680  # 180 mm at 96 dots per inch
+    page = visit(report, a4_less_margins)
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= a4_less_margins
+
+
+def test_many_classes_and_a_long_list_of_files_stay_readable(visit, tmp_path):
+    classes = tuple(f"class {k}" for k in range(9))
+
+    def change(record):
+        record["data"]["skipped"] = [{"path": f"a/{k:04d}.png", "reason": "truncated"} for k in range(500)]
+
+    run = fake_run(tmp_path / "run", classes=classes, shares=(1 / 9,) * 9, change=change)
+    page = visit(write_report(run), 400)
+    assert page.get_by_text("500 entries").is_visible()
+    assert not page.get_by_text("a/0499.png").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert page.locator("table.confusion tbody tr").count() == 9
+    assert len(pd.read_csv(run / "predictions.csv")) == 778

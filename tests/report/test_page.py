@@ -1,0 +1,269 @@
+"""What a report says, read from its HTML; how a browser takes it is in test_browser.py."""
+
+import json
+import re
+import time
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+
+from tests.report.conftest import HASH, fake_run
+from usvit.errors import UsvitError
+from usvit.files import write_csv, write_json
+from usvit.metrics.summary import summarise
+from usvit.report import write_report
+from usvit.report.page import count, decimals, duration
+
+
+class Page(HTMLParser):
+    """The text, the ids and the tags of a page."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.text, self.ids, self.tags, self.attributes, self._silent = "", [], [], [], False
+        self.feed(html)
+        self.text = " ".join(self.text.split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        self.ids += [value for key, value in attrs if key == "id"]
+        self._silent = tag in ("style", "title")
+
+    def handle_endtag(self, tag):
+        self._silent = False
+
+    def handle_data(self, data):
+        if not self._silent:
+            self.text += f" {data}"
+
+
+def report(run_dir):
+    return Page(write_report(run_dir).read_text(encoding="utf-8"))
+
+
+def test_the_headline_is_that_of_metrics_json(run_dir):
+    metrics = json.loads((run_dir / "metrics.json").read_text())
+    text = report(run_dir).text
+    rows = (
+        ("Accuracy", metrics["pooled"]["accuracy"], metrics["mean_sd"]["accuracy"]),
+        ("Balanced accuracy", metrics["pooled"]["balanced_accuracy"], metrics["mean_sd"]["balanced_accuracy"]),
+        (
+            "AUC, malignant vs rest",
+            metrics["pooled"]["auc"]["malignant_vs_rest"],
+            metrics["mean_sd"]["auc"]["malignant_vs_rest"],
+        ),
+        ("AUC, mean of all classes vs rest", metrics["pooled"]["auc_macro_ovr"], metrics["mean_sd"]["auc_macro_ovr"]),
+    )
+    for name, pooled, spread in rows:
+        assert f"{name} {pooled['value']:.3f} {spread['mean']:.3f} ± {spread['sd']:.3f}" in text
+    assert "Pooled, 778 images Mean ± SD of 5 folds" in text
+
+
+def test_no_number_of_metrics_json_is_computed_again(run_dir):
+    metrics = json.loads((run_dir / "metrics.json").read_text())
+    metrics["pooled"]["accuracy"]["value"] = 0.123456
+    metrics["confusion"]["counts"][0][1] = 99123
+    write_json(run_dir / "metrics.json", metrics)
+    text = report(run_dir).text
+    assert "Accuracy 0.123 " in text
+    assert "99,123" in text
+
+
+def test_the_reader_is_told_what_the_numbers_are_not(run_dir):
+    text = report(run_dir).text
+    assert text.count("For research use only. Not a medical device.") == 2
+    assert "All values are point estimates" in text
+    assert "computes no confidence intervals" in text
+    assert "It is not a confidence interval" in text
+    assert "These data carry no patient identifiers." in text
+
+
+@pytest.mark.parametrize(
+    ("grouping", "told"),
+    [
+        ({"patient": 778, "pixels": 0, "image": 0}, "All images carry a patient identifier"),
+        ({"patient": 700, "pixels": 8, "image": 70}, "Only some of the images carry a patient identifier"),
+        ({"patient": 0, "pixels": 8, "image": 770}, "0 images by patient, 8 by identical pixels, 770 standing alone"),
+    ],
+)
+def test_the_grouping_is_told(tmp_path, grouping, told):
+    run_dir = fake_run(tmp_path / "run", change=lambda record: record["data"].update(grouping=grouping))
+    assert told in report(run_dir).text
+
+
+def test_what_was_done_can_be_read_and_repeated(run_dir):
+    text = report(run_dir).text
+    assert "The network vit_b32 (vit_base_patch32_224.augreg_in21k, 87,457,539 parameters) was trained" in text
+    assert "with the recipe gheflati2022_vit and seed 7, on busi: 778 images in 778 groups" in text
+    assert "usvit cv --dataset busi --model vit_b32 --recipe gheflati2022_vit --seed 7" in text
+    assert "Wall time 35 min 17 s" in text
+    assert "clip_norm: 1.0" in text
+    for digest in (HASH, HASH[::-1]):
+        assert digest in text
+    assert "busi malignant (55) same pixels as another image with another label" in text
+    assert "Files skipped None." in text
+
+
+def test_each_fold_shows_its_parts_and_its_kept_step(run_dir):
+    folds = pd.read_csv(run_dir / "folds.csv")
+    sizes = folds[folds["fold"] == 3]["part"].value_counts()
+    metrics = json.loads((run_dir / "metrics.json").read_text())
+    kept = json.loads((run_dir / "run.json").read_text())["results"][3]["best_step"]
+    text = report(run_dir).text
+    accuracy = metrics["folds"][3]["accuracy"]["value"]
+    assert f"3 {sizes['train']} {sizes['val']} {sizes['test']} {sizes['test']} {accuracy:.3f}" in text
+    assert f"Fold 3 , kept step {kept} of 250" in text
+
+
+def test_a_hold_out_is_not_told_in_the_words_of_folds(tmp_path):
+    run_dir = fake_run(tmp_path / "run", kind="train")
+    page = report(run_dir)
+    assert "hold-out" in page.text
+    assert "Measure Hold-out Accuracy" in page.text
+    assert not re.search(r"\bfolds?\b|SD\b", page.text, flags=re.IGNORECASE)
+    assert "roc-folds-figure_1" not in page.ids
+
+
+def test_two_classes_have_one_curve_and_one_auc(tmp_path):
+    run_dir = fake_run(tmp_path / "run", classes=("benign", "malignant"), shares=(0.6, 0.4))
+    text = report(run_dir).text
+    assert "The class malignant against the rest, pooled" in text
+    assert "mean of all classes" not in text
+
+
+def test_an_undefined_value_is_told_with_its_reason(tmp_path):
+    run_dir = fake_run(tmp_path / "run", classes=("benign", "malignant", "cyst"), shares=(0.6, 0.4, 0.0))
+    text = report(run_dir).text
+    assert "undefined: no image of class 'cyst'" in text
+    assert "nan" not in text.lower().split()
+
+
+def test_folds_that_do_not_count_are_told(run_dir):
+    table = pd.read_csv(run_dir / "predictions.csv")
+    lonely = (table["fold"] == 2) & (table["label"] == "malignant")
+    table = table[~lonely]
+    write_csv(run_dir / "predictions.csv", table)
+    classes = ["benign", "malignant", "normal"]
+    write_json(run_dir / "metrics.json", summarise(table, classes=classes, positive="malignant"))
+    assert "(4 of 5 folds)" in report(run_dir).text
+
+
+def test_the_same_run_gives_the_same_bytes(run_dir):
+    first = write_report(run_dir).read_bytes()
+    assert write_report(run_dir).read_bytes() == first
+
+
+def test_a_matplotlibrc_of_the_user_changes_nothing(run_dir):
+    import matplotlib as mpl
+
+    first = write_report(run_dir).read_bytes()
+    with mpl.rc_context({"font.size": 30, "lines.linewidth": 9, "svg.fonttype": "path", "axes.facecolor": "red"}):
+        assert write_report(run_dir).read_bytes() == first
+
+
+def test_the_page_is_one_file_without_script_and_every_id_is_used_once(run_dir):
+    page = report(run_dir)
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    assert len(page.ids) == len(set(page.ids))
+    assert page.tags.count("svg") > 7
+    for name, value in page.attributes:
+        if name in ("src", "href", "xlink:href"):
+            assert value.startswith("#")
+            assert value[1:] in page.ids
+        if name == "clip-path":
+            assert value[5:-1] in page.ids
+        if name == "aria-labelledby":
+            assert value in page.ids
+    html = (run_dir / "report.html").read_text()
+    assert set(re.findall(r"https?://[^\"' <)]+", html)) <= {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"#0404\d\d|#0[123]0[123]0[123]", html)  # every stand-in became a colour of the page
+
+
+def test_tables_have_captions_or_headings_and_scoped_headers(run_dir):
+    html = write_report(run_dir).read_text()
+    assert all("scope=" in cell for cell in re.findall(r"<th\b[^>]*>", html))
+    assert re.findall(r"<h([1-6])", html)[:3] == ["1", "2", "3"]
+    assert '<html lang="en">' in html
+
+
+def test_what_was_not_recorded_is_shown_as_such(tmp_path):
+    def strip(record):
+        kept = {"kind": record["kind"], "schema_version": "1.0"}
+        record.clear()
+        record.update(kept)
+
+    run_dir = fake_run(tmp_path / "bare", change=strip)
+    (run_dir / "folds.csv").unlink()
+    for history in run_dir.glob("fold-*/history.csv"):
+        history.unlink()
+    text = report(run_dir).text
+    assert "not recorded" in text
+    assert "Training curves: not recorded." in text
+    assert "not marked as finished" in text
+
+
+def test_keys_that_are_null_do_not_stop_the_report(tmp_path):
+    def empty(record):
+        for key in record.keys() - {"schema_version", "kind"}:
+            record[key] = None
+
+    assert "not recorded" in report(fake_run(tmp_path / "null", change=empty)).text
+
+
+def test_an_evaluation_history_with_gaps_or_an_explosion_is_drawn(run_dir):
+    path = run_dir / "fold-0" / "history.csv"
+    history = pd.read_csv(path)
+    history.loc[3, "train_loss"] = float("inf")
+    history["val_loss"] = ""
+    write_csv(path, history)
+    (run_dir / "fold-1" / "history.csv").write_text("step,lr\n1,0.1\n")
+    assert report(run_dir).tags.count("svg") > 7
+
+
+@pytest.mark.parametrize("name", ["run.json", "metrics.json", "predictions.csv"])
+def test_a_missing_file_is_named(run_dir, name):
+    (run_dir / name).unlink()
+    with pytest.raises(UsvitError, match=re.escape(name)):
+        write_report(run_dir)
+    assert not (run_dir / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("metrics.json", "{", r"metrics\.json"),
+        ("metrics.json", "[]", "expected a JSON object"),
+        ("metrics.json", '{"schema_version": "2.0"}', "schema_version is 2.0"),
+        ("metrics.json", '{"schema_version": "1.0"}', "no key class_counts, classes"),
+        ("folds.csv", "image_id\na\n", r"folds\.csv: no column fold, part"),
+        ("fold-0/history.csv", "", r"history\.csv as a CSV"),
+    ],
+)
+def test_a_damaged_file_is_named(run_dir, name, content, message):
+    (run_dir / name).write_text(content)
+    with pytest.raises(UsvitError, match=message):
+        write_report(run_dir)
+
+
+def test_metrics_of_other_predictions_are_refused(run_dir):
+    table = pd.read_csv(run_dir / "predictions.csv")
+    write_csv(run_dir / "predictions.csv", table.iloc[1:])
+    with pytest.raises(UsvitError, match=r"778 images.*was not made from predictions\.csv \(777 images"):
+        write_report(run_dir)
+
+
+def test_numbers_are_written_for_people():
+    assert [duration(s) for s in (8.44, 59.96, 200, 3900)] == ["8.4 s", "60.0 s", "3 min 20 s", "1 h 05 min"]
+    assert count(88224232) == "88,224,232"
+    assert decimals(0.86666) == "0.867"
+    assert decimals({"value": 0.5}) == "0.500"
+    assert decimals(None) == count(None) == duration(None) == "not recorded"
+
+
+def test_five_folds_of_two_thousand_images_take_less_than_five_seconds(tmp_path):
+    run_dir = fake_run(tmp_path / "run", n=2000)
+    started = time.perf_counter()
+    write_report(run_dir)
+    assert time.perf_counter() - started < 5

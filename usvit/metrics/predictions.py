@@ -1,0 +1,203 @@
+"""The predictions table: one row an image, from which every number can be made again.
+
+The key of an image is (dataset, image_id). The classes of a table, and their order, are
+those of its ``prob_<class>`` columns.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from usvit.errors import UsvitError, unknown
+
+ROW_COLUMNS = ("image_id", "group_id", "patient_id", "dataset")
+COLUMNS = (*ROW_COLUMNS, "fold", "part", "label")
+PARTS = ("train", "val", "test")
+SUM_TOLERANCE = 1e-6  # probabilities written with six decimals by other tools still pass
+
+
+def predictions_table(
+    rows: pd.DataFrame, logits: np.ndarray, *, classes: Sequence[str], fold: int, part: str | Sequence[str]
+) -> pd.DataFrame:
+    """One fold's predictions as a table.
+
+    Args:
+        rows: n rows of the manifest, with image_id, group_id, patient_id, dataset and label.
+        logits: (n, K) float, the network's outputs before the softmax.
+        classes: K names, in the order of the logits.
+        fold: the fold whose model predicted; 0 in a hold-out.
+        part: "train", "val" or "test", for all rows or one for each.
+
+    Returns:
+        n rows: ``COLUMNS``, then logit_<class> and prob_<class> in the order of the classes,
+        all float64. The softmax is computed in float64, so that the table alone decides.
+
+    Raises:
+        UsvitError: a logit is not finite, or a label is none of the classes.
+        ValueError: the shapes do not fit together.
+    """
+    logits = np.asarray(logits, dtype=np.float64)
+    if logits.shape != (len(rows), len(classes)):
+        raise ValueError(f"logits have shape {logits.shape}, expected {(len(rows), len(classes))}")
+    with np.errstate(invalid="ignore"):  # a logit that is not finite is refused below, by name
+        power = np.exp(logits - logits.max(axis=1, keepdims=True))
+        prob = power / power.sum(axis=1, keepdims=True)
+
+    columns: dict[str, object] = {name: rows[name].to_numpy() for name in ROW_COLUMNS}
+    columns |= {"fold": fold, "part": part if isinstance(part, str) else list(part), "label": rows["label"].to_numpy()}
+    columns |= {f"logit_{name}": logits[:, k] for k, name in enumerate(classes)}
+    columns |= {f"prob_{name}": prob[:, k] for k, name in enumerate(classes)}
+    table = pd.DataFrame(columns)
+    check_predictions(table, f"The predictions of fold {fold}")
+    return table
+
+
+def read_predictions(path: str | Path) -> pd.DataFrame:
+    """Read a predictions table that usvit or another tool wrote.
+
+    Ids and labels stay the text that they are ('000001', 'normal', 'NA'); an empty patient_id
+    is a missing value. Numbers come back bit for bit as they were written. The logit columns
+    may be left out; no metric needs them.
+
+    Raises:
+        UsvitError: the file is absent or no CSV, or what ``check_predictions`` refuses.
+    """
+    path = Path(path)
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise UsvitError(f"There is no predictions table {path}.") from error
+    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise UsvitError(f"Cannot read {path} as a CSV table in UTF-8: {' '.join(str(error).split())}") from error
+    _require_columns(table, str(path))
+
+    table["patient_id"] = table["patient_id"].where(table["patient_id"] != "", None)
+    for name in table.columns:
+        if name.startswith(("logit_", "prob_")):
+            table[name] = _numbers(table, name, str(path))
+    fold = _numbers(table, "fold", str(path))
+    if (fold != np.floor(fold)).any():
+        raise UsvitError(f"{path}: column 'fold' must hold whole numbers, counted from 0.")
+    table["fold"] = fold.astype(np.int64)
+    check_predictions(table, str(path))
+    return table
+
+
+def classes_of(table: pd.DataFrame) -> list[str]:
+    """The class names of a predictions table, in the order of its prob_<class> columns."""
+    return [name.removeprefix("prob_") for name in table.columns if name.startswith("prob_")]
+
+
+def check_predictions(table: pd.DataFrame, source: str) -> None:
+    """Refuse a predictions table that no number should be made from.
+
+    Args:
+        table: the rows, of any parts and folds.
+        source: what the error calls the table, such as its file name.
+
+    Raises:
+        UsvitError: a column is missing; a logit or probability is not finite; probabilities lie
+            outside [0, 1] or do not sum to one within ``SUM_TOLERANCE``; an id is empty; a part or
+            label is unknown; an image is predicted twice in part test.
+    """
+    _require_columns(table, source)
+    classes = classes_of(table)
+    for name in ("image_id", "group_id", "dataset", "label"):
+        _refuse(table, table[name].isna() | (table[name] == ""), source, f"column '{name}' is empty")
+    _refuse(table, ~table["part"].isin(PARTS), source, "column 'part' must be train, val or test")
+
+    strange = table.loc[~table["label"].isin(classes), "label"]
+    if len(strange):
+        raise unknown("label", str(strange.iloc[0]), classes, f"{source} has no column 'prob_{strange.iloc[0]}'.")
+    numbers = [name for name in table.columns if name.startswith(("logit_", "prob_"))]
+    for name in numbers:
+        _refuse(table, ~np.isfinite(table[name].to_numpy(np.float64)), source, f"column '{name}' is not finite")
+    prob = table[[f"prob_{name}" for name in classes]].to_numpy(np.float64)
+    _refuse(table, ((prob < 0) | (prob > 1)).any(axis=1), source, "a probability lies outside 0 to 1")
+    # The sum's own rounding (1e-12 is generous) must not decide at the tolerance's edge.
+    off = np.abs(prob.sum(axis=1) - 1) > SUM_TOLERANCE + 1e-12
+    _refuse(table, off, source, f"the probabilities do not sum to 1 (within {SUM_TOLERANCE:g})")
+
+    test = table[table["part"] == "test"]
+    _refuse(test, test.duplicated(["dataset", "image_id"]), source, "the image is predicted twice in part test")
+
+
+def check_complete(pooled: pd.DataFrame, expected: pd.DataFrame | Iterable[tuple[str, str]], n_folds: int = 1) -> None:
+    """Refuse pooled out-of-fold predictions unless each image is predicted exactly once.
+
+    Args:
+        pooled: a predictions table; only its rows of part test are looked at.
+        expected: the images that must be there, as a table with dataset and image_id or as
+            (dataset, image_id) pairs.
+        n_folds: folds 0 ... n_folds - 1 must all be there; 1 in a hold-out.
+
+    Raises:
+        UsvitError: names the folds or the images that are missing, double or not expected.
+    """
+    test = pooled[pooled["part"] == "test"]
+    pairs = list(zip(test["dataset"], test["image_id"], strict=True))
+    if isinstance(expected, pd.DataFrame):
+        expected = zip(expected["dataset"], expected["image_id"], strict=True)
+    wanted, found = set(expected), set(pairs)
+    folds = {int(fold) for fold in test["fold"]}
+
+    wrong = []
+    for title, numbers in (
+        ("missing folds", set(range(n_folds)) - folds),
+        ("unknown folds", folds - {*range(n_folds)}),
+    ):
+        if numbers:
+            wrong.append(f"{title}: {', '.join(map(str, sorted(numbers)))}")
+    double = {pair for pair, again in zip(pairs, test.duplicated(["dataset", "image_id"]), strict=True) if again}
+    for title, images in (
+        ("images without a prediction", wanted - found),
+        ("images predicted twice", double),
+        ("images that were not expected", found - wanted),
+    ):
+        if images:
+            shown = ", ".join(f"{dataset}/{image}" for dataset, image in sorted(images)[:5])
+            wrong.append(f"{title}: {len(images)} ({shown}{', ...' if len(images) > 5 else ''})")
+    if wrong:
+        raise UsvitError(f"The pooled predictions are not complete; {'; '.join(wrong)}.")
+
+
+def _require_columns(table: pd.DataFrame, source: str) -> None:
+    missing = [name for name in COLUMNS if name not in table.columns]
+    if missing:
+        raise UsvitError(
+            f"{source}: no column {', '.join(missing)}. A predictions table has {', '.join(COLUMNS)} and one "
+            "prob_<class> for each class (docs/reference/files.md)."
+        )
+    classes = classes_of(table)
+    if len(classes) < 2:
+        raise UsvitError(f"{source}: a predictions table needs a prob_<class> column for each of at least two classes.")
+    logits = [name.removeprefix("logit_") for name in table.columns if name.startswith("logit_")]
+    if logits and logits != classes:
+        raise UsvitError(
+            f"{source}: the logit_<class> columns ({', '.join(logits)}) and the prob_<class> columns "
+            f"({', '.join(classes)}) must name the same classes in the same order."
+        )
+
+
+def _numbers(table: pd.DataFrame, name: str, source: str) -> np.ndarray:
+    """A text column as float64. Python's own parser is exact; the reader's fast one is off in the last bit."""
+    values = np.empty(len(table))
+    for row, text in enumerate(table[name]):
+        try:
+            values[row] = float(text)
+        except ValueError:
+            values[row] = np.nan
+    _refuse(table, ~np.isfinite(values), source, f"column '{name}' is no finite number")
+    return values
+
+
+def _refuse(table: pd.DataFrame, refused: ArrayLike, source: str, what: str) -> None:
+    bad = np.asarray(refused, dtype=bool)
+    if bad.any():
+        row = int(bad.argmax())
+        image, more = table["image_id"].iloc[row], int(bad.sum()) - 1
+        others = f" (and {more} more)" if more else ""
+        raise UsvitError(f"{source}: {what}, in row {row + 1}, image '{image}'{others}.")
