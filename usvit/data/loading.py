@@ -168,6 +168,7 @@ class TrainBatches:
             collate_fn=_as_is,
             num_workers=self.workers,
             pin_memory=torch.cuda.is_available(),
+            generator=torch.Generator(),  # its own: the global one belongs to the model, and is restored on resume
         )
         for step, images in zip(steps, loader, strict=True):
             yield images, torch.from_numpy(self.targets[[at for _, at in step]])

@@ -1,0 +1,66 @@
+"""What all tests share: the command line in-process, a small phantom, and where the real data lie."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from usvit.data.phantom import PhantomSpec, write_phantom
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def usvit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """Run the command line in this process: ``usvit("cv", "--seed", 1)``."""
+    from usvit.cli import main
+
+    def run(*arguments: object) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["usvit", *map(str, arguments)])
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        said = capsys.readouterr()
+        return Answer(code, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def small_phantom(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """48 images of 64 x 64 of about 24 patients."""
+    return write_phantom(PhantomSpec(n=48, seed=3, size=64), tmp_path_factory.mktemp("phantom") / "small", workers=1)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data; the test is skipped where it is absent."""
+    folder = Path(os.environ.get("USVIT_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
+    if not (folder / "Dataset_BUSI_with_GT").is_dir():
+        pytest.skip(
+            "the real BUSI images are not here (set USVIT_TEST_DATA to the folder that holds Dataset_BUSI_with_GT)"
+        )
+    return folder
+
+
+TINY = (
+    *("--model", "timm:test_resnet", "--weights", "scratch", "--device", "cpu", "--precision", "fp32"),
+    *("--set", "model.image_size=32", "--set", "train.batch_size=8", "--set", "train.steps=6"),
+    *("--set", "train.eval_every=2", "--set", "split.folds=3"),
+)
+"""Options for a cross-validation of seconds: a network of 0.5 million parameters, 3 folds of 6 steps."""
