@@ -1,8 +1,10 @@
 """What all tests share: the command line in-process, a small phantom, and where the real data lie."""
 
 import os
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +47,22 @@ def usvit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 def small_phantom(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """48 images of 64 x 64 of about 24 patients."""
     return write_phantom(PhantomSpec(n=48, seed=3, size=64), tmp_path_factory.mktemp("phantom") / "small", workers=1)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MB; skipped where this user may not mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if (
+        shutil.which("mount") is None
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True
+        ).returncode
+    ):
+        pytest.skip("mounting a small file system needs root on Linux")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.fixture(scope="session")

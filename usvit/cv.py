@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save_file
+from safetensors.torch import save as safetensors_bytes
 from torch import nn
 
 from usvit.config import RunConfig
@@ -107,6 +107,8 @@ def run_protocol(
         if not run.finished:
             _train_all(job, run, progress)
             _conclude(job, run, begun)
+        if not (run.path / "report.html").is_file():
+            write_report(run.path)
         metrics = summarise(
             read_predictions(run.path / "predictions.csv"), classes=job.classes, positive=job.manifest.positive_class
         )
@@ -239,7 +241,7 @@ def _run_fold(
 
     write_csv(folder / "history.csv", result.history)
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
-    write_atomic(folder / "model.safetensors", lambda temporary: save_file(state, temporary))
+    write_atomic(folder / "model.safetensors", lambda temporary: temporary.write_bytes(safetensors_bytes(state)))
     write_json(folder / "model.json", _passport(job, fold, rows, at, result))
     run.record["results"] = [
         *(done for done in run.record["results"] if done["fold"] != fold),
@@ -280,7 +282,7 @@ def _validation(
 
 
 def _conclude(job: _Job, run: RunDir, begun: float) -> None:
-    """Pool the folds' test rows, measure, report; in the manifest's order, so that runs can be compared by eye."""
+    """Pool the folds' test rows and measure; in the manifest's order, so that runs can be compared by eye."""
     rows = job.manifest.usable
     tables = [read_predictions(run.fold(fold) / "predictions.csv") for fold in range(job.n_folds)]
     pooled = pd.concat(tables, ignore_index=True)
@@ -296,10 +298,7 @@ def _conclude(job: _Job, run: RunDir, begun: float) -> None:
     if job.manifest.skipped:
         skipped = [{"path": bad.path.name, "reason": bad.reason} for bad in job.manifest.skipped]
         write_csv(run.path / "skipped.csv", pd.DataFrame(skipped))
-    run.record["seconds"] = round(time.monotonic() - begun, 1)
     run.record["results"].sort(key=lambda result: result["fold"])
-    run.save()
-    write_report(run.path)
     run.finish(time.monotonic() - begun)
 
 

@@ -1,0 +1,131 @@
+"""The loop itself, on data where the answer is known."""
+
+import lightning_fabric
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from usvit.config import EarlyStopping, OptimConfig, TrainConfig
+from usvit.data.loading import PixelStore, Preprocessing, TrainBatches
+from usvit.progress import NoProgress
+from usvit.train.loop import fit, predict_logits
+from usvit.train.losses import WeightedCrossEntropy
+
+PREPROCESSING = Preprocessing(8, "pad", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+TARGETS = np.arange(32, dtype=np.int64) % 2
+
+
+def bright_or_dark():
+    """32 images of 8 x 8: class 1 is brighter."""
+    noise = np.random.default_rng(0).integers(0, 40, (32, 8, 8, 3))
+    return PixelStore((noise + 120 * TARGETS[:, None, None, None]).astype(np.uint8))
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
+
+
+def run(tmp_path, model=None, *, evaluate=None, precision="32-true", optim=None, **train):
+    model = model or network()
+    fabric = lightning_fabric.Fabric(accelerator="cpu", devices=1, precision=precision)
+    batches = TrainBatches(bright_or_dark(), np.arange(32), TARGETS, batch_size=8, augment=None, seed=0)
+    result = fit(
+        model,
+        fabric,
+        batches,
+        PREPROCESSING,
+        WeightedCrossEntropy(None, 2),
+        evaluate or (lambda model: {"val_loss": 1.0, "val_accuracy": 0.5, "val_auc": None}),
+        train=TrainConfig(batch_size=8, **{"steps": 12, "eval_every": 4, **train}),
+        optim=optim or OptimConfig(name="sgd", lr=0.01),
+        checkpoint=tmp_path / "state.pt",
+        name="test",
+        progress=NoProgress(),
+    )
+    return model, result
+
+
+def test_it_learns_what_can_be_learnt(tmp_path):
+    model, result = run(tmp_path, steps=40, early_stopping=EarlyStopping(keep="last"))
+    images = PREPROCESSING.normalised(torch.from_numpy(bright_or_dark().pixels))
+    assert (model(images).argmax(1).numpy() == TARGETS).all()
+    assert result.history.train_loss.iloc[-1] < 0.3 * result.history.train_loss.iloc[0]
+
+
+def test_it_is_the_plain_loop_written_out(tmp_path):
+    """Oracle: the same training in ten lines of bare PyTorch."""
+    model, _ = run(
+        tmp_path, steps=6, early_stopping=EarlyStopping(keep="last"), optim=OptimConfig(lr=0.01, warmup_steps=3)
+    )
+    plain = network()
+    optimizer = torch.optim.SGD(plain.parameters(), momentum=0.9)
+    batches = TrainBatches(bright_or_dark(), np.arange(32), TARGETS, batch_size=8, augment=None, seed=0)
+    rates = [0.01 / 3, 0.02 / 3, 0.01, 0.01, 0.0075, 0.0025]  # warm-up 3, then half a cosine over 3
+    for (images, targets), rate in zip(batches.iterate(0, 6), rates, strict=True):
+        optimizer.param_groups[0]["lr"] = rate
+        loss = nn.functional.cross_entropy(plain(PREPROCESSING.normalised(images)), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+def test_micro_batches_give_the_whole_batchs_step(tmp_path):
+    whole, _ = run(tmp_path / "a", early_stopping=EarlyStopping(keep="last"))
+    portions, _ = run(tmp_path / "b", micro_batch=3, early_stopping=EarlyStopping(keep="last"))
+    for one, two in zip(whole.parameters(), portions.parameters(), strict=True):
+        assert torch.allclose(one, two, atol=1e-5)
+
+
+def test_gradients_are_clipped_to_the_norm(tmp_path):
+    norms = []
+
+    class Watched(nn.Sequential):
+        pass
+
+    model = Watched(nn.Flatten(), nn.Linear(192, 2))
+    start = [parameter.detach().clone() for parameter in model.parameters()]
+    run(
+        tmp_path,
+        model,
+        steps=1,
+        optim=OptimConfig(lr=1.0, momentum=0.0, clip_norm=0.01),
+        early_stopping=EarlyStopping(keep="last"),
+    )
+    moved = torch.cat([(a - b).flatten() for a, b in zip(start, model.parameters(), strict=True)])
+    norms.append(moved.norm().item())
+    assert norms[0] == pytest.approx(0.01, rel=1e-3)
+
+
+def test_the_best_weights_are_kept_and_the_training_stops_early(tmp_path):
+    seen = []
+
+    def evaluate(model):
+        seen.append([parameter.detach().clone() for parameter in model.parameters()])
+        return {"val_loss": [0.9, 0.5, 0.7, 0.8, 0.1][len(seen) - 1], "val_accuracy": 0.5, "val_auc": 0.5}
+
+    model, result = run(tmp_path, evaluate=evaluate, steps=20, early_stopping=EarlyStopping(patience=2))
+    assert (result.best_step, result.steps) == (8, 16)
+    assert all(torch.equal(a, b) for a, b in zip(seen[1], model.parameters(), strict=True))
+
+
+def test_the_last_evaluation_is_at_the_last_step(tmp_path):
+    _, result = run(tmp_path, steps=10, eval_every=4)
+    assert result.history.step.tolist() == [4, 8, 10]
+
+
+def test_bf16_trains_too(tmp_path):
+    model, _ = run(tmp_path, precision="bf16-mixed", steps=40, early_stopping=EarlyStopping(keep="last"))
+    images = PREPROCESSING.normalised(torch.from_numpy(bright_or_dark().pixels))
+    assert (model(images).argmax(1).numpy() == TARGETS).all()
+
+
+def test_logits_come_in_the_order_of_the_images():
+    model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    pixels = np.arange(10, dtype=np.uint8)[:, None, None, None].repeat(8, 1).repeat(8, 2).repeat(3, 3)
+    batches = iter([torch.from_numpy(pixels[:7]), torch.from_numpy(pixels[7:])])
+    logits = predict_logits(model, lightning_fabric.Fabric(accelerator="cpu", devices=1), PREPROCESSING, batches)
+    assert logits.shape == (10, 3) and (logits[:, 0].diff() > 0).all()

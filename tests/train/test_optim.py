@@ -1,0 +1,56 @@
+import pytest
+import torch
+from torch import nn
+
+from usvit.config import OptimConfig
+from usvit.train.optim import learning_rate, make_optimizer
+
+
+def test_warm_up_is_linear_and_the_cosine_ends_at_zero():
+    config = OptimConfig(lr=0.001, schedule="cosine", warmup_steps=10)
+    rates = [learning_rate(config, step, 250) for step in range(250)]
+    assert rates[:10] == pytest.approx([0.0001 * k for k in range(1, 11)])
+    assert rates[10] == pytest.approx(0.001) and rates[130] == pytest.approx(0.0005)
+    assert 0 < rates[249] < 1e-7 and rates[10:] == sorted(rates[10:], reverse=True)
+
+
+def test_cosine_is_torchs_own():
+    """Oracle: torch's CosineAnnealingLR."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    reference = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=50)
+    config = OptimConfig(lr=0.1, schedule="cosine")
+    for step in range(50):
+        assert learning_rate(config, step, 50) == pytest.approx(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        reference.step()
+
+
+def test_linear_and_constant_do_what_they_say():
+    assert learning_rate(OptimConfig(lr=1.0, schedule="linear"), 25, 100) == pytest.approx(0.75)
+    assert learning_rate(OptimConfig(lr=1.0, schedule="constant"), 99, 100) == 1.0
+
+
+def test_sgd_is_plain_momentum_and_spares_biases_from_decay():
+    optimizer = make_optimizer(nn.Linear(3, 2), OptimConfig(name="sgd", momentum=0.9, weight_decay=0.1))
+    assert type(optimizer) is torch.optim.SGD
+    decays = {
+        parameter.ndim: group["weight_decay"] for group in optimizer.param_groups for parameter in group["params"]
+    }
+    assert decays == {1: 0.0, 2: 0.1}
+    assert all(group["momentum"] == 0.9 and not group["nesterov"] for group in optimizer.param_groups)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lamb"])
+def test_every_optimiser_lowers_a_simple_loss(name):
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 1), torch.randn(32, 4)
+    y = x @ torch.tensor([[1.0], [2.0], [-1.0], [0.5]])
+    optimizer = make_optimizer(model, OptimConfig(name=name, lr=0.05))
+    losses = []
+    for _ in range(60):
+        loss = nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
