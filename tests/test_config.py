@@ -68,7 +68,7 @@ def test_epochs_given_replace_the_recipes_steps():
     ],
 )
 def test_a_wrong_setting_is_named_with_what_to_do(pairs, said):
-    with pytest.raises(UsvitError, match=".*") as error:
+    with pytest.raises(UsvitError) as error:
         recipe("demo", *pairs)
     assert said in str(error.value)
 

@@ -1,5 +1,6 @@
 """The main job from images to report, on a small phantom."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -142,10 +143,8 @@ def steps_done(out: Path) -> int:
 
     done = 6 * len(list(out.glob("fold-*/predictions.csv")))
     for state in out.glob("fold-*/state.pt"):
-        try:
+        with contextlib.suppress(FileNotFoundError):  # the fold was finished in between
             done += torch.load(state, weights_only=True)["step"]
-        except FileNotFoundError:
-            pass  # the fold was finished in between
     return done
 
 

@@ -1,110 +1,82 @@
 """``usvit cv`` and ``usvit train``: the main job."""
 
 import json
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from usvit.cli import options as o
+from usvit.errors import EXIT_PARTLY
 
 if TYPE_CHECKING:
     from usvit.cv import Outcome
 
 
-def cv(
-    dataset: o.Dataset = None,
-    model: o.Model = None,
-    recipe: o.Recipe = None,
-    weights: o.WeightsOption = None,
-    data_root: o.DataRoot = None,
-    out: o.Out = None,
-    seed: o.Seed = None,
-    device: o.DeviceOption = None,
-    precision: o.Precision = None,
-    workers: o.Workers = None,
-    skip_bad: o.SkipBad = False,
-    keep_conflicts: o.KeepConflicts = False,
-    set_: o.Set = None,
-    json_: o.Json = False,
-) -> None:
+def _protocol(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None]:
+    """One command for each protocol: they take the same options."""
+
+    def command(
+        dataset: o.Dataset = None,
+        model: o.Model = None,
+        recipe: o.Recipe = None,
+        weights: o.WeightsOption = None,
+        data_root: o.DataRoot = None,
+        out: o.Out = None,
+        seed: o.Seed = None,
+        device: o.DeviceOption = None,
+        precision: o.Precision = None,
+        workers: o.Workers = None,
+        skip_bad: o.SkipBad = False,
+        keep_conflicts: o.KeepConflicts = False,
+        set_: o.Set = None,
+        json_: o.Json = False,
+    ) -> None:
+        from usvit.config import build_config, load_recipe, parse_overrides
+
+        options = o.given(
+            data__dataset=dataset,
+            data__skip_bad=skip_bad,
+            data__keep_label_conflicts=keep_conflicts,
+            model__name=model,
+            model__weights=weights,
+            seed=seed,
+            device=device,
+            precision=precision,
+            workers=workers,
+        )
+        settings = load_recipe(recipe or _default_recipe(dataset, model))
+        config = build_config(settings, options, parse_overrides(set_ or []))
+        from usvit.cv import run_protocol  # from here on it takes seconds
+        from usvit.progress import make_progress
+
+        outcome = run_protocol(
+            kind,
+            config,
+            roots=o.data_roots(data_root),
+            out=out,
+            command=o.command_line(),
+            progress=make_progress(),
+        )
+        if json_:
+            print(json.dumps(outcome.metrics, indent=2, ensure_ascii=False, allow_nan=False))
+        else:
+            _print(outcome)
+        if outcome.record["data"]["skipped"]:
+            raise typer.Exit(EXIT_PARTLY)
+
+    command.__doc__ = help_text
+    return command
+
+
+cv = _protocol(
+    "cv",
     """Cross-validate a model: patient- and duplicate-aware folds, out-of-fold predictions, metrics, a report.
 
     Without options: the demo on the embedded phantom. A killed run is resumed by the same command.
-    """
-    layer = o.given(
-        model__weights=weights,
-        seed=seed,
-        device=device,
-        precision=precision,
-        workers=workers,
-        data__skip_bad=skip_bad,
-        data__keep_label_conflicts=keep_conflicts,
-    )
-    _run("cv", dataset, model, recipe, layer, data_root, out, set_, json_)
-
-
-def train(
-    dataset: o.Dataset = None,
-    model: o.Model = None,
-    recipe: o.Recipe = None,
-    weights: o.WeightsOption = None,
-    data_root: o.DataRoot = None,
-    out: o.Out = None,
-    seed: o.Seed = None,
-    device: o.DeviceOption = None,
-    precision: o.Precision = None,
-    workers: o.Workers = None,
-    skip_bad: o.SkipBad = False,
-    keep_conflicts: o.KeepConflicts = False,
-    set_: o.Set = None,
-    json_: o.Json = False,
-) -> None:
-    """Train once on a 70/15/15 hold-out, with the same parts, files and report as 'usvit cv'."""
-    layer = o.given(
-        model__weights=weights,
-        seed=seed,
-        device=device,
-        precision=precision,
-        workers=workers,
-        data__skip_bad=skip_bad,
-        data__keep_label_conflicts=keep_conflicts,
-    )
-    _run("train", dataset, model, recipe, layer, data_root, out, set_, json_)
-
-
-def _run(
-    kind: Literal["cv", "train"],
-    dataset: str | None,
-    model: str | None,
-    recipe: str | None,
-    layer: dict[str, Any],
-    data_root: list[str] | None,
-    out: Any,
-    set_: list[str] | None,
-    json_: bool,
-) -> None:
-    from usvit.config import build_config, load_recipe, merge, parse_overrides
-
-    layer = merge(layer, o.given(data__dataset=dataset, model__name=model))
-    config = build_config(load_recipe(recipe or _default_recipe(dataset, model)), layer, parse_overrides(set_ or []))
-    from usvit.cv import run_protocol
-    from usvit.errors import EXIT_PARTLY
-    from usvit.progress import make_progress
-
-    outcome = run_protocol(
-        kind,
-        config,
-        roots=o.data_roots(data_root),
-        out=out,
-        command=o.command_line(),
-        progress=make_progress(),
-    )
-    if json_:
-        print(json.dumps(outcome.metrics, indent=2, ensure_ascii=False, allow_nan=False))
-    else:
-        _print(outcome)
-    if outcome.record["data"]["skipped"]:
-        raise typer.Exit(EXIT_PARTLY)
+    """,
+)
+train = _protocol("train", "Train once on a 70/15/15 hold-out, with the same parts, files and report as 'usvit cv'.")
 
 
 def _default_recipe(dataset: str | None, model: str | None) -> str:

@@ -1,0 +1,117 @@
+"""The training step of usvit against the same step in a bare PyTorch loop.
+
+    python benchmarks/training_step.py --model vit_ti16 --batch-size 32 --steps 8
+
+Same process, model, batch, precision and images; the two take turns, so that a machine that grows
+slower or faster meets both. Prints images/s of each turn and the median of the turns' ratios
+(bar of the design: at least 0.97).
+"""
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import nn
+
+from usvit.config import OptimConfig, TrainConfig
+from usvit.data.loading import PixelStore, Preprocessing, TrainBatches
+from usvit.models.build import build_model
+from usvit.models.weights import Weights
+from usvit.models.zoo import find_model
+from usvit.train.device import resolve_device, seed_everything
+from usvit.train.loop import training_step
+from usvit.train.losses import WeightedCrossEntropy
+from usvit.train.optim import make_optimizer
+
+IMAGES, CLASSES = 512, 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="vit_ti16")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--steps", type=int, default=8, help="steps a turn")
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", default="auto")
+    args = parser.parse_args()
+
+    device = resolve_device(args.device, args.precision)
+    seed_everything(0)
+    # Random, not zero: some units compute faster on zeros.
+    pixels = np.random.default_rng(0).integers(0, 255, (IMAGES, args.image_size, args.image_size, 3), dtype=np.uint8)
+    targets = np.arange(IMAGES, dtype=np.int64) % CLASSES
+    ours, bare = usvit_steps(args, device, pixels, targets), bare_steps(args, device, pixels, targets)
+    turn(ours, 2), turn(bare, 2)  # warm-up
+
+    ratios = []
+    for _ in range(args.turns):
+        seconds = turn(ours, args.steps), turn(bare, args.steps)
+        ours_speed, bare_speed = (args.steps * args.batch_size / each for each in seconds)
+        ratios.append(ours_speed / bare_speed)
+        print(f"usvit {ours_speed:8.1f} images/s   bare {bare_speed:8.1f} images/s   ratio {ratios[-1]:.3f}")
+    print(f"{args.model}, batch {args.batch_size}, {device.precision} on {device.describe()['name']}: ", end="")
+    print(f"median ratio {statistics.median(ratios):.3f} (min {min(ratios):.3f}, max {max(ratios):.3f})")
+
+
+def turn(steps: Iterator[None], count: int) -> float:
+    """Seconds of ``count`` steps, the device's own work included."""
+    begun = time.perf_counter()
+    for _ in range(count):
+        next(steps)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - begun
+
+
+def network(args: argparse.Namespace) -> nn.Module:
+    return build_model(find_model(args.model), Weights("scratch"), n_classes=CLASSES, image_size=args.image_size)
+
+
+def usvit_steps(args, device, pixels, targets) -> Iterator[None]:  # type: ignore[no-untyped-def]
+    """What ``usvit.train.loop.fit`` does between two evaluations."""
+    train, optim = TrainConfig(batch_size=args.batch_size, steps=10**6), OptimConfig(clip_norm=1.0)
+    fabric = device.fabric()
+    model = network(args)
+    model, optimizer = fabric.setup(model, make_optimizer(model, optim))
+    model.train()
+    loss_fn = WeightedCrossEntropy(np.ones(CLASSES), CLASSES).to(fabric.device)
+    preprocessing = Preprocessing(args.image_size, "pad", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    batches = TrainBatches(
+        PixelStore(pixels), np.arange(IMAGES), targets, batch_size=args.batch_size, augment=None, seed=0
+    )
+    loss_sum = torch.zeros((), device=fabric.device)
+    for images, labels in batches.iterate(0, 10_000):
+        loss_sum += training_step(model, fabric, optimizer, loss_fn, preprocessing, images, labels, 1e-3, train, optim)
+        yield
+
+
+def bare_steps(args, device, pixels, targets) -> Iterator[None]:  # type: ignore[no-untyped-def]
+    """The same update as one would write it by hand, batches ready in memory."""
+    model = network(args).to(device.type).train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    criterion = nn.CrossEntropyLoss(torch.ones(CLASSES, device=device.type))
+    images, labels = torch.from_numpy(pixels), torch.from_numpy(targets)
+    while True:
+        order = torch.randperm(IMAGES)
+        for start in range(0, IMAGES - args.batch_size + 1, args.batch_size):
+            rows = order[start : start + args.batch_size]
+            x = images[rows].to(device.type).permute(0, 3, 1, 2).float().div_(255).sub_(0.5).div_(0.5)
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.precision == "bf16"):
+                logits = model(x)
+            loss = criterion(logits.float(), labels[rows].to(device.type))
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            yield
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    main()
