@@ -13,7 +13,7 @@ FLOORS = [
     {"__main__"},
     {"cli"},
     {"cv"},
-    {"run_dir"},
+    {"job", "run_dir"},
     {"report"},
     {"metrics"},
     {"train"},

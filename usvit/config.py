@@ -153,11 +153,15 @@ class RunConfig(_Section):
     train: TrainConfig = TrainConfig(steps=250)
     split: SplitConfig = SplitConfig()
 
-    def identity(self) -> dict[str, Any]:
-        """The configuration without what cannot change a result: two runs with one identity are the same run."""
-        settings = self.model_dump(mode="json")
-        del settings["workers"], settings["input"]["cache_gb"], settings["train"]["checkpoint_seconds"]
-        return settings
+
+SPEED_ONLY = ("workers", "input.cache_gb", "train.checkpoint_seconds")
+"""Settings that cannot change a result: a run may be resumed with other values of these."""
+
+
+def identity(config: dict[str, Any]) -> dict[str, Any]:
+    """A dumped configuration, flat (``train.batch_size``), without ``SPEED_ONLY``: equal ones are the same run."""
+    flat = _flat(config)
+    return {key: value for key, value in flat.items() if key not in SPEED_ONLY}
 
 
 def recipe_names() -> list[str]:
@@ -218,6 +222,13 @@ def _nest(keys: list[str], value: Any) -> dict[str, Any]:
     for key in reversed(keys):
         value = {key: value}
     return value
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

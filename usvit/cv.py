@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import lightning_fabric
 import numpy as np
@@ -21,28 +21,21 @@ from torch import nn
 
 from usvit.config import RunConfig
 from usvit.data.augment import make_augment
-from usvit.data.cards import load_card
-from usvit.data.loading import PixelStore, Preprocessing, TrainBatches, eval_batches
-from usvit.data.manifest import Manifest, build_manifest
-from usvit.data.splits import check_folds, cross_validation, folds_sha256, hold_out, read_folds
+from usvit.data.loading import PixelStore, TrainBatches, eval_batches
+from usvit.data.splits import check_folds, folds_sha256, read_folds
 from usvit.errors import UsvitError
-from usvit.files import sha256_of_text, write_atomic, write_csv, write_json
+from usvit.files import write_atomic, write_csv, write_json
+from usvit.job import Job, Kind, default_out, describe, new_model, passport, prepare
 from usvit.metrics.points import auc
 from usvit.metrics.predictions import check_complete, predictions_table, read_predictions
 from usvit.metrics.summary import summarise
-from usvit.models.build import build_model, count_parameters, input_statistics
-from usvit.models.weights import Weights, resolve_weights
-from usvit.models.zoo import ModelSpec, find_model
 from usvit.progress import Progress
 from usvit.report import write_report
 from usvit.run_dir import RunDir, open_run
 from usvit.seeding import derive_seed
-from usvit.train.device import Device, resolve_device, seed_everything
+from usvit.train.device import seed_everything
 from usvit.train.loop import FitResult, fit, predict_logits
 from usvit.train.losses import WeightedCrossEntropy, balanced_class_weights
-
-Kind = Literal["cv", "train"]
-PASSPORT_SCHEMA = "1.0"
 
 
 @dataclass(frozen=True)
@@ -54,29 +47,6 @@ class Outcome:
     record: dict[str, Any]
     """The content of ``run.json``."""
     report: Path
-
-
-@dataclass(frozen=True)
-class _Job:
-    """Everything resolved and checked, before anything is written."""
-
-    kind: Kind
-    config: RunConfig
-    spec: ModelSpec
-    weights: Weights
-    device: Device
-    manifest: Manifest
-    folds: pd.DataFrame
-    preprocessing: Preprocessing
-    n_parameters: int
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.manifest.classes
-
-    @property
-    def n_folds(self) -> int:
-        return int(self.folds.fold.nunique())
 
 
 def run_protocol(
@@ -101,9 +71,9 @@ def run_protocol(
     Raises:
         UsvitError: anything about the input; nothing has been written then, or the run can be resumed.
     """
-    job = _prepare(kind, config, roots, progress)
+    job = prepare(kind, config, roots, progress)
     begun = time.monotonic()
-    with open_run(out or default_out(kind, config), _record(job, command)) as run:
+    with open_run(out or default_out(kind, config), describe(job, command)) as run:
         if not run.finished:
             _train_all(job, run, progress)
             _conclude(job, run, begun)
@@ -115,49 +85,7 @@ def run_protocol(
         return Outcome(run.path, metrics, run.record, run.path / "report.html")
 
 
-def default_out(kind: Kind, config: RunConfig) -> Path:
-    """``runs/busi-vit_b32-gheflati2022_vit-seed0``, with ``-train`` for a hold-out."""
-    name = f"{config.data.dataset}-{config.model.name}-{config.recipe}-seed{config.seed}"
-    name = name.replace(":", "-").replace("/", "-")
-    return Path("runs") / (name if kind == "cv" else f"{name}-train")
-
-
-def _prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Progress) -> _Job:
-    """Resolve and check everything, the cheap first: a run that cannot be made stops here."""
-    device = resolve_device(config.device, config.precision)
-    spec = find_model(config.model.name)
-    for name in config.data.dataset.split("+"):
-        load_card(name)
-    weights = resolve_weights(config.model.weights, spec)
-    mean, std = input_statistics(spec)
-    preprocessing = Preprocessing(config.model.image_size, config.input.resize, mean, std)
-    manifest = build_manifest(
-        config.data.dataset,
-        roots,
-        progress,
-        skip_bad=config.data.skip_bad,
-        keep_label_conflicts=config.data.keep_label_conflicts,
-    )
-    seed = config.seed if config.data.split_seed is None else config.data.split_seed
-    split = cross_validation if kind == "cv" else hold_out
-    folds = split(manifest.usable, config.split, seed)
-    # Built once for nothing: weights that do not fit, or an impossible size, show now.
-    n_parameters = count_parameters(_new_model(config, spec, weights, manifest.classes, fold=0))
-    return _Job(kind, config, spec, weights, device, manifest, folds, preprocessing, n_parameters)
-
-
-def _new_model(config: RunConfig, spec: ModelSpec, weights: Weights, classes: tuple[str, ...], fold: int) -> nn.Module:
-    seed_everything(config.seed, "model", fold)
-    return build_model(
-        spec,
-        weights,
-        n_classes=len(classes),
-        image_size=config.model.image_size,
-        drop_path=config.model.drop_path,
-    )
-
-
-def _train_all(job: _Job, run: RunDir, progress: Progress) -> None:
+def _train_all(job: Job, run: RunDir, progress: Progress) -> None:
     rows = job.manifest.usable
     folds_file = run.path / "folds.csv"
     if folds_file.is_file() and folds_sha256(read_folds(folds_file)) != folds_sha256(job.folds):
@@ -184,7 +112,7 @@ def _train_all(job: _Job, run: RunDir, progress: Progress) -> None:
 
 
 def _run_fold(
-    job: _Job,
+    job: Job,
     run: RunDir,
     fold: int,
     rows: pd.DataFrame,
@@ -199,7 +127,7 @@ def _run_fold(
     targets = np.array([job.classes.index(label) for label in rows.label], dtype=np.int64)
     targets = targets.astype(np.int64)
 
-    model = _new_model(config, job.spec, job.weights, job.classes, fold)
+    model = new_model(config, job.spec, job.weights, job.classes, fold)
     balanced = config.loss.class_weights == "balanced"
     class_weights = balanced_class_weights(targets[at["train"]], len(job.classes)) if balanced else None
     loss_fn = WeightedCrossEntropy(class_weights, len(job.classes), config.loss.label_smoothing)
@@ -242,7 +170,7 @@ def _run_fold(
     write_csv(folder / "history.csv", result.history)
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     write_atomic(folder / "model.safetensors", lambda temporary: temporary.write_bytes(safetensors_bytes(state)))
-    write_json(folder / "model.json", _passport(job, fold, rows, at, result))
+    write_json(folder / "model.json", passport(job, fold, rows, at, result))
     run.record["results"] = [
         *(done for done in run.record["results"] if done["fold"] != fold),
         {
@@ -281,7 +209,7 @@ def _validation(
     return evaluate
 
 
-def _conclude(job: _Job, run: RunDir, begun: float) -> None:
+def _conclude(job: Job, run: RunDir, begun: float) -> None:
     """Pool the folds' test rows and measure; in the manifest's order, so that runs can be compared by eye."""
     rows = job.manifest.usable
     tables = [read_predictions(run.fold(fold) / "predictions.csv") for fold in range(job.n_folds)]
@@ -309,77 +237,7 @@ def _parts(folds: pd.DataFrame, fold: int, rows: pd.DataFrame) -> NDArray[np.obj
     return np.array([part[key] for key in zip(rows.dataset, rows.image_id, strict=True)], dtype=object)
 
 
-def _record(job: _Job, command: str) -> dict[str, Any]:
-    """What ``run.json`` says of a run before it begins."""
-    rows, identity = job.manifest.usable, job.config.identity()
-    kinds = rows.group_id.str.partition(":")[0].value_counts()
-    return {
-        "kind": job.kind,
-        "name": default_out(job.kind, job.config).name,
-        "command": command,
-        "config": job.config.model_dump(mode="json"),
-        "identity": identity,
-        "config_sha256": sha256_of_text(str(sorted(identity.items()))),
-        "seed": job.config.seed,
-        "device": job.device.describe(),
-        "data": {
-            "datasets": job.config.data.dataset.split("+"),
-            "classes": list(job.classes),
-            "positive_class": job.manifest.positive_class,
-            "n_images": len(rows),
-            "n_groups": int(rows.group_id.nunique()),
-            "class_counts": {label: int((rows.label == label).sum()) for label in job.classes},
-            "grouping": {kind: int(kinds.get(kind, 0)) for kind in ("patient", "pixels", "image")},
-            "manifest_sha256": job.manifest.sha256(),
-            "excluded": [
-                {"dataset": row.dataset, "image_id": row.image_id, "reason": row.exclude_reason}
-                for _, row in job.manifest.excluded.iterrows()
-            ],
-            "skipped": [{"path": bad.path.name, "reason": bad.reason} for bad in job.manifest.skipped],
-        },
-        "folds": {"n": job.n_folds, "sha256": folds_sha256(job.folds)},
-        "model": {
-            "name": job.spec.name,
-            "timm": job.spec.timm_name,
-            "params": job.n_parameters,
-            "weights": job.weights.describe(),
-        },
-    }
-
-
-def _passport(
-    job: _Job, fold: int, rows: pd.DataFrame, at: dict[str, NDArray[np.int64]], result: FitResult
-) -> dict[str, Any]:
-    """``model.json``: all that is needed to use a fold's weights, and to know what they have seen."""
-    return {
-        "schema_version": PASSPORT_SCHEMA,
-        "architecture": job.spec.name,
-        "timm": job.spec.timm_name,
-        "classes": list(job.classes),
-        "positive_class": job.manifest.positive_class,
-        "preprocessing": {
-            "image_size": job.preprocessing.image_size,
-            "resize": job.preprocessing.resize,
-            "mean": list(job.preprocessing.mean),
-            "std": list(job.preprocessing.std),
-        },
-        "temperature": None,
-        "thresholds": {},
-        "fold": fold,
-        "steps": result.steps,
-        "best_step": result.best_step,
-        "recipe": job.config.recipe,
-        "seed": job.config.seed,
-        "upstream": {**job.weights.describe(), "pretrained_by": job.spec.upstream}
-        if job.weights.source != "scratch"
-        else {"source": "scratch"},
-        "data_licenses": {name: load_card(name).license for name in job.config.data.dataset.split("+")},
-        "seen_sha256": {part: rows.sha256.iloc[at[part]].tolist() for part in ("train", "val")},
-        "intended_use": "research only; not a medical device",
-    }
-
-
-def _fold_line(job: _Job, fold: int, result: FitResult) -> str:
+def _fold_line(job: Job, fold: int, result: FitResult) -> str:
     last = result.history[result.history.step == result.best_step]
     loss = f", inner validation loss {last.val_loss.iloc[0]:.3f}" if len(last) else ""
     name = f"fold {fold + 1}/{job.n_folds}" if job.kind == "cv" else "training"

@@ -12,6 +12,7 @@ from typing import Any
 import filelock
 
 import usvit
+from usvit.config import identity
 from usvit.errors import UsvitError
 from usvit.files import disk_errors, write_json
 
@@ -51,8 +52,8 @@ def open_run(path: Path, record: dict[str, Any]) -> Iterator[RunDir]:
 
     Args:
         path: the folder.
-        record: what describes the run; ``identity`` (the configuration), ``data`` and ``folds`` with
-            their hashes decide whether a run that is there is the same.
+        record: what describes the run (``usvit.job.describe``); its configuration, and the hashes of its
+            images, folds and weights, decide whether a run that is there is the same.
 
     Raises:
         UsvitError: another run or other files are there, or another process works on it.
@@ -109,7 +110,7 @@ def _circumstances() -> dict[str, Any]:
 
 
 def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, Any]) -> None:
-    there, here = (_flat({"kind": record["kind"], **record["identity"]}) for record in (existing, wanted))
+    there, here = ({"kind": record["kind"], **identity(record["config"])} for record in (existing, wanted))
     differing = [key for key in here if there.get(key) != here[key]]
     if differing:
         shown = "; ".join(f"{key} was {there.get(key)!r}, now {here[key]!r}" for key in differing[:4])
@@ -132,13 +133,6 @@ def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, An
 
 def _hash(section: dict[str, Any]) -> Any:
     return section.get("manifest_sha256") or section.get("sha256") or section.get("weights", {}).get("sha256")
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
 
 
 def _now() -> str:

@@ -1,6 +1,7 @@
 """``usvit cv`` and ``usvit train``: the main job."""
 
 import json
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
@@ -50,14 +51,18 @@ def _protocol(kind: Literal["cv", "train"], help_text: str) -> Callable[..., Non
         from usvit.cv import run_protocol  # from here on it takes seconds
         from usvit.progress import make_progress
 
-        outcome = run_protocol(
-            kind,
-            config,
-            roots=o.data_roots(data_root),
-            out=out,
-            command=o.command_line(),
-            progress=make_progress(),
-        )
+        try:
+            outcome = run_protocol(
+                kind,
+                config,
+                roots=o.data_roots(data_root),
+                out=out,
+                command=o.command_line(),
+                progress=make_progress(),
+            )
+        except KeyboardInterrupt:
+            print("Stopped. The same command goes on where it was.", file=sys.stderr)
+            raise
         if json_:
             print(json.dumps(outcome.metrics, indent=2, ensure_ascii=False, allow_nan=False))
         else:
