@@ -36,6 +36,8 @@ def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> Usvit
     near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
     if near:
         advice = f"Nearest: {', '.join(near)}."
+    elif not choices:
+        advice = "There are none."
     else:
         shown = ", ".join(choices[:12]) + (", ..." if len(choices) > 12 else "")
         advice = f"Known: {shown}."

@@ -17,6 +17,9 @@ import pandas as pd
 
 from usvit.errors import UsvitError
 
+# A file where a folder should be, or the reverse, gives EEXIST, ENOTDIR or EISDIR.
+_NOT_WRITABLE = (errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
@@ -27,14 +30,17 @@ def disk_errors(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as error:
+        number = error.errno if isinstance(error, OSError) else None
+        if number in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error):  # safetensors' own error
             raise UsvitError(
                 f"No space left on the disk while writing {path}. Nothing that was finished is lost: "
                 "free some space and give the same command again to resume."
             ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
-            raise UsvitError(f"Cannot write {path}: {error.strerror}. Choose another folder with --out.") from error
+        if number in _NOT_WRITABLE:
+            raise UsvitError(
+                f"Cannot write {path}: {os.strerror(number)}. Choose another folder with --out."
+            ) from error
         raise
 
 

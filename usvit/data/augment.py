@@ -50,7 +50,7 @@ def make_augment(policy: str, size: int) -> Augment | None:
         return None
     if policy != "light":
         raise unknown("augmentation policy", policy, ["none", "light"])
-    return _seeded(
+    return _Seeded(
         A.Compose(
             [
                 # A square crop of a square image keeps the aspect ratio that it came with.
@@ -71,9 +71,12 @@ def make_augment(policy: str, size: int) -> Augment | None:
     )
 
 
-def _seeded(compose: A.Compose) -> Augment:
-    def augment(image: UInt8, seed: int) -> UInt8:
-        compose.set_random_seed(seed % 2**32)
-        return compose(image=image)["image"]
+class _Seeded:
+    """A class and no closure, so that it can be sent to the processes that prepare batches."""
 
-    return augment
+    def __init__(self, compose: A.Compose):
+        self.compose = compose
+
+    def __call__(self, image: UInt8, seed: int) -> UInt8:
+        self.compose.set_random_seed(seed % 2**32)
+        return self.compose(image=image)["image"]

@@ -20,6 +20,9 @@ MAX_PIXELS = 50_000_000
 """More pixels than any B-mode frame has (a 4K screen capture has 8 million): a larger header is
 taken for a decompression bomb, and refused before a byte of pixels is decoded."""
 
+# Our own limit is stricter. Set once for all: files are decoded in threads, which share these filters.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff"})
 
 UInt8 = NDArray[np.uint8]
@@ -51,7 +54,7 @@ def read_image(path: Path) -> UInt8:
     Raises:
         BadImage: the file is missing, truncated, no image, or larger than ``MAX_PIXELS``.
     """
-    return np.asarray(_decode(path, _to_rgb))
+    return np.asarray(_decode(path))
 
 
 def read_mask(path: Path) -> NDArray[np.bool_]:
@@ -106,30 +109,33 @@ def fingerprint(pixels: UInt8) -> Fingerprint:
     return Fingerprint(digest.hexdigest(), str(imagehash.phash(Image.fromarray(pixels))), (height, width))
 
 
-def _decode(path: Path, convert) -> Image.Image:  # type: ignore[no-untyped-def]
+def _decode(path: Path) -> Image.Image:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit is stricter
-            with Image.open(path) as image:
-                if image.width * image.height > MAX_PIXELS:
-                    raise BadImage(path, f"its header claims {_size(image.size[::-1])} pixels (a decompression bomb?)")
-                return convert(image)
-    except Image.DecompressionBombError as error:
+        with Image.open(path) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise BadImage(path, f"its header claims {_size(image.size[::-1])} pixels (a decompression bomb?)")
+            if image.mode in ("I", "F"):
+                raise BadImage(path, f"its pixels (mode {image.mode}) have no stated range; save it with 8 or 16 bits")
+            return _to_rgb(ImageOps.exif_transpose(image))
+    except BadImage:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BadImage(path, "its header claims far too many pixels (a decompression bomb?)") from error
     except FileNotFoundError as error:
         raise BadImage(path, "there is no such file") from error
     except UnidentifiedImageError as error:
         raise BadImage(path, "it is not an image of a known format") from error
-    except (OSError, SyntaxError, ValueError, EOFError) as error:  # Pillow's ways to say: damaged
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow has many ways to say damaged, even struct.error for a bad EXIF block
+        if isinstance(error, OSError) and error.errno is not None:
+            raise BadImage(path, f"it cannot be read ({error.strerror})") from error
         raise BadImage(path, f"it is damaged or truncated ({error})") from error
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image) // 257).astype(np.uint8)).convert("RGB")
-    if image.mode in ("I", "F"):
-        raise ValueError(f"pixels of mode {image.mode} have no stated range")
     return image.convert("RGB")
 
 

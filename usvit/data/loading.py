@@ -7,7 +7,7 @@ resumes at any step, and any number of workers gives the same batches.
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from usvit.data.augment import Augment
 from usvit.data.images import UInt8, read_image
@@ -81,7 +81,8 @@ class PixelStore:
             pixels = np.empty(shape, dtype=np.uint8)
         else:
             with disk_errors(folder), tempfile.TemporaryFile(dir=folder) as file:
-                os.posix_fallocate(file.fileno(), 0, int(np.prod(shape, dtype=np.int64)))  # a full disk shows now
+                if hasattr(os, "posix_fallocate"):  # a full disk shows now, and not as a crash while writing
+                    os.posix_fallocate(file.fileno(), 0, int(np.prod(shape, dtype=np.int64)))
                 pixels = np.memmap(file, dtype=np.uint8, mode="r+", shape=shape)
 
         def fill(index: int) -> None:
@@ -99,20 +100,23 @@ class PixelStore:
         return len(self.pixels)
 
 
-class _Augmented(Dataset[torch.Tensor]):
-    """Batches of the store, each image augmented by the seed that comes with its index."""
+Batch = tuple[torch.Tensor, torch.Tensor]
 
-    def __init__(self, store: PixelStore, augment: Augment | None):
-        self.store, self.augment = store, augment
 
-    def __getitems__(self, items: Sequence[tuple[int, int]]) -> torch.Tensor:
-        rows = [row for row, _ in items]
-        if self.augment is None:
-            return torch.from_numpy(self.store.pixels[rows])
-        augmented = [self.augment(self.store.pixels[row], seed) for row, seed in items]
-        return torch.from_numpy(np.stack(augmented))
+class _Augmented(Dataset[Batch]):
+    """Batches of the store's ``rows``, each image augmented by the seed that comes with its position."""
 
-    def __getitem__(self, item: tuple[int, int]) -> torch.Tensor:
+    def __init__(self, store: PixelStore, rows: NDArray[np.int64], targets: NDArray[np.int64], augment: Augment | None):
+        self.store, self.rows, self.targets, self.augment = store, rows, targets, augment
+
+    def __getitems__(self, items: Sequence[tuple[int, int]]) -> Batch:
+        at = [position for position, _ in items]
+        images = self.store.pixels[self.rows[at]]
+        if self.augment is not None:
+            images = np.stack([self.augment(image, seed) for image, (_, seed) in zip(images, items, strict=True)])
+        return torch.from_numpy(images), torch.from_numpy(self.targets[at])
+
+    def __getitem__(self, item: tuple[int, int]) -> Batch:
         return self.__getitems__([item])
 
 
@@ -142,7 +146,7 @@ class TrainBatches:
     ):
         self.rows, self.targets = rows, targets
         self.batch_size, self.seed, self.workers = batch_size, seed, workers
-        self._dataset = _Augmented(store, augment)
+        self._dataset = _Augmented(store, rows, targets, augment)
 
     @property
     def steps_per_epoch(self) -> float:
@@ -156,22 +160,20 @@ class TrainBatches:
             for number in numbers
         ]
 
-    def iterate(self, start: int, stop: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def iterate(self, start: int, stop: int) -> Iterator[Batch]:
         """Batches ``start`` to ``stop - 1``: (B, S, S, 3) uint8 and (B,) int64."""
-        steps = [self.positions(step) for step in range(start, stop)]
-        items = [
-            [(int(self.rows[at]), derive_seed(self.seed, "augment", epoch, at)) for epoch, at in step] for step in steps
-        ]
         loader = DataLoader(
             self._dataset,
-            batch_sampler=items,
+            batch_sampler=_Lazily(self._items, range(start, stop)),
             collate_fn=_as_is,
             num_workers=self.workers,
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator(),  # its own: the global one belongs to the model, and is restored on resume
         )
-        for step, images in zip(steps, loader, strict=True):
-            yield images, torch.from_numpy(self.targets[[at for _, at in step]])
+        yield from loader
+
+    def _items(self, step: int) -> list[tuple[int, int]]:
+        return [(at, derive_seed(self.seed, "augment", epoch, at)) for epoch, at in self.positions(step)]
 
     def _order(self, epoch: int) -> list[int]:
         if getattr(self, "_epoch", None) != epoch:
@@ -184,6 +186,19 @@ def eval_batches(store: PixelStore, rows: NDArray[np.int64], batch_size: int) ->
     """The images of ``rows`` in their order, unaugmented: (B, S, S, 3) uint8."""
     for start in range(0, len(rows), batch_size):
         yield torch.from_numpy(store.pixels[rows[start : start + batch_size]])
+
+
+class _Lazily(Sampler[list[tuple[int, int]]]):
+    """What each step holds, made when its turn comes: a long training has millions of images to list."""
+
+    def __init__(self, items_of: Callable[[int], list[tuple[int, int]]], steps: range):
+        self._items_of, self._steps = items_of, steps
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        return map(self._items_of, self._steps)
+
+    def __len__(self) -> int:
+        return len(self._steps)
 
 
 def _as_is(batch: Any) -> Any:

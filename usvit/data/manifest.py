@@ -81,7 +81,7 @@ def build_manifest(
         keep_label_conflicts: keep pixel-identical images with different labels.
 
     Raises:
-        UsvitError: an unknown data set, a wrong layout, a damaged file, a class without a meaning.
+        UsvitError: an unknown data set, a wrong layout, a damaged file, a class without an image.
     """
     names = datasets.split("+")
     if len(set(names)) < len(names):
@@ -91,14 +91,19 @@ def build_manifest(
     entries = [(name, root, record) for name, (root, records) in opened.items() for record in records]
     prints = _fingerprints(entries, progress)
     if (bad := [found for found in prints if isinstance(found, BadImage)]) and not skip_bad:
-        more = f"\nThe same holds for {len(bad) - 1} more files." if len(bad) > 1 else ""
-        raise UsvitError(f"{bad[0]}{more}")
+        others = f"\n{len(bad) - 1} more cannot be used either." if len(bad) > 1 else ""
+        raise UsvitError(f"{bad[0]}{others}")
     rows = [
         _row(name, record, found)
         for (name, _, record), found in zip(entries, prints, strict=True)
         if isinstance(found, Fingerprint)
     ]
     table = pd.DataFrame(rows, columns=COLUMNS)
+    if absent := [label for label in classes if not (table.label == label).any()]:
+        raise UsvitError(
+            f"The data set {datasets} has no readable image of the class '{absent[0]}'; "
+            f"each of {', '.join(classes)} is needed."
+        )
     _refuse_double_ids(table)
     table["group_id"] = group_ids(table)
     if not keep_label_conflicts:

@@ -27,7 +27,8 @@ def open_dataset(dataset: str, roots: dict[str, Path], progress: Progress) -> tu
     """
     card = load_card(dataset)
     reader = reader_for(dataset)
-    given = roots.get(dataset) or roots.get("") or _from_environment()
+    asked_for = roots.get(dataset) or roots.get("")
+    given = asked_for or _from_environment()
     if given is None:
         if dataset != "phantom":
             raise UsvitError(
@@ -37,11 +38,12 @@ def open_dataset(dataset: str, roots: dict[str, Path], progress: Progress) -> tu
         phantom = embedded_phantom(progress)
         return phantom, reader.read(phantom)
     if not given.is_dir():
-        raise UsvitError(f"The data root {given} is not a folder. Pass --data-root DIR or set USVIT_DATA.")
+        what = "is not a folder" if given.exists() else "does not exist"
+        raise UsvitError(f"The data root {given} {what}. Pass --data-root DIR or set USVIT_DATA.")
     # The folder itself first, then what it holds.
     candidates = [given, *subfolders(given)]
     root = next((folder for folder in candidates if reader.looks_like(folder)), None)
-    if root is None and dataset == "phantom" and dataset not in roots:
+    if root is None and dataset == "phantom" and not asked_for:  # USVIT_DATA may well hold real data alone
         phantom = embedded_phantom(progress)
         return phantom, reader.read(phantom)
     if root is None:
@@ -54,8 +56,10 @@ def open_dataset(dataset: str, roots: dict[str, Path], progress: Progress) -> tu
     if not records:
         raise _not_the_layout(card, root, "it holds no images")
     for record in records:
-        if not (root / record.path).resolve().is_relative_to(root.resolve()):
-            raise UsvitError(f"The path {record.path} of the data set {dataset} climbs out of its folder {root}.")
+        for path in (record.path, *record.mask_paths):
+            # By its text alone: a link inside the folder is the owner's, and common where images are shared.
+            if path.is_absolute() or ".." in path.parts:
+                raise UsvitError(f"The path {path} of the data set {dataset} climbs out of its folder {root}.")
         if record.label not in card.classes:
             raise UsvitError(
                 f"The image {record.path} has the class '{record.label}', which is none of {list(card.classes)}."

@@ -153,7 +153,7 @@ def _require_groups(table: pd.DataFrame, needed: int, purpose: str) -> None:
         label = per_class.idxmin()
         raise UsvitError(
             f"The class '{label}' has {per_class.min()} groups (patients, or sets of copies), too few for {purpose}: "
-            f"{needed} are needed. Lower split.folds or add images."
+            f"{needed} are needed. Add images{' or lower split.folds' if 'folds' in purpose else ''}."
         )
 
 
@@ -166,6 +166,6 @@ def _checked(folds: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
         fold, part = present.index[int(np.argmin(present.to_numpy()))]
         raise UsvitError(
             f"Fold {fold} would have no image of some class in its {part} part: too few groups (patients) hold that "
-            "class. Lower split.folds, raise split.val_fraction, or try another data.split_seed."
+            "class. Add images, change split.folds or split.val_fraction, or try another data.split_seed."
         )
     return folds

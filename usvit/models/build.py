@@ -4,6 +4,7 @@ from typing import Any
 
 import timm
 import torch
+from timm.layers import PatchEmbed
 from torch import nn
 
 from usvit.errors import UsvitError
@@ -36,7 +37,10 @@ def build_model(
         UsvitError: the network cannot take this size or rate, or the weights are another network's.
     """
     options: dict[str, Any] = {"drop_path_rate": drop_path} if drop_path else {}
-    if spec.family in ("vit", "hybrid"):
+    config = timm.get_pretrained_cfg(spec.timm_name)
+    # Not ViTs alone have a size built in, but only they always take the option.
+    other_size = config is not None and config.fixed_input_size and config.input_size[-1] != image_size
+    if spec.family in ("vit", "hybrid") or other_size:
         options["img_size"] = image_size
     try:
         if weights.path is None:
@@ -44,8 +48,15 @@ def build_model(
         else:
             model = _with_weights(spec, weights, options)
             model.reset_classifier(n_classes)  # type: ignore[operator]
-    except (TypeError, AssertionError, ValueError) as error:
-        raise UsvitError(f"The model {spec.name} cannot be built with {options}: {error}") from error
+        _try_out(model, image_size)
+    except (TypeError, AssertionError, ValueError, RuntimeError) as error:
+        if "drop_path_rate" in str(error):
+            raise UsvitError(f"The model {spec.name} has no stochastic depth: set model.drop_path to 0.") from error
+        reason = f" ({' '.join(str(error).split())[:200]})" if str(error) else ""
+        raise UsvitError(
+            f"The model {spec.name} cannot take images of {image_size} x {image_size} pixels{reason}: "
+            "set another model.image_size."
+        ) from error
     if spec.family in ("vit", "hybrid"):
         zero_head(model)
     return model
@@ -53,9 +64,10 @@ def build_model(
 
 def zero_head(model: nn.Module) -> None:
     """Set the classifier's weights and biases to zero."""
-    head: nn.Module = model.get_classifier()  # type: ignore[operator]
-    for parameter in head.parameters():
-        nn.init.zeros_(parameter)
+    head = model.get_classifier()  # type: ignore[operator]
+    for classifier in head if isinstance(head, tuple) else (head,):  # a distilled network has two
+        for parameter in classifier.parameters():
+            nn.init.zeros_(parameter)
 
 
 def input_statistics(spec: ModelSpec) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
@@ -71,6 +83,18 @@ def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def _try_out(model: nn.Module, image_size: int) -> None:
+    """Let one blank image through, so that an impossible size shows before any work."""
+    embed = getattr(model, "patch_embed", None)
+    patch = max(embed.patch_size) if isinstance(embed, PatchEmbed) else 1
+    if image_size % patch:
+        raise ValueError(f"not a multiple of its patches of {patch}: the rest would be cut off")
+    model.eval()
+    with torch.no_grad():
+        model(torch.zeros(1, 3, image_size, image_size))
+    model.train()
+
+
 def _with_weights(spec: ModelSpec, weights: Weights, options: dict[str, Any]) -> nn.Module:
     """The network as its file has it: with the file's own head, so that every other key must fit exactly."""
     assert weights.path is not None
@@ -83,19 +107,24 @@ def _with_weights(spec: ModelSpec, weights: Weights, options: dict[str, Any]) ->
         "custom_load": False,  # the tag's own file may be .npz; this one is not
     }
     try:
-        return timm.create_model(
+        model: nn.Module = timm.create_model(
             spec.architecture + _tag(spec),
             pretrained=True,
             pretrained_cfg_overlay=overlay,
             num_classes=n_file_classes,
             **options,
         )
+        if spec.architecture == "inception_v3":  # its file has a second head, so timm lets any file pass
+            missing = [key for key in model.state_dict() if key not in state and not key.endswith("batches_tracked")]
+            if missing:
+                raise RuntimeError(f"Missing key(s): {', '.join(missing)}")
     except (RuntimeError, KeyError) as error:
-        reason = " ".join(str(error).split())[:400]
+        reason = " ".join(str(error).split())[:300]
         raise UsvitError(
-            f"The weights {weights.path} do not fit the model {spec.name}: {reason} ... Name the model that they were "
-            "trained as, or other weights."
+            f"The weights {weights.path} do not fit the model {spec.name}. Name the model that they were trained as, "
+            f"or other weights. ({reason} ...)"
         ) from error
+    return model
 
 
 def _tag(spec: ModelSpec) -> str:

@@ -4,6 +4,7 @@ Resolving comes first and is cheap, so that a run that cannot have its weights s
 work. Files are read without unpickling code: safetensors, or PyTorch files as ``weights_only``.
 """
 
+import http.client
 import pickle
 import urllib.error
 import urllib.request
@@ -72,18 +73,25 @@ def read_state_dict(path: Path) -> dict[str, Any]:
 
     try:
         state = timm.models.load_state_dict(str(path), weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise UsvitError(
-            f"The weights {path} hold Python objects, which can run code when loaded, so they are refused. "
-            "Ask for them as .safetensors, or save model.state_dict() alone."
-        ) from error
-    except (SafetensorError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise UsvitError(
-            f"The weights {path} are damaged or no weights file ({error}). Copy the file again."
-        ) from error
+    except (AttributeError, TypeError):  # timm met no dictionary
+        state = {}
+    except (pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        if "weights_only" in str(error) and _is_pickle(path):
+            raise UsvitError(
+                f"The weights {path} hold Python objects, which can run code when loaded, so they are refused. "
+                "Ask for them as .safetensors, or save model.state_dict() alone."
+            ) from error
+        reason = f" ({error})" if isinstance(error, SafetensorError) else ""
+        raise UsvitError(f"The weights {path} are damaged or no weights file{reason}. Copy the file again.") from error
     if not state or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise UsvitError(f"The weights {path} hold no table of tensors. Save model.state_dict() alone.")
     return state
+
+
+def _is_pickle(path: Path) -> bool:
+    """Whether a file begins as PyTorch's do (an archive, or a bare pickle); a web page or a text does not."""
+    with open(path, "rb") as file:
+        return file.read(2).startswith((b"PK", b"\x80"))
 
 
 def _from_hub(spec: ModelSpec) -> Weights:
@@ -109,11 +117,11 @@ def _cached(repository: str) -> Path | None:
 
 
 def _downloaded(repository: str, spec: ModelSpec) -> Path:
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
-    reason = "there is no connection to the hub"
-    if _hub_answers():
+    reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "there is no connection to the hub"
+    if not constants.HF_HUB_OFFLINE and _hub_answers():
         reason = f"the hub has none of {', '.join(_HUB_FILES)} there"
         for file in _HUB_FILES:
             try:
@@ -136,14 +144,12 @@ def _hub_answers() -> bool:
     """
     from huggingface_hub import constants
 
-    if constants.HF_HUB_OFFLINE:
-        return False
     try:
         with urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=10):
             return True
     except urllib.error.HTTPError:
         return True
-    except OSError:
+    except (OSError, http.client.HTTPException, ValueError):  # ValueError: HF_ENDPOINT is no address
         return False
 
 

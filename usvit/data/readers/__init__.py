@@ -8,6 +8,7 @@ A reader is a module with two functions::
 A new data set is a new file here, a line in ``READERS`` and a card in ``data_cards/``.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,12 @@ def image_files(folder: Path) -> list[Path]:
         for path in folder.iterdir()
         if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and path.is_file()
     )
+
+
+def by_number(stem: str) -> tuple[int, str]:
+    """Sorts 'benign (2)' before 'benign (10)', and '2' before '10'."""
+    match = re.search(r"\d+", stem)
+    return (int(match[0]) if match else 0, stem)
 
 
 def subfolders(folder: Path) -> list[Path]:

@@ -6,7 +6,7 @@ Layout and faults: data_cards/busi.md. Source: Al-Dhabyani et al. 2020, Data in 
 import re
 from pathlib import Path
 
-from usvit.data.readers import ImageRecord, image_files, subfolders, without_class
+from usvit.data.readers import ImageRecord, by_number, image_files, subfolders, without_class
 from usvit.errors import UsvitError
 
 CLASSES = ("benign", "malignant", "normal")
@@ -14,8 +14,13 @@ _MASK = re.compile(r"^(?P<image>.+)_mask(_\d+)?$")
 
 
 def looks_like(root: Path) -> bool:
-    """Whether at least two of the class folders are there: one missing is an error to explain, not another layout."""
-    return sum((root / name).is_dir() for name in CLASSES) >= 2
+    """Whether the class folders are there; one missing is an error to explain, if files in the others bear their names.
+
+    Dataset B sorted by class has two such folders as well, and the phantom (which has a table) all three.
+    """
+    present = [name for name in CLASSES if (root / name).is_dir()]
+    named = [name for name in present if any((root / name).glob(f"{name}*"))]
+    return len(named) >= 2 or (len(present) == len(CLASSES) and not (root / "phantom.csv").exists())
 
 
 def read(root: Path) -> list[ImageRecord]:
@@ -56,10 +61,5 @@ def _read_class(root: Path, label: str) -> list[ImageRecord]:
             label=label,
             mask_paths=tuple(mask.relative_to(root) for mask in masks.get(path.stem, [])),
         )
-        for path in sorted(images, key=lambda path: (_number(path.stem), path.stem))
+        for path in sorted(images, key=lambda path: by_number(path.stem))
     ]
-
-
-def _number(stem: str) -> int:
-    match = re.search(r"\((\d+)\)", stem)
-    return int(match[1]) if match else 0

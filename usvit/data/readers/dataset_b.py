@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from usvit.data.readers import ImageRecord, image_files, subfolders, without_class
+from usvit.data.images import IMAGE_SUFFIXES
+from usvit.data.readers import ImageRecord, busi, by_number, image_files, subfolders, without_class
 from usvit.errors import UsvitError
 
 CLASSES = ("benign", "malignant")
@@ -16,9 +17,9 @@ _LABEL_COLUMNS = ("type", "label", "class", "pathology", "diagnosis")
 
 
 def looks_like(root: Path) -> bool:
-    """Images in ``original/``, or folders named by the two classes and none named ``normal`` (that is BUSI's)."""
+    """Images in ``original/``, or folders named by the two classes that are not BUSI's (nor the phantom's)."""
     names = {folder.name.lower() for folder in subfolders(root)}
-    return "original" in names or (set(CLASSES) <= names and "normal" not in names)
+    return "original" in names or (set(CLASSES) <= names and "normal" not in names and not busi.looks_like(root))
 
 
 def read(root: Path) -> list[ImageRecord]:
@@ -36,8 +37,9 @@ def read(root: Path) -> list[ImageRecord]:
         labelled = _labels_from_sheet(root, image_files(top))
     else:
         raise UsvitError(f"no folder 'original' and no folders by class. Found: {', '.join(folders) or 'no folders'}")
-    if strays := [path for path in image_files(top) if path not in labelled] + image_files(root):
-        raise without_class(root, sorted(set(strays)))
+    others = [folder for name, folder in inner.items() if name not in (*CLASSES, "gt")]
+    if strays := {path for folder in (root, top, *others) for path in image_files(folder)} - set(labelled):
+        raise without_class(root, sorted(strays))
     if not labelled:
         raise UsvitError(f"no images in '{top.name}'")
     masks = _masks(root, folders.get("gt"), inner)
@@ -51,7 +53,7 @@ def read(root: Path) -> list[ImageRecord]:
             label=label,
             mask_paths=(masks[path.stem].relative_to(root),) if path.stem in masks else (),
         )
-        for path, label in sorted(labelled.items(), key=lambda item: item[0].stem)
+        for path, label in sorted(labelled.items(), key=lambda item: by_number(item[0].stem))
     ]
 
 
@@ -75,11 +77,12 @@ def _labels_from_sheet(root: Path, images: list[Path]) -> dict[Path, str]:
         raise UsvitError(f"one spreadsheet (.xlsx or .csv) with the class of each image is needed; found: {names}")
     sheet = _read_sheet(sheets[0])
     labels = _label_column(sheet, sheets[0])
-    by_number = {_image_key(path.stem): path for path in images}
-    image_column = max(sheet.columns, key=lambda column: sheet[column].map(_image_key).isin(by_number.keys()).sum())
+    images_by_key = {_image_key(path.stem): path for path in images}
+    # The column that names most of the images: a grade or a size may look like their numbers, but repeats itself.
+    image_column = max(sheet.columns, key=lambda column: len(set(sheet[column].map(_image_key)) & set(images_by_key)))
     labelled: dict[Path, str] = {}
     for name, label in zip(sheet[image_column], labels, strict=True):
-        path = by_number.get(_image_key(name))
+        path = images_by_key.get(_image_key(name))
         if path is None:
             raise UsvitError(f"the row '{name}' of {sheets[0].name} names no image in 'original'")
         if path in labelled:
@@ -116,5 +119,5 @@ def _label_column(sheet: pd.DataFrame, path: Path) -> pd.Series:
 def _image_key(name: object) -> str:
     """One key for '000001.png', '000001', '1' and 1.0, as spreadsheets turn names into numbers."""
     stem = str(name).strip().removesuffix(".0")
-    stem = Path(stem).stem if Path(stem).suffix.lower() in (".png", ".jpg", ".bmp") else stem
+    stem = Path(stem).stem if Path(stem).suffix.lower() in IMAGE_SUFFIXES else stem
     return stem.lstrip("0") or "0"

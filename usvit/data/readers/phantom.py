@@ -18,9 +18,13 @@ def read(root: Path) -> list[ImageRecord]:
     """Every image of ``phantom.csv``, in its order.
 
     Raises:
-        UsvitError: the table lacks a column, or has no rows.
+        UsvitError: the table is damaged, lacks a column, or has no rows.
     """
-    table = pd.read_csv(root / "phantom.csv", dtype=str, keep_default_na=False)
+    try:
+        table = pd.read_csv(root / "phantom.csv", dtype=str, keep_default_na=False)
+        spacing = table.get("pixel_spacing_mm", pd.Series(dtype=str)).astype(float)
+    except ValueError as error:  # pandas' parser errors and a wrong encoding are ValueErrors, too
+        raise UsvitError(f"phantom.csv is damaged ({' '.join(str(error).split())})") from error
     if missing := [column for column in _COLUMNS if column not in table]:
         raise UsvitError(
             f"phantom.csv lacks the column '{missing[0]}': write the phantom anew with 'usvit data phantom'"
@@ -35,7 +39,7 @@ def read(root: Path) -> list[ImageRecord]:
             mask_paths=(Path(row["mask_path"]),) if row["mask_path"] else (),
             patient_id=row["patient_id"] or None,
             label_source="phantom",
-            pixel_spacing_mm=float(row["pixel_spacing_mm"]),
+            pixel_spacing_mm=row["pixel_spacing_mm"],
         )
-        for row in table.to_dict("records")
+        for row in table.assign(pixel_spacing_mm=spacing).to_dict("records")
     ]
