@@ -1,10 +1,10 @@
 """The training step of usvit against the same step in a bare PyTorch loop.
 
-    python benchmarks/training_step.py --model vit_ti16 --batch-size 32 --steps 8
+    python benchmarks/training_step.py --model vit_ti16 --batch-size 32
 
-Same process, model, batch, precision and images; the two take turns, so that a machine that grows
-slower or faster meets both. Prints images/s of each turn and the median of the turns' ratios
-(bar of the design: at least 0.97).
+Same process, model, batch, precision and images; the two take turns step by step, so that a machine
+that grows slower or faster meets both. Prints images/s and the median ratio of the pairs (bar of the
+design: at least 0.97).
 """
 
 import argparse
@@ -35,8 +35,7 @@ def main() -> None:
     parser.add_argument("--model", default="vit_ti16")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--image-size", type=int, default=224)
-    parser.add_argument("--steps", type=int, default=8, help="steps a turn")
-    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--pairs", type=int, default=40, help="steps of each")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="auto")
     args = parser.parse_args()
@@ -47,23 +46,29 @@ def main() -> None:
     pixels = np.random.default_rng(0).integers(0, 255, (IMAGES, args.image_size, args.image_size, 3), dtype=np.uint8)
     targets = np.arange(IMAGES, dtype=np.int64) % CLASSES
     ours, bare = usvit_steps(args, device, pixels, targets), bare_steps(args, device, pixels, targets)
-    turn(ours, 2), turn(bare, 2)  # warm-up
+    for _ in range(2):  # warm-up
+        seconds(ours), seconds(bare)
 
-    ratios = []
-    for _ in range(args.turns):
-        seconds = turn(ours, args.steps), turn(bare, args.steps)
-        ours_speed, bare_speed = (args.steps * args.batch_size / each for each in seconds)
-        ratios.append(ours_speed / bare_speed)
-        print(f"usvit {ours_speed:8.1f} images/s   bare {bare_speed:8.1f} images/s   ratio {ratios[-1]:.3f}")
-    print(f"{args.model}, batch {args.batch_size}, {device.precision} on {device.describe()['name']}: ", end="")
-    print(f"median ratio {statistics.median(ratios):.3f} (min {min(ratios):.3f}, max {max(ratios):.3f})")
+    pairs = []
+    for number in range(args.pairs):
+        if number % 2:
+            pairs.append((seconds(ours), seconds(bare)))
+        else:
+            pairs.append((seconds(bare), seconds(ours))[::-1])
+    speeds = [args.batch_size / statistics.median(times) for times in zip(*pairs, strict=True)]
+    ratios = sorted(bare_time / our_time for our_time, bare_time in pairs)
+    print(
+        f"{args.model}, batch {args.batch_size}, {device.precision} on {device.describe()['name']}, {args.pairs} pairs:"
+    )
+    print(f"usvit {speeds[0]:.1f} images/s, bare {speeds[1]:.1f} images/s (medians)")
+    quartiles = statistics.quantiles(ratios, n=4)
+    print(f"ratio of the pairs: median {quartiles[1]:.3f}, middle half {quartiles[0]:.3f} to {quartiles[2]:.3f}")
 
 
-def turn(steps: Iterator[None], count: int) -> float:
-    """Seconds of ``count`` steps, the device's own work included."""
+def seconds(steps: Iterator[None]) -> float:
+    """Wall time of one step, the device's own work included."""
     begun = time.perf_counter()
-    for _ in range(count):
-        next(steps)
+    next(steps)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter() - begun
