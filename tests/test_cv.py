@@ -173,6 +173,17 @@ def test_resuming_in_mid_fold_goes_on_from_the_checkpoint(small_phantom, tmp_pat
     assert (out / "predictions.csv").read_bytes() == (whole / "predictions.csv").read_bytes()
 
 
+def test_what_a_kill_at_the_very_end_of_a_fold_leaves_is_cleared_away(finished, small_phantom, tmp_path, usvit):
+    out = shutil.copytree(finished, tmp_path / "run")
+    record = json.loads((out / "run.json").read_text())
+    (out / "run.json").write_text(json.dumps({**record, "state": "running"}))
+    for name in ("state.pt", ".state.partial.pt"):
+        (out / "fold-0" / name).write_bytes(b"left behind")
+    assert usvit(*command(small_phantom, out)[3:]).code == 0
+    assert not list(out.glob("fold-*/*state*")) and not list(out.glob("fold-*/.*"))
+    assert (out / "predictions.csv").read_bytes() == (finished / "predictions.csv").read_bytes()
+
+
 def test_a_finished_run_is_not_run_again(finished, small_phantom, usvit):
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.is_file()}
     answer = usvit(*command(small_phantom, finished)[3:])

@@ -5,6 +5,7 @@ In each fold, training, every choice (early stopping) and the test see three dif
 group (patient, cluster of copies) is in two of them.
 """
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -79,9 +80,7 @@ def run_protocol(
             _conclude(job, run, begun)
         if not (run.path / "report.html").is_file():
             write_report(run.path)
-        metrics = summarise(
-            read_predictions(run.path / "predictions.csv"), classes=job.classes, positive=job.manifest.positive_class
-        )
+        metrics = json.loads((run.path / "metrics.json").read_text(encoding="utf-8"))
         return Outcome(run.path, metrics, run.record, run.path / "report.html")
 
 
@@ -125,7 +124,6 @@ def _run_fold(
     part = _parts(job.folds, fold, rows)
     at = {name: np.flatnonzero(part == name) for name in ("train", "val", "test")}
     targets = np.array([job.classes.index(label) for label in rows.label], dtype=np.int64)
-    targets = targets.astype(np.int64)
 
     model = new_model(config, job.spec, job.weights, job.classes, fold)
     balanced = config.loss.class_weights == "balanced"
@@ -158,7 +156,7 @@ def _run_fold(
         train=config.train,
         optim=config.optim,
         checkpoint=checkpoint,
-        name=f"fold {fold + 1}/{job.n_folds}" if job.kind == "cv" else "training",
+        name=job.fold_name(fold),
         progress=progress,
     )
     which = np.concatenate([at["val"], at["test"]])
@@ -226,6 +224,9 @@ def _conclude(job: Job, run: RunDir, begun: float) -> None:
     if job.manifest.skipped:
         skipped = [{"path": bad.path.name, "reason": bad.reason} for bad in job.manifest.skipped]
         write_csv(run.path / "skipped.csv", pd.DataFrame(skipped))
+    # Of a process that was killed between a fold's last file and its clearing up.
+    for leftover in [*run.path.glob("fold-*/state.pt"), *run.path.glob("fold-*/.*.partial*")]:
+        leftover.unlink()
     run.record["results"].sort(key=lambda result: result["fold"])
     run.finish(time.monotonic() - begun)
 
@@ -240,8 +241,7 @@ def _parts(folds: pd.DataFrame, fold: int, rows: pd.DataFrame) -> NDArray[np.obj
 def _fold_line(job: Job, fold: int, result: FitResult) -> str:
     last = result.history[result.history.step == result.best_step]
     loss = f", inner validation loss {last.val_loss.iloc[0]:.3f}" if len(last) else ""
-    name = f"fold {fold + 1}/{job.n_folds}" if job.kind == "cv" else "training"
     return (
-        f"{name}: {result.steps} steps in {result.seconds:.0f} s ({result.images_per_second:.1f} images/s), "
-        f"kept step {result.best_step}{loss}"
+        f"{job.fold_name(fold)}: {result.steps} steps in {result.seconds:.0f} s "
+        f"({result.images_per_second:.1f} images/s), kept step {result.best_step}{loss}"
     )

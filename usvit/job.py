@@ -48,6 +48,10 @@ class Job:
     def n_folds(self) -> int:
         return int(self.folds.fold.nunique())
 
+    def fold_name(self, fold: int) -> str:
+        """What progress calls a fold, counted from one."""
+        return f"fold {fold + 1}/{self.n_folds}" if self.kind == "cv" else "training"
+
 
 def default_out(kind: Kind, config: RunConfig) -> Path:
     """``runs/busi-vit_b32-gheflati2022_vit-seed0``, with ``-train`` for a hold-out."""

@@ -1,3 +1,4 @@
+import os
 import shutil
 import socket
 from pathlib import Path
@@ -156,3 +157,19 @@ def test_default_phantom_needs_no_network_and_has_240_images(monkeypatch, tmp_pa
     assert len(manifest.usable) == 240
     assert manifest.roots["phantom"].is_relative_to(tmp_path)
     assert manifest.usable.group_id.str.startswith("patient:phantom:").all()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or os.geteuid() != 0, reason="becoming another user needs root on POSIX")
+def test_folder_without_permission_is_an_error_and_no_traceback(tmp_path):
+    (tmp_path / "locked").mkdir(mode=0o700)
+    child = os.fork()
+    if child == 0:  # as nobody, who may not look into root's folder
+        os.setuid(65534)
+        try:
+            root_of("busi", {"": tmp_path / "locked"})
+        except UsvitError as error:
+            os._exit(0 if "no permission for" in str(error) else 1)
+        except BaseException:
+            os._exit(2)
+        os._exit(3)
+    assert os.waitpid(child, 0)[1] == 0

@@ -25,6 +25,16 @@ def open_dataset(dataset: str, roots: dict[str, Path], progress: Progress) -> tu
     Raises:
         UsvitError: no folder, or one of another layout; the expected one is shown.
     """
+    try:
+        return _open(dataset, roots, progress)
+    except PermissionError as error:
+        raise UsvitError(
+            f"The data set {dataset} cannot be read: no permission for {error.filename}. "
+            "Ask its owner for it, or pass another --data-root."
+        ) from error
+
+
+def _open(dataset: str, roots: dict[str, Path], progress: Progress) -> tuple[Path, list[ImageRecord]]:
     card = load_card(dataset)
     reader = reader_for(dataset)
     asked_for = roots.get(dataset) or roots.get("")
