@@ -8,11 +8,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from usvit.data.phantom import PhantomSpec, write_phantom
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+# The same examples in every run: a change is blamed for what it breaks. To look for new ones:
+# HYPOTHESIS_PROFILE=explore python -m pytest ...
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("explore", max_examples=1000, deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @dataclass(frozen=True)

@@ -21,46 +21,66 @@ COLUMNS = ["dataset", "image_id", "fold", "part"]
 PARTS = ("train", "val", "test")
 
 
-def deal(groups: ArrayLike, strata: ArrayLike, fractions: Sequence[float], seed: int) -> NDArray[np.int64]:
+def deal(
+    groups: ArrayLike,
+    strata: ArrayLike,
+    fractions: Sequence[float],
+    seed: int,
+    *,
+    classes: ArrayLike | None = None,
+) -> NDArray[np.int64]:
     """Deal whole groups into parts of given sizes, every stratum in proportion.
 
     Groups are shuffled, then dealt from the one with the most uneven class counts to the
     least, each to the part where the shares of the strata stay most alike. With equal
     fractions this is scikit-learn's ``StratifiedGroupKFold``; unequal ones serve hold-outs.
+    A class that has just enough groups left for the parts that still lack it goes to those:
+    where every group is of one class, a class of k groups reaches all of k parts.
 
     Args:
         groups: (n,) the group of each image.
         strata: (n,) the stratum of each image.
         fractions: (k,) share of each part, summing to 1.
         seed: of the shuffle.
+        classes: (n,) the class of each image, none of which a part should lack; by default the strata.
 
     Returns:
         (n,) the part of each image, in [0, k).
     """
     share = np.asarray(fractions, dtype=np.float64)
     _, group_of = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
-    _, stratum_of = np.unique(np.asarray(strata, dtype=str), return_inverse=True)
-    counts = np.zeros((group_of.max() + 1, stratum_of.max() + 1))
-    np.add.at(counts, (group_of, stratum_of), 1)
+    counts = _counts(group_of, strata)  # (groups, strata)
+    holds = _counts(group_of, strata if classes is None else classes) > 0  # (groups, classes)
     wanted = share[:, None] * counts.sum(axis=0)  # (k, strata)
 
     shuffled = np.random.default_rng(seed).permutation(len(counts))
     order = shuffled[np.argsort(-counts[shuffled].std(axis=1), kind="stable")]
     dealt = np.zeros_like(wanted)
+    lacks = np.ones((len(share), holds.shape[1]), dtype=bool)
+    left = holds.sum(axis=0)
     part_of = np.zeros(len(counts), dtype=np.int64)
+    one_more = np.eye(len(share))[:, :, None]
     for group in order:
-        best, best_key = 0, (np.inf, np.inf)
-        for part in range(len(share)):
-            dealt[part] += counts[group]
-            filled = dealt / wanted
-            # Alike in every stratum first; among equals the part that is emptiest for its size.
-            key = (round(float(filled.std(axis=0).mean()), 9), float(dealt[part].sum() / share[part]))
-            dealt[part] -= counts[group]
-            if key < best_key:
-                best, best_key = part, key
+        scarce = holds[group] & (left <= lacks.sum(axis=0))
+        allowed = np.flatnonzero(lacks[:, scarce].all(axis=1)) if scarce.any() else np.arange(len(share))
+        allowed = allowed if len(allowed) else np.flatnonzero(lacks[:, scarce].any(axis=1))
+        # Alike in every stratum first; among equals the part that is emptiest for its size.
+        unlike = ((dealt + one_more * counts[group]) / wanted).std(axis=1).mean(axis=1).round(9)
+        fullness = (dealt.sum(axis=1) + counts[group].sum()) / share
+        best = min(allowed, key=lambda part: (unlike[part], fullness[part]))
         dealt[best] += counts[group]
+        lacks[best] &= ~holds[group]
+        left -= holds[group]
         part_of[group] = best
     return part_of[group_of]
+
+
+def _counts(group_of: NDArray[np.int64], kinds: ArrayLike) -> NDArray[np.float64]:
+    """(groups, kinds) images of each kind in each group."""
+    _, kind_of = np.unique(np.asarray(kinds, dtype=str), return_inverse=True)
+    counts = np.zeros((group_of.max() + 1, kind_of.max() + 1))
+    np.add.at(counts, (group_of, kind_of), 1)
+    return counts
 
 
 def cross_validation(table: pd.DataFrame, split: SplitConfig, seed: int) -> pd.DataFrame:
@@ -79,7 +99,7 @@ def cross_validation(table: pd.DataFrame, split: SplitConfig, seed: int) -> pd.D
         UsvitError: a class has fewer groups than folds, or is missing from a part.
     """
     _require_groups(table, max(split.folds, len(PARTS)), f"{split.folds} folds")
-    test_fold = deal(table.group_id, _strata(table), [1 / split.folds] * split.folds, derive_seed(seed, "test"))
+    test_fold = _deal(table, [1 / split.folds] * split.folds, derive_seed(seed, "test"))
     val = split.val_fraction / (1 - split.test_fraction)
     folds = []
     for fold in range(split.folds):
@@ -97,7 +117,7 @@ def hold_out(table: pd.DataFrame, split: SplitConfig, seed: int) -> pd.DataFrame
     """
     _require_groups(table, len(PARTS), "a training, a validation and a test part")
     fractions = [1 - split.val_fraction - split.test_fraction, split.val_fraction, split.test_fraction]
-    part = np.array(PARTS, dtype=object)[deal(table.group_id, _strata(table), fractions, derive_seed(seed, "test"))]
+    part = np.array(PARTS, dtype=object)[_deal(table, fractions, derive_seed(seed, "test"))]
     return _checked(_fold_rows(table, 0, part), table)
 
 
@@ -134,11 +154,12 @@ def folds_sha256(folds: pd.DataFrame) -> str:
 
 
 def _train_or_val(table: pd.DataFrame, val: float, seed: int) -> NDArray[np.object_]:
-    return np.array(["train", "val"], dtype=object)[deal(table.group_id, _strata(table), [1 - val, val], seed)]
+    return np.array(["train", "val"], dtype=object)[_deal(table, [1 - val, val], seed)]
 
 
-def _strata(table: pd.DataFrame) -> pd.Series:
-    return table.label + "/" + table.dataset
+def _deal(table: pd.DataFrame, fractions: Sequence[float], seed: int) -> NDArray[np.int64]:
+    """Strata are class x data set, but a part may lack a stratum, never a class."""
+    return deal(table.group_id, table.label + "/" + table.dataset, fractions, seed, classes=table.label)
 
 
 def _fold_rows(table: pd.DataFrame, fold: int, part: NDArray[np.object_]) -> pd.DataFrame:
