@@ -25,7 +25,15 @@ class DataConfig(_Section):
     """Which images, and what is done to those that cannot be used as they are."""
 
     dataset: str = "phantom"
-    """One data card's name, or several joined by '+': ``busi+b``."""
+    """One data card's name or file, or several joined by '+': ``busi+b``, ``bus_bra+./ours.md``."""
+    manifest: str | None = None
+    """A manifest that ``usvit data prepare`` wrote, instead of reading the data set's folder anew."""
+    keep_list: str | None = None
+    """CSV with a column image_id (and dataset, for a union): only these images are used; ``usvit data audit``
+    writes one."""
+    near_duplicates: Literal["group", "ignore"] = "group"
+    """``group``: copies, crops, shifts and annotated versions of one frame stay in one part; ``ignore``: only
+    pixel-identical images and images of one patient do."""
     split_seed: int | None = None
     """Seed of the folds; by default the run's seed."""
     keep_label_conflicts: bool = False
@@ -52,7 +60,7 @@ class InputConfig(_Section):
 
     resize: Literal["squash", "pad"] = "pad"
     """``squash`` to the square (what the 2022 study did) or ``pad`` to it, keeping the aspect ratio."""
-    augment: Literal["none", "light"] = "none"
+    augment: Literal["none", "light", "us", "trivial"] = "none"
     """The augmentation policy of the training images (usvit/data/augment.py)."""
     cache_gb: Annotated[float, Field(ge=0)] = 4.0
     """Decoded images are kept in memory up to this many GB, above it in a memory-mapped file."""
@@ -121,6 +129,14 @@ class SplitConfig(_Section):
 
     folds: Annotated[int, Field(ge=2, le=100)] = 5
     """Test parts of the cross-validation (``usvit cv``)."""
+    scheme: Literal["auto", "drawn", "official", "by_dataset", "by_device"] = "auto"
+    """``auto``: the folds that a data set's authors drew where it has them for this number of folds, else drawn
+    here. ``by_dataset`` and ``by_device``: each data set (device) is the test of one fold."""
+    unit: Literal["group", "image"] = "group"
+    """What stays together: the group (patient, copies of one frame), or nothing but the ``image``, which leaks: it is
+    there to measure by how much."""
+    file: str | None = None
+    """Frozen folds (``usvit data split`` writes them) to be used as they are."""
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """Test part of the hold-out (``usvit train``)."""
     val_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.15

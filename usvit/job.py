@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from usvit.config import RunConfig, identity
-from usvit.data.cards import load_card
+from usvit.data.cards import load_cards
 from usvit.data.loading import Preprocessing
 from usvit.data.manifest import Manifest, build_manifest
 from usvit.data.splits import cross_validation, folds_sha256, hold_out
@@ -64,8 +64,7 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     """Resolve and check everything, the cheap first: a run that cannot be made stops here."""
     device = resolve_device(config.device, config.precision)
     spec = find_model(config.model.name)
-    for name in config.data.dataset.split("+"):
-        load_card(name)
+    load_cards(config.data.dataset)
     weights = resolve_weights(config.model.weights, spec)
     mean, std = input_statistics(spec)
     preprocessing = Preprocessing(config.model.image_size, config.input.resize, mean, std)
@@ -158,7 +157,7 @@ def passport(
         "upstream": {**job.weights.describe(), "pretrained_by": job.spec.upstream}
         if job.weights.source != "scratch"
         else {"source": "scratch"},
-        "data_licenses": {name: load_card(name).license for name in job.config.data.dataset.split("+")},
+        "data_licenses": {card.name: card.license for card in load_cards(job.config.data.dataset)},
         "seen_sha256": {part: rows.sha256.iloc[at[part]].tolist() for part in ("train", "val")},
         "intended_use": "research only; not a medical device",
     }

@@ -25,7 +25,7 @@ def test_every_shipped_card_is_valid_has_a_reader_and_malignant_is_positive(name
     assert card.positive_class == "malignant"
     assert card.layout
     assert card.how_to_get
-    assert callable(reader_for(name).read)
+    assert callable(reader_for(card).read)
 
 
 def test_counts_are_the_releases_own():

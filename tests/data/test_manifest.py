@@ -215,7 +215,7 @@ def test_unknown_data_set_suggests_the_nearest_and_a_double_one_is_refused(tmp_p
         build("bussi", tmp_path)
     with pytest.raises(UsvitError, match="Unknown data set ''"):
         build("busi+", tmp_path)
-    with pytest.raises(UsvitError, match="names one set twice"):
+    with pytest.raises(UsvitError, match="names 'busi' twice"):
         build("busi+busi", tmp_path)
 
 

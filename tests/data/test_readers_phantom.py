@@ -4,9 +4,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from usvit.data.cards import load_card
 from usvit.data.images import read_image, read_masks
 from usvit.data.readers import phantom as reader
 from usvit.errors import UsvitError
+
+CARD = load_card("phantom")
 
 
 @pytest.fixture
@@ -21,8 +24,8 @@ def edit(root: Path, **columns: object) -> None:
 
 
 def test_what_was_written_is_read(phantom):
-    records = reader.read(phantom)
-    assert reader.looks_like(phantom)
+    records = reader.read(phantom, CARD)
+    assert reader.looks_like(phantom, CARD)
     assert len(records) == 48
     assert len({record.image_id for record in records}) == 48
     assert {record.label for record in records} == {"benign", "malignant", "normal"}
@@ -34,37 +37,40 @@ def test_what_was_written_is_read(phantom):
 
 
 def test_views_of_one_patient_share_its_id_and_its_class(phantom):
-    table = pd.DataFrame([(record.patient_id, record.label) for record in reader.read(phantom)], columns=["id", "y"])
+    table = pd.DataFrame(
+        [(record.patient_id, record.label) for record in reader.read(phantom, CARD)],
+        columns=["id", "y"],
+    )
     assert 1 < len(table) / table.id.nunique() < 3
     assert table.groupby("id").y.nunique().max() == 1
 
 
 def test_ids_stay_text(phantom):
     edit(phantom, patient_id="007")
-    assert {record.patient_id for record in reader.read(phantom)} == {"007"}
+    assert {record.patient_id for record in reader.read(phantom, CARD)} == {"007"}
 
 
 def test_missing_column_is_named(phantom):
     table = pd.read_csv(phantom / "phantom.csv")
     table.drop(columns="mask_path").to_csv(phantom / "phantom.csv", index=False)
     with pytest.raises(UsvitError, match=r"lacks the column 'mask_path'.*usvit data phantom"):
-        reader.read(phantom)
+        reader.read(phantom, CARD)
 
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2,3\n", b"a\n\xff\xfe\n"], ids=["empty", "ragged", "binary"])
 def test_damaged_table_is_an_error_that_says_so(phantom, content):
     (phantom / "phantom.csv").write_bytes(content)
     with pytest.raises(UsvitError, match=r"phantom.csv (is damaged|lacks)"):
-        reader.read(phantom)
+        reader.read(phantom, CARD)
 
 
 def test_a_spacing_that_is_no_number_is_an_error(phantom):
     edit(phantom, pixel_spacing_mm="wide")
     with pytest.raises(UsvitError, match=r"phantom.csv is damaged.*wide"):
-        reader.read(phantom)
+        reader.read(phantom, CARD)
 
 
 def test_table_without_rows_is_an_error(phantom):
     pd.read_csv(phantom / "phantom.csv").head(0).to_csv(phantom / "phantom.csv", index=False)
     with pytest.raises(UsvitError, match="no rows"):
-        reader.read(phantom)
+        reader.read(phantom, CARD)

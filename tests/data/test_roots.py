@@ -8,6 +8,7 @@ import pytest
 
 from tests.data.conftest import save, speckle, write_b, write_busi
 from usvit.data import roots
+from usvit.data.cards import load_card
 from usvit.data.manifest import build_manifest
 from usvit.data.phantom import PhantomSpec, write_phantom
 from usvit.data.roots import open_dataset
@@ -16,7 +17,7 @@ from usvit.progress import NoProgress
 
 
 def root_of(dataset: str, given: dict[str, Path]) -> Path:
-    return open_dataset(dataset, given, NoProgress())[0]
+    return open_dataset(load_card(dataset), given, NoProgress())[0]
 
 
 def test_root_is_the_data_set_s_own_folder_or_one_that_holds_it(busi):
@@ -89,7 +90,7 @@ def test_images_may_be_links_to_where_they_are_stored(tmp_path, busi):
         link = linked / path.relative_to(busi)
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(path)
-    _, records = open_dataset("busi", {"": linked}, NoProgress())
+    _, records = open_dataset(load_card("busi"), {"": linked}, NoProgress())
     assert len(records) == 26
 
 

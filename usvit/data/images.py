@@ -39,7 +39,7 @@ class BadImage(UsvitError):
         )
 
 
-def read_image(path: Path) -> UInt8:
+def read_image(path: Path, frame: int = 0) -> UInt8:
     """Decode an image file to 8-bit RGB.
 
     Grey becomes three equal channels, 16-bit grey is scaled by 1/257, transparency is
@@ -47,6 +47,7 @@ def read_image(path: Path) -> UInt8:
 
     Args:
         path: a file with one of ``IMAGE_SUFFIXES``.
+        frame: which picture of a file that holds several, from 0.
 
     Returns:
         (H, W, 3) uint8.

@@ -14,7 +14,7 @@ import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from usvit.data.cards import load_card
+from usvit.data.cards import DataCard, load_cards
 from usvit.data.images import BadImage, Fingerprint, fingerprint, read_image, read_masks
 from usvit.data.readers import ImageRecord
 from usvit.data.roots import open_dataset
@@ -24,10 +24,12 @@ from usvit.progress import Progress, task
 
 COLUMNS = [
     *("image_id", "path", "frame", "dataset", "label", "label_source", "patient_id", "group_id", "mask_path"),
-    *("sha256", "phash", "device", "birads", "pixel_spacing_mm", "exclude_reason"),
+    *("sha256", "phash", "device", "birads", "pixel_spacing_mm", "official_folds", "exclude_reason"),
 ]
 MASK_SEPARATOR = "|"
 """Between the paths of several masks of one image."""
+FOLDS_SEPARATOR = " "
+"""Between the official folds of one image: ``5:3 10:7`` is fold 3 of 5 and fold 7 of 10, from 0."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,9 @@ def build_manifest(
     Raises:
         UsvitError: an unknown data set, a wrong layout, a damaged file, a class without an image.
     """
-    names = datasets.split("+")
-    if len(set(names)) < len(names):
-        raise UsvitError(f"The data set '{datasets}' names one set twice.")
-    classes, positive_class = _union_of_classes(names)
-    opened = {name: open_dataset(name, roots, progress) for name in names}
+    cards = load_cards(datasets)
+    opened = {card.name: open_dataset(card, roots, progress) for card in cards}
+    classes, positive_class = _union_of_classes(cards, {name: records for name, (_, records) in opened.items()})
     entries = [(name, root, record) for name, (root, records) in opened.items() for record in records]
     prints = _fingerprints(entries, progress)
     if (bad := [found for found in prints if isinstance(found, BadImage)]) and not skip_bad:
@@ -157,23 +157,32 @@ def label_conflicts(table: pd.DataFrame) -> list[str | None]:
     return reasons
 
 
-def _union_of_classes(names: list[str]) -> tuple[tuple[str, ...], str]:
-    cards = [load_card(name) for name in names]
-    positives = {card.positive_class for card in cards}
+def _union_of_classes(cards: list[DataCard], records: dict[str, list[ImageRecord]]) -> tuple[tuple[str, ...], str]:
+    """The classes in the order of the outputs, and the positive one; those of an open card are what its images have."""
+    own = {card.name: list(card.classes) or sorted({record.label for record in records[card.name]}) for card in cards}
+    # The longest list first, so that the order does not depend on the order of the names.
+    classes = tuple(
+        dict.fromkeys(label for labels in sorted(own.values(), key=lambda labels: -len(labels)) for label in labels)
+    )
+    positives = {card.positive_class for card in cards if card.positive_class}
     if len(positives) > 1:
         raise UsvitError(
-            f"The data sets {'+'.join(names)} differ in their positive class: {', '.join(sorted(positives))}."
+            f"The data sets {'+'.join(own)} differ in their positive class: {', '.join(sorted(positives))}."
         )
-    # The longest list first, so that the order does not depend on the order of the names.
-    ordered = sorted(cards, key=lambda card: -len(card.classes))
-    return tuple(dict.fromkeys(label for card in ordered for label in card.classes)), positives.pop()
+    positive = positives.pop() if positives else "malignant"
+    if positive not in classes:
+        raise UsvitError(
+            f"Which of the classes {', '.join(classes)} is the positive one? Name it as positive_class in a data card "
+            f"of your own: 'usvit data info {cards[0].name}' shows one to begin from."
+        )
+    return classes, positive
 
 
 def _fingerprints(entries: list[tuple[str, Path, ImageRecord]], progress: Progress) -> list[Fingerprint | BadImage]:
     def examine(entry: tuple[str, Path, ImageRecord]) -> Fingerprint | BadImage:
         _, root, record = entry
         try:
-            pixels = read_image(root / record.path)
+            pixels = read_image(root / record.path, record.frame)
             read_masks([root / mask for mask in record.mask_paths], pixels.shape[:2])
         except BadImage as bad:
             return bad
@@ -194,7 +203,7 @@ def _row(dataset: str, record: ImageRecord, found: Fingerprint) -> dict[str, obj
     return {
         "image_id": record.image_id,
         "path": record.path.as_posix(),
-        "frame": 0,
+        "frame": record.frame,
         "dataset": dataset,
         "label": record.label,
         "label_source": record.label_source,
@@ -205,6 +214,7 @@ def _row(dataset: str, record: ImageRecord, found: Fingerprint) -> dict[str, obj
         "device": record.device,
         "birads": record.birads,
         "pixel_spacing_mm": record.pixel_spacing_mm,
+        "official_folds": FOLDS_SEPARATOR.join(f"{n}:{fold}" for n, fold in record.official_folds) or None,
         "exclude_reason": None,
     }
 

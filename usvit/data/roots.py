@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from usvit.data.cards import DataCard, load_card
+from usvit.data.cards import DataCard
 from usvit.data.phantom import PhantomSpec, write_phantom
 from usvit.data.readers import ImageRecord, reader_for, subfolders
 from usvit.errors import UsvitError
@@ -11,11 +11,11 @@ from usvit.progress import Progress, task
 from usvit.resources import cache_dir
 
 
-def open_dataset(dataset: str, roots: dict[str, Path], progress: Progress) -> tuple[Path, list[ImageRecord]]:
+def open_dataset(card: DataCard, roots: dict[str, Path], progress: Progress) -> tuple[Path, list[ImageRecord]]:
     """Find one data set and list its images.
 
     Args:
-        dataset: the name of a card.
+        card: of the data set.
         roots: data set -> folder; the key "" holds the folder given for all.
         progress: shown while the embedded phantom is made.
 
@@ -26,17 +26,17 @@ def open_dataset(dataset: str, roots: dict[str, Path], progress: Progress) -> tu
         UsvitError: no folder, or one of another layout; the expected one is shown.
     """
     try:
-        return _open(dataset, roots, progress)
+        return _open(card, roots, progress)
     except PermissionError as error:
         raise UsvitError(
-            f"The data set {dataset} cannot be read: no permission for {error.filename}. "
+            f"The data set {card.name} cannot be read: no permission for {error.filename}. "
             "Ask its owner for it, or pass another --data-root."
         ) from error
 
 
-def _open(dataset: str, roots: dict[str, Path], progress: Progress) -> tuple[Path, list[ImageRecord]]:
-    card = load_card(dataset)
-    reader = reader_for(dataset)
+def _open(card: DataCard, roots: dict[str, Path], progress: Progress) -> tuple[Path, list[ImageRecord]]:
+    dataset = card.name
+    reader = reader_for(card)
     asked_for = roots.get(dataset) or roots.get("")
     given = asked_for or _from_environment()
     if given is None:
@@ -46,21 +46,21 @@ def _open(dataset: str, roots: dict[str, Path], progress: Progress) -> tuple[Pat
                 f"{card.how_to_get}"
             )
         phantom = embedded_phantom(progress)
-        return phantom, reader.read(phantom)
+        return phantom, reader.read(phantom, card)
     if not given.is_dir():
         what = "is not a folder" if given.exists() else "does not exist"
         raise UsvitError(f"The data root {given} {what}. Pass --data-root DIR or set USVIT_DATA.")
     # The folder itself first, then what it holds.
     candidates = [given, *subfolders(given)]
-    root = next((folder for folder in candidates if reader.looks_like(folder)), None)
+    root = next((folder for folder in candidates if reader.looks_like(folder, card)), None)
     if root is None and dataset == "phantom" and not asked_for:  # USVIT_DATA may well hold real data alone
         phantom = embedded_phantom(progress)
-        return phantom, reader.read(phantom)
+        return phantom, reader.read(phantom, card)
     if root is None:
         found = ", ".join(folder.name for folder in subfolders(given)) or "no folders"
         raise _not_the_layout(card, given, f"nothing in it has its layout. Found: {found}")
     try:
-        records = reader.read(root)
+        records = reader.read(root, card)
     except UsvitError as error:
         raise _not_the_layout(card, root, str(error).rstrip(".")) from error
     if not records:
@@ -70,7 +70,7 @@ def _open(dataset: str, roots: dict[str, Path], progress: Progress) -> tuple[Pat
             # By its text alone: a link inside the folder is the owner's, and common where images are shared.
             if path.is_absolute() or ".." in path.parts:
                 raise UsvitError(f"The path {path} of the data set {dataset} climbs out of its folder {root}.")
-        if record.label not in card.classes:
+        if card.classes and record.label not in card.classes:
             raise UsvitError(
                 f"The image {record.path} has the class '{record.label}', which is none of {list(card.classes)}."
             )

@@ -2,20 +2,23 @@
 
 A reader is a module with two functions::
 
-    looks_like(root: Path) -> bool             # is this the data set's own top folder?
-    read(root: Path) -> list[ImageRecord]      # every image, with its class; no pixel is decoded
+    looks_like(root: Path, card: DataCard) -> bool             # is this the data set's own top folder?
+    read(root: Path, card: DataCard) -> list[ImageRecord]      # every image, with its class; no pixel is decoded
 
-A new data set is a new file here, a line in ``READERS`` and a card in ``data_cards/``.
+A new data set is a new file here, a line in ``READERS`` and a card in ``data_cards/``; one that a
+folder or a table describes needs a card alone.
 """
 
+import importlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from usvit.data.cards import DataCard
 from usvit.data.images import IMAGE_SUFFIXES
-from usvit.errors import UsvitError
+from usvit.errors import UsvitError, unknown
 
 
 @dataclass(frozen=True)
@@ -33,24 +36,36 @@ class ImageRecord:
     device: str | None = None
     birads: str | None = None
     pixel_spacing_mm: float | None = None
+    frame: int = 0
+    """Which picture of a file that holds several (a cine loop, an array of images), from 0."""
+    official_folds: tuple[tuple[int, int], ...] = ()
+    """Folds that the data set's authors drew: (number of folds, this image's test fold from 0), such as ((5, 3),)."""
 
 
 class Reader(Protocol):
     """The interface of a reader module."""
 
-    def looks_like(self, root: Path) -> bool: ...
+    def looks_like(self, root: Path, card: DataCard) -> bool: ...
 
-    def read(self, root: Path) -> list[ImageRecord]: ...
+    def read(self, root: Path, card: DataCard) -> list[ImageRecord]: ...
 
 
-def reader_for(dataset: str) -> Reader:
-    """The reader module of a data set that has a card."""
-    from usvit.data.readers import busi, dataset_b, phantom
+READERS = {"busi": "busi", "b": "dataset_b", "phantom": "phantom"}
+"""A card's ``reader`` -> the module here that has it."""
 
-    readers: dict[str, Reader] = {"busi": busi, "b": dataset_b, "phantom": phantom}
-    if dataset not in readers:
-        raise UsvitError(f"The data set '{dataset}' has a card but no reader in this version; see 'usvit data list'.")
-    return readers[dataset]
+
+def reader_for(card: DataCard) -> Reader:
+    """The reader module that a card names.
+
+    Raises:
+        UsvitError: it names none (the card says why), or an unknown one.
+    """
+    if card.reader is None:
+        raise UsvitError(f"The data set '{card.name}' cannot be read: {card.no_reader}")
+    if card.reader not in READERS:
+        raise unknown("reader", card.reader, sorted(READERS), f"The data card '{card.name}' names it.")
+    module: Reader = importlib.import_module(f"usvit.data.readers.{READERS[card.reader]}")
+    return module
 
 
 def image_files(folder: Path) -> list[Path]:

@@ -6,6 +6,7 @@ Layout and faults: data_cards/busi.md. Source: Al-Dhabyani et al. 2020, Data in 
 import re
 from pathlib import Path
 
+from usvit.data.cards import DataCard
 from usvit.data.readers import ImageRecord, by_number, image_files, subfolders, without_class
 from usvit.errors import UsvitError
 
@@ -13,7 +14,7 @@ CLASSES = ("benign", "malignant", "normal")
 _MASK = re.compile(r"^(?P<image>.+)_mask(_\d+)?$")
 
 
-def looks_like(root: Path) -> bool:
+def looks_like(root: Path, card: DataCard) -> bool:
     """Whether the class folders are there; one missing is an error to explain, if files in the others bear their names.
 
     Dataset B sorted by class has two such folders as well, and the phantom (which has a table) all three.
@@ -23,7 +24,7 @@ def looks_like(root: Path) -> bool:
     return len(named) >= 2 or (len(present) == len(CLASSES) and not (root / "phantom.csv").exists())
 
 
-def read(root: Path) -> list[ImageRecord]:
+def read(root: Path, card: DataCard) -> list[ImageRecord]:
     """Every image of the release's layout, by class and number.
 
     Raises:

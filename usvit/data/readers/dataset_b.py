@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from usvit.data.cards import DataCard
 from usvit.data.images import IMAGE_SUFFIXES
 from usvit.data.readers import ImageRecord, busi, by_number, image_files, subfolders, without_class
 from usvit.errors import UsvitError
@@ -16,13 +17,13 @@ _SHEET_SUFFIXES = (".xlsx", ".csv")
 _LABEL_COLUMNS = ("type", "label", "class", "pathology", "diagnosis")
 
 
-def looks_like(root: Path) -> bool:
+def looks_like(root: Path, card: DataCard) -> bool:
     """Images in ``original/``, or folders named by the two classes that are not BUSI's (nor the phantom's)."""
     names = {folder.name.lower() for folder in subfolders(root)}
-    return "original" in names or (set(CLASSES) <= names and "normal" not in names and not busi.looks_like(root))
+    return "original" in names or (set(CLASSES) <= names and "normal" not in names and not busi.looks_like(root, card))
 
 
-def read(root: Path) -> list[ImageRecord]:
+def read(root: Path, card: DataCard) -> list[ImageRecord]:
     """Every image, in the order of its number.
 
     Raises:

@@ -4,17 +4,18 @@ from pathlib import Path
 
 import pandas as pd
 
+from usvit.data.cards import DataCard
 from usvit.data.readers import ImageRecord
 from usvit.errors import UsvitError
 
 _COLUMNS = ("image_id", "label", "patient_id", "path", "mask_path", "pixel_spacing_mm")
 
 
-def looks_like(root: Path) -> bool:
+def looks_like(root: Path, card: DataCard) -> bool:
     return (root / "phantom.csv").is_file()
 
 
-def read(root: Path) -> list[ImageRecord]:
+def read(root: Path, card: DataCard) -> list[ImageRecord]:
     """Every image of ``phantom.csv``, in its order.
 
     Raises:
