@@ -1,11 +1,19 @@
 """Small data sets in the layouts of the real ones: files on the disk, read by the code that reads the real ones."""
 
+import zlib
 from pathlib import Path
 
 import numpy as np
 import openpyxl
 import pytest
 from PIL import Image
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.uid import (
+    BasicTextSRStorage,
+    ExplicitVRLittleEndian,
+    UltrasoundImageStorage,
+    UltrasoundMultiFrameImageStorage,
+)
 
 BUSI_COUNTS = {"benign": 12, "malignant": 8, "normal": 6}
 B_LABELS = ["Benign", "Malignant", "Benign", "Benign", "Malignant", "Benign", "Malignant", "Benign"]
@@ -91,6 +99,143 @@ def write_b_by_class(root: Path) -> Path:
         save(b_image(number), root / label / f"{number:06}.png")
         save(blob(), root / "GT" / f"{number:06}.png")
     return root
+
+
+def write_csv(path: Path, rows: list[list[object]], separator: str = ",") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(separator.join(map(str, row)) + "\n" for row in rows))
+    return path
+
+
+def write_bus_bra(root: Path, patients: int = 20) -> Path:
+    """Two views of every odd patient; every third patient is malignant; five- and ten-fold files by patient."""
+    rows: list[list[object]] = [
+        ["ID", "Case", "Histology", "Pathology", "BIRADS", "Device", "Width", "Height", "Side", "BBOX"]
+    ]
+    folds: dict[int, list[list[object]]] = {number: [["ID", "Pathology", "kFold"]] for number in (5, 10)}
+    for case in range(1, patients + 1):
+        pathology = "benign" if case % 3 else "malignant"
+        for side in "lr" if case % 2 else "s":
+            name = f"{case:04}-{side}"
+            save(speckle(2000 + len(rows)), root / "Images" / f"bus_{name}.png")
+            save(blob(), root / "Masks" / f"mask_{name}.png")
+            device = ["GE Logiq 5", "Toshiba"][case % 2]
+            rows.append([f"bus_{name}", case, "Cyst", pathology, 2 + case % 4, device, 56, 40, side, '"[1,1,5,5]"'])
+            for number, fold in folds.items():
+                fold.append([f"bus_{name}", pathology, case % number + 1])
+    write_csv(root / "bus_data.csv", rows)
+    for number, fold in folds.items():
+        write_csv(root / f"{number}-fold-cv.csv", fold)
+    return root
+
+
+def write_breast(root: Path) -> Path:
+    """Nine cases: case 3 is normal, case 2 has two tumour masks and one of something else."""
+    folder = root / "BrEaST-Lesions_USG-images_and_masks"
+    names = ["CaseID", "Image_filename", "Mask_tumor_filename", "Mask_other_filename", "Pixel_size", "Age"]
+    rows: list[list[object]] = [[*names, "Verification", "BIRADS", "Classification"]]
+    for case in range(1, 10):
+        stem = f"case{case:03}"
+        save(speckle(3000 + case), folder / f"{stem}.png", "RGBA")
+        masks = {2: [f"{stem}_tumor1.png", f"{stem}_tumor2.png"], 3: []}.get(case, [f"{stem}_tumor.png"])
+        others = [f"{stem}_other1.png"] if case == 2 else []
+        for number, name in enumerate(masks + others):
+            save(blob(left=10 * number), folder / name, "RGBA")
+        label, how = ("normal", "not applicable") if case == 3 else ("benign", "confirmed by follow-up care")
+        if case % 4 == 0:
+            label, how = "malignant", "confirmed by biopsy"
+        birads = "4a" if case % 2 else 5
+        rows.append([case, f"{stem}.png", "&".join(masks), "&".join(others), 0.0071, 50, how, birads, label])
+    write_sheet(root / "BrEaST-Lesions-USG-clinical-data-Dec-15-2023.xlsx", rows)
+    return root
+
+
+def write_bus_uclm(root: Path) -> Path:
+    """Six patients of three images; masks in the colour of the class, black for normal."""
+    rows: list[list[object]] = [["Image", "Resolution", "Label", "Doppler", "Marks", "Combined"]]
+    patients = ("ALWI", "ANFO", "COPE", "ELCO", "FLKA", "VITR")
+    for patient, label in zip(patients, ("Benign", "Malignant") * 3, strict=True):
+        for number in range(3):
+            name = f"{patient}_{number:03}.png"
+            this = "Normal" if number == 2 else label
+            save(speckle(4000 + len(rows)), root / "images" / name)
+            colour = {"Benign": [0, 1, 0], "Malignant": [1, 0, 0], "Normal": [0, 0, 0]}[this]
+            save((blob()[:, :, None] * np.array(colour)).astype(np.uint8), root / "masks" / name)
+            rows.append([name, "56x40", this, "No", "Yes" if number else "No", "No"])
+    write_csv(root / "INFO.csv", rows, ";")
+    return root
+
+
+def write_curated_busi(root: Path) -> Path:
+    for index, (label, number) in enumerate([("benign", 20), ("benign", 3), ("malignant", 1), ("normal", 7)]):
+        save(speckle(5000 + index), root / "images" / f"{label}_id_{number}.png")
+        save(blob(), root / "masks" / f"{label}_id_{number}_mask.png")
+    return root
+
+
+def write_gdph_sysucc(root: Path) -> Path:
+    rows: list[list[object]] = [["ID", "BIRADS-reader1", "BIRADS-reader2", "fold"]]
+    for hospital, first in (("SYSUCC", 0), ("GDPH", 12)):
+        for number in range(first, first + 12):
+            label = "malignant" if number % 2 else "benign"
+            save(speckle(6000 + number), root / hospital / f"{label}({number}).png")
+            rows.append([f"{label}({number})", "4A" if number % 3 else 3, "4b", number % 5 + 1])
+    write_sheet(root / "BIRADS&FOLD.xlsx", rows)
+    return root
+
+
+def write_busis(root: Path) -> Path:
+    rows: list[list[object]] = [["img name", "Ground Truth Name", "tumor type"]]
+    for number in range(1, 12):
+        save(speckle(7000 + number), root / "Original" / f"case{number}.bmp")
+        save(blob(), root / "GT" / f"case{number}_GT.bmp")
+        rows.append([f"case{number:03}", f"case{number:03}_GT", "BM"[number % 2]])
+    write_csv(root / "BUSIS562.csv", rows)
+    return root
+
+
+def write_breastmnist(root: Path, side: int = 28) -> Path:
+    """20 training, 6 validation and 10 test images; label 0 is malignant."""
+    root.mkdir(parents=True, exist_ok=True)
+    arrays = {}
+    for part, count, seed in (("train", 20, 0), ("val", 6, 100), ("test", 10, 200)):
+        arrays[f"{part}_images"] = np.stack([speckle(8000 + seed + number, side, side) for number in range(count)])
+        arrays[f"{part}_labels"] = (np.arange(count)[:, None] % 3 > 0).astype(np.uint8)
+    np.savez_compressed(root / ("breastmnist.npz" if side == 28 else f"breastmnist_{side}.npz"), **arrays)
+    return root
+
+
+def write_dicom(path: Path, pixels: np.ndarray | None, **tags: object) -> Path:
+    """An uncompressed ultrasound file; (H, W) or (frames, H, W) uint8 or uint16 grey, (H, W, 3) RGB; None: a report."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frames = pixels is not None and pixels.ndim == 3 and pixels.shape[2] != 3
+    image = UltrasoundMultiFrameImageStorage if frames else UltrasoundImageStorage
+    data = Dataset()
+    data.SOPClassUID = BasicTextSRStorage if pixels is None else image
+    data.SOPInstanceUID = f"1.2.3.{zlib.crc32(path.name.encode())}"
+    data.StudyInstanceUID, data.PatientID, data.ManufacturerModelName = "1.2.4", "MRN-1", "LOGIQ E9"
+    data.Modality = "US"
+    if pixels is not None:
+        colour = pixels.ndim == 3 and pixels.shape[2] == 3
+        data.SamplesPerPixel = 3 if colour else 1
+        data.PhotometricInterpretation = "RGB" if colour else "MONOCHROME2"
+        data.Rows, data.Columns = pixels.shape[:2] if colour or pixels.ndim == 2 else pixels.shape[1:]
+        if colour:
+            data.PlanarConfiguration = 0
+        elif pixels.ndim == 3:
+            data.NumberOfFrames = len(pixels)
+        data.BitsAllocated = data.BitsStored = pixels.dtype.itemsize * 8
+        data.HighBit = data.BitsStored - 1
+        data.PixelRepresentation = int(pixels.dtype.kind == "i")
+        raw = pixels.tobytes()
+        data.add_new("PixelData", "OB" if pixels.dtype.itemsize == 1 else "OW", raw + b"\0" * (len(raw) % 2))
+    for name, value in tags.items():
+        setattr(data, name, value)
+    data.file_meta = FileMetaDataset()
+    data.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    data.file_meta.MediaStorageSOPClassUID = data.SOPClassUID
+    data.save_as(path, enforce_file_format=True)
+    return path
 
 
 @pytest.fixture

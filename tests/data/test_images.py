@@ -215,3 +215,17 @@ def test_mask_of_another_size_is_refused_with_both_sizes_as_width_x_height(tmp_p
     with pytest.raises(BadImage, match=r"mask is 50 x 40 pixels but its image is 56 x 40") as caught:
         read_masks([path], (40, 56))
     assert caught.value.path == path
+
+
+def test_a_page_of_a_tiff_is_a_frame(tmp_path):
+    pages = [Image.fromarray(speckle(seed)) for seed in range(3)]
+    pages[0].save(tmp_path / "pages.tif", save_all=True, append_images=pages[1:])
+    for frame in range(3):
+        assert (read_image(tmp_path / "pages.tif", frame) == speckle(frame)[:, :, None]).all()
+    with pytest.raises(BadImage, match=r"it has no frame 3: it holds 3, counted from 0"):
+        read_image(tmp_path / "pages.tif", 3)
+
+
+def test_a_still_has_no_second_frame(tmp_path):
+    with pytest.raises(BadImage, match=r"it has no frame 1: it holds 1"):
+        read_image(save(GREY, tmp_path / "still.png"), 1)

@@ -7,12 +7,12 @@ path as the data set's name. Readers, checks, errors and documentation take thei
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from usvit.errors import UsvitError, unknown
+from usvit.errors import LeakageError, UsvitError, unknown
 from usvit.resources import data_cards_dir
 
 SECTIONS = ("Known faults", "Licence", "Errata of papers")
@@ -24,7 +24,7 @@ class FetchFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: str
+    url: Annotated[str, Field(pattern=r"^https?://[^/]+/")]
     bytes: Annotated[int, Field(gt=0)] | None = None
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     md5: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
@@ -83,13 +83,13 @@ class DataCard(BaseModel):
     patient_ids: Literal["yes", "no", "partly"]
     patient_ids_from: str
     """How patients are known, or why not."""
-    n_patients: int | None = None
-    n_masks: int | None = None
+    n_patients: Annotated[int, Field(gt=0)] | None = None
+    n_masks: Annotated[int, Field(ge=0)] | None = None
     """Mask files in the release."""
     table: str | None = None
-    """For the readers ``table`` and ``dicom``: the table's file, from the data root."""
+    """For the readers ``table`` and ``dicom``: the table's file, from the data root. null: the only one in there."""
     columns: dict[str, str] = {}
-    """For the readers ``table`` and ``dicom``: usvit's name of a column -> the table's."""
+    """For the readers ``table`` and ``dicom``: usvit's name of a column -> the table's, where they differ."""
     fetch: Fetch | None = None
     same_images_as: tuple[str, ...] = ()
     """Data sets that hold (some of) the same images: never one's external test."""
@@ -101,6 +101,20 @@ class DataCard(BaseModel):
             raise ValueError(f"'{value}' is neither an SPDX identifier nor 'unclear'")
         return value
 
+    @field_validator("patient_ids", mode="before")
+    @classmethod
+    def _yes_and_no_are_words(cls, value: Any) -> Any:
+        # In YAML a bare yes is a truth value.
+        return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _words_are_text(cls, value: Any) -> Any:
+        # {0: benign} means what {"0": benign} says.
+        if not isinstance(value, dict):
+            return value
+        return {str(word) if type(word) in (int, float) else word: label for word, label in value.items()}
+
     @model_validator(mode="after")
     def _fits_together(self) -> "DataCard":
         if self.classes and self.positive_class not in self.classes:
@@ -109,6 +123,8 @@ class DataCard(BaseModel):
             raise ValueError(f"labels lead to '{min(strange)}', which is none of the classes")
         if self.reader is None and not self.no_reader:
             raise ValueError("a card without a reader must say why in no_reader")
+        if self.fetch and self.license == "unclear":
+            raise ValueError("what has no clear licence must not be fetched")
         return self
 
 
@@ -143,12 +159,19 @@ def load_cards(datasets: str) -> list[DataCard]:
     """The cards of one data set, or of several joined by '+'.
 
     Raises:
+        LeakageError: two hold the same images by their cards (BreastMNIST is BUSI at another size).
         UsvitError: as ``load_card``; or two have the same name.
     """
     cards = [load_card(name) for name in datasets.split("+")]
     names = [card.name for card in cards]
     if double := next((name for name in names if names.count(name) > 1), None):
         raise UsvitError(f"The data set '{datasets}' names '{double}' twice.")
+    for card in cards:
+        if again := sorted(set(card.same_images_as) & set(names)):
+            raise LeakageError(
+                f"{card.name} and {again[0]} hold the same images (data card '{card.name}'), so that one can be no test "
+                "of the other. Use one of them."
+            )
     return cards
 
 
@@ -158,6 +181,57 @@ def read_card(path: Path) -> DataCard:
     Raises:
         UsvitError: no such file, no front matter, or a field is missing or wrong.
     """
+    front, _ = _parts(path)
+    try:
+        return DataCard.model_validate(yaml.safe_load(front))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(str(part) for part in problem["loc"]) or "front matter"
+        message = problem["msg"].removeprefix("Value error, ")
+        raise UsvitError(f"The data card {path} is not valid: {key}: {message}.") from error
+    except yaml.YAMLError as error:
+        raise UsvitError(f"The data card {path} is not valid YAML: {' '.join(str(error).split())}.") from error
+
+
+def read_prose(name_or_file: str) -> str:
+    """What a card says below its front matter, as Markdown.
+
+    Raises:
+        UsvitError: as ``load_card``.
+    """
+    return _parts(_path_of(name_or_file))[1].strip() + "\n"
+
+
+def card_facts(card: DataCard) -> list[tuple[str, str]]:
+    """A card's front matter for people: pairs of a heading and its text, as the terminal and the documentation show."""
+    positive = [label + (" (positive)" if label == card.positive_class else "") for label in card.classes]
+    counts = [n if n is None else f"{n:,}" for n in card.classes.values()]
+    classes = ", ".join(" ".join(filter(None, pair)) for pair in zip(counts, positive, strict=True))
+    total = sum(n or 0 for n in card.classes.values())
+    masks = f"{card.n_masks:,} masks" if card.n_masks is not None else ""
+    n_patients = f"{card.n_patients:,} patients, ids: " if card.n_patients else "ids: "
+    fetch = f"usvit data prepare {card.name} --fetch --data-root DIR" if card.fetch else "not by usvit"
+    return [
+        ("Classes", classes or "what the folders or the table hold"),
+        ("Images", ", ".join(filter(None, [f"{total:,}" if total else "not fixed", masks]))),
+        ("Patients", f"{n_patients}{card.patient_ids} ({card.patient_ids_from})"),
+        ("Licence", card.license),
+        ("Host", card.host),
+        ("How to get it", card.how_to_get),
+        ("Download", fetch),
+        ("Reader", card.reader or f"none: {card.no_reader}"),
+        ("Same images as", ", ".join(card.same_images_as) or "none that we know"),
+        ("Citation", card.citation),
+        ("Layout", card.layout),
+    ]
+
+
+def _path_of(name_or_file: str) -> Path:
+    return Path(name_or_file) if name_or_file.endswith(".md") else data_cards_dir() / f"{name_or_file}.md"
+
+
+def _parts(path: Path) -> tuple[str, str]:
+    """Front matter and prose."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -166,11 +240,4 @@ def read_card(path: Path) -> DataCard:
     parts = text.split("---\n", 2)
     if len(parts) != 3 or parts[0].strip():
         raise UsvitError(f"The data card {path} does not begin with YAML front matter between two lines of '---'.")
-    try:
-        return DataCard.model_validate(yaml.safe_load(parts[1]))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(str(part) for part in problem["loc"]) or "front matter"
-        raise UsvitError(f"The data card {path} is not valid: {key}: {problem['msg']}.") from error
-    except yaml.YAMLError as error:
-        raise UsvitError(f"The data card {path} is not valid YAML: {' '.join(str(error).split())}.") from error
+    return parts[1], parts[2]

@@ -6,6 +6,8 @@ and the refusal of what is truncated, too large or no image at all.
 
 import hashlib
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +26,7 @@ taken for a decompression bomb, and refused before a byte of pixels is decoded."
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff"})
+DICOM_SUFFIXES = frozenset({".dcm", ".dicom"})
 
 UInt8 = NDArray[np.uint8]
 
@@ -43,19 +46,28 @@ def read_image(path: Path, frame: int = 0) -> UInt8:
     """Decode an image file to 8-bit RGB.
 
     Grey becomes three equal channels, 16-bit grey is scaled by 1/257, transparency is
-    dropped, and a camera's rotation tag is applied.
+    dropped, and a camera's rotation tag is applied. DICOM: ``usvit.data.dicom``.
 
     Args:
-        path: a file with one of ``IMAGE_SUFFIXES``.
+        path: a file with one of ``IMAGE_SUFFIXES``, a DICOM file, or an ``.npz`` of MedMNIST.
         frame: which picture of a file that holds several, from 0.
 
     Returns:
         (H, W, 3) uint8.
 
     Raises:
-        BadImage: the file is missing, truncated, no image, or larger than ``MAX_PIXELS``.
+        BadImage: the file is missing, truncated, no image, larger than ``MAX_PIXELS``, or without such a frame.
     """
-    return np.asarray(_decode(path))
+    with refusing(path):
+        if path.suffix.lower() == ".npz":
+            from usvit.data.medmnist import read_npz_frame
+
+            return read_npz_frame(path, frame)
+        if is_dicom(path):
+            from usvit.data.dicom import read_dicom_frame  # imports pydicom, which few runs need
+
+            return read_dicom_frame(path, frame)
+        return np.asarray(_decode(path, frame))
 
 
 def read_mask(path: Path) -> NDArray[np.bool_]:
@@ -110,15 +122,33 @@ def fingerprint(pixels: UInt8) -> Fingerprint:
     return Fingerprint(digest.hexdigest(), str(imagehash.phash(Image.fromarray(pixels))), (height, width))
 
 
-def _decode(path: Path) -> Image.Image:
+def is_dicom(path: Path) -> bool:
+    """Whether a file is a DICOM file: by its suffix, or by the four letters at byte 128 where it has no image's."""
+    suffix = path.suffix.lower()
+    if suffix in DICOM_SUFFIXES or suffix in IMAGE_SUFFIXES:
+        return suffix in DICOM_SUFFIXES
+    with path.open("rb") as file:
+        return file.read(132)[128:] == b"DICM"
+
+
+def refuse_size(path: Path, height: int, width: int) -> None:
+    """Raise ``BadImage`` for a picture of more than ``MAX_PIXELS``."""
+    if height * width > MAX_PIXELS:
+        raise BadImage(path, f"its header claims {_size((height, width))} pixels (a decompression bomb?)")
+
+
+def refuse_frame(path: Path, frame: int, frames: int) -> None:
+    """Raise ``BadImage`` for a frame that a file does not hold."""
+    if not 0 <= frame < frames:
+        raise BadImage(path, f"it has no frame {frame}: it holds {frames}, counted from 0")
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Turn whatever a decoder raises into a ``BadImage`` that says why."""
     try:
-        with Image.open(path) as image:
-            if image.width * image.height > MAX_PIXELS:
-                raise BadImage(path, f"its header claims {_size(image.size[::-1])} pixels (a decompression bomb?)")
-            if image.mode in ("I", "F"):
-                raise BadImage(path, f"its pixels (mode {image.mode}) have no stated range; save it with 8 or 16 bits")
-            return _to_rgb(ImageOps.exif_transpose(image))
-    except BadImage:
+        yield
+    except (BadImage, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BadImage(path, "its header claims far too many pixels (a decompression bomb?)") from error
@@ -126,12 +156,20 @@ def _decode(path: Path) -> Image.Image:
         raise BadImage(path, "there is no such file") from error
     except UnidentifiedImageError as error:
         raise BadImage(path, "it is not an image of a known format") from error
-    except MemoryError:
-        raise
-    except Exception as error:  # Pillow has many ways to say damaged, even struct.error for a bad EXIF block
+    except Exception as error:  # decoders have many ways to say damaged, even struct.error for a bad EXIF block
         if isinstance(error, OSError) and error.errno is not None:
             raise BadImage(path, f"it cannot be read ({error.strerror})") from error
-        raise BadImage(path, f"it is damaged or truncated ({error})") from error
+        raise BadImage(path, f"it is damaged or truncated ({' '.join(str(error).split())})") from error
+
+
+def _decode(path: Path, frame: int) -> Image.Image:
+    with Image.open(path) as image:
+        refuse_frame(path, frame, getattr(image, "n_frames", 1) if frame else 1)
+        image.seek(frame)
+        refuse_size(path, image.height, image.width)
+        if image.mode in ("I", "F"):
+            raise BadImage(path, f"its pixels (mode {image.mode}) have no stated range; save it with 8 or 16 bits")
+        return _to_rgb(ImageOps.exif_transpose(image))
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -74,7 +74,23 @@ def _open(card: DataCard, roots: dict[str, Path], progress: Progress) -> tuple[P
             raise UsvitError(
                 f"The image {record.path} has the class '{record.label}', which is none of {list(card.classes)}."
             )
+    if card.label_level == "patient":
+        _refuse_two_labels(card, records)
     return root, records
+
+
+def _refuse_two_labels(card: DataCard, records: list[ImageRecord]) -> None:
+    first: dict[str, ImageRecord] = {}
+    for record in records:
+        if record.patient_id is None:
+            continue
+        other = first.setdefault(record.patient_id, record)
+        if other.label != record.label:
+            raise UsvitError(
+                f"The patient '{record.patient_id}' of the data set {card.name} has two labels: {other.label} "
+                f"({other.path}) and {record.label} ({record.path}). Correct them, or write label_level: image into a "
+                "data card of your own if a label belongs to the image."
+            )
 
 
 def embedded_phantom(progress: Progress) -> Path:

@@ -1,5 +1,7 @@
 """``usvit data list`` and ``usvit data info``: what usvit knows of data sets."""
 
+import json
+import textwrap
 from typing import Annotated
 
 import typer
@@ -9,23 +11,40 @@ from usvit.cli import options as o
 
 def list_(json_: o.Json = False) -> None:
     """Show the data sets that usvit knows."""
-    import json
-
-    from usvit.data.cards import card_names, load_card
+    from usvit.data.cards import card_facts, card_names, load_card
 
     cards = [load_card(name) for name in card_names()]
     if json_:
-        print(json.dumps([card.model_dump(include={"name", "pretty_name", "license", "classes"}) for card in cards]))
+        keys = {"name", "pretty_name", "license", "classes", "positive_class", "patient_ids", "n_patients", "reader"}
+        rows = [card.model_dump(include=keys) | {"fetch": card.fetch is not None} for card in cards]
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
         return
     for card in cards:
-        counts = ", ".join(label if count is None else f"{count} {label}" for label, count in card.classes.items())
-        print(f"{card.name:10} {card.pretty_name}\n{'':10} {counts}; licence {card.license}")
+        facts = dict(card_facts(card))
+        how = "--fetch downloads it" if card.fetch else "" if card.reader else "cannot be read: no images"
+        print(f"{card.name:13}{card.pretty_name}")
+        notes = (f"licence {card.license}", f"patient ids: {card.patient_ids}", how)
+        print(f"{'':13}{facts['Classes']}; {'; '.join(filter(None, notes))}")
 
 
-def info(name: Annotated[str, typer.Argument(help="A name of 'usvit data list'.")]) -> None:
+def info(
+    name: Annotated[str, typer.Argument(help="A name of 'usvit data list', or the path of a card (.md).")],
+    json_: o.Json = False,
+) -> None:
     """Show one data set's card: classes, licence, layout, known faults, how to get it."""
-    from usvit.data.cards import load_card
-    from usvit.resources import data_cards_dir
+    from usvit.data.cards import card_facts, load_card, read_prose
 
-    load_card(name)
-    print((data_cards_dir() / f"{name}.md").read_text(encoding="utf-8"), end="")
+    card = load_card(name)
+    if json_:
+        print(json.dumps(card.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        return
+    print(f"{card.name}: {card.pretty_name}\n")
+    for heading, text in card_facts(card):
+        # The layout keeps its lines.
+        lines = (
+            text.splitlines()
+            if heading == "Layout"
+            else textwrap.wrap(text, 100, break_long_words=False, break_on_hyphens=False)
+        )
+        print(f"{heading:15}" + f"\n{'':15}".join(lines))
+    print(f"\n{read_prose(name)}", end="")

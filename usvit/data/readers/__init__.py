@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from usvit.data.cards import DataCard
 from usvit.data.images import IMAGE_SUFFIXES
@@ -50,7 +50,21 @@ class Reader(Protocol):
     def read(self, root: Path, card: DataCard) -> list[ImageRecord]: ...
 
 
-READERS = {"busi": "busi", "b": "dataset_b", "phantom": "phantom"}
+READERS = {
+    "busi": "busi",
+    "b": "dataset_b",
+    "bus_bra": "bus_bra",
+    "breast": "breast",
+    "bus_uclm": "bus_uclm",
+    "curated_busi": "curated_busi",
+    "breastmnist": "breastmnist",
+    "gdph_sysucc": "gdph_sysucc",
+    "busis": "busis",
+    "phantom": "phantom",
+    "folder": "folder",
+    "table": "table",
+    "dicom": "dicom",
+}
 """A card's ``reader`` -> the module here that has it."""
 
 
@@ -75,6 +89,36 @@ def image_files(folder: Path) -> list[Path]:
         for path in folder.iterdir()
         if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and path.is_file()
     )
+
+
+def files_in(root: Path, name: str) -> list[Path]:
+    """Image files of the folder ``name`` in ``root``.
+
+    Raises:
+        UsvitError: there is no such folder; those that are there are listed.
+    """
+    if not (root / name).is_dir():
+        found = ", ".join(folder.name for folder in subfolders(root)) or "no folders"
+        raise UsvitError(f"no folder '{name}'. Found: {found}")
+    return image_files(root / name)
+
+
+def class_of(word: str, card: DataCard) -> str | None:
+    """The class that a word of the release stands for, whatever its case; None: the card knows none.
+
+    Open classes (a card with none) take any word for a class, unless ``labels`` leads elsewhere.
+    """
+    known = {name.casefold(): name for name in card.classes}
+    known |= {label.casefold(): name for label, name in card.labels.items()}
+    return known.get(word.casefold(), None if card.classes else word or None)
+
+
+def refuse_class(word: str, where: str, card: DataCard) -> NoReturn:
+    """Raise the error for a row whose label is none that the card knows."""
+    known = ", ".join(dict.fromkeys([*card.labels, *card.classes]))
+    expected = f"; the data card '{card.name}' knows {known}" if known else ""
+    found = f"the unknown label '{word}'" if word else "no label"
+    raise UsvitError(f"{where} has {found}{expected}")
 
 
 def by_number(stem: str) -> tuple[int, str]:

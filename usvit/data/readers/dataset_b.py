@@ -5,22 +5,22 @@ Layout: data_cards/b.md. Source: Yap et al. 2018, IEEE JBHI 22(4):1218-1226.
 
 from pathlib import Path
 
-import pandas as pd
-
 from usvit.data.cards import DataCard
 from usvit.data.images import IMAGE_SUFFIXES
-from usvit.data.readers import ImageRecord, busi, by_number, image_files, subfolders, without_class
+from usvit.data.readers import ImageRecord, busi, busis, by_number, image_files, subfolders, without_class
+from usvit.data.readers.sheets import Sheet, only_sheet, read_sheet
 from usvit.errors import UsvitError
 
 CLASSES = ("benign", "malignant")
-_SHEET_SUFFIXES = (".xlsx", ".csv")
 _LABEL_COLUMNS = ("type", "label", "class", "pathology", "diagnosis")
 
 
 def looks_like(root: Path, card: DataCard) -> bool:
-    """Images in ``original/``, or folders named by the two classes that are not BUSI's (nor the phantom's)."""
+    """Images in ``original/`` (not BUSIS's), or folders of the two classes that are not BUSI's (nor the phantom's)."""
     names = {folder.name.lower() for folder in subfolders(root)}
-    return "original" in names or (set(CLASSES) <= names and "normal" not in names and not busi.looks_like(root, card))
+    if "original" in names:
+        return not busis.looks_like(root, card)
+    return set(CLASSES) <= names and "normal" not in names and not busi.looks_like(root, card)
 
 
 def read(root: Path, card: DataCard) -> list[ImageRecord]:
@@ -35,7 +35,8 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
     if set(CLASSES) <= set(inner):
         labelled = {path: label for label in CLASSES for path in image_files(inner[label]) if not _is_mask(path)}
     elif top != root:
-        labelled = _labels_from_sheet(root, image_files(top))
+        images = image_files(top)
+        labelled = _labels_from_sheet(root, images) if images else {}
     else:
         raise UsvitError(f"no folder 'original' and no folders by class. Found: {', '.join(folders) or 'no folders'}")
     others = [folder for name, folder in inner.items() if name not in (*CLASSES, "gt")]
@@ -71,49 +72,37 @@ def _masks(root: Path, gt: Path | None, by_class: dict[str, Path]) -> dict[str, 
 
 
 def _labels_from_sheet(root: Path, images: list[Path]) -> dict[Path, str]:
-    sheets = [path for path in sorted(root.iterdir()) if path.suffix.lower() in _SHEET_SUFFIXES]
-    sheets = [path for path in sheets if not path.name.startswith((".", "~$"))]
-    if len(sheets) != 1:
-        names = ", ".join(path.name for path in sheets) or "none"
-        raise UsvitError(f"one spreadsheet (.xlsx or .csv) with the class of each image is needed; found: {names}")
-    sheet = _read_sheet(sheets[0])
-    labels = _label_column(sheet, sheets[0])
+    sheet = read_sheet(only_sheet(root))
+    labels = _label_column(sheet)
     images_by_key = {_image_key(path.stem): path for path in images}
     # The column that names most of the images: a grade or a size may look like their numbers, but repeats itself.
-    image_column = max(sheet.columns, key=lambda column: len(set(sheet[column].map(_image_key)) & set(images_by_key)))
+    rows = sheet.rows
+    image_column = max(rows, key=lambda column: len(set(rows[column].map(_image_key)) & set(images_by_key)))
     labelled: dict[Path, str] = {}
-    for name, label in zip(sheet[image_column], labels, strict=True):
+    for name, label in zip(rows[image_column], labels, strict=True):
         path = images_by_key.get(_image_key(name))
         if path is None:
-            raise UsvitError(f"the row '{name}' of {sheets[0].name} names no image in 'original'")
+            raise UsvitError(f"the row '{name}' of {sheet.name} names no image in 'original'")
         if path in labelled:
-            raise UsvitError(f"{sheets[0].name} has two rows for the image '{path.name}'")
+            raise UsvitError(f"{sheet.name} has two rows for the image '{path.name}'")
         labelled[path] = label
     return labelled
 
 
-def _read_sheet(path: Path) -> pd.DataFrame:
-    try:
-        sheet = pd.read_csv(path, dtype=str) if path.suffix.lower() == ".csv" else pd.read_excel(path, dtype=str)
-    except Exception as error:  # openpyxl raises zipfile, XML and key errors for a damaged workbook
-        raise UsvitError(f"the spreadsheet {path.name} cannot be read ({error})") from error
-    return sheet.dropna(how="all").fillna("")
-
-
-def _label_column(sheet: pd.DataFrame, path: Path) -> pd.Series:
+def _label_column(sheet: Sheet) -> list[str]:
     """The column whose every value is one of the two classes, whatever its case."""
-    for column in sheet.columns:
-        if str(column).strip().lower() in _LABEL_COLUMNS:
-            labels = sheet[column].str.strip().str.lower()
+    for column in sheet.rows:
+        if str(column).lower() in _LABEL_COLUMNS:
+            labels = sheet.rows[column].str.lower()
             if labels.isin(CLASSES).all():
-                return labels
+                return list(labels)
             if labels.isin(CLASSES).any():
-                row = sheet.loc[~labels.isin(CLASSES)].iloc[0]
+                row = sheet.rows.loc[~labels.isin(CLASSES)].iloc[0]
                 raise UsvitError(
-                    f"the row {list(row)} of {path.name} has no class: column '{column}' must say benign or malignant"
+                    f"the row {list(row)} of {sheet.name} has no class: column '{column}' must say benign or malignant"
                 )
     raise UsvitError(
-        f"no column of {path.name} (such as 'Type') says benign or malignant; found: {list(sheet.columns)}"
+        f"no column of {sheet.name} (such as 'Type') says benign or malignant; found: {list(sheet.rows.columns)}"
     )
 
 

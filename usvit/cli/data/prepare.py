@@ -1,0 +1,72 @@
+"""``usvit data prepare``: check a data set and write its manifest."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from usvit.cli import options as o
+from usvit.errors import EXIT_PARTLY
+
+
+def prepare(
+    dataset: Annotated[
+        str,
+        typer.Argument(help="A name of 'usvit data list' or a card of your own (.md), or several joined by '+'."),
+    ],
+    data_root: o.DataRoot = None,
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Download it to DIR/NAME, if its card has a licensed address.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Parquet file to write. [default: manifests/NAME.parquet]", metavar="FILE"),
+    ] = None,
+    skip_bad: o.SkipBad = False,
+    keep_conflicts: o.KeepConflicts = False,
+    accept_counts: Annotated[
+        bool, typer.Option("--accept-counts", help="Take a copy that has other counts than its card: a part of it.")
+    ] = False,
+    json_: o.Json = False,
+) -> None:
+    """Check a data set against its card, every file decoded, and write its manifest.
+
+    'usvit cv --manifest FILE' and 'usvit data split --manifest FILE' begin from it.
+    """
+    from usvit.data.prepare import prepare as prepare_data
+    from usvit.progress import make_progress
+
+    summary = prepare_data(
+        dataset,
+        o.data_roots(data_root),
+        out,
+        make_progress(),
+        fetch=fetch,
+        skip_bad=skip_bad,
+        keep_label_conflicts=keep_conflicts,
+        accept_counts=accept_counts,
+    )
+    if json_:
+        print(json.dumps(summary, indent=2, ensure_ascii=False))
+    else:
+        _print(summary)
+    if summary["skipped"]:
+        raise typer.Exit(EXIT_PARTLY)
+
+
+def _print(summary: dict[str, Any]) -> None:
+    for name, found in summary["datasets"].items():
+        classes = ", ".join(f"{n} {label}" for label, n in found["classes"].items())
+        patients = f"{found['patients']} patients" if found["patients"] else "no patient ids"
+        print(f"{name}: {found['images']} images ({classes}), {found['masks']} masks, {patients}; {found['root']}")
+        if found["card_mismatch"]:
+            print(f"  NOT WHAT THE CARD SAYS, and accepted: {'; '.join(found['card_mismatch'])}")
+        print(f"  licence {found['license']}")
+    for left_out in summary["excluded"]:
+        print(f"left out: {left_out['image_id']} of {left_out['dataset']}: {left_out['exclude_reason']}")
+    for bad in summary["skipped"]:
+        print(f"skipped: {bad['path']}: {bad['reason']}")
+    print(f"{summary['n_images']} images to use, in {summary['n_groups']} groups (patients, copies of one frame)")
+    there = "" if summary["written"] else " (was there already, the same)"
+    print(f"manifest, sha256 {summary['sha256'][:12]}: {summary['manifest']}{there}")
