@@ -26,6 +26,8 @@ class DataConfig(_Section):
 
     dataset: str = "phantom"
     """One data card's name or file, or several joined by '+': ``busi+b``, ``bus_bra+./ours.md``."""
+    classes: tuple[str, ...] | None = None
+    """Use these classes alone, in this order; images of others are left out: ``[benign, malignant]``."""
     manifest: str | None = None
     """A manifest that ``usvit data prepare`` wrote, instead of reading the data set's folder anew."""
     keep_list: str | None = None
@@ -168,6 +170,11 @@ class RunConfig(_Section):
     optim: OptimConfig = OptimConfig()
     train: TrainConfig = TrainConfig(steps=250)
     split: SplitConfig = SplitConfig()
+
+    @property
+    def split_seed(self) -> int:
+        """Of the folds: their own, or the run's."""
+        return self.seed if self.data.split_seed is None else self.data.split_seed
 
 
 SPEED_ONLY = ("workers", "input.cache_gb", "train.checkpoint_seconds")

@@ -89,7 +89,8 @@ def _train_all(job: Job, run: RunDir, progress: Progress) -> None:
     folds_file = run.path / "folds.csv"
     if folds_file.is_file() and folds_sha256(read_folds(folds_file)) != folds_sha256(job.folds):
         raise UsvitError(f"{folds_file} has been changed since the run began. Restore it, or choose another --out.")
-    check_folds(job.folds, rows)
+    if job.config.split.unit == "group":
+        check_folds(job.folds, rows)
     write_csv(folds_file, job.folds)
     write_atomic(run.path / "manifest.parquet", lambda temporary: job.manifest.table.to_parquet(temporary, index=False))
     todo = [fold for fold in range(job.n_folds) if not (run.fold(fold) / "predictions.csv").is_file()]

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from usvit.config import RunConfig, identity
-from usvit.data.cards import load_cards
 from usvit.data.loading import Preprocessing
-from usvit.data.manifest import Manifest, build_manifest
-from usvit.data.splits import cross_validation, folds_sha256, hold_out
+from usvit.data.manifest import Manifest
+from usvit.data.manifest_file import open_manifest
+from usvit.data.seen import refuse_seen, seen_by
+from usvit.data.splits import folds_sha256, leaking_groups, make_folds
 from usvit.files import sha256_of_text
 from usvit.models.build import build_model, count_parameters, input_statistics
 from usvit.models.weights import Weights, resolve_weights
@@ -54,30 +55,27 @@ class Job:
 
 
 def default_out(kind: Kind, config: RunConfig) -> Path:
-    """``runs/busi-vit_b32-gheflati2022_vit-seed0``, with ``-train`` for a hold-out."""
-    name = f"{config.data.dataset}-{config.model.name}-{config.recipe}-seed{config.seed}"
-    name = name.replace(":", "-").replace("/", "-")
-    return Path("runs") / (name if kind == "cv" else f"{name}-train")
+    """``runs/busi-vit_b32-gheflati2022_vit-seed0``, with ``-train`` for a hold-out; a leaking split says so."""
+    datasets = "+".join(Path(name).stem for name in config.data.dataset.split("+"))
+    name = f"{datasets}-{config.model.name}-{config.recipe}-seed{config.seed}".replace(":", "-").replace("/", "-")
+    name += "-train" if kind == "train" else ""
+    name += f"-{config.split.scheme}" if config.split.scheme in ("by_dataset", "by_device") else ""
+    return Path("runs") / (f"{name}-by-image" if config.split.unit == "image" else name)
 
 
 def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Progress) -> Job:
     """Resolve and check everything, the cheap first: a run that cannot be made stops here."""
     device = resolve_device(config.device, config.precision)
     spec = find_model(config.model.name)
-    load_cards(config.data.dataset)
     weights = resolve_weights(config.model.weights, spec)
     mean, std = input_statistics(spec)
     preprocessing = Preprocessing(config.model.image_size, config.input.resize, mean, std)
-    manifest = build_manifest(
-        config.data.dataset,
-        roots,
-        progress,
-        skip_bad=config.data.skip_bad,
-        keep_label_conflicts=config.data.keep_label_conflicts,
-    )
-    seed = config.seed if config.data.split_seed is None else config.data.split_seed
-    split = cross_validation if kind == "cv" else hold_out
-    folds = split(manifest.usable, config.split, seed)
+    manifest = open_manifest(config.data, roots, progress)
+    rows = manifest.usable
+    folds = make_folds(kind, rows, config.split, config.split_seed)
+    if weights.passport:
+        tested = rows.merge(folds.loc[folds.part == "test", ["dataset", "image_id"]].drop_duplicates())
+        refuse_seen(tested, seen_by(weights.passport), f"The network of --weights {config.model.weights}")
     # Built once for nothing: weights that do not fit, or an impossible size, show now.
     n_parameters = count_parameters(new_model(config, spec, weights, manifest.classes, fold=0))
     return Job(kind, config, spec, weights, device, manifest, folds, preprocessing, n_parameters)
@@ -107,13 +105,13 @@ def describe(job: Job, command: str) -> dict[str, Any]:
         "seed": job.config.seed,
         "device": job.device.describe(),
         "data": {
-            "datasets": job.config.data.dataset.split("+"),
+            "datasets": list(job.manifest.roots),
             "classes": list(job.classes),
             "positive_class": job.manifest.positive_class,
             "n_images": len(rows),
             "n_groups": int(rows.group_id.nunique()),
             "class_counts": {label: int((rows.label == label).sum()) for label in job.classes},
-            "grouping": {kind: int(kinds.get(kind, 0)) for kind in ("patient", "pixels", "image")},
+            "grouping": {kind: int(kinds.get(kind, 0)) for kind in ("patient", "copies", "image")},
             "manifest_sha256": job.manifest.sha256(),
             "excluded": [
                 {"dataset": row.dataset, "image_id": row.image_id, "reason": row.exclude_reason}
@@ -121,7 +119,13 @@ def describe(job: Job, command: str) -> dict[str, Any]:
             ],
             "skipped": [{"path": bad.path.name, "reason": bad.reason} for bad in job.manifest.skipped],
         },
-        "folds": {"n": job.n_folds, "sha256": folds_sha256(job.folds)},
+        "folds": {
+            "n": job.n_folds,
+            "sha256": folds_sha256(job.folds),
+            "scheme": "file" if job.config.split.file else job.config.split.scheme,
+            "unit": job.config.split.unit,
+            "leaking_groups": len(leaking_groups(job.folds, rows)),
+        },
         "model": {
             "name": job.spec.name,
             "timm": job.spec.timm_name,
@@ -157,7 +161,10 @@ def passport(
         "upstream": {**job.weights.describe(), "pretrained_by": job.spec.upstream}
         if job.weights.source != "scratch"
         else {"source": "scratch"},
-        "data_licenses": {card.name: card.license for card in load_cards(job.config.data.dataset)},
-        "seen_sha256": {part: rows.sha256.iloc[at[part]].tolist() for part in ("train", "val")},
+        "data_licenses": job.manifest.licenses,
+        "seen_sha256": {
+            **{part: rows.sha256.iloc[at[part]].tolist() for part in ("train", "val")},
+            "upstream": sorted(seen_by(job.weights.passport or {})),
+        },
         "intended_use": "research only; not a medical device",
     }

@@ -7,24 +7,13 @@ import pytest
 
 from tests.data.conftest import blob, save, speckle, write_b, write_busi
 from usvit.data.images import read_masks
-from usvit.data.manifest import COLUMNS, MASK_SEPARATOR, Manifest, build_manifest, group_ids, label_conflicts
+from usvit.data.manifest import COLUMNS, MASK_SEPARATOR, Manifest, build_manifest
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
 
 
 def build(datasets: str, root: Path, **options: bool) -> Manifest:
     return build_manifest(datasets, {"": root}, NoProgress(), **options)
-
-
-def rows(*images: tuple[str, str | None, str]) -> pd.DataFrame:
-    """A table of (image_id, patient_id, pixels), as the manifest has it before grouping."""
-    table = pd.DataFrame(images, columns=["image_id", "patient_id", "sha256"])
-    return table.assign(sha256=table.sha256.map(lambda pixels: pixels * 16), dataset="d")
-
-
-def partition(table: pd.DataFrame) -> set[frozenset[str]]:
-    """The groups as sets of image ids, whatever they are called."""
-    return {frozenset(rows.image_id) for _, rows in table.assign(group=group_ids(table)).groupby("group")}
 
 
 def test_one_row_an_image_with_the_columns_of_the_design(busi):
@@ -76,7 +65,7 @@ def test_copy_of_an_image_in_another_data_set_joins_their_groups(tmp_path):
     table = build("busi+b", tmp_path).table.set_index(["dataset", "image_id"])
     group = table.group_id["b", "000001"]
     assert group == table.group_id["busi", "benign (1)"]
-    assert group.startswith("pixels:")
+    assert group.startswith("copies:")
     assert table.group_id.nunique() == 33
 
 
@@ -84,39 +73,6 @@ def test_patient_is_the_group_where_it_is_known(small_phantom):
     table = build("phantom", small_phantom).table
     assert (table.group_id == "patient:phantom:" + table.patient_id).all()
     assert table.groupby("group_id").size().max() > 1
-
-
-def test_images_without_patient_or_copy_stand_alone():
-    table = rows(("a", None, "1"), ("b", None, "2"))
-    assert group_ids(table) == ["image:d:a", "image:d:b"]
-
-
-def test_pixel_identical_images_are_one_group_named_by_their_pixels():
-    assert group_ids(rows(("a", None, "1"), ("b", None, "2"), ("c", None, "1"))) == [
-        "pixels:111111111111",
-        "image:d:b",
-        "pixels:111111111111",
-    ]
-
-
-def test_copy_under_another_patient_binds_both_patients_with_all_their_images():
-    table = rows(("a", "P1", "1"), ("b", "P1", "2"), ("c", "P2", "2"), ("d", "P2", "3"), ("e", "P3", "4"))
-    assert partition(table) == {frozenset("abcd"), frozenset("e")}
-    assert group_ids(table)[0] == "patient:d:P1"
-
-
-def test_chains_of_copies_and_patients_are_joined_to_their_end():
-    table = rows(*(x for n in range(30) for x in ((f"a{n}", f"P{n}", str(n)), (f"b{n}", f"P{n}", str(n + 1)))))
-    assert len(partition(table)) == 1
-
-
-def test_copy_without_a_patient_joins_the_patient_of_its_twin():
-    assert partition(rows(("a", "P1", "1"), ("b", None, "1"), ("c", None, "2"))) == {frozenset("ab"), frozenset("c")}
-
-
-def test_equal_patient_ids_of_two_data_sets_are_two_patients():
-    table = rows(("a", "1", "1"), ("b", "1", "2")).assign(dataset=["d", "e"])
-    assert group_ids(table) == ["patient:d:1", "patient:e:1"]
 
 
 def test_identical_pixels_with_two_labels_are_left_out_with_the_reason(busi):
@@ -136,11 +92,6 @@ def test_identical_pixels_with_two_labels_are_kept_on_request_as_one_group(busi)
     assert len(usable) == 26
     pair = usable[usable.image_id.isin(["benign (3)", "malignant (8)"])]
     assert pair.group_id.nunique() == 1
-
-
-def test_identical_pixels_with_one_label_are_no_conflict():
-    table = pd.DataFrame({"sha256": list("aabb"), "label": list("xxxy"), "image_id": list("1234"), "dataset": "d"})
-    assert [reason is None for reason in label_conflicts(table)] == [True, True, False, False]
 
 
 def damage(busi: Path, *names: str) -> None:
@@ -194,7 +145,7 @@ def test_hash_is_the_same_wherever_the_files_lie_and_however_they_are_compressed
 
 def test_hash_changes_with_a_label_a_pixel_and_an_image(busi):
     before = build("busi", busi)
-    assert Manifest(before.table.assign(label="benign"), {}, (), "").sha256() != before.sha256()
+    assert Manifest(before.table.assign(label="benign"), {}, (), "", {}).sha256() != before.sha256()
     altered = speckle(1)
     altered[0, 0] ^= 1
     save(altered, busi / "benign" / "benign (1).png")
@@ -223,7 +174,7 @@ def test_table_survives_parquet(tmp_path, busi):
     table = build("busi", busi).table
     table.to_parquet(tmp_path / "manifest.parquet", index=False)
     back = pd.read_parquet(tmp_path / "manifest.parquet")
-    assert Manifest(back, {}, (), "").sha256() == Manifest(table, {}, (), "").sha256()
+    assert Manifest(back, {}, (), "", {}).sha256() == Manifest(table, {}, (), "", {}).sha256()
 
 
 @pytest.mark.slow
@@ -232,7 +183,8 @@ def test_the_real_busi_leaves_out_its_conflicting_pair_and_nothing_else(real_dat
     assert len(manifest.table) == 780
     assert sorted(manifest.excluded.image_id) == ["benign (433)", "malignant (145)"]
     assert len(manifest.usable) == 778
-    assert manifest.usable.group_id.nunique() == 778
+    # Copies of one frame are one group; a published audit by SSIM comes to 599 groups (Aumente-Maestro et al. 2025).
+    assert 580 <= manifest.usable.group_id.nunique() <= 640
     assert not manifest.skipped
     row = manifest.table.iloc[0]
     assert np.isin(["benign (1)", "busi"], row.to_numpy()).all()

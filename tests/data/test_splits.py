@@ -6,14 +6,16 @@ from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
 from usvit.config import SplitConfig
+from usvit.data.deal import deal
 from usvit.data.splits import (
     COLUMNS,
     PARTS,
     check_folds,
     cross_validation,
-    deal,
     folds_sha256,
     hold_out,
+    leaking_groups,
+    make_folds,
     read_folds,
 )
 from usvit.errors import LeakageError, UsvitError
@@ -236,11 +238,11 @@ def test_many_leaks_are_counted_and_five_named(table):
 def test_unknown_missing_and_double_images_are_refused(table):
     folds = cross_validation(table, FIVE, 0)
     renamed = folds.assign(image_id=folds.image_id.where(folds.index != 3, "ghost"))
-    with pytest.raises(UsvitError, match="unknown image: 'ghost'"):
+    with pytest.raises(UsvitError, match="images that are not in the data, such as 'ghost' of 'd'"):
         check_folds(renamed, table)
-    with pytest.raises(UsvitError, match="Fold 0 lists"):
+    with pytest.raises(UsvitError, match=f"miss 1 images in fold 0, such as '{folds.image_id[3]}' of 'd'"):
         check_folds(folds.drop(index=3), table)
-    with pytest.raises(UsvitError, match="Fold 0 lists"):
+    with pytest.raises(UsvitError, match=f"list the image '{folds.image_id[4]}' twice in fold 0"):
         check_folds(folds.assign(image_id=folds.image_id.where(folds.index != 3, folds.image_id[4])), table)
 
 
@@ -255,3 +257,145 @@ def test_csv_keeps_ids_that_look_like_numbers_or_like_nothing(tmp_path):
     assert back.image_id.tolist() == folds.image_id.tolist()
     assert folds_sha256(back) == folds_sha256(folds)
     check_folds(back, table)
+
+
+def official(table: pd.DataFrame, n_folds: int = 5) -> pd.DataFrame:
+    """The table with folds that its authors drew by patient, in no order that a deal would give."""
+    fold = table.group_id.str[-4:].astype(int) * 7 % n_folds
+    return table.assign(official_folds=[f"{n_folds}:{number}" for number in fold], fold=fold)
+
+
+def fold_testing(folds: pd.DataFrame, table: pd.DataFrame) -> list[int]:
+    """The fold that tests each image of the table."""
+    tested = folds[folds.part == "test"].set_index(["dataset", "image_id"]).fold
+    return tested.loc[list(zip(table.dataset, table.image_id, strict=True))].tolist()
+
+
+def test_official_folds_are_used_and_not_redrawn(table):
+    table = official(table)
+    assert fold_testing(make_folds("cv", table, FIVE, 0), table) == table.fold.tolist()
+    assert fold_testing(make_folds("cv", table, SplitConfig(scheme="drawn"), 0), table) != table.fold.tolist()
+    assert fold_testing(make_folds("cv", table, SplitConfig(folds=4), 0), table) != table.fold.tolist()
+
+
+def test_in_a_union_official_folds_stay_and_the_others_are_dealt_around_them(table):
+    ours, theirs = manifest([1] * 100, ["benign", "malignant"] * 50, "e"), official(table)
+    theirs = theirs[theirs.label != "normal"]
+    both = pd.concat([theirs, ours], ignore_index=True)
+    folds = make_folds("cv", both, FIVE, 0)
+    assert fold_testing(folds, theirs) == theirs.fold.tolist()
+    assert np.bincount(fold_testing(folds, ours)).tolist() == [20] * 5
+
+
+def test_official_folds_that_part_a_cluster_of_copies_are_refused_and_the_way_out_told(table):
+    table = official(table)
+    crossing = table.index[table.fold != table.fold[0]][0]
+    table.loc[[0, crossing], "group_id"] = "copies:abc"
+    with pytest.raises(LeakageError, match=r"1 groups would .* official 5 folds: copies:abc. .*split.scheme=drawn"):
+        make_folds("cv", table, FIVE, 0)
+    make_folds("cv", table, SplitConfig(scheme="drawn"), 0)
+
+
+def test_official_folds_that_are_not_there_say_which_are(table):
+    with pytest.raises(UsvitError, match="No official 5 folds come with these images: they have none"):
+        make_folds("cv", table, SplitConfig(scheme="official"), 0)
+    with pytest.raises(UsvitError, match="No official 4 folds come with these images: they have 5"):
+        make_folds("cv", official(table), SplitConfig(scheme="official", folds=4), 0)
+
+
+def test_official_folds_that_lack_a_class_are_named(table):
+    table = official(table)
+    table.loc[table.label == "normal", "official_folds"] = "5:2"
+    with pytest.raises(UsvitError, match=r"Fold 0 would have no image of the class 'normal' in its test part"):
+        make_folds("cv", table, FIVE, 0)
+
+
+@pytest.mark.parametrize("column", ["dataset", "device"])
+def test_each_data_set_or_device_is_the_test_of_one_fold(table, column):
+    table[column] = np.array(["x", "y", "z"])[table.group_id.str[-4:].astype(int) % 3]
+    folds = make_folds("cv", table, SplitConfig(scheme=f"by_{column}"), 0)
+    joined = folds.merge(table, on=["dataset", "image_id"])
+    assert joined[joined.part == "test"].groupby("fold")[column].unique().map(list).tolist() == [["x"], ["y"], ["z"]]
+    assert joined.groupby(["fold", "group_id"]).part.nunique().max() == 1
+    assert set(folds.part) == set(PARTS)
+
+
+def test_a_data_set_without_a_class_is_tested_on_what_it_has_but_each_training_needs_all(table):
+    two_classes = manifest([1] * 30, ["benign", "malignant"] * 15, "b")
+    other = table.assign(dataset="c", group_id=table.group_id.str.replace("d", "c"))
+    folds = make_folds("cv", pd.concat([table, other, two_classes]), SplitConfig(scheme="by_dataset"), 0)
+    assert part_counts(folds, two_classes, "test").shape == (1, 2)
+    with pytest.raises(UsvitError, match=r"no image of the class 'normal' in its train part.*data\.classes"):
+        make_folds("cv", pd.concat([table, two_classes]), SplitConfig(scheme="by_dataset"), 0)
+
+
+def test_leaving_one_out_needs_two_knows_each_and_parts_no_group(table):
+    with pytest.raises(UsvitError, match="two data sets or more; here is only 'd'"):
+        make_folds("cv", table, SplitConfig(scheme="by_dataset"), 0)
+    with pytest.raises(UsvitError, match=r"needs the device of every image; \d+ have none, such as '0000-0'"):
+        make_folds("cv", table.assign(device=None), SplitConfig(scheme="by_device"), 0)
+    table["device"] = np.where(table.index == 1, "y", "x")
+    with pytest.raises(LeakageError, match=f"leaving one device out: {table.group_id[1]}. Leave the copies out"):
+        make_folds("cv", table, SplitConfig(scheme="by_device"), 0)
+    with pytest.raises(UsvitError, match=r"split\.scheme=by_device needs several folds: use 'usvit cv'"):
+        make_folds("train", table, SplitConfig(scheme="by_device"), 0)
+
+
+def test_by_image_parts_groups_and_they_can_be_counted(table):
+    folds = make_folds("cv", table, SplitConfig(unit="image"), 0)
+    leaking = leaking_groups(folds, table)
+    several = table.groupby("group_id").size()
+    assert len(leaking) > 0.7 * (several > 1).sum()
+    assert set(leaking) <= set(several[several > 1].index)
+    assert leaking_groups(make_folds("cv", table, FIVE, 0), table) == []
+
+
+def test_frozen_folds_are_used_as_they_are(tmp_path, table):
+    drawn = make_folds("cv", table, FIVE, 3)
+    write_csv(tmp_path / "folds.csv", drawn)
+    again = make_folds("cv", table, SplitConfig(file=str(tmp_path / "folds.csv")), 99)
+    pd.testing.assert_frame_equal(again, drawn)
+    assert folds_sha256(again) == folds_sha256(drawn)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda folds: folds.drop(index=3), r"The folds of .*folds.csv miss 1 images in fold 0"),
+        (lambda folds: folds.replace("0000-0", "ghost"), "1 images that are not in the data, such as 'ghost'"),
+        (lambda folds: folds[folds.fold == 1], "do not test every image exactly once"),
+        (lambda folds: folds.replace("val", "tune"), "hold the part 'tune'; it must be one of train, val, test"),
+        (lambda folds: folds.drop(columns="part"), "have no column 'part'"),
+        (lambda folds: folds.assign(fold="first"), "whole numbers in the column 'fold'"),
+        (lambda folds: folds.replace("val", "train"), "leave the val part of fold 0 empty"),
+    ],
+)
+def test_frozen_folds_that_do_not_fit_are_refused(tmp_path, table, change, error):
+    write_csv(tmp_path / "folds.csv", change(make_folds("cv", table, FIVE, 3)))
+    with pytest.raises(UsvitError, match=error):
+        make_folds("cv", table, SplitConfig(file=str(tmp_path / "folds.csv")), 0)
+
+
+def test_frozen_folds_that_leak_are_refused(tmp_path, table):
+    write_csv(tmp_path / "folds.csv", make_folds("cv", table, SplitConfig(unit="image"), 0))
+    with pytest.raises(LeakageError, match=r"folds.csv leak: \d+ groups stand in two parts of fold 0"):
+        make_folds("cv", table, SplitConfig(file=str(tmp_path / "folds.csv")), 0)
+
+
+def test_hold_out_takes_one_frozen_fold(tmp_path, table):
+    write_csv(tmp_path / "one.csv", make_folds("train", table, SplitConfig(), 0))
+    make_folds("train", table, SplitConfig(file=str(tmp_path / "one.csv")), 0)
+    write_csv(tmp_path / "five.csv", make_folds("cv", table, FIVE, 0))
+    with pytest.raises(UsvitError, match="holds 5 folds; 'usvit train' takes one"):
+        make_folds("train", table, SplitConfig(file=str(tmp_path / "five.csv")), 0)
+
+
+@settings(max_examples=40)
+@given(table=manifests(), seed=st.integers(0, 2**31 - 1), n_folds=st.integers(2, 6))
+def test_each_class_is_spread_to_within_its_largest_group_and_one_more(table, seed, n_folds):
+    """The best that any deal can promise is the size of the largest group; greedy dealing may miss it by one more."""
+    table = table.assign(dataset="d")
+    part = deal(table.group_id, table.label, [1 / n_folds] * n_folds, seed)
+    counts = pd.crosstab(part, table.label).reindex(range(n_folds), fill_value=0)
+    largest = table.groupby(["label", "group_id"]).size().groupby("label").max()
+    assert ((counts.max() - counts.min()) <= largest).all()

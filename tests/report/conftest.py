@@ -73,7 +73,7 @@ def fake_run(
         "data": {
             "datasets": ["busi"], "classes": list(classes), "positive_class": positive, "n_images": n, "n_groups": n,
             "class_counts": {name: int((codes == k).sum()) for k, name in enumerate(classes)},
-            "grouping": {"patient": 0, "pixels": 0, "image": n}, "manifest_sha256": HASH[::-1],
+            "grouping": {"patient": 0, "copies": 0, "image": n}, "manifest_sha256": HASH[::-1],
             "excluded": [
                 {"dataset": "busi", "image_id": name, "reason": "same pixels as another image with another label"}
                 for name in ("benign (163)", "malignant (55)")

@@ -80,12 +80,37 @@ def test_the_reader_is_told_what_the_numbers_are_not(run_dir):
     assert "These data carry no patient identifiers." in text
 
 
+def test_a_leaking_split_is_marked_at_the_top_and_nothing_claims_the_contrary(tmp_path):
+    def leak(record):
+        record["folds"].update(unit="image", leaking_groups=41)
+        record["data"].update(grouping={"patient": 778, "copies": 0, "image": 0})
+
+    text = report(fake_run(tmp_path / "run", change=leak)).text
+    assert text.index("LEAKING SPLIT") < text.index("Results")
+    assert "41 groups" in text
+    assert "The folds ignored these groups." in text
+    for claim in ("any other image of its group", "always stand in the same part", "no patient stands in both"):
+        assert claim not in text
+        assert (
+            claim
+            in report(
+                fake_run(
+                    tmp_path / claim[:3],
+                    change=lambda r: r["data"].update(grouping={"patient": 778, "copies": 0, "image": 0}),
+                )
+            ).text
+        )
+
+
 @pytest.mark.parametrize(
     ("grouping", "told"),
     [
-        ({"patient": 778, "pixels": 0, "image": 0}, "All images carry a patient identifier"),
-        ({"patient": 700, "pixels": 8, "image": 70}, "Only some of the images carry a patient identifier"),
-        ({"patient": 0, "pixels": 8, "image": 770}, "0 images by patient, 8 by identical pixels, 770 standing alone"),
+        ({"patient": 778, "copies": 0, "image": 0}, "All images carry a patient identifier"),
+        ({"patient": 700, "copies": 8, "image": 70}, "Only some of the images carry a patient identifier"),
+        (
+            {"patient": 0, "copies": 8, "image": 770},
+            "0 images by patient, 8 by copies of one frame, 770",
+        ),
     ],
 )
 def test_the_grouping_is_told(tmp_path, grouping, told):

@@ -1,8 +1,10 @@
 """``usvit cv`` and ``usvit train``: the main job."""
 
+import itertools
 import json
 import sys
 from collections.abc import Callable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal
 
 import typer
@@ -23,6 +25,10 @@ def _protocol(kind: Literal["cv", "train"], help_text: str) -> Callable[..., Non
         recipe: o.Recipe = None,
         weights: o.WeightsOption = None,
         data_root: o.DataRoot = None,
+        manifest: o.Manifest = None,
+        keep_list: o.KeepList = None,
+        folds: o.Folds = None,
+        split_by: o.SplitBy = None,
         out: o.Out = None,
         seed: o.Seed = None,
         device: o.DeviceOption = None,
@@ -36,7 +42,11 @@ def _protocol(kind: Literal["cv", "train"], help_text: str) -> Callable[..., Non
         from usvit.config import build_config, load_recipe, parse_overrides
 
         options = o.given(
-            data__dataset=dataset,
+            data__dataset=o.dataset_of(dataset, manifest),
+            data__manifest=manifest and str(manifest),
+            data__keep_list=keep_list and str(keep_list),
+            split__file=folds and str(folds),
+            split__unit=split_by,
             data__skip_bad=skip_bad,
             data__keep_label_conflicts=keep_conflicts,
             model__name=model,
@@ -46,7 +56,7 @@ def _protocol(kind: Literal["cv", "train"], help_text: str) -> Callable[..., Non
             precision=precision,
             workers=workers,
         )
-        settings = load_recipe(recipe or _default_recipe(dataset, model))
+        settings = load_recipe(recipe or _default_recipe(dataset if manifest is None else str(manifest), model))
         config = build_config(settings, options, parse_overrides(set_ or []))
         from usvit.cv import run_protocol  # from here on it takes seconds
         from usvit.progress import make_progress
@@ -94,15 +104,19 @@ def _default_recipe(dataset: str | None, model: str | None) -> str:
 
 
 def _print(outcome: "Outcome") -> None:
-    metrics, data = outcome.metrics, outcome.record["data"]
+    reason_of = itemgetter("reason")
+    metrics, data, folds = outcome.metrics, outcome.record["data"], outcome.record["folds"]
     positive = metrics["positive_class"]
-    for left_out in data["excluded"]:
-        print(f"left out: {left_out['image_id']} of {left_out['dataset']}: {left_out['reason']}")
+    for reason, images in itertools.groupby(sorted(data["excluded"], key=reason_of), reason_of):
+        names = [f"{image['image_id']} of {image['dataset']}" for image in images]
+        print(f"left out: {names[0] if len(names) == 1 else f'{len(names)} images'}: {reason}")
     for skipped in data["skipped"]:
         print(f"could not be read: {skipped['path']}: {skipped['reason']}")
+    if folds["unit"] == "image":
+        print(f"LEAKING SPLIT (by image, as asked): {folds['leaking_groups']} groups stand in two parts of a fold.")
     print(f"{data['n_images']} images in {data['n_groups']} groups; test predictions: {metrics['n_images']}")
     pooled, over_folds = metrics["pooled"], metrics["mean_sd"]
-    n_folds = outcome.record["folds"]["n"]
+    n_folds = folds["n"]
     print(f"{'':28}{'pooled':>8}" + (f"   mean ± SD of {n_folds} folds" if n_folds > 1 else ""))
     auc_name = f"{positive}_vs_rest"
     for title, value, spread in (

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from usvit.errors import UsvitError
+
 Dataset = Annotated[
     str | None,
     typer.Option(help="Data set, or several joined by '+': busi+b. [default: the embedded phantom]", metavar="D[+D]"),
@@ -45,6 +47,17 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable 
 KeepConflicts = Annotated[
     bool, typer.Option("--keep-conflicts", help="Keep pixel-identical images that carry different labels.")
 ]
+Manifest = Annotated[
+    Path | None, typer.Option(help="Images as 'usvit data prepare' wrote them, instead of --dataset.", metavar="FILE")
+]
+KeepList = Annotated[
+    Path | None, typer.Option(help="CSV of the images to use, as 'usvit data audit' writes it.", metavar="FILE")
+]
+Folds = Annotated[Path | None, typer.Option(help="Frozen folds, as 'usvit data split' writes them.", metavar="FILE")]
+SplitBy = Annotated[
+    str | None,
+    typer.Option(help="group (patients, copies), or image: it LEAKS, to measure by how much.", metavar="group|image"),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -76,3 +89,18 @@ def given(**options: Any) -> dict[str, Any]:
 def command_line() -> str:
     """How the user asked, for the record."""
     return shlex.join(["usvit", *sys.argv[1:]])
+
+
+def dataset_of(dataset: str | None, manifest: Path | None) -> str | None:
+    """The data set asked for: that of the manifest, where one is given.
+
+    Raises:
+        UsvitError: both are given.
+    """
+    if manifest is None:
+        return dataset
+    if dataset is not None:
+        raise UsvitError("Give --dataset or --manifest, not both: a manifest names its data sets.")
+    from usvit.data.manifest_file import datasets_of
+
+    return datasets_of(manifest)

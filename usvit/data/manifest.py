@@ -9,12 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from usvit.data.cards import DataCard, load_cards
+from usvit.data.copies import Copy, Description, describe, find_copies
+from usvit.data.groups import group_ids, label_conflicts
 from usvit.data.images import BadImage, Fingerprint, fingerprint, read_image, read_masks
 from usvit.data.readers import ImageRecord
 from usvit.data.roots import open_dataset
@@ -43,6 +42,10 @@ class Manifest:
     classes: tuple[str, ...]
     """The union of the data sets' classes, in the order of the network's outputs."""
     positive_class: str
+    licenses: dict[str, str]
+    """Data set -> licence, from its card."""
+    copies: list[Copy] = field(default_factory=list)
+    """Verified pairs of near-duplicates, as row numbers of the table (not kept in a manifest's file)."""
     skipped: list[BadImage] = field(default_factory=list)
     """Files left out because they could not be read (only where that was asked for)."""
 
@@ -72,6 +75,7 @@ def build_manifest(
     *,
     skip_bad: bool = False,
     keep_label_conflicts: bool = False,
+    near_duplicates: bool = True,
 ) -> Manifest:
     """Read one data set, or the union of several, into one table.
 
@@ -81,6 +85,7 @@ def build_manifest(
         progress: shown while files are decoded.
         skip_bad: leave out files that cannot be read, instead of raising.
         keep_label_conflicts: keep pixel-identical images with different labels.
+        near_duplicates: find copies, crops, shifts and annotated versions of one frame, and group them.
 
     Raises:
         UsvitError: an unknown data set, a wrong layout, a damaged file, a class without an image.
@@ -89,72 +94,36 @@ def build_manifest(
     opened = {card.name: open_dataset(card, roots, progress) for card in cards}
     classes, positive_class = _union_of_classes(cards, {name: records for name, (_, records) in opened.items()})
     entries = [(name, root, record) for name, (root, records) in opened.items() for record in records]
-    prints = _fingerprints(entries, progress)
-    if (bad := [found for found in prints if isinstance(found, BadImage)]) and not skip_bad:
+    examined = _examine(entries, near_duplicates, progress)
+    if (bad := [found for found in examined if isinstance(found, BadImage)]) and not skip_bad:
         others = f"\n{len(bad) - 1} more cannot be used either." if len(bad) > 1 else ""
         raise UsvitError(f"{bad[0]}{others}")
-    rows = [
-        _row(name, record, found)
-        for (name, _, record), found in zip(entries, prints, strict=True)
-        if isinstance(found, Fingerprint)
+    good = [
+        (name, record, found)
+        for (name, _, record), found in zip(entries, examined, strict=True)
+        if not isinstance(found, BadImage)
     ]
-    table = pd.DataFrame(rows, columns=COLUMNS)
+    table = pd.DataFrame([_row(name, record, print_) for name, record, (print_, _) in good], columns=COLUMNS)
     if absent := [label for label in classes if not (table.label == label).any()]:
         raise UsvitError(
             f"The data set {datasets} has no readable image of the class '{absent[0]}'; "
             f"each of {', '.join(classes)} is needed."
         )
     _refuse_double_ids(table)
-    table["group_id"] = group_ids(table)
+    descriptions = [description for _, _, (_, description) in good if description is not None]
+    copies = find_copies(descriptions, progress) if near_duplicates else []
+    table["group_id"] = group_ids(table, copies)
     if not keep_label_conflicts:
         table["exclude_reason"] = label_conflicts(table)
-    return Manifest(table, {name: root for name, (root, _) in opened.items()}, classes, positive_class, bad)
-
-
-def group_ids(table: pd.DataFrame) -> list[str]:
-    """The unit that no split may divide: patient if known, else pixel-identical images, else the image.
-
-    Images of one patient and images of identical pixels are joined, transitively: a copy of
-    an image under another patient's id binds the two patients together.
-
-    Args:
-        table: columns dataset, image_id, patient_id (or None) and sha256.
-
-    Returns:
-        One id a row: ``patient:<dataset>:<id>``, ``pixels:<12 hex digits>`` or ``image:<dataset>:<image_id>``.
-    """
-    patients = [
-        f"patient:{dataset}:{patient}" if isinstance(patient, str) else None
-        for dataset, patient in zip(table.dataset, table.patient_id, strict=True)
-    ]
-    pixels = [f"pixels:{sha256[:12]}" for sha256 in table.sha256]
-    # A graph with images on one side and their patient and pixels on the other.
-    edges = [(row, key) for row, pair in enumerate(zip(patients, pixels, strict=True)) for key in pair if key]
-    keys = {key: number for number, key in enumerate(dict.fromkeys(key for _, key in edges))}
-    size = len(table) + len(keys)
-    ends = np.array([(row, len(table) + keys[key]) for row, key in edges]).T
-    _, component = connected_components(coo_array((np.ones(len(edges)), ends), shape=(size, size)), directed=False)
-
-    names: list[str] = []
-    for number in component[: len(table)]:
-        rows = np.flatnonzero(component[: len(table)] == number)
-        known = sorted({key for row in rows if (key := patients[row])})
-        single = f"image:{table.dataset.iloc[rows[0]]}:{table.image_id.iloc[rows[0]]}"
-        names.append(known[0] if known else pixels[rows[0]] if len(rows) > 1 else single)
-    return names
-
-
-def label_conflicts(table: pd.DataFrame) -> list[str | None]:
-    """For each row, why it cannot be trusted: its pixels stand elsewhere under another label."""
-    reasons: list[str | None] = [None] * len(table)
-    for _, rows in table.groupby("sha256", sort=False):
-        if rows.label.nunique() > 1:
-            for index, row in rows.iterrows():
-                other = rows[rows.label != row.label].iloc[0]
-                reasons[int(str(index))] = (
-                    f"pixel-identical to '{other.image_id}' of {other.dataset}, which is labelled {other.label}"
-                )
-    return reasons
+    return Manifest(
+        table,
+        {name: root for name, (root, _) in opened.items()},
+        classes,
+        positive_class,
+        {card.name: card.license for card in cards},
+        copies,
+        bad,
+    )
 
 
 def _union_of_classes(cards: list[DataCard], records: dict[str, list[ImageRecord]]) -> tuple[tuple[str, ...], str]:
@@ -178,17 +147,19 @@ def _union_of_classes(cards: list[DataCard], records: dict[str, list[ImageRecord
     return classes, positive
 
 
-def _fingerprints(entries: list[tuple[str, Path, ImageRecord]], progress: Progress) -> list[Fingerprint | BadImage]:
-    def examine(entry: tuple[str, Path, ImageRecord]) -> Fingerprint | BadImage:
+def _examine(
+    entries: list[tuple[str, Path, ImageRecord]], near_duplicates: bool, progress: Progress
+) -> list[tuple[Fingerprint, Description | None] | BadImage]:
+    def examine(entry: tuple[str, Path, ImageRecord]) -> tuple[Fingerprint, Description | None] | BadImage:
         _, root, record = entry
         try:
             pixels = read_image(root / record.path, record.frame)
             read_masks([root / mask for mask in record.mask_paths], pixels.shape[:2])
         except BadImage as bad:
             return bad
-        return fingerprint(pixels)
+        return fingerprint(pixels), describe(pixels) if near_duplicates else None
 
-    found: list[Fingerprint | BadImage] = []
+    found = []
     with (
         ThreadPoolExecutor(os.cpu_count()) as pool,  # Pillow decodes without holding the interpreter
         task(progress, "checking images", len(entries), "images") as advance,

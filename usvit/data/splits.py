@@ -1,151 +1,168 @@
 """Folds that keep groups whole and classes in proportion.
 
-Images of one group (a patient, a cluster of copies) always go together; a split that would
-part them raises ``LeakageError``. Strata are class x data set, so that each fold of a union
-resembles the whole.
+Images of one group (a patient, copies of one frame) always go together; a split that would part
+them raises ``LeakageError``. Strata are class x data set, so that each fold of a union resembles
+the whole. Folds that a data set's authors drew are used, not redrawn.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from usvit.config import SplitConfig
+from usvit.data.deal import deal
 from usvit.errors import LeakageError, UsvitError
 from usvit.files import csv_text, sha256_of_text
 from usvit.seeding import derive_seed
 
 COLUMNS = ["dataset", "image_id", "fold", "part"]
 PARTS = ("train", "val", "test")
+_KEY = ["dataset", "image_id"]
 
 
-def deal(
-    groups: ArrayLike,
-    strata: ArrayLike,
-    fractions: Sequence[float],
-    seed: int,
-    *,
-    classes: ArrayLike | None = None,
-) -> NDArray[np.int64]:
-    """Deal whole groups into parts of given sizes, every stratum in proportion.
-
-    Groups are shuffled, then dealt from the one with the most uneven class counts to the
-    least, each to the part where the shares of the strata stay most alike. With equal
-    fractions this is scikit-learn's ``StratifiedGroupKFold``; unequal ones serve hold-outs.
-    A class that has just enough groups left for the parts that still lack it goes to those:
-    where every group is of one class, a class of k groups reaches all of k parts.
+def make_folds(kind: Literal["cv", "train"], table: pd.DataFrame, split: SplitConfig, seed: int) -> pd.DataFrame:
+    """The folds that the settings ask for: read, official, by data set or device, or drawn.
 
     Args:
-        groups: (n,) the group of each image.
-        strata: (n,) the stratum of each image.
-        fractions: (k,) share of each part, summing to 1.
-        seed: of the shuffle.
-        classes: (n,) the class of each image, none of which a part should lack; by default the strata.
+        kind: ``cv`` for a cross-validation, ``train`` for one hold-out.
+        table: usable rows of a manifest (dataset, image_id, label, group_id; device and official_folds where known).
+        split: the settings.
+        seed: of what is drawn; another seed gives other folds.
 
     Returns:
-        (n,) the part of each image, in [0, k).
+        ``COLUMNS``, every image once a fold: ``part`` is train, val or test.
+
+    Raises:
+        LeakageError: a group would stand in two parts (unless ``split.unit`` is ``image``).
+        UsvitError: a class has fewer groups than parts, or is missing from one; or the folds' file does not
+            fit the images.
     """
-    share = np.asarray(fractions, dtype=np.float64)
-    _, group_of = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
-    counts = _counts(group_of, strata)  # (groups, strata)
-    holds = _counts(group_of, strata if classes is None else classes) > 0  # (groups, classes)
-    wanted = share[:, None] * counts.sum(axis=0)  # (k, strata)
-
-    shuffled = np.random.default_rng(seed).permutation(len(counts))
-    order = shuffled[np.argsort(-counts[shuffled].std(axis=1), kind="stable")]
-    dealt = np.zeros_like(wanted)
-    lacks = np.ones((len(share), holds.shape[1]), dtype=bool)
-    left = holds.sum(axis=0)
-    part_of = np.zeros(len(counts), dtype=np.int64)
-    one_more = np.eye(len(share))[:, :, None]
-    for group in order:
-        scarce = holds[group] & (left <= lacks.sum(axis=0))
-        allowed = np.flatnonzero(lacks[:, scarce].all(axis=1)) if scarce.any() else np.arange(len(share))
-        allowed = allowed if len(allowed) else np.flatnonzero(lacks[:, scarce].any(axis=1))
-        # Alike in every stratum first; among equals the part that is emptiest for its size.
-        unlike = ((dealt + one_more * counts[group]) / wanted).std(axis=1).mean(axis=1).round(9)
-        fullness = (dealt.sum(axis=1) + counts[group].sum()) / share
-        best = min(allowed, key=lambda part: (unlike[part], fullness[part]))
-        dealt[best] += counts[group]
-        lacks[best] &= ~holds[group]
-        left -= holds[group]
-        part_of[group] = best
-    return part_of[group_of]
-
-
-def _counts(group_of: NDArray[np.int64], kinds: ArrayLike) -> NDArray[np.float64]:
-    """(groups, kinds) images of each kind in each group."""
-    _, kind_of = np.unique(np.asarray(kinds, dtype=str), return_inverse=True)
-    counts = np.zeros((group_of.max() + 1, kind_of.max() + 1))
-    np.add.at(counts, (group_of, kind_of), 1)
-    return counts
+    if split.unit == "image":
+        table = table.assign(group_id="image:" + table.dataset + ":" + table.image_id)
+    if split.file is not None:
+        folds = read_folds(Path(split.file))
+        check_folds(folds, table, who=f"The folds of {split.file}")
+        tested = folds[folds.part == "test"]
+        if kind == "cv" and (len(tested) != len(table) or tested.duplicated(_KEY).any()):
+            raise UsvitError(f"The folds of {split.file} do not test every image exactly once; 'usvit train' may.")
+        if kind == "train" and folds.fold.nunique() > 1:
+            raise UsvitError(
+                f"{split.file} holds {folds.fold.nunique()} folds; 'usvit train' takes one. Use 'usvit cv'."
+            )
+        return folds
+    if kind == "train":
+        if split.scheme not in ("auto", "drawn"):
+            raise UsvitError(f"split.scheme={split.scheme} needs several folds: use 'usvit cv'.")
+        return hold_out(table, split, seed)
+    return cross_validation(table, split, seed)
 
 
 def cross_validation(table: pd.DataFrame, split: SplitConfig, seed: int) -> pd.DataFrame:
     """k folds; in each, one part is the test, and the rest is divided into training and inner validation.
 
-    Args:
-        table: usable rows of a manifest (dataset, image_id, label, group_id).
-        split: number of folds and the proportion of validation to training.
-        seed: of the deal; another seed gives other folds.
-
-    Returns:
-        ``COLUMNS``, every image once a fold: ``part`` is train, val or test, and each image
-        is in the test part of exactly one fold.
-
-    Raises:
-        UsvitError: a class has fewer groups than folds, or is missing from a part.
+    Args, Returns, Raises: as ``make_folds``. Each image is in the test part of exactly one fold.
     """
-    _require_groups(table, max(split.folds, len(PARTS)), f"{split.folds} folds")
-    test_fold = _deal(table, [1 / split.folds] * split.folds, derive_seed(seed, "test"))
+    if split.scheme in ("by_dataset", "by_device"):
+        test_fold = _fold_by(table, split.scheme.removeprefix("by_"))
+    else:
+        _require_groups(table, max(split.folds, len(PARTS)), f"{split.folds} folds")
+        official = _official_folds(table, split)
+        advice = "Draw them anew (split.scheme=drawn), or trust the authors' patients (data.near_duplicates=ignore). "
+        _refuse_crossing(table, official, f"the official {split.folds} folds", advice)
+        test_fold = _deal(table, [1 / split.folds] * split.folds, derive_seed(seed, "test"), official)
     val = split.val_fraction / (1 - split.test_fraction)
     folds = []
-    for fold in range(split.folds):
+    for fold in range(test_fold.max() + 1):
         part = np.full(len(table), "test", dtype=object)
         rest = np.flatnonzero(test_fold != fold)
         part[rest] = _train_or_val(table.iloc[rest], val, derive_seed(seed, "val", fold))
         folds.append(_fold_rows(table, fold, part))
-    return _checked(pd.concat(folds, ignore_index=True), table)
+    # A data set or a device may lack a class altogether: it is tested on what it has.
+    return _checked(pd.concat(folds, ignore_index=True), table, PARTS if _is_drawn(split) else PARTS[:2])
 
 
 def hold_out(table: pd.DataFrame, split: SplitConfig, seed: int) -> pd.DataFrame:
     """One division into training, inner validation and test (70/15/15 by default), as fold 0.
 
-    Args, Returns, Raises: as ``cross_validation``.
+    Args, Returns, Raises: as ``make_folds``.
     """
     _require_groups(table, len(PARTS), "a training, a validation and a test part")
     fractions = [1 - split.val_fraction - split.test_fraction, split.val_fraction, split.test_fraction]
     part = np.array(PARTS, dtype=object)[_deal(table, fractions, derive_seed(seed, "test"))]
-    return _checked(_fold_rows(table, 0, part), table)
+    return _checked(_fold_rows(table, 0, part), table, PARTS)
 
 
-def check_folds(folds: pd.DataFrame, table: pd.DataFrame) -> None:
+def check_folds(folds: pd.DataFrame, table: pd.DataFrame, who: str = "The folds") -> None:
     """Refuse folds that leak, or that do not cover the images exactly.
+
+    Args:
+        folds: ``COLUMNS``.
+        table: columns dataset, image_id, group_id of all images.
+        who: the folds, for errors.
 
     Raises:
         LeakageError: a group stands in two parts of a fold; it is named.
-        UsvitError: an image is unknown, missing, or listed twice in a fold.
+        UsvitError: an image is unknown, missing, or listed twice in a fold; or a part is empty.
     """
-    joined = folds.merge(table[["dataset", "image_id", "group_id"]], on=["dataset", "image_id"], how="left")
+    joined = folds.merge(table[[*_KEY, "group_id"]], on=_KEY, how="left")
     if joined.group_id.isna().any():
-        raise UsvitError(f"The folds name an unknown image: '{joined[joined.group_id.isna()].image_id.iloc[0]}'.")
+        unknown = joined[joined.group_id.isna()]
+        raise UsvitError(
+            f"{who} name {len(unknown.drop_duplicates(_KEY))} images that are not in the data, such as "
+            f"'{unknown.image_id.iloc[0]}' of '{unknown.dataset.iloc[0]}'."
+        )
     for fold, rows in joined.groupby("fold"):
-        if rows.duplicated(["dataset", "image_id"]).any() or len(rows) != len(table):
-            raise UsvitError(f"Fold {fold} lists {len(rows)} images, some twice or not at all; there are {len(table)}.")
-        parts = rows.groupby("group_id").part.nunique()
-        if (parts > 1).any():
-            crossing = sorted(parts[parts > 1].index)
+        if rows.duplicated(_KEY).any():
+            raise UsvitError(
+                f"{who} list the image '{rows[rows.duplicated(_KEY)].image_id.iloc[0]}' twice in fold {fold}."
+            )
+        if len(rows) != len(table):
+            listed = set(zip(rows.dataset, rows.image_id, strict=True))
+            missed = next(pair for pair in zip(table.dataset, table.image_id, strict=True) if pair not in listed)
+            raise UsvitError(
+                f"{who} miss {len(table) - len(rows)} images in fold {fold}, such as '{missed[1]}' of '{missed[0]}'."
+            )
+        if empty := [part for part in PARTS if not (rows.part == part).any()]:
+            raise UsvitError(f"{who} leave the {empty[0]} part of fold {fold} empty.")
+        if crossing := _crossing(rows):
             raise LeakageError(
-                f"{len(crossing)} groups would stand in two parts of fold {fold}: {', '.join(crossing[:5])}. "
+                f"{who} leak: {len(crossing)} groups stand in two parts of fold {fold}: {', '.join(crossing[:5])}. "
                 "Images of one patient, or copies of one image, must stay together."
             )
 
 
+def leaking_groups(folds: pd.DataFrame, table: pd.DataFrame) -> list[str]:
+    """The groups that stand in two parts of any fold: none, unless the split was by image.
+
+    Args:
+        folds: ``COLUMNS``.
+        table: columns dataset, image_id, group_id.
+    """
+    joined = folds.merge(table[[*_KEY, "group_id"]], on=_KEY)
+    return sorted({group for _, rows in joined.groupby("fold") for group in _crossing(rows)})
+
+
 def read_folds(path: Path) -> pd.DataFrame:
-    """A frozen ``folds.csv``, ids as text."""
-    return pd.read_csv(path, dtype={"dataset": str, "image_id": str, "part": str}, keep_default_na=False)
+    """A frozen ``folds.csv``, ids as text.
+
+    Raises:
+        UsvitError: it cannot be read, lacks a column, or holds another part than train, val and test.
+    """
+    try:
+        folds = pd.read_csv(path, dtype={"dataset": str, "image_id": str, "part": str}, keep_default_na=False)
+    except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors, too
+        raise UsvitError(f"The folds {path} cannot be read ({' '.join(str(error).split())}).") from error
+    if missing := [column for column in COLUMNS if column not in folds]:
+        raise UsvitError(f"The folds {path} have no column '{missing[0]}'; needed are {', '.join(COLUMNS)}.")
+    if strange := sorted(set(folds.part) - set(PARTS)):
+        raise UsvitError(f"The folds {path} hold the part '{strange[0]}'; it must be one of {', '.join(PARTS)}.")
+    if folds.empty or not pd.api.types.is_integer_dtype(folds.fold):
+        raise UsvitError(f"The folds {path} need rows, and whole numbers in the column 'fold'.")
+    return folds[COLUMNS]
 
 
 def folds_sha256(folds: pd.DataFrame) -> str:
@@ -153,17 +170,75 @@ def folds_sha256(folds: pd.DataFrame) -> str:
     return sha256_of_text(csv_text(folds))
 
 
+def _is_drawn(split: SplitConfig) -> bool:
+    return split.scheme not in ("by_dataset", "by_device")
+
+
+def _official_folds(table: pd.DataFrame, split: SplitConfig) -> NDArray[np.int64]:
+    """(n,) the authors' test fold of each image, -1 where they drew none (or none are wanted)."""
+    nowhere = np.full(len(table), -1)
+    if split.scheme == "drawn" or "official_folds" not in table:
+        found, numbers = nowhere, set()
+    else:
+        texts = [
+            dict(pair.split(":") for pair in str(text).split()) if isinstance(text, str) else {}
+            for text in table.official_folds
+        ]
+        found = np.array([int(folds.get(str(split.folds), -1)) for folds in texts])
+        numbers = {int(number) for folds in texts for number in folds}
+    if split.scheme == "official" and (found < 0).all():
+        have = f"they have {' and '.join(map(str, sorted(numbers)))}" if numbers else "they have none"
+        raise UsvitError(
+            f"No official {split.folds} folds come with these images: {have}. Change split.folds or split.scheme."
+        )
+    return found
+
+
+def _fold_by(table: pd.DataFrame, column: str) -> NDArray[np.int64]:
+    """(n,) the test fold of each image where each data set (or device) is the test of one."""
+    what = {"dataset": "data set", "device": "device"}[column]
+    values = table[column] if column in table else pd.Series([None] * len(table))
+    if values.isna().any():
+        raise UsvitError(
+            f"split.scheme=by_{column} needs the {what} of every image; {int(values.isna().sum())} have none, "
+            f"such as '{table.image_id[values.isna().to_numpy()].iloc[0]}'."
+        )
+    names, fold = np.unique(values.to_numpy(dtype=str), return_inverse=True)
+    if len(names) < 2:
+        raise UsvitError(f"split.scheme=by_{column} needs two {what}s or more; here is only '{names[0]}'.")
+    _refuse_crossing(table, fold, f"leaving one {what} out", "Leave the copies out (--keep-list). ")
+    return fold
+
+
+def _refuse_crossing(table: pd.DataFrame, fold: NDArray[np.int64], what: str, advice: str) -> None:
+    given = table.assign(fold=fold)[fold >= 0]
+    parts = given.groupby("group_id").fold.nunique()
+    if crossing := sorted(parts[parts > 1].index):
+        raise LeakageError(
+            f"{len(crossing)} groups would stand in two parts under {what}: {', '.join(crossing[:5])}. {advice}"
+            "Images of one patient, or copies of one image, must stay together."
+        )
+
+
+def _crossing(rows: pd.DataFrame) -> list[str]:
+    parts = rows.groupby("group_id").part.nunique()
+    return sorted(parts[parts > 1].index)
+
+
 def _train_or_val(table: pd.DataFrame, val: float, seed: int) -> NDArray[np.object_]:
     return np.array(["train", "val"], dtype=object)[_deal(table, [1 - val, val], seed)]
 
 
-def _deal(table: pd.DataFrame, fractions: Sequence[float], seed: int) -> NDArray[np.int64]:
+def _deal(
+    table: pd.DataFrame, fractions: Sequence[float], seed: int, fixed: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     """Strata are class x data set, but a part may lack a stratum, never a class."""
-    return deal(table.group_id, table.label + "/" + table.dataset, fractions, seed, classes=table.label)
+    strata = table.label + "/" + table.dataset
+    return deal(table.group_id, strata, fractions, seed, classes=table.label, fixed=fixed)
 
 
 def _fold_rows(table: pd.DataFrame, fold: int, part: NDArray[np.object_]) -> pd.DataFrame:
-    return table[["dataset", "image_id"]].assign(fold=fold, part=part)[COLUMNS]
+    return table[_KEY].assign(fold=fold, part=part)[COLUMNS]
 
 
 def _require_groups(table: pd.DataFrame, needed: int, purpose: str) -> None:
@@ -178,15 +253,17 @@ def _require_groups(table: pd.DataFrame, needed: int, purpose: str) -> None:
         )
 
 
-def _checked(folds: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+def _checked(folds: pd.DataFrame, table: pd.DataFrame, complete: Sequence[str]) -> pd.DataFrame:
+    """The folds, if none leaks and each part of ``complete`` has every class."""
     check_folds(folds, table)
-    labels = folds.merge(table[["dataset", "image_id", "label"]], on=["dataset", "image_id"])
-    every_part = pd.MultiIndex.from_product([sorted(folds.fold.unique()), PARTS])
-    present = labels.groupby(["fold", "part"]).label.nunique().reindex(every_part, fill_value=0)
-    if (present < table.label.nunique()).any():
-        fold, part = present.index[int(np.argmin(present.to_numpy()))]
+    labels = folds.merge(table[[*_KEY, "label"]], on=_KEY)
+    counts = labels.groupby(["fold", "part", "label"]).size()
+    wanted = pd.MultiIndex.from_product([sorted(folds.fold.unique()), complete, sorted(set(table.label))])
+    if not (absent := wanted.difference(counts.index, sort=False)).empty:
+        fold, part, label = absent[0]
         raise UsvitError(
-            f"Fold {fold} would have no image of some class in its {part} part: too few groups (patients) hold that "
-            "class. Add images, change split.folds or split.val_fraction, or try another data.split_seed."
+            f"Fold {fold} would have no image of the class '{label}' in its {part} part: too few groups (patients) "
+            "hold it. Add images, change split.folds or split.val_fraction, try another data.split_seed, or leave "
+            "the class out (data.classes)."
         )
     return folds

@@ -8,10 +8,11 @@ import http.client
 import pickle
 import urllib.error
 import urllib.request
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from usvit.data.seen import passport_beside
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
 from usvit.models.zoo import ModelSpec
@@ -31,10 +32,12 @@ class Weights:
     """The hub's repository, or the file's name; never a whole path."""
     sha256: str | None = None
     license: str | None = None
+    passport: dict[str, Any] | None = field(default=None, repr=False)
+    """Of weights that usvit trained (``model.json`` beside the file): among others, which images they have seen."""
 
     def describe(self) -> dict[str, Any]:
-        """For ``run.json`` and ``model.json``: without the path, which belongs to one machine."""
-        return {key: value for key, value in asdict(self).items() if key != "path"}
+        """For ``run.json`` and ``model.json``: without the path, which belongs to one machine, and the passport."""
+        return {key: value for key, value in asdict(self).items() if key not in ("path", "passport")}
 
 
 def resolve_weights(choice: str, spec: ModelSpec) -> Weights:
@@ -56,7 +59,7 @@ def resolve_weights(choice: str, spec: ModelSpec) -> Weights:
         raise UsvitError(f"--weights {choice}: there is no such file. Give hub, scratch, or a file ({_suffixes()}).")
     if path.suffix not in FILE_SUFFIXES:
         raise UsvitError(f"--weights {choice}: files of this kind are not read; known: {_suffixes()}.")
-    return Weights("file", path, path.name, sha256_of_file(path))
+    return Weights("file", path, path.name, sha256_of_file(path), passport=passport_beside(path))
 
 
 def read_state_dict(path: Path) -> dict[str, Any]:

@@ -1,0 +1,107 @@
+"""What a leaking split is worth: one model under folds by image and under folds by group.
+
+On a phantom with planted copies the truth is known: the same networks are tested on a fresh phantom of
+other patients. On BUSI (``--busi``) only the difference is. Nothing else differs between the two runs.
+
+    python benchmarks/leakage.py --out runs/leakage --seeds 3
+    python benchmarks/leakage.py --out runs/leakage --seeds 3 --busi DIR
+
+Finished runs are kept and not made again. docs/explanation/leakage.md tells what came out.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import load_file
+
+from usvit.config import RunConfig, build_config, load_recipe
+from usvit.cv import run_protocol
+from usvit.data.loading import PixelStore, eval_batches
+from usvit.data.manifest import build_manifest
+from usvit.data.phantom import PhantomSpec, write_phantom
+from usvit.job import Job, new_model, prepare
+from usvit.metrics.points import auc
+from usvit.models.weights import Weights
+from usvit.progress import PlainProgress, Progress
+from usvit.train.loop import predict_logits
+
+PLANTED = PhantomSpec(n=240, seed=20, size=256, near_duplicates=0.5)
+FRESH = PhantomSpec(n=480, seed=21, size=256)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--busi", type=Path, help="folder of BUSI; by default the phantom is used")
+    parser.add_argument("--recipe", default="demo")
+    parser.add_argument("--epochs", type=float, default=12)
+    given = parser.parse_args()
+    progress = PlainProgress()
+    dataset = "phantom" if given.busi is None else "busi"
+    root = given.busi or phantom(PLANTED, given.out, progress)
+    print("| split | seed | groups in two parts | AUC, pooled | AUC, mean of folds | AUC on fresh patients |")
+    print("|---|---|---|---|---|---|")
+    for unit in ("image", "group"):
+        for seed in range(given.seeds):
+            config = build_config(
+                load_recipe(given.recipe),
+                {
+                    "data": {"dataset": dataset},
+                    "split": {"unit": unit},
+                    "train": {"epochs": given.epochs},
+                    "seed": seed,
+                },
+            )
+            out = given.out / f"{dataset}-by-{unit}-seed{seed}"
+            outcome = run_protocol("cv", config, roots={"": root}, out=out, command="leakage.py", progress=progress)
+            fresh = None
+            if dataset == "phantom":
+                fresh = on_fresh_patients(config, root, out, phantom(FRESH, given.out, progress), progress)
+            print(row(unit, seed, outcome.record, outcome.metrics, fresh), flush=True)
+
+
+def phantom(spec: PhantomSpec, out: Path, progress: Progress) -> Path:
+    """A phantom on the disk, made where it is not there yet."""
+    folder = out / f"phantom-{spec.key}"
+    if not folder.is_dir():
+        progress.say(f"making {folder.name}")
+        write_phantom(spec, folder)
+    return folder
+
+
+def on_fresh_patients(config: RunConfig, root: Path, run: Path, fresh: Path, progress: Progress) -> float:
+    """Mean AUC (malignant against the rest) of a run's fold models on patients that none of them has seen."""
+    kept = run / "fresh.json"
+    if kept.is_file():
+        return float(json.loads(kept.read_text())["auc"])
+    job: Job = prepare("cv", config, {"": root}, progress)
+    manifest = build_manifest("phantom", {"": fresh}, progress)
+    store = PixelStore.build(manifest, job.preprocessing, memory_gb=4, folder=run, progress=progress)
+    malignant = (manifest.usable.label == "malignant").to_numpy()
+    fabric = job.device.fabric()
+    areas = []
+    for fold in range(job.n_folds):
+        model = new_model(config, job.spec, Weights("scratch"), job.classes, fold)
+        model.load_state_dict(load_file(run / f"fold-{fold}" / "model.safetensors"))
+        batches = eval_batches(store, np.arange(len(store)), config.train.batch_size)
+        logits = predict_logits(fabric.setup_module(model), fabric, job.preprocessing, batches)
+        prob = logits.double().softmax(1).numpy()[:, job.classes.index("malignant")]
+        areas.append(auc(malignant, prob))
+    kept.write_text(json.dumps({"auc": float(np.mean([area for area in areas if area is not None]))}))
+    return float(json.loads(kept.read_text())["auc"])
+
+
+def row(unit: str, seed: int, record: dict[str, Any], metrics: dict[str, Any], fresh: float | None) -> str:
+    pooled = metrics["pooled"]["auc"]["malignant_vs_rest"]["value"]
+    folds = metrics["mean_sd"]["auc"]["malignant_vs_rest"]
+    truth = "" if fresh is None else f"{fresh:.3f}"
+    leaking = record["folds"]["leaking_groups"]
+    return f"| {unit} | {seed} | {leaking} | {pooled:.3f} | {folds['mean']:.3f} ± {folds['sd']:.3f} | {truth} |"
+
+
+if __name__ == "__main__":
+    main()

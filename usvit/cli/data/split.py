@@ -1,0 +1,62 @@
+"""``usvit data split``: frozen folds in a file."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from usvit.cli import options as o
+
+
+def split(
+    out: Annotated[Path, typer.Option(help="CSV to write: dataset, image_id, fold, part.", metavar="FILE")],
+    dataset: o.Dataset = None,
+    data_root: o.DataRoot = None,
+    manifest: o.Manifest = None,
+    keep_list: o.KeepList = None,
+    scheme: Annotated[
+        str | None,
+        typer.Option(
+            help="auto (the authors' folds where there are), drawn, official, by_dataset or by_device.", metavar="S"
+        ),
+    ] = None,
+    folds: Annotated[int | None, typer.Option(help="Number of folds. [default: 5]")] = None,
+    hold_out: Annotated[bool, typer.Option("--hold-out", help="One 70/15/15 division instead of folds.")] = False,
+    split_by: o.SplitBy = None,
+    seed: o.Seed = None,
+    skip_bad: o.SkipBad = False,
+    keep_conflicts: o.KeepConflicts = False,
+    set_: o.Set = None,
+    json_: o.Json = False,
+) -> None:
+    """Freeze folds to a CSV file, with a summary beside it: grouped, stratified, hashed.
+
+    'usvit cv --folds FILE' uses them as they are. The file's own hash stands in every run.
+    """
+    from usvit.config import build_config, parse_overrides
+    from usvit.data.freeze import freeze_folds
+    from usvit.progress import make_progress
+
+    options = o.given(
+        data__dataset=o.dataset_of(dataset, manifest),
+        data__manifest=manifest and str(manifest),
+        data__keep_list=keep_list and str(keep_list),
+        data__skip_bad=skip_bad,
+        data__keep_label_conflicts=keep_conflicts,
+        split__scheme=scheme,
+        split__folds=folds,
+        split__unit=split_by,
+        seed=seed,
+    )
+    config = build_config(options, parse_overrides(set_ or []))
+    summary = freeze_folds("train" if hold_out else "cv", config, o.data_roots(data_root), out, make_progress())
+    if json_:
+        print(json.dumps(summary, indent=2, ensure_ascii=False))
+        return
+    for row in summary["parts"]:
+        classes = ", ".join(f"{count} {label}" for label, count in row["classes"].items())
+        print(f"fold {row['fold']} {row['part']:5} {row['images']:6} images {row['groups']:6} groups   {classes}")
+    if summary["unit"] == "image":
+        print(f"LEAKING SPLIT (by image, as asked): {summary['leaking_groups']} groups stand in two parts of a fold.")
+    print(f"{summary['n_images']} images in {summary['n_groups']} groups; sha256 {summary['sha256'][:12]}: {out}")

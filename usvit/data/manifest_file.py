@@ -1,0 +1,195 @@
+"""A manifest as a file, and the list of images that a person chose to keep.
+
+The table is Parquet; roots, classes and licences travel in its schema's metadata, so that one
+file is enough to train from. What such a file claims is checked before it is believed.
+"""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow
+import pyarrow.parquet
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from usvit.config import DataConfig
+from usvit.data.manifest import COLUMNS, MASK_SEPARATOR, Manifest, build_manifest
+from usvit.errors import UsvitError, unknown
+from usvit.files import write_atomic
+from usvit.progress import Progress
+
+_KEY = b"usvit"
+_NEEDED = ["image_id", "path", "frame", "dataset", "label", "group_id", "sha256", "exclude_reason"]
+
+
+class _Header(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    roots: dict[str, str]
+    classes: tuple[str, ...]
+    positive_class: str
+    licenses: dict[str, str]
+
+
+def open_manifest(data: DataConfig, roots: dict[str, Path], progress: Progress) -> Manifest:
+    """The images that the settings ask for: a manifest's file, or the data sets' folders read anew.
+
+    Args:
+        data: the settings.
+        roots: data set -> folder, "" for all.
+        progress: shown while files are decoded.
+
+    Raises:
+        UsvitError: as ``build_manifest``, ``read_manifest`` and ``keep_only``.
+    """
+    if data.manifest is None:
+        manifest = build_manifest(
+            data.dataset,
+            roots,
+            progress,
+            skip_bad=data.skip_bad,
+            keep_label_conflicts=data.keep_label_conflicts,
+            near_duplicates=data.near_duplicates == "group",
+        )
+    else:
+        manifest = read_manifest(Path(data.manifest), roots)
+        if set(data.dataset.split("+")) != set(manifest.roots):
+            held = "+".join(manifest.roots)
+            raise UsvitError(f"data.dataset is {data.dataset}, but the manifest {data.manifest} holds {held}.")
+    if data.classes is not None:
+        manifest = with_classes(manifest, data.classes)
+    return keep_only(manifest, Path(data.keep_list)) if data.keep_list else manifest
+
+
+def write_manifest(manifest: Manifest, path: Path) -> None:
+    """Write a manifest to one Parquet file.
+
+    Raises:
+        UsvitError: the disk is full or cannot be written.
+    """
+    header = _Header(
+        roots={name: str(root.absolute()) for name, root in manifest.roots.items()},
+        classes=manifest.classes,
+        positive_class=manifest.positive_class,
+        licenses=manifest.licenses,
+    )
+    table = pyarrow.Table.from_pandas(manifest.table, preserve_index=False)
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: header.model_dump_json().encode()})
+    write_atomic(path, lambda temporary: pyarrow.parquet.write_table(table, temporary))
+
+
+def datasets_of(path: Path) -> str:
+    """The data sets of a manifest's file, joined by '+'.
+
+    Raises:
+        UsvitError: it is no manifest.
+    """
+    return "+".join(_read(path)[1].roots)
+
+
+def read_manifest(path: Path, roots: dict[str, Path]) -> Manifest:
+    """Read a manifest's file and check it.
+
+    Args:
+        path: of the file.
+        roots: data set -> folder, "" for all, where the images do not lie where they lay.
+
+    Raises:
+        UsvitError: no manifest, a column is missing, an id stands twice, a path climbs out of its root, a
+            label is unknown, or an image is not there.
+    """
+    table, header = _read(path)
+    if missing := [column for column in _NEEDED if column not in table]:
+        raise UsvitError(f"The manifest {path} has no column '{missing[0]}'. Write it anew with 'usvit data prepare'.")
+    table = table.reindex(columns=COLUMNS)
+    here = {name: roots.get(name) or roots.get("") or Path(root) for name, root in header.roots.items()}
+    if not (double := table[table.duplicated(["dataset", "image_id"])]).empty:
+        raise UsvitError(f"The manifest {path} has two rows of one id, '{double.image_id.iloc[0]}'.")
+    if not (strange := table[~table.dataset.isin(list(here))]).empty:
+        raise UsvitError(f"The manifest {path} names the data set '{strange.dataset.iloc[0]}', but no folder for it.")
+    if not (strange := table[~table.label.isin(header.classes)]).empty:
+        row = strange.iloc[0]
+        raise UsvitError(
+            f"The manifest {path} gives the image '{row.image_id}' the label '{row.label}', which is none of "
+            f"{', '.join(header.classes)}."
+        )
+    for path_text, mask_text in zip(table.path, table.mask_path, strict=True):
+        masks = mask_text.split(MASK_SEPARATOR) if isinstance(mask_text, str) else []
+        for inner in map(Path, (path_text, *masks)):
+            if inner.is_absolute() or ".." in inner.parts:
+                raise UsvitError(f"The manifest {path} holds the path {inner}, which climbs out of its folder.")
+    usable = table[table.exclude_reason.isna()]
+    for name, inner in zip(usable.dataset, usable.path, strict=True):
+        if not (here[name] / inner).is_file():
+            raise UsvitError(
+                f"The image {inner} of the manifest {path} is not in {here[name]}. "
+                f"If the images of {name} were moved, pass --data-root {name}=DIR."
+            )
+    return Manifest(table, here, header.classes, header.positive_class, header.licenses)
+
+
+def with_classes(manifest: Manifest, classes: tuple[str, ...]) -> Manifest:
+    """Leave out every image of another class; ``classes`` become the outputs, in their order.
+
+    Raises:
+        UsvitError: there is no such class, or the positive one is not among them.
+    """
+    if strange := next((label for label in classes if label not in manifest.classes), None):
+        raise unknown("class", strange, list(manifest.classes), "data.classes names it.")
+    if manifest.positive_class not in classes or len(set(classes)) < 2:
+        raise UsvitError(f"data.classes needs the positive class '{manifest.positive_class}' and another one.")
+    table = manifest.table.copy()
+    other = ~table.label.isin(classes) & table.exclude_reason.isna()
+    table.loc[other, "exclude_reason"] = "its class is not among data.classes"
+    return dataclasses.replace(manifest, table=table, classes=tuple(dict.fromkeys(classes)))
+
+
+def keep_only(manifest: Manifest, keep_list: Path) -> Manifest:
+    """Leave out every image that a keep-list does not name.
+
+    Args:
+        manifest: the images.
+        keep_list: CSV with a column image_id, a column dataset where there are several, and perhaps a
+            column ``keep`` (true or false), as ``usvit data audit`` writes it. Lists of others will do.
+
+    Raises:
+        UsvitError: it cannot be read, or names an image that the manifest does not have.
+    """
+    try:
+        listed = pd.read_csv(keep_list, dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors, too
+        raise UsvitError(f"The keep-list {keep_list} cannot be read ({' '.join(str(error).split())}).") from error
+    table = manifest.table.copy()
+    datasets = sorted(set(table.dataset))
+    if "image_id" not in listed or ("dataset" not in listed and len(datasets) > 1):
+        missing = "image_id" if "image_id" not in listed else "dataset"
+        raise UsvitError(f"The keep-list {keep_list} has no column '{missing}'; it has {', '.join(listed.columns)}.")
+    if "dataset" not in listed:
+        listed["dataset"] = datasets[0]
+    known = set(zip(table.dataset, table.image_id, strict=True))
+    if unknown := [pair for pair in zip(listed.dataset, listed.image_id, strict=True) if pair not in known]:
+        raise UsvitError(
+            f"The keep-list {keep_list} names {len(unknown)} images that are not in the data, such as "
+            f"'{unknown[0][1]}' of '{unknown[0][0]}'."
+        )
+    if "keep" in listed:
+        listed = listed[listed.keep.str.lower().isin(["true", "1", "yes"])]
+    kept = set(zip(listed.dataset, listed.image_id, strict=True))
+    dropped = np.array([pair not in kept for pair in zip(table.dataset, table.image_id, strict=True)])
+    table.loc[dropped & table.exclude_reason.isna(), "exclude_reason"] = f"not in the keep-list {keep_list.name}"
+    if absent := [label for label in manifest.classes if not (table[table.exclude_reason.isna()].label == label).any()]:
+        raise UsvitError(f"The keep-list {keep_list} leaves no image of the class '{absent[0]}'.")
+    return dataclasses.replace(manifest, table=table)
+
+
+def _read(path: Path) -> tuple[pd.DataFrame, _Header]:
+    try:
+        table = pyarrow.parquet.read_table(path)
+        header = _Header.model_validate_json((table.schema.metadata or {})[_KEY])
+    except (OSError, pyarrow.ArrowException) as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else "it is no Parquet file"
+        raise UsvitError(f"The manifest {path} cannot be read: {reason}.") from error
+    except (KeyError, ValidationError) as error:
+        raise UsvitError(f"{path} is no manifest that 'usvit data prepare' wrote: it names no folders.") from error
+    return table.to_pandas(), header
