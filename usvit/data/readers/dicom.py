@@ -89,10 +89,11 @@ def _matched(root: Path, rows: list[Row], key: str, files: dict[Path, DicomFacts
         if not text:
             raise UsvitError(f"{row.where} has no {key}, by which the rows find their files")
         name = row.path(root, text).as_posix() if key == "path" else text
+        shown = f"the {key} '{text}'" if key in _ONE_FILE else f"its {key}"  # the others tell of a patient
         if name not in by_key:
-            raise UsvitError(f"{row.where}: no DICOM file has the {key} '{text}'")
+            raise UsvitError(f"{row.where}: no DICOM file has {shown}")
         if key not in _ONE_FILE and name in used:
-            raise UsvitError(f"{row.where} is the second one with the {key} '{text}'")
+            raise UsvitError(f"{row.where} is the second one with {shown}")
         used.add(name)
         pairs.extend((row, path) for path in by_key[name])
     if forgotten := sorted(set(by_key) - used):
