@@ -1,0 +1,148 @@
+"""Copies planted in phantoms, where the truth is known."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from tests.data.copies.planting import KINDS, combined, cropped, jpeg, regained
+from usvit.data.copies import ENOUGH_COPIES, MIN_SIMILARITY, Copy, Description, clusters, describe, find_copies
+from usvit.data.copies.verify import similarity
+from usvit.data.images import UInt8, read_image
+from usvit.data.phantom import PhantomSpec, write_phantom
+from usvit.progress import PlainProgress
+
+PATIENTS = 20
+
+
+@pytest.fixture(scope="module")
+def phantom(tmp_path_factory) -> pd.DataFrame:
+    """40 images of 20 patients, with their pixels."""
+    root = write_phantom(PhantomSpec(n=2 * PATIENTS, size=160, seed=7), tmp_path_factory.mktemp("copies") / "phantom")
+    table = pd.read_csv(root / "phantom.csv", keep_default_na=False)
+    table["pixels"] = [read_image(root / path) for path in table.path]
+    return table
+
+
+@pytest.fixture(scope="module")
+def originals(phantom: pd.DataFrame) -> list[UInt8]:
+    """One image of each patient."""
+    return phantom.drop_duplicates("patient_id").pixels.tolist()
+
+
+def copies_of(images: list[UInt8]) -> list[Copy]:
+    return find_copies([describe(image) for image in images], PlainProgress())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_copy_is_found_with_its_original_and_with_no_other(originals, kind):
+    rng = np.random.default_rng(0)
+    found = copies_of(originals + [KINDS[kind](image, rng) for image in originals])
+    assert [(copy.first, copy.second) for copy in found] == [(n, n + PATIENTS) for n in range(PATIENTS)]
+    expected = "identical" if kind == "copy" else "flipped" if "flip" in kind else "same frame"
+    assert {copy.kind for copy in found} == {expected}
+    assert min(copy.similarity for copy in found) > MIN_SIMILARITY + 0.1
+
+
+def test_images_of_different_patients_are_no_copies(phantom):
+    found = copies_of(phantom.pixels.tolist())
+    assert found == []
+
+
+def test_the_speckle_of_different_frames_is_far_from_that_of_copies(phantom):
+    descriptions = [describe(image) for image in phantom.pixels]
+    found = [
+        similarity(descriptions[i], descriptions[j], flipped)
+        for i in range(len(phantom))
+        for j in range(i)
+        for flipped in (False, True)
+    ]
+    assert max(found) < MIN_SIMILARITY - 0.1
+
+
+def test_a_copy_keeps_its_kind_and_is_listed_once_when_the_frame_is_its_own_mirror_image(originals):
+    symmetric = np.concatenate([originals[0], originals[0][:, ::-1]], axis=1)
+    found = copies_of([symmetric, jpeg(symmetric)])
+    assert [(copy.first, copy.second) for copy in found] == [(0, 1)]
+
+
+def test_a_large_set_of_copies_is_one_cluster(originals):
+    rng = np.random.default_rng(1)
+    many = [jpeg(regained(cropped(originals[3], 0.05, rng), rng)) for _ in range(60)]
+    images = originals + many + [many[0]] * 30
+    found = copies_of(images)
+    number = clusters(len(images), found)
+    assert len(found) < len(many) * (ENOUGH_COPIES + 1) + 30
+    assert len(np.unique(number)) == PATIENTS
+    assert set(number[PATIENTS:]) == {3}
+
+
+def test_clusters_are_transitive_and_numbered_in_order_of_appearance():
+    found = clusters(6, [Copy(1, 3, 0.9, "same frame"), Copy(3, 4, 0.9, "flipped")])
+    assert found.tolist() == [0, 1, 2, 1, 1, 3]
+    assert clusters(3, []).tolist() == [0, 1, 2]
+
+
+def test_flat_and_nearly_empty_images_are_copies_only_where_their_pixels_are_equal(originals):
+    black, grey = np.zeros((80, 90, 3), np.uint8), np.full((80, 90, 3), 90, np.uint8)
+    dot, line = black.copy(), black.copy()
+    dot[40:44, 40:44] = 200
+    line[:, 60] = 255
+    found = copies_of([black, grey, dot, line, black, np.zeros((40, 45, 3), np.uint8), originals[0]])
+    assert [(copy.first, copy.second, copy.kind) for copy in found] == [(0, 4, "identical")]
+
+
+def test_a_common_frame_of_black_does_not_make_copies(originals):
+    boxed = []
+    for image in originals:
+        height, width = image.shape[:2]
+        box = np.zeros((height, 2 * width, 3), np.uint8)
+        box[:, width // 2 : width // 2 + width] = image
+        boxed.append(box)
+    assert copies_of(boxed) == []
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 300), (300, 2), (33, 40)])
+def test_images_of_any_size_are_described(shape):
+    image = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    assert copies_of([image, image])[0].kind == "identical"
+
+
+def test_a_description_is_small_and_always_the_same(originals):
+    description, again = describe(originals[0]), describe(originals[0].copy())
+    size = sum(array.nbytes for array in (description.thumbnail, description.landmarks, description.hashes))
+    assert size + len(description.digest) <= 10_240
+    for name in Description.__dataclass_fields__:
+        assert np.array_equal(getattr(description, name), getattr(again, name))
+
+
+def test_the_same_images_give_the_same_copies(originals):
+    rng = np.random.default_rng(2)
+    images = originals + [combined(image, rng) for image in originals]
+    assert copies_of(images) == copies_of(images)
+
+
+def test_no_images_have_no_copies():
+    assert find_copies([], PlainProgress()) == []
+
+
+@pytest.mark.slow
+def test_busi_has_its_known_copies(real_data: Path):
+    paths = sorted(path for path in (real_data / "Dataset_BUSI_with_GT").glob("*/*.png") if "_mask" not in path.name)
+    images = [read_image(path) for path in paths]
+    thumbnails = [
+        np.asarray(Image.fromarray(image).convert("L").resize((32, 32), Image.Resampling.BILINEAR), dtype=float)
+        for image in images
+    ]
+    correlation = np.corrcoef(np.reshape(thumbnails, (len(images), -1)))
+    alike = {(i, j) for i, j in np.argwhere(np.triu(correlation > 0.999, 1)).tolist()}
+    copies = copies_of(images)
+    assert len(alike) == 19
+    assert alike <= {(copy.first, copy.second) for copy in copies}
+    sizes = np.bincount(clusters(len(images), copies))
+    # A published audit by SSIM has 149 groups of 330 images (Aumente-Maestro et al. 2025, CMPB 108540).
+    assert 140 <= (sizes > 1).sum() <= 160
+    assert 320 <= sizes[sizes > 1].sum() <= 350
+    assert sizes.max() <= 8
