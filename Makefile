@@ -13,7 +13,7 @@ demo: $(READY)
 	$(VENV)/bin/usvit cv
 
 test: $(READY)
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

@@ -80,7 +80,9 @@ def on_fresh_patients(config: RunConfig, root: Path, run: Path, fresh: Path, pro
         return float(json.loads(kept.read_text())["auc"])
     job: Job = prepare("cv", config, {"": root}, progress)
     manifest = build_manifest("phantom", {"": fresh}, progress)
-    store = PixelStore.build(manifest, job.preprocessing, memory_gb=4, folder=run, progress=progress)
+    store = PixelStore.build(
+        manifest, job.preprocessing, memory_gb=4, folder=run, progress=progress, with_lesions=False
+    )
     malignant = (manifest.usable.label == "malignant").to_numpy()
     fabric = job.device.fabric()
     areas = []

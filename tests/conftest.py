@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # several tests at once: one thread each, before PyTorch is imported
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import hypothesis
 import pytest
 

@@ -104,6 +104,7 @@ def _train_all(job: Job, run: RunDir, progress: Progress) -> None:
         memory_gb=job.config.input.cache_gb,
         folder=run.path,
         progress=progress,
+        with_lesions=job.config.input.augment != "none",
     )
     fabric = job.device.fabric()
     for fold in todo:
@@ -135,7 +136,7 @@ def _run_fold(
         at["train"],
         targets[at["train"]],
         batch_size=config.train.batch_size,
-        augment=make_augment(config.input.augment, config.model.image_size),
+        augment=make_augment(config.input.augment),
         seed=derive_seed(config.seed, "batches", fold),
         workers=config.workers,
     )

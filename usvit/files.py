@@ -18,7 +18,7 @@ import pandas as pd
 from usvit.errors import UsvitError
 
 # A file where a folder should be, or the reverse, gives EEXIST, ENOTDIR or EISDIR.
-_NOT_WRITABLE = (errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+_NOT_WRITABLE = (errno.ENOENT, errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 
 
 @contextmanager

@@ -20,6 +20,11 @@ COMMANDS = [
     ["data"],
     ["data", "phantom"],
     ["data", "list"],
+    ["data", "info"],
+    ["data", "prepare"],
+    ["data", "audit"],
+    ["data", "split"],
+    ["data", "preview"],
     ["models"],
     ["models", "list"],
 ]

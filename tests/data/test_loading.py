@@ -6,14 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
-from tests.data.conftest import save, speckle
+from tests.data.conftest import blob, save, speckle
 from usvit.data import loading
 from usvit.data.augment import make_augment
 from usvit.data.images import BadImage
 from usvit.data.loading import PixelStore, Preprocessing, TrainBatches, eval_batches
 from usvit.data.manifest import build_manifest
+from usvit.data.view import CELLS, LESION_KEPT, lesion_cells
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
 
@@ -30,10 +33,17 @@ def manifest(busi):
     return build_manifest("busi", {"": busi}, NoProgress())
 
 
-def build(manifest, folder: Path, memory_gb: float, size: int = 32, resize: str = "squash") -> PixelStore:
+def build(manifest, folder: Path, memory_gb: float, size: int = 32, resize: str = "squash", **options) -> PixelStore:
     return PixelStore.build(
-        manifest, preprocessing(size, resize), memory_gb=memory_gb, folder=folder, progress=NoProgress()
+        manifest, preprocessing(size, resize), memory_gb=memory_gb, folder=folder, progress=NoProgress(), **options
     )
+
+
+def test_an_image_that_was_exchanged_since_the_manifest_is_refused(tmp_path, manifest):
+    path = manifest.image_path(manifest.usable.iloc[3])
+    save(255 - np.asarray(Image.open(path)), path)
+    with pytest.raises(BadImage, match=r"benign \(4\).png: its pixels are not those of the manifest"):
+        build(manifest, tmp_path, memory_gb=1)
 
 
 # --- from an image to the network's input
@@ -62,6 +72,56 @@ def test_squash_fills_the_square_and_bends_the_aspect_ratio():
     assert (out[-1] == 255).all()
     dark = out[:, :, 0] < 128
     assert dark.any(axis=1).sum() == pytest.approx(2 * dark.any(axis=0).sum(), abs=2)
+
+
+shapes = st.tuples(st.integers(20, 300), st.integers(20, 300))
+
+
+@given(shape=shapes, size=st.integers(32, 200))
+def test_pad_shows_all_of_the_image_in_its_middle_and_black_around_it(shape, size):
+    out = preprocessing(size, "pad").resized(np.full((*shape, 3), 200, np.uint8))
+    lit = (out == 200).all(axis=2)
+    rows, columns = np.flatnonzero(lit.any(axis=1)), np.flatnonzero(lit.any(axis=0))
+    height, width = len(rows), len(columns)
+    assert lit.sum() == height * width
+    assert (out[~lit] == 0).all()
+    # The longer side fills the square, the other keeps its proportion, to a pixel.
+    assert max(height, width) == size
+    assert abs(height - shape[0] * size / max(shape)) <= 1
+    assert abs(width - shape[1] * size / max(shape)) <= 1
+    assert abs(rows[0] - (size - 1 - rows[-1])) <= 1
+    assert abs(columns[0] - (size - 1 - columns[-1])) <= 1
+
+
+@given(
+    shape=st.tuples(st.integers(80, 300), st.integers(80, 300)), size=st.integers(64, 200), share=st.floats(0.2, 0.45)
+)
+def test_a_circle_stays_a_circle_under_pad_and_becomes_the_known_ellipse_under_squash(shape, size, share):
+    rows, columns = np.mgrid[: shape[0], : shape[1]]
+    radius = share * min(shape)
+    disc = (rows - (shape[0] - 1) / 2) ** 2 + (columns - (shape[1] - 1) / 2) ** 2 < radius**2
+    image = disc[:, :, None].repeat(3, axis=2).astype(np.uint8) * 255
+    for resize, scale in (("pad", (size / max(shape),) * 2), ("squash", (size / shape[0], size / shape[1]))):
+        weights = preprocessing(size, resize).resized(image)[:, :, 0].astype(float)
+        # The standard deviation of a disc's rows and columns is half its radius.
+        for along, axis in zip(scale, np.mgrid[:size, :size], strict=True):
+            deviation = np.sqrt(np.average((axis - np.average(axis, weights=weights)) ** 2, weights=weights))
+            assert deviation == pytest.approx(radius * along / 2, rel=0.03, abs=0.3)
+
+
+@given(shape=shapes, size=st.integers(32, 200))
+def test_squash_leaves_no_padding(shape, size):
+    assert (preprocessing(size, "squash").resized(np.full((*shape, 3), 200, np.uint8)) == 200).all()
+
+
+@pytest.mark.parametrize("resize", ["pad", "squash"])
+def test_a_mask_goes_where_its_lesion_goes(resize):
+    mask = blob(90, 130, left=60) > 0
+    lesion = np.where(mask, 200, 20).astype(np.uint8)[:, :, None].repeat(3, axis=2)
+    small = preprocessing(64, resize).resized_mask(mask)
+    assert small.dtype == bool
+    assert small.mean() > 0.005
+    assert (small == (preprocessing(64, resize).resized(lesion)[:, :, 0] > 110)).all()
 
 
 @pytest.mark.parametrize("resize", ["pad", "squash"])
@@ -99,6 +159,25 @@ def test_store_holds_every_usable_image_in_the_manifest_s_order(manifest, tmp_pa
         with Image.open(manifest.image_path(manifest.usable.iloc[row])) as image:
             pixels = np.asarray(image.convert("RGB"))
         assert (store.pixels[row] == preprocessing(32, resize).resized(pixels)).all()
+
+
+@pytest.mark.parametrize("resize", ["pad", "squash"])
+def test_store_knows_where_the_lesions_lie(manifest, tmp_path, resize):
+    store = build(manifest, tmp_path, 1.0, size=64, resize=resize)
+    assert store.lesions.shape == (26, CELLS, CELLS)
+    rows = manifest.usable
+    assert (store.lesions.any(axis=(1, 2)) == (rows.label != "normal")).all()
+    masks = {"benign (1)": blob() > 0, "benign (10)": (blob() | blob(left=35) | blob(left=0)) > 0}
+    for image_id, mask in masks.items():
+        expected = lesion_cells(preprocessing(64, resize).resized_mask(mask))
+        assert (store.lesions[rows.image_id.tolist().index(image_id)] == expected).all()
+
+
+def test_masks_are_not_read_where_nobody_asks(busi, manifest, tmp_path):
+    (busi / "benign" / "benign (7)_mask.png").write_bytes(b"")
+    assert build(manifest, tmp_path, 1.0, with_lesions=False).lesions is None
+    with pytest.raises(BadImage, match=r"benign \(7\)_mask.png"):
+        build(manifest, tmp_path, 1.0)
 
 
 def test_memory_mapped_store_holds_the_same_bytes_and_leaves_no_file(manifest, tmp_path):
@@ -150,7 +229,7 @@ def stream(store: PixelStore, batch_size: int = 5, *, policy: str = "none", seed
         ROWS,
         TARGETS,
         batch_size=batch_size,
-        augment=make_augment(policy, 32),
+        augment=make_augment(policy),
         seed=seed,
         workers=workers,
     )
@@ -194,14 +273,39 @@ def test_steps_per_epoch_counts_parts_of_a_batch(store):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("start", [1, 4, 9])
-def test_stream_begun_in_the_middle_equals_the_tail_of_the_whole(store, start, workers):
-    whole = as_bytes(stream(store, policy="light"), 0, 12)
-    assert as_bytes(stream(store, policy="light", workers=workers), start, 12) == whole[start:]
+@pytest.mark.parametrize("policy", ["us", "trivial"])
+def test_stream_begun_in_the_middle_equals_the_tail_of_the_whole(store, start, workers, policy):
+    store.lesions = np.zeros((40, CELLS, CELLS), np.uint8)
+    store.lesions[:, :6, :9] = 255
+    whole = as_bytes(stream(store, policy=policy), 0, 12)
+    assert as_bytes(stream(store, policy=policy, workers=workers), start, 12) == whole[start:]
 
 
 def test_iterating_twice_gives_the_same(store):
     batches = stream(store, policy="light")
     assert as_bytes(batches, 0, 6) == as_bytes(batches, 0, 6)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_lesion_in_the_corner_stays_in_the_batches_where_its_mask_is_known(known):
+    size, corner = 64, np.zeros((64, 64), bool)
+    corner[-12:, -12:] = True
+    image = np.where(corner, 240, 60).astype(np.uint8)[:, :, None].repeat(3, axis=2)
+    # Only rows 7 and 8 of the store have a lesion there: each image must get its own.
+    lesions = np.zeros((9, CELLS, CELLS), np.uint8)
+    lesions[7:] = lesion_cells(corner) if known else 0
+    store = PixelStore(np.stack([image] * 9), lesions)
+    batches = TrainBatches(
+        store,
+        np.array([7, 8]),
+        np.array([0, 1]),
+        batch_size=20,
+        augment=make_augment("light"),
+        seed=0,
+    )
+    images = np.concatenate([batch.numpy() for batch, _ in batches.iterate(0, 5)])[:, :, :, 0]
+    seen = (images > images.max(axis=(1, 2), keepdims=True) * 0.62).sum(axis=(1, 2)) / corner.sum()
+    assert (seen.min() > LESION_KEPT - 0.1) == known
 
 
 def test_workers_change_nothing(store):

@@ -169,7 +169,7 @@ def load_cards(datasets: str) -> list[DataCard]:
     for card in cards:
         if again := sorted(set(card.same_images_as) & set(names)):
             raise LeakageError(
-                f"{card.name} and {again[0]} hold the same images (data card '{card.name}'), so that one can be no test "
+                f"{card.name} and {again[0]} hold the same images (data card '{card.name}'): one is no test "
                 "of the other. Use one of them."
             )
     return cards

@@ -81,7 +81,8 @@ def read_mask(path: Path) -> NDArray[np.bool_]:
     Raises:
         BadImage: as ``read_image``.
     """
-    return read_image(path).max(axis=2) > 127
+    red, green, blue = np.moveaxis(read_image(path), 2, 0)
+    return (red | green | blue) > 127  # the highest bit of any: many times faster than a maximum over channels
 
 
 def read_masks(paths: list[Path], shape: tuple[int, int]) -> NDArray[np.bool_]:
@@ -118,8 +119,15 @@ class Fingerprint:
 def fingerprint(pixels: UInt8) -> Fingerprint:
     """Hashes of decoded pixels, (H, W, 3) uint8."""
     height, width = pixels.shape[:2]
-    digest = hashlib.sha256(f"{height}x{width}x3:".encode() + np.ascontiguousarray(pixels).tobytes())
-    return Fingerprint(digest.hexdigest(), str(imagehash.phash(Image.fromarray(pixels))), (height, width))
+    return Fingerprint(pixel_sha256(pixels), str(imagehash.phash(Image.fromarray(pixels))), (height, width))
+
+
+def pixel_sha256(pixels: UInt8) -> str:
+    """SHA-256 of decoded pixels, (H, W, 3) uint8, and their shape: what an image is, whatever its file."""
+    height, width = pixels.shape[:2]
+    digest = hashlib.sha256(f"{height}x{width}x3:".encode())
+    digest.update(np.ascontiguousarray(pixels).data)
+    return digest.hexdigest()
 
 
 def is_dicom(path: Path) -> bool:

@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from usvit.data.augment import Augment
-from usvit.data.images import UInt8, read_image
-from usvit.data.manifest import Manifest
+from usvit.data.images import BadImage, UInt8, pixel_sha256, read_image, read_masks
+from usvit.data.manifest import MASK_SEPARATOR, Manifest
+from usvit.data.view import CELLS, lesion_cells
 from usvit.files import disk_errors
 from usvit.progress import Progress, task
 from usvit.seeding import derive_seed
@@ -41,10 +43,16 @@ class Preprocessing:
 
     def resized(self, image: UInt8) -> UInt8:
         """(H, W, 3) uint8 -> (image_size, image_size, 3) uint8, bicubic with antialiasing."""
+        return self._fitted(Image.fromarray(image))
+
+    def resized_mask(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """(H, W) bool -> (image_size, image_size) bool, where the same pixels go as in ``resized``."""
+        return self._fitted(Image.fromarray(mask.astype(np.uint8) * 255)) > 127
+
+    def _fitted(self, picture: Image.Image) -> UInt8:
         size = (self.image_size, self.image_size)
-        picture = Image.fromarray(image)
         if self.resize == "pad":
-            return np.asarray(ImageOps.pad(picture, size, Image.Resampling.BICUBIC, color=(0, 0, 0)))
+            return np.asarray(ImageOps.pad(picture, size, Image.Resampling.BICUBIC, color=0))  # black in any mode
         return np.asarray(picture.resize(size, Image.Resampling.BICUBIC))
 
     def normalised(self, batch: torch.Tensor) -> torch.Tensor:
@@ -57,21 +65,39 @@ class Preprocessing:
 class PixelStore:
     """Every image of a run, decoded and resized once: ``pixels`` is (N, S, S, 3) uint8.
 
-    It lies in memory up to a bound, above it in a memory-mapped temporary file (made in ``folder``
-    and without a name there where the system allows, so that nothing stays behind a killed run).
+    ``lesions`` is (N, CELLS, CELLS) uint8, where each lesion lies (``usvit.data.view``), all 0 where no
+    mask tells, or None where it was not asked for.
+
+    The pixels lie in memory up to a bound, above it in a memory-mapped temporary file (made in
+    ``folder`` and without a name there where the system allows, so that nothing stays behind a killed run).
     """
 
-    def __init__(self, pixels: UInt8):
-        self.pixels = pixels
+    def __init__(self, pixels: UInt8, lesions: UInt8 | None = None):
+        self.pixels, self.lesions = pixels, lesions
 
     @classmethod
     def build(
-        cls, manifest: Manifest, preprocessing: Preprocessing, *, memory_gb: float, folder: Path, progress: Progress
+        cls,
+        manifest: Manifest,
+        preprocessing: Preprocessing,
+        *,
+        memory_gb: float,
+        folder: Path,
+        progress: Progress,
+        with_lesions: bool = True,
     ) -> "PixelStore":
         """Decode all usable images of a manifest, in its order.
 
+        Args:
+            manifest: the images.
+            preprocessing: their size, and how they are brought to it.
+            memory_gb: the most that ``pixels`` may take in memory.
+            folder: for the memory-mapped file.
+            progress: shown while files are decoded.
+            with_lesions: read the masks too, so that augmentation keeps the lesions in view.
+
         Raises:
-            BadImage: a file has changed since the manifest was built.
+            BadImage: an image or a mask has changed since the manifest was built.
             UsvitError: no space for the memory-mapped file.
         """
         rows = manifest.usable
@@ -85,8 +111,17 @@ class PixelStore:
                     os.posix_fallocate(file.fileno(), 0, int(np.prod(shape, dtype=np.int64)))
                 pixels = np.memmap(file, dtype=np.uint8, mode="r+", shape=shape)
 
+        lesions = np.zeros((len(rows), CELLS, CELLS), dtype=np.uint8) if with_lesions else None
+
         def fill(index: int) -> None:
-            pixels[index] = preprocessing.resized(read_image(manifest.image_path(rows.iloc[index])))
+            row = rows.iloc[index]
+            image = read_image(manifest.image_path(row), int(row.frame))
+            if pixel_sha256(image) != row.sha256:
+                reason = "its pixels are not those of the manifest: the file was changed or exchanged since"
+                raise BadImage(manifest.image_path(row), reason)
+            pixels[index] = preprocessing.resized(image)
+            if lesions is not None and (masks := _mask_paths(manifest, row)):
+                lesions[index] = lesion_cells(preprocessing.resized_mask(read_masks(masks, image.shape[:2])))
 
         with (
             ThreadPoolExecutor(os.cpu_count()) as pool,
@@ -94,10 +129,15 @@ class PixelStore:
         ):
             for done, _ in enumerate(pool.map(fill, range(len(rows))), start=1):
                 advance(done)
-        return cls(pixels)
+        return cls(pixels, lesions)
 
     def __len__(self) -> int:
         return len(self.pixels)
+
+
+def _mask_paths(manifest: Manifest, row: pd.Series) -> list[Path]:
+    names = row.mask_path.split(MASK_SEPARATOR) if isinstance(row.mask_path, str) else []
+    return [manifest.roots[row.dataset] / name for name in names]
 
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -111,9 +151,12 @@ class _Augmented(Dataset[Batch]):
 
     def __getitems__(self, items: Sequence[tuple[int, int]]) -> Batch:
         at = [position for position, _ in items]
-        images = self.store.pixels[self.rows[at]]
+        rows = self.rows[at]
+        images = self.store.pixels[rows]
         if self.augment is not None:
-            images = np.stack([self.augment(image, seed) for image, (_, seed) in zip(images, items, strict=True)])
+            lesions = [None] * len(rows) if self.store.lesions is None else self.store.lesions[rows]
+            seeds = [seed for _, seed in items]
+            images = np.stack([*map(self.augment, images, seeds, lesions)])
         return torch.from_numpy(images), torch.from_numpy(self.targets[at])
 
     def __getitem__(self, item: tuple[int, int]) -> Batch:

@@ -5,6 +5,7 @@ them raises ``LeakageError``. Strata are class x data set, so that each fold of 
 the whole. Folds that a data set's authors drew are used, not redrawn.
 """
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -258,8 +259,8 @@ def _checked(folds: pd.DataFrame, table: pd.DataFrame, complete: Sequence[str]) 
     check_folds(folds, table)
     labels = folds.merge(table[[*_KEY, "label"]], on=_KEY)
     counts = labels.groupby(["fold", "part", "label"]).size()
-    wanted = pd.MultiIndex.from_product([sorted(folds.fold.unique()), complete, sorted(set(table.label))])
-    if not (absent := wanted.difference(counts.index, sort=False)).empty:
+    wanted = itertools.product(sorted(folds.fold.unique()), complete, sorted(set(table.label)))
+    if absent := [key for key in wanted if key not in counts.index]:
         fold, part, label = absent[0]
         raise UsvitError(
             f"Fold {fold} would have no image of the class '{label}' in its {part} part: too few groups (patients) "

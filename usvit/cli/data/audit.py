@@ -1,0 +1,61 @@
+"""``usvit data audit``: copies, contradicting labels, and marks that a model would learn."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from usvit.cli import options as o
+from usvit.errors import EXIT_PARTLY
+
+if TYPE_CHECKING:
+    from usvit.data.audit import Audit
+
+
+def audit(
+    dataset: Annotated[str, typer.Option(help="Data set, or several joined by '+': busi+b.", metavar="D[+D]")],
+    data_root: o.DataRoot = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write. [default: audits/<data>]")] = None,
+    skip_bad: o.SkipBad = False,
+    json_: o.Json = False,
+) -> None:
+    """Find copies, label conflicts, images shared between data sets, text, calipers and other shortcuts.
+
+    Writes audit.json, a keep-list (keep.csv) and audit.html, a page to judge the pairs on.
+    """
+    from usvit.progress import make_progress
+    from usvit.report.audit import audit_dataset
+
+    result, folder = audit_dataset(
+        dataset, o.data_roots(data_root), out, make_progress(), command=o.command_line(), skip_bad=skip_bad
+    )
+    if json_:
+        print(json.dumps(result.record, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        _print(result, folder)
+    if result.record["skipped"]:
+        raise typer.Exit(EXIT_PARTLY)
+
+
+def _print(result: "Audit", folder: Path) -> None:
+    record: dict[str, Any] = result.record
+    for bad in record["skipped"]:
+        print(f"could not be read: {bad['path']}: {bad['reason']}")
+    classes = ", ".join(f"{count} {label}" for label, count in record["class_counts"].items())
+    print(f"{record['n_images']} images: {classes}")
+    for difference in record["card_mismatch"] or ["agrees"]:
+        print(f"data card: {difference}")
+    for title, key in (
+        ("identical images", "exact_duplicates"),
+        ("copies of one frame", "duplicate_groups"),
+        ("copies with different labels", "label_conflicts"),
+        ("copies in several data sets", "contamination"),
+    ):
+        groups = record[key]
+        print(f"{title:29} {len(groups):5} groups {sum(map(len, groups)):6} images")
+    for name, counts in record["flag_counts"].items():
+        if any(counts.values()):
+            print(f"{name:29} {sum(counts.values()):5}: " + ", ".join(f"{n} {label}" for label, n in counts.items()))
+    print(f"keep-list: {record['keep']['kept']} kept, {record['keep']['dropped']} dropped: {folder / 'keep.csv'}")
+    print(f"to look at and judge (holds image data): {folder / 'audit.html'}")
