@@ -288,7 +288,7 @@ def test_iterating_twice_gives_the_same(store):
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_lesion_in_the_corner_stays_in_the_batches_where_its_mask_is_known(known):
-    size, corner = 64, np.zeros((64, 64), bool)
+    corner = np.zeros((64, 64), bool)
     corner[-12:, -12:] = True
     image = np.where(corner, 240, 60).astype(np.uint8)[:, :, None].repeat(3, axis=2)
     # Only rows 7 and 8 of the store have a lesion there: each image must get its own.
