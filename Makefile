@@ -13,7 +13,7 @@ demo: $(READY)
 	$(VENV)/bin/usvit cv
 
 test: $(READY)
-	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

@@ -25,6 +25,11 @@ hypothesis.settings.register_profile("explore", max_examples=1000, deadline=None
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow ones first, so that no worker ends with minutes of work while the others have none."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a command said."""
