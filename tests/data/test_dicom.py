@@ -13,7 +13,7 @@ from pydicom.sequence import Sequence
 from pydicom.uid import MPEG4HP41, JPEG2000Lossless, RLELossless
 
 from tests.data.conftest import speckle, write_dicom
-from usvit.data.dicom import frame_count, hashed_patient_id, read_dicom_frame, read_facts
+from usvit.data.dicom import hashed_patient_id, read_dicom_frame, read_facts
 from usvit.data.images import MAX_PIXELS, BadImage, read_image
 
 GREY = speckle(1)
@@ -102,7 +102,7 @@ def test_colour_is_kept_and_a_cine_loop_gives_the_frame_that_was_asked_for(tmp_p
     assert (read_image(write_dicom(tmp_path / "rgb.dcm", colour)) == colour).all()
     loop = np.stack([speckle(seed) for seed in range(5)])
     path = write_dicom(tmp_path / "loop.dcm", loop)
-    assert frame_count(path) == 5
+    assert read_facts(path).frames == 5
     for frame in range(5):
         assert (read_image(path, frame) == loop[frame][:, :, None]).all()
     assert refused(path, 5) == "it has no frame 5: it holds 5, counted from 0"
@@ -143,8 +143,8 @@ def test_one_image_in_several_transfer_syntaxes_is_one_image(kind):
 def test_shipped_colour_and_deflated_files_are_as_pydicom_decodes_them(name):
     path = shipped(name)
     expected = whole(path)
-    several = frame_count(path) > 1
-    for frame in range(min(frame_count(path), 3)):
+    several = read_facts(path).frames > 1
+    for frame in range(min(read_facts(path).frames, 3)):
         pixels = read_image(path, frame)
         one = expected[frame] if several else expected
         assert (pixels == (one if one.ndim == 3 else one[:, :, None])).all()

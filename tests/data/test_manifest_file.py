@@ -80,6 +80,9 @@ def test_settings_open_a_file_or_a_folder_to_the_same_images(busi, manifest, fil
     of_file = open_manifest(DataConfig(dataset="busi", manifest=str(file)), {}, NoProgress())
     of_folder = open_manifest(DataConfig(dataset="busi"), {"": busi}, NoProgress())
     assert of_file.sha256() == of_folder.sha256() == manifest.sha256()
+    for ignored in ({"skip_bad": True}, {"keep_label_conflicts": True}, {"near_duplicates": "ignore"}):
+        with pytest.raises(UsvitError, match=f"data.{next(iter(ignored))} cannot be used with a manifest"):
+            open_manifest(DataConfig(dataset="busi", manifest=str(file), **ignored), {}, NoProgress())
     with pytest.raises(UsvitError, match=r"data.dataset is b, but the manifest .* holds busi"):
         open_manifest(DataConfig(dataset="b", manifest=str(file)), {}, NoProgress())
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from usvit.data.cards import DataCard
-from usvit.data.manifest import MASK_SEPARATOR
+from usvit.data.manifest import mask_names
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ def count(table: pd.DataFrame, card: DataCard) -> Counts:
     rows = table[table.dataset == card.name]
     found = {str(label): int(n) for label, n in rows.label.value_counts().items()}
     classes = {label: found.get(label, 0) for label in (*card.classes, *sorted(set(found) - set(card.classes)))}
-    masks = sum(len(paths.split(MASK_SEPARATOR)) for paths in rows.mask_path if isinstance(paths, str))
+    masks = sum(len(mask_names(cell)) for cell in rows.mask_path)
     return Counts(len(rows), classes, masks, rows.patient_id.nunique())
 
 

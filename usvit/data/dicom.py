@@ -72,15 +72,6 @@ def read_facts(path: Path) -> DicomFacts:
         )
 
 
-def frame_count(path: Path) -> int:
-    """Frames of the file, 1 where the header names none.
-
-    Raises:
-        BadImage: as ``read_facts``.
-    """
-    return read_facts(path).frames
-
-
 def hashed_patient_id(patient_id: str) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of a PatientID.
 

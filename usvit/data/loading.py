@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from usvit.data.augment import Augment
 from usvit.data.images import BadImage, UInt8, pixel_sha256, read_image, read_masks
-from usvit.data.manifest import MASK_SEPARATOR, Manifest
+from usvit.data.manifest import Manifest, mask_names
 from usvit.data.view import CELLS, lesion_cells
 from usvit.files import disk_errors
 from usvit.progress import Progress, task
@@ -136,8 +136,7 @@ class PixelStore:
 
 
 def _mask_paths(manifest: Manifest, row: pd.Series) -> list[Path]:
-    names = row.mask_path.split(MASK_SEPARATOR) if isinstance(row.mask_path, str) else []
-    return [manifest.roots[row.dataset] / name for name in names]
+    return [manifest.roots[row.dataset] / name for name in mask_names(row.mask_path)]
 
 
 Batch = tuple[torch.Tensor, torch.Tensor]

@@ -31,6 +31,11 @@ FOLDS_SEPARATOR = " "
 """Between the official folds of one image: ``5:3 10:7`` is fold 3 of 5 and fold 7 of 10, from 0."""
 
 
+def mask_names(cell: object) -> list[str]:
+    """The paths in one cell of the column ``mask_path``; none where it is empty."""
+    return cell.split(MASK_SEPARATOR) if isinstance(cell, str) else []
+
+
 @dataclass(frozen=True)
 class Manifest:
     """All images of one run, those left out included, each with its reason."""

@@ -14,7 +14,7 @@ import pyarrow.parquet
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from usvit.config import DataConfig
-from usvit.data.manifest import COLUMNS, MASK_SEPARATOR, Manifest, build_manifest
+from usvit.data.manifest import COLUMNS, Manifest, build_manifest, mask_names
 from usvit.errors import UsvitError, unknown
 from usvit.files import write_atomic
 from usvit.progress import Progress
@@ -53,6 +53,13 @@ def open_manifest(data: DataConfig, roots: dict[str, Path], progress: Progress) 
             near_duplicates=data.near_duplicates == "group",
         )
     else:
+        default = DataConfig()
+        for key in ("skip_bad", "keep_label_conflicts", "near_duplicates"):
+            if getattr(data, key) != getattr(default, key):
+                raise UsvitError(
+                    f"data.{key} cannot be used with a manifest, in which it was decided already. Read the images "
+                    "themselves (--dataset), or write another manifest with 'usvit data prepare'."
+                )
         manifest = read_manifest(Path(data.manifest), roots)
         if set(data.dataset.split("+")) != set(manifest.roots):
             held = "+".join(manifest.roots)
@@ -114,9 +121,8 @@ def read_manifest(path: Path, roots: dict[str, Path]) -> Manifest:
             f"The manifest {path} gives the image '{row.image_id}' the label '{row.label}', which is none of "
             f"{', '.join(header.classes)}."
         )
-    for path_text, mask_text in zip(table.path, table.mask_path, strict=True):
-        masks = mask_text.split(MASK_SEPARATOR) if isinstance(mask_text, str) else []
-        for inner in map(Path, (path_text, *masks)):
+    for name, masks in zip(table.path, table.mask_path, strict=True):
+        for inner in map(Path, (name, *mask_names(masks))):
             if inner.is_absolute() or ".." in inner.parts:
                 raise UsvitError(f"The manifest {path} holds the path {inner}, which climbs out of its folder.")
     usable = table[table.exclude_reason.isna()]

@@ -1,7 +1,6 @@
 """``usvit data prepare``: from a folder to a checked manifest in a file."""
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from usvit.data.check import check_against_card, count
 from usvit.data.fetch import fetch_dataset
 from usvit.data.manifest import Manifest, build_manifest
 from usvit.data.manifest_file import read_manifest, write_manifest
+from usvit.data.roots import root_from_environment
 from usvit.errors import UsvitError
 from usvit.progress import Progress
 
@@ -48,7 +48,7 @@ def prepare(
     cards = load_cards(datasets)
     out = out or Path("manifests") / f"{'+'.join(card.name for card in cards)}.parquet"
     if fetch:
-        everywhere = roots.get("") or _from_environment()
+        everywhere = roots.get("") or root_from_environment()
         roots = roots | {card.name: fetch_dataset(card, roots.get(card.name) or everywhere, progress) for card in cards}
     manifest = build_manifest(datasets, roots, progress, skip_bad=skip_bad, keep_label_conflicts=keep_label_conflicts)
     mismatch = {card.name: check_against_card(manifest.table, card) for card in cards}
@@ -74,11 +74,6 @@ def prepare(
         "excluded": manifest.excluded[["dataset", "image_id", "exclude_reason"]].to_dict("records"),
         "skipped": [{"path": str(bad.path), "reason": bad.reason} for bad in manifest.skipped],
     }
-
-
-def _from_environment() -> Path | None:
-    value = os.environ.get("USVIT_DATA")
-    return Path(value) if value else None
 
 
 def _wrong_counts(cards: list[DataCard], manifest: Manifest, mismatch: dict[str, list[str]]) -> UsvitError:

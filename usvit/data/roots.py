@@ -38,7 +38,7 @@ def _open(card: DataCard, roots: dict[str, Path], progress: Progress) -> tuple[P
     dataset = card.name
     reader = reader_for(card)
     asked_for = roots.get(dataset) or roots.get("")
-    given = asked_for or _from_environment()
+    given = asked_for or root_from_environment()
     if given is None:
         if dataset != "phantom":
             raise UsvitError(
@@ -103,7 +103,8 @@ def embedded_phantom(progress: Progress) -> Path:
     return folder
 
 
-def _from_environment() -> Path | None:
+def root_from_environment() -> Path | None:
+    """What ``USVIT_DATA`` names; None where it is not set."""
     value = os.environ.get("USVIT_DATA")
     return Path(value) if value else None
 

@@ -34,7 +34,7 @@ def described(places: list[tuple[int, int]], hashes: list[int]) -> Description:
         0, 2**24, (len(places), len(PATCH_SIDES)), dtype=np.uint32
     )
     table[:, 0] = hashes
-    return Description(b"", np.zeros((SIDE, SIDE), np.uint8), np.array(places, np.uint8).reshape(-1, 2), table)
+    return Description("", np.zeros((SIDE, SIDE), np.uint8), np.array(places, np.uint8).reshape(-1, 2), table)
 
 
 THREE = [(30, 30), (50, 60), (70, 40)]

@@ -113,7 +113,7 @@ def test_images_of_any_size_are_described(shape):
 def test_a_description_is_small_and_always_the_same(originals):
     description, again = describe(originals[0]), describe(originals[0].copy())
     size = sum(array.nbytes for array in (description.thumbnail, description.landmarks, description.hashes))
-    assert size + len(description.digest) <= 10_240
+    assert size + len(description.sha256) <= 10_240
     for name in Description.__dataclass_fields__:
         assert np.array_equal(getattr(description, name), getattr(again, name))
 

@@ -17,7 +17,7 @@ from usvit.data.cards import DataCard
 from usvit.data.check import check_against_card
 from usvit.data.copies import Copy, clusters
 from usvit.data.images import read_image, read_masks
-from usvit.data.manifest import MASK_SEPARATOR, Manifest
+from usvit.data.manifest import Manifest, mask_names
 from usvit.progress import Progress, task
 
 SCHEMA_VERSION = "1.0"
@@ -98,7 +98,7 @@ def _examine(manifest: Manifest, progress: Progress) -> tuple[NDArray[np.int64],
         root = manifest.roots[row.dataset]
         pixels = read_image(root / row.path, row.frame)
         shape = (pixels.shape[0], pixels.shape[1])
-        masks = [root / path for path in row.mask_path.split(MASK_SEPARATOR)] if isinstance(row.mask_path, str) else []
+        masks = [root / name for name in mask_names(row.mask_path)]
         marked = bool(read_masks(masks, shape).any())
         return shape, flags.pixel_flags(pixels) + flags.mask_flags(len(masks), marked)
 

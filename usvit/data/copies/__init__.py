@@ -53,10 +53,10 @@ def find_copies(descriptions: Sequence[Description], progress: Progress) -> list
     Returns:
         Each pair once, ``first < second``, in the order of (first, second).
     """
-    original: dict[bytes, int] = {}
+    original: dict[str, int] = {}
     for number, description in enumerate(descriptions):
-        original.setdefault(description.digest, number)
-    firsts = [original[description.digest] for description in descriptions]
+        original.setdefault(description.sha256, number)
+    firsts = [original[description.sha256] for description in descriptions]
     copies = {
         (first, number): Copy(first, number, 1.0, "identical") for number, first in enumerate(firsts) if first < number
     }

@@ -4,7 +4,6 @@ A hash of the whole image changes when an edge is cropped. Landmarks (blobs of t
 hash of the patch around one survives cropping, captions elsewhere, JPEG, gain and resizing.
 """
 
-import hashlib
 from dataclasses import dataclass
 
 import cv2
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.fft import dctn
 
-from usvit.data.images import UInt8
+from usvit.data.images import UInt8, pixel_sha256
 
 SIDE = 96
 """Pixels a side of the thumbnail; 9 KB, and speckle still shows. Square whatever the image's shape, so that an
@@ -49,7 +48,7 @@ UInt32 = NDArray[np.uint32]
 class Description:
     """What is kept of one image to find its copies: about 10 KB."""
 
-    digest: bytes
+    sha256: str
     """SHA-256 of the pixels and their shape."""
     thumbnail: UInt8
     """(SIDE, SIDE) grey."""
@@ -65,11 +64,10 @@ def describe(pixels: UInt8) -> Description:
     Args:
         pixels: (H, W, 3) uint8 RGB.
     """
-    digest = hashlib.sha256(repr(pixels.shape).encode() + np.ascontiguousarray(pixels).tobytes()).digest()
     thumbnail = np.asarray(Image.fromarray(pixels).convert("L").resize((SIDE, SIDE), Image.Resampling.BOX))
     normal = normalise(thumbnail, NORMAL_SIGMA)
     landmarks = _landmarks(normal)
-    return Description(digest, thumbnail, landmarks, _hashes(normal, landmarks))
+    return Description(pixel_sha256(pixels), thumbnail, landmarks, _hashes(normal, landmarks))
 
 
 def mirrored(hashes: UInt32) -> UInt32:
