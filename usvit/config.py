@@ -44,17 +44,55 @@ class DataConfig(_Section):
     """Leave out files that cannot be read, and list them, instead of stopping."""
 
 
+Stem = Literal["linear", "hmlp_bn", "hmlp_ln", "conv_bn", "conv_ln"]
+Pool = Literal["token", "avg", "map"]
+Head = Literal["linear", "hidden"]
+Position = Literal["none", "learned", "learned_2d", "sincos_2d", "relative"]
+PositionAt = Literal["stem", "layers", "shared"]
+Attention = Literal["global", "axial"]
+Tune = Literal["full", "head", "attn", "ffn", "norm"]
+
+
+class ViTConfig(_Section):
+    """Parts of a ViT's shape to exchange; null: as the named model has it (``usvit.models.spec.ViTShape``)."""
+
+    width: Annotated[int, Field(ge=1)] | None = None
+    depth: Annotated[int, Field(ge=1)] | None = None
+    mlp: Annotated[int, Field(ge=1)] | None = None
+    heads: Annotated[int, Field(ge=1)] | None = None
+    patch: Annotated[int, Field(ge=1)] | None = None
+    """With pre-trained weights, the patch embedding is resized (FlexiViT, Beyer et al. 2023)."""
+    branches: Annotated[int, Field(ge=1)] | None = None
+    stem: Stem | None = None
+    pool: Pool | None = None
+    head: Head | None = None
+    position: Position | None = None
+    position_at: PositionAt | None = None
+    attention: Attention | None = None
+    layer_scale: Annotated[float, Field(gt=0)] | None = None
+    class_position: bool | None = None
+
+
 class ModelConfig(_Section):
-    """Which network, from which weights."""
+    """Which network, from which weights, and what of it is tuned."""
 
     name: str = "vit_b32"
     """A name of ``usvit models list``, or ``timm:<any timm name>``."""
     weights: str = "hub"
-    """``hub`` (the zoo's pre-trained weights), ``scratch``, or a ``.safetensors``/``.pth`` file."""
+    """``hub`` (the zoo's recommended weights), ``hub:UPSTREAM`` (of ``usvit models info``), ``scratch``, a file
+    (``.safetensors``, ``.pth``, ``.npz``), or a run of usvit, whose fold k is where fold k begins."""
+    weights_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    """The SHA-256 that the weights' file must have."""
     image_size: Annotated[int, Field(ge=32, le=2048)] = 224
     """Side of the square input, in pixels."""
     drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Stochastic depth rate, for networks that have it."""
+    tune: Tune = "full"
+    """What is trained: everything, the ``head`` alone, or the head with the attention layers (and position
+    embeddings), the MLPs (``ffn``), or the normalisation layers."""
+    grad_checkpointing: bool = False
+    """Compute activations twice instead of keeping them: less memory, about a third more time, the same result."""
+    vit: ViTConfig = ViTConfig()
 
 
 class InputConfig(_Section):
@@ -86,6 +124,8 @@ class OptimConfig(_Section):
     """SGD only (not Nesterov's)."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Never applied to biases and normalisation layers."""
+    layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Each layer's learning rate is this times that of the layer above it (BEiT); null: one rate."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     """Global gradient norm above which gradients are scaled down; null: never."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"

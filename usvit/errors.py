@@ -33,7 +33,8 @@ def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> Usvit
         hint: a closing sentence, such as which command lists the names.
     """
     choices = sorted(known)
-    near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
+    small = {choice.lower(): choice for choice in choices}
+    near = [small[match] for match in difflib.get_close_matches(name.lower(), small, n=3, cutoff=0.5)]
     if near:
         advice = f"Nearest: {', '.join(near)}."
     elif not choices:

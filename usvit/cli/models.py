@@ -1,22 +1,190 @@
 """``usvit models``: the zoo."""
 
+import json
+import sys
+from typing import Annotated, Any
+
 import typer
 
+from usvit.cli import export
 from usvit.cli import options as o
 
 app = typer.Typer(help="The zoo of networks.", no_args_is_help=True)
+app.command("export")(export.export)
 
 
 @app.command("list")
-def list_(json_: o.Json = False) -> None:
+def list_(
+    family: Annotated[str | None, typer.Option(help="One family, such as vit, hybrid or cnn.", metavar="F")] = None,
+    search: Annotated[str | None, typer.Option(help="Part of a name or of its weights'.", metavar="TEXT")] = None,
+    source: Annotated[str | None, typer.Option(help="Part of a paper's name, such as gheflati.", metavar="S")] = None,
+    max_params: Annotated[float | None, typer.Option(help="Millions of parameters at most.", metavar="M")] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="Ours beside every count that the papers print.")] = False,
+    json_: o.Json = False,
+) -> None:
     """Show the networks that usvit names; timm:NAME reaches every other of timm's."""
-    import json
     from dataclasses import asdict
 
-    from usvit.models.zoo import ZOO
+    from usvit.models.zoo import PATTERNS
+    from usvit.models.zoo.table import comparisons, rows
 
-    if json_:
-        print(json.dumps([asdict(spec) for spec in ZOO.values()]))
+    found = rows(family, search, source, max_params)
+    if paper:
+        _print_comparisons([line for line in comparisons() if line.name in {row.name for row in found}], json_)
         return
-    for spec in ZOO.values():
-        print(f"{spec.name:14} {spec.family:7} {spec.timm_name:40} {spec.upstream}")
+    if json_:
+        print(json.dumps([asdict(row) for row in found], indent=2, ensure_ascii=False))
+        return
+    _print_table(
+        ["name", "family", "source", "params/M", "MACs/G", "px", "weights", "licence"],
+        [
+            [
+                row.name,
+                row.family,
+                _first_of(row.source.split(", ")),
+                f"{row.params / 1e6:.2f}",
+                f"{row.macs / 1e9:.2f}",
+                str(row.input_size),
+                _first_of(row.weights) or "scratch only",
+                row.license or "-",
+            ]
+            for row in found
+        ],
+        numbers=(3, 4, 5),
+    )
+    print(f"\n{len(found)} networks; counts with 1,000 classes. More: usvit models info NAME. Not listed one by one:")
+    for pattern, meaning in PATTERNS.items():
+        print(f"  {pattern:47} {meaning}")
+
+
+@app.command()
+def info(
+    name: Annotated[str, typer.Argument(help="A name of 'usvit models list', or timm:NAME.", metavar="NAME")],
+    classes: Annotated[int, typer.Option(help="Outputs of the head.", min=1, max=1_000_000)] = 1000,
+    image_size: Annotated[
+        int | None, typer.Option(help="Side of the image, in pixels. [default: the paper's]", min=1, max=4096)
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Exchange a part of a ViT: vit.stem=hmlp_bn; may be repeated.", metavar="KEY=VALUE"),
+    ] = None,
+    json_: o.Json = False,
+) -> None:
+    """Show one network: parameters and MACs counted now, weights with their licences, the papers' numbers."""
+    from usvit.config import build_config, parse_overrides
+    from usvit.models.zoo import find_model
+
+    pairs = [pair if pair.startswith("model.") else f"model.{pair}" for pair in set_ or []]
+    config = build_config({"model": {"name": name}}, parse_overrides(pairs))
+    spec = find_model(name, config.model.vit.model_dump(exclude_none=True))
+
+    from usvit.models.info import describe_model
+
+    facts = describe_model(spec, image_size, classes)
+    if json_:
+        print(json.dumps(facts, indent=2, ensure_ascii=False))
+        return
+    _print_info(facts)
+
+
+def _print_info(facts: dict[str, Any]) -> None:
+    print(f"{facts['name']}: {facts['family']}, {facts['source']}")
+    print(f"code           {facts['implementation']}: {facts['architecture']}")
+    print(f"parameters     {facts['params']:,} ({facts['params'] / 1e6:.2f} M), {facts['classes']:,} classes")
+    size = facts["input_size"]
+    print(f"MACs           {facts['macs']:,} ({facts['macs'] / 1e9:.2f} G), one image of {size} x {size} pixels")
+    if facts["shape"]:
+        parts = [f"{key}={value}{' (set)' if key in facts['changed'] else ''}" for key, value in facts["shape"].items()]
+        _print_wrapped("shape", ", ".join(parts))
+    if not facts["weights"]:
+        print("weights        none released: --weights scratch, or a file")
+    for number, one in enumerate(facts["weights"]):
+        print(f"{'' if number else 'weights':15}{one['upstream']}: {one['hub']}")
+        print(f"{'':17}{one['by']}; {one['input_size']} pixels; licence {one['license'] or 'not stated'}")
+    for number, line in enumerate(facts["paper"]["figures"]):
+        params = f"{line['params_millions']} M" if line["params_millions"] is not None else ""
+        macs = f"{line['macs_billions']} G" if line["macs_billions"] is not None else ""
+        speed = ", ".join(f"{value:g} im/s ({protocol})" for protocol, value in line["images_per_second"].items())
+        shown = ", ".join(filter(None, (f"{line['input_size']} px", params, macs, speed, line["note"])))
+        _print_wrapped("" if number else "papers print", f"{line['table']}: {shown}")
+    for reference in facts["paper"]["references"]:
+        print(f"reference      {reference}")
+
+
+def _print_comparisons(lines: list[Any], json_: bool) -> None:
+    """Ours beside the papers', the largest deviation last."""
+    if json_:
+        table = [
+            {
+                "name": line.name,
+                "table": line.figures.table,
+                "input_size": line.figures.image_size,
+                "printed": {"params_millions": line.figures.params, "macs_billions": line.figures.macs},
+                "ours": {"params": line.params, "macs": line.macs},
+                "deviation": line.deviations,
+                "note": line.figures.note,
+            }
+            for line in lines
+        ]
+        print(json.dumps(table, indent=2, ensure_ascii=False))
+        return
+    cells = []
+    for line in lines:
+        printed, deviation = line.figures, line.deviations
+        cells.append(
+            [
+                line.name,
+                printed.table,
+                str(printed.image_size),
+                *_pair(printed.params, line.params / 1e6, deviation.get("params")),
+                *_pair(printed.macs, line.macs / 1e9, deviation.get("macs")),
+            ]
+        )
+    heading = ["name", "table", "px", "params/M", "ours", "%", "MACs/G", "ours", "%"]
+    _print_table(heading, cells, numbers=(2, 3, 4, 5, 6, 7, 8))
+    beyond = [line for line in lines if line.largest > 0.01]
+    print(f"\n{len(lines)} printed counts, {len(beyond)} more than 1 % away from ours:")
+    for line in beyond:
+        why = line.figures.note or "within the printed digits"
+        _print_wrapped(f"  {line.name} ({line.figures.table})", why, indent=56)
+
+
+def _pair(printed: float | None, ours: float, deviation: float | None) -> tuple[str, str, str]:
+    if printed is None or deviation is None:
+        return "", "", ""
+    return f"{printed}", f"{ours:.2f}", f"{deviation:+.1%}".removesuffix("%")
+
+
+def _first_of(names: Any) -> str:
+    """``in21k +3``: the first, and how many more."""
+    names = list(names)
+    return "" if not names else names[0] + (f" +{len(names) - 1}" if len(names) > 1 else "")
+
+
+def _print_wrapped(heading: str, text: str, indent: int = 15) -> None:
+    import textwrap
+
+    lines = textwrap.wrap(text, 118 - indent, break_long_words=False, break_on_hyphens=False)
+    print(f"{heading:{indent}}" + f"\n{'':{indent}}".join(lines))
+
+
+def _print_table(heading: list[str], cells: list[list[str]], numbers: tuple[int, ...]) -> None:
+    """A rich table on a terminal, aligned text elsewhere; the columns ``numbers`` are set to the right."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for number, title in enumerate(heading):
+            table.add_column(title, justify="right" if number in numbers else "left", no_wrap=number == 0)
+        for row in cells:
+            table.add_row(*row)
+        Console().print(table)
+        return
+    widths = [max(map(len, column)) for column in zip(heading, *cells, strict=True)]
+    for row in [heading, *cells]:
+        padded = [
+            text.rjust(width) if number in numbers else text.ljust(width)
+            for number, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(padded).rstrip())

@@ -1,0 +1,26 @@
+"""Networks that timm lacks. Importing this package registers them with timm, so that ``timm.create_model`` makes them.
+
+Entry points, with keyword options only:
+
+- ``usvit_vit``: any Vision Transformer (``vit.py``)
+- ``usvit_hybrid``: a ResNet before it (``hybrid.py``)
+- ``usvit_patchconvnet`` (``patchconvnet.py``), ``usvit_resnet50_attn`` (``resnet_attention.py``): pooling by attention
+- ``usvit_resmlp`` and ``usvit_bit`` (``timm_sizes.py``): timm's classes at sizes that timm does not offer
+"""
+
+from usvit.models.architectures.hybrid import usvit_hybrid
+from usvit.models.architectures.parallel import fuse_branches
+from usvit.models.architectures.patchconvnet import usvit_patchconvnet
+from usvit.models.architectures.resnet_attention import usvit_resnet50_attn
+from usvit.models.architectures.timm_sizes import usvit_bit, usvit_resmlp
+from usvit.models.architectures.vit import usvit_vit
+
+__all__ = [
+    "fuse_branches",
+    "usvit_bit",
+    "usvit_hybrid",
+    "usvit_patchconvnet",
+    "usvit_resmlp",
+    "usvit_resnet50_attn",
+    "usvit_vit",
+]

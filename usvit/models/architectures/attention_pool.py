@@ -1,0 +1,130 @@
+"""Pooling by attention, which shows where a network looks (thesis, section 5.2.1, Fig. 5.1).
+
+    c'  = c + l_1 * W_o (softmax(W_q LN(c) (W_k LN(x))^T / sqrt(d)) W_v LN(x))
+    c'' = c' + l_2 * FFN(LN'(c'))
+
+A query c (a learned class token) attends to the patches x in one softmax; the patches themselves are not changed, so
+its weights are what each patch has in the sum. "As opposed to the class-attention decoder [of CaiT] we use a single
+block and a single head"; and the query is not among the keys. With a query for each class there is a map for each.
+"""
+
+from typing import Literal
+
+import torch
+from timm.layers import DropPath, LayerNorm, LayerScale, Mlp, trunc_normal_
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from usvit.models.architectures.init import start_weights
+
+Queries = Literal["one", "class"]
+
+
+class AttentionPool(nn.Module):
+    """(B, N, D) patches to (B, Q, D), one row for each query.
+
+    The parameter counts of PatchConvNet prove the FFN's ratio of 3 (digest of the thesis, section 5). Normalisation
+    is that of layers also where the trunk has batch normalisation: it would see one token an image here.
+
+    Args:
+        width: D.
+        n_queries: Q.
+        heads: of the attention; 1 in the thesis, more is its ablation (Table 5.7).
+        mlp_ratio: the FFN's hidden width over D.
+        layer_scale: first value of l_1, l_2.
+        drop_path: stochastic depth of both residual parts, in [0, 1).
+
+    Raises:
+        ValueError: D is not divisible by the heads.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        n_queries: int = 1,
+        *,
+        heads: int = 1,
+        mlp_ratio: float = 3.0,
+        layer_scale: float = 1e-6,
+        drop_path: float = 0.0,
+    ):
+        super().__init__()
+        if heads < 1 or width % heads:
+            raise ValueError(f"the width {width} is not divisible by the {heads} heads of the pooling")
+        self.heads = heads
+        self.queries = nn.Parameter(trunc_normal_(torch.empty(1, n_queries, width), std=0.02))
+        self.norm1 = LayerNorm(width)
+        self.q, self.k, self.v, self.proj = (nn.Linear(width, width) for _ in range(4))
+        self.ls1 = LayerScale(width, layer_scale)
+        self.norm2 = LayerNorm(width)
+        self.mlp = Mlp(width, int(width * mlp_ratio))
+        self.ls2 = LayerScale(width, layer_scale)
+        self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
+        start_weights(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = self.norm1(x)
+        mixed = F.scaled_dot_product_attention(*self._query_key(x, normed), self._by_head(self.v(normed)))
+        pooled = self.queries + self.drop_path(self.ls1(self.proj(mixed.transpose(1, 2).flatten(2))))
+        return pooled + self.drop_path(self.ls2(self.mlp(self.norm2(pooled))))
+
+    def attention(self, x: Tensor) -> Tensor:
+        """The weights of the pooling: (B, heads, Q, N), each row sums to 1."""
+        query, key = self._query_key(x, self.norm1(x))
+        return (query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5).softmax(dim=-1)
+
+    def maps(self, x: Tensor) -> Tensor:
+        """The weights to look at: (B, heads, N) of a single query, (B, Q, N) of several, as the mean over heads."""
+        weights = self.attention(x)
+        return weights[:, :, 0] if weights.shape[2] == 1 else weights.mean(dim=1)
+
+    def resize(self, n_queries: int) -> None:
+        """Have another number of queries; new ones begin as the mean of the old."""
+        if n_queries != self.queries.shape[1]:
+            mean = self.queries.data.mean(dim=1, keepdim=True)
+            self.queries = nn.Parameter(mean.repeat(1, n_queries, 1), requires_grad=self.queries.requires_grad)
+
+    def _query_key(self, x: Tensor, normed: Tensor) -> tuple[Tensor, Tensor]:
+        query = self.q(self.norm1(self.queries)).expand(x.shape[0], -1, -1)
+        return self._by_head(query), self._by_head(self.k(normed))
+
+    def _by_head(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, heads, T, D / heads)
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class ClassHead(nn.Linear):
+    """A classifier that reads, for each class, the row of its own query: (B, K, D) -> (B, K).
+
+    logit_k = w_k . x_k + b_k; the weights have the shape of a linear layer's, (K, D).
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.weight).sum(dim=-1) + self.bias
+
+
+def make_head(width: int, n_classes: int, queries: Queries) -> nn.Module:
+    """The classifier that follows the pooling; the identity for no classes.
+
+    Raises:
+        ValueError: other ``queries``.
+    """
+    if queries not in ("one", "class"):
+        raise ValueError(f"queries is '{queries}', and must be one or class")
+    if not n_classes:
+        return nn.Identity()
+    head = nn.Linear(width, n_classes) if queries == "one" else ClassHead(width, n_classes)
+    start_weights(head)
+    return head
+
+
+def spread_query(state: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """Weights with a single query for a network with one for each class: each begins as that one.
+
+    "We typically do that in a fine-tuning stage" (thesis, section 5.2.1). timm's ``pretrained_filter_fn``.
+    """
+    state = state.get("model", state)  # type: ignore[assignment]
+    key = "attn_pool.queries"
+    own = model.state_dict().get(key)
+    if own is not None and key in state and state[key].shape[1] == 1:
+        state = state | {key: state[key].expand_as(own).clone()}
+    return state

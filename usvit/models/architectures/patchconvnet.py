@@ -1,0 +1,183 @@
+"""PatchConvNet: convolutions on patches, of one resolution from end to end, and pooling by attention (thesis, ch. 5).
+
+    stem    four 3 x 3 convolutions of stride 2: (B, 3, S, S) -> (B, D, S/16, S/16)
+    trunk   N times  x <- x + l * conv1x1(SE(GELU(dw3x3(GELU(conv1x1(norm(x)))))))
+    pooling a query attends to the patches (``attention_pool.py``)
+    logits  W LN(c)
+
+There are no positions, so images may have any size. The text says "3 x 3 convolution"; its parameter counts prove that
+it is depthwise, and squeeze-and-excitation's ratio 1/4 (digest of the thesis, section 5).
+"""
+
+from typing import Any, Literal
+
+from timm.layers import (
+    DropPath,
+    LayerNorm,
+    LayerNorm2d,
+    LayerScale2d,
+    SqueezeExcite,
+)
+from timm.models import build_model_with_cfg, checkpoint_seq, generate_default_cfgs, register_model
+from torch import Tensor, nn
+
+from usvit.models.architectures.attention_pool import AttentionPool, Queries, make_head, spread_query
+from usvit.models.architectures.cfg import untrained
+from usvit.models.architectures.init import start_weights
+from usvit.models.architectures.stems import conv_stem
+
+NORMS: dict[str, type[nn.Module]] = {"ln": LayerNorm2d, "bn": nn.BatchNorm2d}
+
+
+class ConvBlock(nn.Module):
+    """A block of the trunk, (B, D, H, W) -> (B, D, H, W)."""
+
+    def __init__(self, width: int, norm: type[nn.Module], layer_scale: float, drop_path: float):
+        super().__init__()
+        self.norm = norm(width)
+        self.conv1 = nn.Conv2d(width, width, 1)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, groups=width)
+        self.act = nn.GELU()
+        self.se = SqueezeExcite(width, rd_ratio=0.25, rd_divisor=1)
+        self.conv3 = nn.Conv2d(width, width, 1)
+        self.ls = LayerScale2d(width, layer_scale)
+        self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed = self.act(self.conv2(self.act(self.conv1(self.norm(x)))))
+        return x + self.drop_path(self.ls(self.conv3(self.se(mixed))))
+
+
+class PatchConvNet(nn.Module):
+    """(B, C, S, S) images to (B, K) logits; features are (B, D, S/16, S/16).
+
+    Args:
+        width: D, a multiple of 8: 384 (S), 768 (B), 1024 (L).
+        depth: N, blocks of the trunk, the number in the name.
+        queries: ``one``; or one for each ``class``, which gives a map for each and is meant for fine-tuning.
+        norm: of the trunk, ``ln`` or ``bn`` (better by 0.1 to 0.7 points where batches are large, Table 5.8).
+        pool: ``attention``; ``avg`` is the ablation of Table 5.7.
+        pool_heads: heads of the pooling; 1 in the thesis.
+        layer_scale: first value; not in the thesis, which says for CaiT 1e-6 for more than 24 layers.
+        img_size: taken and not needed: any size does, parts of 16 pixels counting as whole ones.
+        in_chans: C.
+        num_classes: K; 0: none, the output is (B, D), or (B, 1, D) with ``class``.
+        drop_path_rate: stochastic depth in [0, 1), the same in all blocks (section 5.2.3), the pooling's among them.
+        drop_rate: dropout before the classifier.
+
+    Raises:
+        ValueError: no such norm, pooling or queries, or a width that does not fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        depth: int,
+        queries: Queries = "one",
+        norm: Literal["ln", "bn"] = "ln",
+        pool: Literal["attention", "avg"] = "attention",
+        pool_heads: int = 1,
+        layer_scale: float = 1e-6,
+        img_size: int | tuple[int, int] | None = None,
+        in_chans: int = 3,
+        num_classes: int = 1000,
+        drop_path_rate: float = 0.0,
+        drop_rate: float = 0.0,
+    ):
+        super().__init__()
+        if norm not in NORMS:
+            raise ValueError(f"norm is '{norm}', and must be one of {', '.join(NORMS)}")
+        if pool not in ("attention", "avg"):
+            raise ValueError(f"pool is '{pool}', and must be attention or avg")
+        if pool == "avg" and queries != "one":
+            raise ValueError("a query for each class needs pool to be attention")
+        if depth < 1:
+            raise ValueError(f"depth is {depth}, and must be at least 1")
+        self.num_features = self.head_hidden_size = self.embed_dim = width
+        self.num_classes, self.in_chans, self.queries = num_classes, in_chans, queries
+        self.grad_checkpointing = False
+        self.patch_embed = conv_stem(in_chans, width)
+        self.blocks = nn.Sequential(*(ConvBlock(width, NORMS[norm], layer_scale, drop_path_rate) for _ in range(depth)))
+        self.feature_info = [{"module": f"blocks.{i}", "num_chs": width, "reduction": 16} for i in range(depth)]
+        self.attn_pool = (
+            AttentionPool(
+                width,
+                num_classes or 1 if queries == "class" else 1,
+                heads=pool_heads,
+                layer_scale=layer_scale,
+                drop_path=drop_path_rate,
+            )
+            if pool == "attention"
+            else None
+        )
+        self.norm = LayerNorm(width)
+        self.head_drop = nn.Dropout(drop_rate)
+        self.head = make_head(width, num_classes, queries)
+        start_weights(self.patch_embed)
+        start_weights(self.blocks)
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        x = self.patch_embed(x)
+        return checkpoint_seq(self.blocks, x) if self.grad_checkpointing else self.blocks(x)
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """(B, D, H, W) to logits (B, K); with ``pre_logits`` to what the classifier reads, (B, D) or (B, K, D)."""
+        patches = x.flatten(2).transpose(1, 2)  # (B, N, D)
+        pooled = patches.mean(dim=1, keepdim=True) if self.attn_pool is None else self.attn_pool(patches)
+        x = self.head_drop(self.norm(pooled if self.queries == "class" else pooled[:, 0]))
+        return x if pre_logits else self.head(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.forward_head(self.forward_features(x))
+
+    def attention_maps(self, x: Tensor) -> Tensor:
+        """Where the pooling looks: (B, M, H, W), each map sums to 1; M heads, or K classes with a query for each.
+
+        Raises:
+            ValueError: the network pools by the mean.
+        """
+        if self.attn_pool is None:
+            raise ValueError("average pooling has no attention maps")
+        features = self.forward_features(x)
+        return self.attn_pool.maps(features.flatten(2).transpose(1, 2)).unflatten(-1, features.shape[-2:])
+
+    def get_classifier(self) -> nn.Module:
+        return self.head
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """A new classifier; with a query for each class these begin as the mean of the old queries."""
+        if global_pool not in (None, "", "attention" if self.attn_pool is not None else "avg"):
+            raise ValueError(f"the pooling of a PatchConvNet is built in, and cannot become '{global_pool}'")
+        self.num_classes = num_classes
+        self.head = make_head(self.num_features, num_classes, self.queries).to(self.norm.weight)
+        if self.queries == "class" and self.attn_pool is not None:
+            self.attn_pool.resize(num_classes or 1)
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        self.grad_checkpointing = enable
+
+    def no_weight_decay(self) -> set[str]:
+        return {"attn_pool.queries"}
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Groups of layers, for layer-wise rates: the stem, each block, the pooling with the last norm; the head."""
+        return {"stem": r"^patch_embed", "blocks": [(r"^blocks\.(\d+)", None), (r"^attn_pool|^norm", (99999,))]}
+
+
+default_cfgs = generate_default_cfgs(
+    {"usvit_patchconvnet.untrained": untrained("patch_embed.0", fixed_input_size=False)}
+)
+
+
+@register_model
+def usvit_patchconvnet(pretrained: bool = False, **options: Any) -> PatchConvNet:
+    """Any PatchConvNet; without options S60. ``options``: of ``PatchConvNet``."""
+    return build_model_with_cfg(
+        PatchConvNet,
+        "usvit_patchconvnet",
+        pretrained,
+        pretrained_filter_fn=spread_query,
+        feature_cfg={"out_indices": (-1,), "feature_cls": "hook"},
+        **({"width": 384, "depth": 60} | options),
+    )

@@ -1,0 +1,273 @@
+"""The Vision Transformer with all the parts that the sources exchange: ``usvit_vit``.
+
+It is timm's ``VisionTransformer``: plain options give its state dict, its shapes and its outputs. Its own are the parts
+that timm lacks: stems (``stems.py``), positions (``positions.py``), axial blocks (``axial.py``), branches that run at
+once (``parallel.py``), and the hidden layer of the original head.
+
+    z_0     = [x_class; x_1 E; ...; x_N E] + E_pos            (Dosovitskiy et al. 2021, eq. 1)
+    z'_l    = z_(l-1) + MSA(LN(z_(l-1)))                      (eq. 2)
+    z_l     = z'_l + MLP(LN(z'_l))                            (eq. 3)
+    y       = pool(LN(z_L))                                   (eq. 4)
+    logits  = W y  or  W tanh(V y)                            (section 3.1)
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Any, get_args
+
+import torch
+from timm.layers import PatchEmbed, to_2tuple
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+from timm.models.vision_transformer import Block, VisionTransformer, checkpoint_filter_fn
+from torch import Tensor, nn
+
+from usvit.config import Attention, Head, Pool, Position, PositionAt, Stem
+from usvit.models.architectures.axial import AxialAttention, AxialBlock, replace_attention
+from usvit.models.architectures.cfg import untrained
+from usvit.models.architectures.init import start_weights
+from usvit.models.architectures.parallel import ParallelBlock
+from usvit.models.architectures.positions import (
+    AddPositions,
+    Learned,
+    Learned2d,
+    Positions,
+    RelativeAttention,
+    SinCos2d,
+)
+from usvit.models.architectures.stems import ConvStem, HMLPStem
+from usvit.models.spec import ViTShape
+
+EmbedLayer = Callable[..., nn.Module]
+STEMS: dict[str, EmbedLayer] = {
+    f"{name}_{norm}": partial(stem, norm=norm)
+    for name, stem in (("hmlp", HMLPStem), ("conv", ConvStem))
+    for norm in ("bn", "ln")
+}
+POSITIONS: dict[str, type[Positions]] = {"learned": Learned, "learned_2d": Learned2d, "sincos_2d": SinCos2d}
+
+
+class ViT(VisionTransformer):
+    """A Vision Transformer: (B, C, S, S) images to (B, K) logits; features are (B, 1 + N, D), or (B, N, D).
+
+    Conventions, where the papers leave a choice:
+
+    - There is a class token if and only if the head reads it. Mean and attention pooling read patches after the last
+      layer normalisation (eq. 4; big_vision), whose key is ``norm`` in every case.
+    - ``drop_path_rate`` grows linearly over the layers from 0, which is timm's rule and DeiT's. The thesis has one
+      rate for all layers in its later chapters: half of timm's, for the same mean.
+    - Weights start as timm's: truncated normals of 0.02, zero biases; convolutions of stems as PyTorch's.
+
+    Args:
+        width, depth, mlp, heads, patch, branches, stem, pool, head, position, position_at, attention, layer_scale,
+            class_position: ``usvit.models.spec.ViTShape`` says what each is.
+        img_size: S, or (height, width), in pixels; a multiple of the patches. ``set_input_size`` changes it.
+        in_chans: C.
+        num_classes: K; 0: none, the output is (B, D).
+        drop_path_rate: stochastic depth in [0, 1), of the last layer.
+        drop_rate: dropout before the classifier.
+        embed_layer: in the place of the stem, timm's interface of ``PatchEmbed`` (for hybrids); patches are then
+            counted in what it gives.
+
+    Raises:
+        ValueError: an impossible shape; the text says what does not go together.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        depth: int,
+        mlp: int,
+        heads: int,
+        patch: int,
+        branches: int = 1,
+        stem: Stem = "linear",
+        pool: Pool = "token",
+        head: Head = "linear",
+        position: Position = "learned",
+        position_at: PositionAt = "stem",
+        attention: Attention = "global",
+        layer_scale: float | None = None,
+        class_position: bool = True,
+        img_size: int | tuple[int, int] = 224,
+        in_chans: int = 3,
+        num_classes: int = 1000,
+        drop_path_rate: float = 0.0,
+        drop_rate: float = 0.0,
+        embed_layer: EmbedLayer | None = None,
+    ):
+        shape = ViTShape(
+            width=width, depth=depth, mlp=mlp, heads=heads, patch=patch, branches=branches, stem=stem, pool=pool,
+            head=head, position=position, position_at=position_at, attention=attention, layer_scale=layer_scale,
+            class_position=class_position,
+        )  # fmt: skip
+        check_shape(shape)
+        if embed_layer is None:
+            _check_patches(img_size, patch)
+        block: Any = Block
+        if branches > 1:
+            block = partial(ParallelBlock, num_parallel=branches)
+        if attention == "axial":
+            block = partial(AxialBlock, block_fn=block)
+        plain_position = position == "learned" and position_at == "stem"  # timm's own
+        super().__init__(
+            img_size=img_size,
+            patch_size=patch,
+            in_chans=in_chans,
+            num_classes=num_classes,
+            global_pool=pool,
+            embed_dim=width,
+            depth=depth,
+            num_heads=heads,
+            mlp_ratio=(mlp + 0.5) / width,  # timm cuts width * ratio to an integer: mlp, whatever the rounding
+            init_values=layer_scale,
+            class_token=pool == "token",
+            pos_embed="learn" if plain_position else "none",
+            no_embed_class=not class_position,
+            fc_norm=False,
+            drop_rate=drop_rate,
+            drop_path_rate=drop_path_rate,
+            block_fn=block,
+            embed_layer=embed_layer or STEMS.get(stem, PatchEmbed),
+        )
+        self.shape = shape
+        self.hidden = _hidden(width) if head == "hidden" and num_classes else None
+        self.pos_embeds = nn.ModuleList()
+        grid = self.patch_embed.grid_size
+        if position in POSITIONS and not plain_position:
+            for _ in range(depth if position_at == "layers" else 1):
+                self.pos_embeds.append(
+                    POSITIONS[position](grid, width, self.num_prefix_tokens, prefix_position=class_position)
+                )
+        if position_at != "stem":
+            for index, layer in enumerate(self.blocks):
+                own = self.pos_embeds[index if position_at == "layers" else 0]
+                layer.register_forward_pre_hook(AddPositions(own))
+        if position == "relative":
+            n_patches = grid[0] * grid[1]
+            replace_attention(self.blocks, lambda old: RelativeAttention(width, heads, n_patches))
+        self._tell_grid()
+
+    def _tell_grid(self) -> None:
+        for module in self.blocks.modules():
+            if isinstance(module, AxialAttention):
+                module.grid = self.patch_embed.grid_size
+
+    def _pos_embed(self, x: Tensor) -> Tensor:
+        if self.pos_embed is not None:
+            return super()._pos_embed(x)
+        if self.cls_token is not None:  # which older timm leaves out where it has no positions
+            x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
+        return x + self.pos_embeds[0]() if len(self.pos_embeds) and self.shape.position_at == "stem" else x
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """Tokens (B, P + N, D) to logits (B, K); with ``pre_logits`` to what the whole head reads, (B, D)."""
+        x = super().forward_head(x, pre_logits=True)
+        if pre_logits:
+            return x
+        return self.head(x if self.hidden is None else self.hidden(x))
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """A new head of the same form, so a hidden layer begins anew with it.
+
+        Dosovitskiy et al. fine-tune with a linear head on what was pre-trained with a hidden one (sections 3.1, 3.2):
+        build the network with ``head="linear"`` for that, and leave the file's hidden layer out.
+        """
+        super().reset_classifier(num_classes, global_pool)
+        if self.shape.head == "hidden":
+            self.hidden = _hidden(self.embed_dim).to(self.norm.weight) if num_classes else None  # type: ignore[arg-type]
+
+    def set_input_size(
+        self, img_size: int | tuple[int, int] | None = None, patch_size: int | tuple[int, int] | None = None
+    ) -> None:
+        """Take images, or patches, of another size; positions and the linear stem's kernel are resampled.
+
+        Raises:
+            ValueError: the image is no multiple of its patches, or the stem has one size of patches only.
+        """
+        size = self.patch_embed.img_size if img_size is None else to_2tuple(img_size)
+        patch = self.patch_embed.patch_size if patch_size is None else to_2tuple(patch_size)
+        _check_patches(size, patch[0] * self.patch_embed.feat_ratio() // max(self.patch_embed.patch_size))
+        super().set_input_size(img_size=size, patch_size=None if patch_size is None else patch)
+        grid = self.patch_embed.grid_size
+        for module in self.modules():
+            if isinstance(module, Positions):
+                module.resize(grid)
+            elif isinstance(module, RelativeAttention):
+                module.resize(grid[0] * grid[1])
+        self._tell_grid()
+
+    def no_weight_decay(self) -> set[str]:
+        """timm's (class token, position embeddings), and every table of positions and the query of the pooling."""
+        own = {"attn_pool.latent"} if self.attn_pool is not None else set()
+        own |= {name for name, _ in self.named_parameters() if "pos_embeds." in name or name.endswith(".relative")}
+        return super().no_weight_decay() | own
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """timm's groups of layers, for layer-wise rates; positions of a layer go with it, shared ones with the stem."""
+        stem = r"^cls_token|^pos_embed$|^patch_embed"
+        blocks = [(r"^blocks\.(\d+)", None), (r"^norm", (99999,))]
+        if self.shape.position_at == "layers":
+            blocks.append((r"^pos_embeds\.(\d+)", None))
+        else:
+            stem += r"|^pos_embeds"
+        return {"stem": stem, "blocks": blocks}
+
+
+def check_shape(shape: ViTShape) -> None:
+    """Raise ``ValueError`` for parts that do not go together."""
+    for name in ("width", "depth", "mlp", "heads", "patch", "branches"):
+        if getattr(shape, name) < 1:
+            raise ValueError(f"{name} is {getattr(shape, name)}, and must be at least 1")
+    kinds = {"stem": Stem, "pool": Pool, "head": Head, "position": Position, "position_at": PositionAt}
+    for name, kind in {**kinds, "attention": Attention}.items():
+        if getattr(shape, name) not in get_args(kind):
+            raise ValueError(f"{name} is '{getattr(shape, name)}', and must be one of {', '.join(get_args(kind))}")
+    if shape.width % shape.heads:
+        raise ValueError(f"the width {shape.width} is not divisible by the {shape.heads} heads")
+    if shape.layer_scale is not None and shape.layer_scale <= 0:
+        raise ValueError(f"layer_scale is {shape.layer_scale}, and must be positive; null leaves it out")
+    if shape.attention == "axial" and shape.pool == "token":
+        raise ValueError("axial attention has no class token, which lies in no row: set pool to avg or map")
+    if shape.attention == "axial" and shape.position == "relative":
+        raise ValueError("relative positions are between all patches, and axial attention is along one row")
+    if shape.position_at != "stem" and shape.position in ("none", "relative"):
+        raise ValueError(f"position '{shape.position}' stands at the stem only (Dosovitskiy et al. 2021, Table 8)")
+    if shape.position_at == "layers" and shape.position == "sincos_2d":
+        raise ValueError("sincos_2d positions are fixed, so every layer has the same: set position_at to shared")
+
+
+def _check_patches(img_size: int | tuple[int, int], patch: int) -> None:
+    for side in to_2tuple(img_size):
+        if side % patch or side < patch:
+            raise ValueError(f"images of {side} pixels are not a multiple of patches of {patch}: the rest is cut off")
+
+
+def _hidden(width: int) -> nn.Sequential:
+    """Section 3.1: "a MLP with one hidden layer at pre-training time"; D wide, with tanh (D.3)."""
+    layers = nn.Sequential(OrderedDict(fc=nn.Linear(width, width), act=nn.Tanh()))
+    start_weights(layers)
+    return layers
+
+
+default_cfgs = generate_default_cfgs({"usvit_vit.untrained": untrained("patch_embed.proj")})
+
+
+@register_model
+def usvit_vit(pretrained: bool = False, **options: Any) -> ViT:
+    """Any ViT; without options ViT-B/16. ``options``: of ``ViT``."""
+    return create_vit("usvit_vit", pretrained, **(asdict(ViTShape(768, 12, 3072, 12, 16)) | options))
+
+
+def create_vit(architecture: str, pretrained: bool, **options: Any) -> ViT:
+    """A ``ViT`` with timm's loading of files and its extraction of features."""
+    return build_model_with_cfg(
+        ViT,
+        architecture,
+        pretrained,
+        pretrained_filter_fn=checkpoint_filter_fn,
+        feature_cfg={"out_indices": 3, "feature_cls": "getter"},
+        **options,
+    )

@@ -1,0 +1,73 @@
+"""What ``usvit models info`` tells of one network, counted live."""
+
+from dataclasses import asdict
+from typing import Any
+
+import timm
+
+from usvit.models.count import count, licence
+from usvit.models.spec import PROTOCOLS, ModelSpec, Pretrained
+from usvit.models.zoo.parts import SOURCES
+
+INFO_SCHEMA = "1.0"
+"""``docs/reference/models-info.schema.json``."""
+
+
+def describe_model(spec: ModelSpec, image_size: int | None = None, n_classes: int = 1000) -> dict[str, Any]:
+    """A network as JSON: its cost, its weights with their licences, and what the papers print of it.
+
+    Args:
+        spec: which network.
+        image_size: side of the square image, in pixels; None: that of the paper.
+        n_classes: outputs of the head.
+
+    Raises:
+        UsvitError: the network cannot take this size.
+    """
+    image_size = image_size or spec.image_size
+    counts = count(spec, image_size, n_classes)
+    return {
+        "schema_version": INFO_SCHEMA,
+        "name": spec.name,
+        "family": spec.family,
+        "source": spec.source,
+        "implementation": spec.implementation,
+        "architecture": spec.architecture,
+        "params": counts.params,
+        "macs": counts.macs,
+        "input_size": image_size,
+        "classes": n_classes,
+        "shape": asdict(spec.shape) if spec.shape else None,
+        "changed": dict(spec.changed),
+        "weights": [
+            _weights(upstream, hub, recommended=number == 0)
+            for number, (upstream, hub) in enumerate(spec.weights.items())
+        ],
+        "paper": {
+            "references": [SOURCES[name] for name in spec.source.split(", ") if name in SOURCES],
+            "figures": [
+                {
+                    "table": printed.table,
+                    "params_millions": printed.params,
+                    "macs_billions": printed.macs,
+                    "input_size": printed.image_size,
+                    "images_per_second": dict(printed.images_per_second),
+                    "note": printed.note,
+                }
+                for printed in spec.paper
+            ],
+            "protocols": {key: PROTOCOLS[key] for printed in spec.paper for key in printed.images_per_second},
+        },
+    }
+
+
+def _weights(upstream: str, hub: Pretrained, recommended: bool) -> dict[str, Any]:
+    config = timm.get_pretrained_cfg(hub.timm)
+    return {
+        "upstream": upstream,
+        "hub": f"timm/{hub.timm}",
+        "by": hub.by,
+        "license": licence(hub.timm),
+        "input_size": config.input_size[-1] if config else None,
+        "recommended": recommended,
+    }

@@ -1,0 +1,126 @@
+"""The zoo: the papers' names of networks -> what they are. No torch here: names are looked up before it is needed.
+
+One file a family; ``parts`` holds what they share, ``table`` what ``usvit models`` shows, ``counts.json`` what
+``python -m usvit.models.count`` counted.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from usvit.errors import UsvitError, unknown
+from usvit.models.spec import Family, ModelSpec, Pretrained, ViTShape
+from usvit.models.zoo import cait, cnn, deit, deit3, hybrid, parallel, patchconvnet, resmlp, sovit, vit
+
+_FAMILIES = (vit, hybrid, deit, deit3, parallel, sovit, cait, resmlp, patchconvnet, cnn)
+
+ZOO: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in family.MODELS}
+"""Every named network, family by family."""
+
+PATTERNS = {
+    "vit_<ti|s|m|b|l|h><depth>x<branches>": "a parallel ViT of any depth and branches, such as vit_s10x6",
+    "<plain ViT>_<hmlp|hmlp_ln|conv|conv_ln|axial>": "another stem, or axial attention, such as deit_s_hmlp",
+    "resmlp_<s|b><depth>[_<8|14|16|32>]": "a ResMLP of any depth, such as resmlp_s48_32",
+    "patchconvnet_<s|b|l><depth>[_multi][_bn]": "a PatchConvNet of any depth, such as patchconvnet_s30_multi",
+    "timm:<name>": "any of timm's",
+}
+"""Names that are not listed one by one."""
+
+ERRATA = {
+    "r26_s16": "Table II of Gheflati & Rivaz 2022 prints 'R26+S/16', but the recommended models that it draws from "
+    "(Steiner et al. 2022, Table 2) hold R26+S/32, and no R26+S/16 was released: use r26_s32."
+}
+"""Names that a paper prints and that do not exist."""
+
+_SUFFIXES = {
+    "hmlp": {"stem": "hmlp_bn"},
+    "hmlp_ln": {"stem": "hmlp_ln"},
+    "conv": {"stem": "conv_bn"},
+    "conv_ln": {"stem": "conv_ln"},
+    "axial": {"attention": "axial", "pool": "avg"},
+}
+_WITH_SUFFIX = re.compile(rf"(.+?)_({'|'.join(sorted(_SUFFIXES, reverse=True))})")
+
+
+def find_model(name: str, vit: Mapping[str, Any] | None = None) -> ModelSpec:
+    """The specification of a network by its zoo name, or ``timm:<any timm name>``.
+
+    Args:
+        name: of ``usvit models list``, of one of ``PATTERNS``, or ``vit`` (a ViT-B/16 whose parts ``vit`` exchanges).
+        vit: parts of a ViT's shape to exchange (fields of ``ViTShape``), such as ``{"stem": "hmlp_bn"}``.
+
+    Raises:
+        UsvitError: no such network (the nearest names are given), parts of one that has no such parts, or a width
+            that the heads do not divide.
+    """
+    spec = _named(name)
+    if not vit:
+        return spec
+    if spec.shape is None:
+        raise UsvitError(
+            f"The settings model.vit.* ({', '.join(vit)}) exchange parts of a plain ViT, and {name} is none. "
+            "Leave them out, or choose a ViT (usvit models list --family vit)."
+        )
+    shape = dataclasses.replace(spec.shape, **vit)
+    _check(name, shape)
+    return dataclasses.replace(
+        spec, architecture="usvit_vit", options=dataclasses.asdict(shape), shape=shape, changed=dict(vit), paper=()
+    )
+
+
+def _check(name: str, shape: ViTShape) -> None:
+    if shape.width % shape.heads:
+        fit = [heads for heads in range(1, shape.width + 1) if shape.width % heads == 0]
+        near = sorted(sorted(fit, key=lambda heads: abs(heads - shape.heads))[:4])
+        raise UsvitError(
+            f"The model {name} cannot have {shape.heads} heads on a width of {shape.width}: each head takes an equal "
+            f"share of it. Set model.vit.heads to one of {', '.join(map(str, near))}, or another model.vit.width."
+        )
+
+
+def _named(name: str) -> ModelSpec:
+    if name in ZOO:
+        return ZOO[name]
+    if name in ERRATA:
+        raise UsvitError(f"The model '{name}' does not exist: {ERRATA[name]}")
+    if name.startswith("timm:"):
+        return _of_timm(name)
+    spec = parallel.parallel(name) or resmlp.resmlp(name) or patchconvnet.patchconvnet(name) or _with_suffix(name)
+    if spec is None:
+        raise unknown("model", name, ZOO, "'usvit models list' shows all; timm:<name> takes any of timm's.")
+    return spec
+
+
+def _with_suffix(name: str) -> ModelSpec | None:
+    """A plain ViT with another stem or attention: it has no weights of its own."""
+    match = _WITH_SUFFIX.fullmatch(name)
+    if not match:
+        return None
+    base = ZOO.get(match[1]) or parallel.parallel(match[1])
+    if base is None or base.shape is None:
+        return None
+    shape = dataclasses.replace(base.shape, **_SUFFIXES[match[2]])  # type: ignore[arg-type]
+    return ModelSpec(
+        name, base.family, "usvit_vit", base.source, dataclasses.asdict(shape), shape=shape, image_size=base.image_size
+    )
+
+
+def _of_timm(name: str) -> ModelSpec:
+    import timm  # seconds to import: only when a name needs it
+
+    timm_name = name.removeprefix("timm:")
+    architecture, _, tag = timm_name.partition(".")
+    if not timm.is_model(architecture):
+        raise unknown("timm model", architecture, timm.list_models(), "The prefix 'timm:' is kept on the command line.")
+    tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{architecture}.*")]
+    if tag and tag not in tags:
+        raise unknown(f"weights of timm's {architecture}", tag, tags)
+    module = timm.models.model_entrypoint(architecture).__module__.rpartition(".")[2]
+    family: Family = (
+        "hybrid" if "hybrid" in module else "vit" if "vision_transformer" in module or module == "deit" else "cnn"
+    )
+    default = timm.get_pretrained_cfg(timm_name)
+    hub = {tag or "default": Pretrained(timm_name, tag or "timm's default")} if default and default.hf_hub_id else {}
+    image_size = default.input_size[-1] if default and default.input_size else 224
+    return ModelSpec(name, family, architecture, "timm", weights=hub, image_size=image_size)

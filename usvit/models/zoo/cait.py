@@ -1,0 +1,60 @@
+"""CaiT: LayerScale, talking heads and class attention (Touvron 2022, thesis, sections 3.5 to 3.7)."""
+
+from typing import Any
+
+from usvit.models.spec import ModelSpec, PaperFigures, Pretrained
+from usvit.models.zoo.parts import THESIS, figures
+
+LAYER_SCALE = {12: 1e-1, 24: 1e-5, 36: 1e-6, 48: 1e-6}
+"""Depth -> first value (thesis, Table 3.16; for 12 layers, section 3.5.1)."""
+
+_OF_WIDTH = {
+    "xxs": "cait_xxs24_224",
+    "xs": "cait_xs24_384",
+    "s": "cait_s24_224",
+    "m": "cait_m36_384",
+    "b": "cait_m36_384",
+}
+"""One of timm's of the width (192, 288, 384, 768; heads of 48 channels), whose depth is exchanged."""
+
+_BY = "Touvron 2022 (CaiT), ImageNet-1k, distilled from RegNetY-16GF"
+
+
+def _cait(size: str, depth: int, released: tuple[int, ...], *paper: PaperFigures) -> ModelSpec:
+    name = f"cait_{size}{depth}"
+    weights = {
+        "in1k" if side == 224 else f"in1k_{side}": Pretrained(f"{name}_{side}.fb_dist_in1k", _BY) for side in released
+    }
+    options: dict[str, Any] = {"depth": depth, "init_values": LAYER_SCALE[depth]}
+    return ModelSpec(name, "cait", _OF_WIDTH[size], THESIS, options, weights, paper=paper)
+
+
+_NARROW = "The narrowest print 1 % less at 384 pixels than the talking heads' formula gives; the reason is not known."
+
+
+def _complexity(params: float, at_224: float, at_384: float, note: str = "") -> tuple[PaperFigures, PaperFigures]:
+    """A row of Table 3.15: one count of parameters, MACs at two sizes of the image."""
+    finer = figures("Thesis, Table 3.15", macs=at_384, size=384, note=note)
+    return figures("Thesis, Table 3.15", params, at_224), finer
+
+
+MODELS = (
+    _cait("xxs", 24, (224, 384), *_complexity(12.0, 2.5, 9.5, _NARROW)),
+    _cait("xxs", 36, (224, 384), *_complexity(17.3, 3.8, 14.2)),
+    _cait(
+        "xs", 24, (384,),
+        *_complexity(26.6, 5.4, 19.3),
+        figures("Thesis, Table 4.1", 27, 5.4, v100_32gb_batch32=447.6),
+    ),
+    _cait("xs", 36, (), *_complexity(38.6, 8.1, 28.8)),
+    _cait("s", 24, (224, 384), *_complexity(46.9, 9.4, 32.2)),
+    _cait("s", 36, (384,), *_complexity(68.2, 13.9, 48.0)),
+    _cait("s", 48, (), *_complexity(89.5, 18.6, 63.8)),
+    _cait("m", 24, (), *_complexity(185.9, 36.0, 116.1)),
+    _cait("m", 36, (384,), *_complexity(270.9, 53.7, 173.3), figures("Thesis, Table 3.17", 271, 247.8, 448)),
+    _cait(
+        "m", 48, (448,),
+        figures("Thesis, Tables 3.17 and 4.1", 356, 329.6, 448, v100_32gb_batch32=5.4),
+    ),
+    _cait("b", 12, (), figures("Thesis, Table 6.13", 100.0, 18.2)),
+)  # fmt: skip
