@@ -25,7 +25,11 @@ Recipe = Annotated[
 ]
 WeightsOption = Annotated[
     str | None,
-    typer.Option("--weights", help="First weights: hub, scratch, or a file. [default: the recipe's]", metavar="W"),
+    typer.Option(
+        "--weights",
+        help="First weights: hub, hub:UPSTREAM, scratch, a file, or a run. [default: the recipe's]",
+        metavar="W",
+    ),
 ]
 DataRoot = Annotated[
     list[str] | None,

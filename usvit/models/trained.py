@@ -1,0 +1,115 @@
+"""A network that usvit trained, whole again: from ``model.safetensors`` and its passport ``model.json``."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from usvit.config import ViTConfig
+from usvit.data.loading import Preprocessing
+from usvit.data.seen import passport_beside
+from usvit.errors import UsvitError
+from usvit.models.build import build_model
+from usvit.models.spec import ModelSpec
+from usvit.models.weights import Weights, read_state_dict
+from usvit.models.weights.runs import fold_folders
+from usvit.models.zoo import find_model
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A trained network with all that is needed to use it."""
+
+    model: nn.Module = field(repr=False)
+    """(B, 3, S, S) float -> (B, K) logits, in evaluation mode."""
+    spec: ModelSpec
+    passport: dict[str, Any] = field(repr=False)
+    """``model.json``."""
+    preprocessing: Preprocessing
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """In the order of the logits."""
+        return tuple(self.passport["classes"])
+
+
+def load_trained(folder: Path) -> TrainedModel:
+    """Load the network of one fold, with its head, onto the CPU, in evaluation mode.
+
+    The global random generator of torch is left as it was.
+
+    Args:
+        folder: of a fold (``runs/x/fold-0``), or of a finished run with a single one (``usvit train``).
+
+    Raises:
+        UsvitError: it is neither; or its passport or its weights are missing, damaged, or do not belong together.
+    """
+    folders = fold_folders(folder)
+    if len(folders) > 1:
+        raise UsvitError(
+            f"{folder} is a run of {len(folders)} folds with a network in each. Name one: {folders[0]}, ..., "
+            f"{folders[-1].name}."
+        )
+    file = folders[0] / "model.safetensors"
+    passport = passport_beside(file)
+    if passport is None:
+        raise UsvitError(f"{folders[0]} has no model.json, the passport of its network. Copy it beside {file.name}.")
+    where = folders[0] / "model.json"
+    spec, preprocessing = _described(passport, where)
+    with torch.random.fork_rng(devices=[]):
+        model = build_model(
+            spec,
+            Weights("scratch"),
+            n_classes=len(passport["classes"]),
+            image_size=preprocessing.image_size,
+        )
+    state = read_state_dict(file)
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UsvitError(
+            f"The weights {file} are not those of {spec.name} with {len(passport['classes'])} classes, which {where} "
+            f"describes. Copy both from the same fold. ({reason})"
+        ) from error
+    return TrainedModel(model.eval(), spec, passport, preprocessing)
+
+
+def _described(passport: dict[str, Any], where: Path) -> tuple[ModelSpec, Preprocessing]:
+    """What a passport says of the network and its input, checked."""
+    missing = [
+        key
+        for key in ("schema_version", "architecture", "classes", "positive_class", "preprocessing", "seen_sha256")
+        if key not in passport
+    ]
+    if missing:
+        raise UsvitError(f"{where} is no passport of usvit: it has no {', '.join(missing)}. Copy the fold's own again.")
+    if str(passport["schema_version"]).partition(".")[0] != "1":
+        raise UsvitError(
+            f"{where} has the schema version {passport['schema_version']}, and this usvit reads 1.x. Update usvit."
+        )
+    try:
+        classes = passport["classes"]
+        if not isinstance(classes, list) or len(classes) < 2 or len(set(map(str, classes))) < len(classes):
+            raise ValueError(f"classes are {classes!r}, not two or more different names")
+        if passport["positive_class"] not in classes:
+            raise ValueError(f"the positive class {passport['positive_class']!r} is not among the classes {classes}")
+        preprocessing = _preprocessing(passport["preprocessing"])
+        vit = ViTConfig(**passport.get("vit", {})).model_dump(exclude_none=True)
+        return find_model(str(passport["architecture"]), vit), preprocessing
+    except UsvitError as error:
+        raise UsvitError(f"{where}: {error}") from error
+    except (ValidationError, ValueError, TypeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UsvitError(f"The passport {where} is damaged: {reason}. Copy the fold's own again.") from error
+
+
+def _preprocessing(stated: dict[str, Any]) -> Preprocessing:
+    mean, std = (tuple(float(value) for value in stated[key]) for key in ("mean", "std"))
+    size, resize = stated["image_size"], stated["resize"]
+    if not isinstance(size, int) or size < 1 or resize not in ("squash", "pad") or len(mean) != 3 or len(std) != 3:
+        raise ValueError(f"the preprocessing is {stated}")
+    return Preprocessing(size, resize, (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))

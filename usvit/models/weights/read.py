@@ -1,0 +1,113 @@
+"""From the bytes of a file that is not trusted to named tensors. No code in a file is run."""
+
+import argparse
+import io
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+
+from usvit.errors import UsvitError
+
+FILE_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz")
+_TABLES = ("state_dict_ema", "model_ema", "state_dict", "model", "module")
+"""Where training scripts put the weights in a checkpoint; averaged weights first, as timm takes them."""
+_WRAPPERS = ("module.", "_orig_mod.")
+"""What DistributedDataParallel and ``torch.compile`` write before every name."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The tensors of a weights file, by the names that the file gives them."""
+
+    tensors: dict[str, torch.Tensor] = field(repr=False)
+    table: str | None = None
+    """Which table of a training checkpoint they stood in (``model``, ``model_ema``, ...)."""
+    flax: bool = False
+    """Whether it is an ``.npz`` of AugReg, big_vision or BiT, with flax's names and axes."""
+
+
+def read_state_dict(path: Path) -> dict[str, torch.Tensor]:
+    """Parameter name -> tensor, from a file that is not trusted; see ``parse_weights``."""
+    return parse_weights(path.read_bytes(), path).tensors
+
+
+def parse_weights(data: bytes, path: Path) -> Checkpoint:
+    """The tensors in the bytes of a weights file; those in the table of a training checkpoint are unwrapped.
+
+    Args:
+        data: the file's bytes.
+        path: its name, for its suffix (one of ``FILE_SUFFIXES``) and for errors.
+
+    Raises:
+        UsvitError: the file is damaged, or holds Python objects instead of tensors.
+    """
+    try:
+        content = _parse(data, path.suffix)
+    except Exception as error:  # a file that is not trusted can make a parser raise anything
+        if _asks_to_run_code(error, data):
+            raise UsvitError(
+                f"The weights {path} hold Python objects, which can run code when loaded, so they are refused. "
+                "Ask for them as .safetensors, or save model.state_dict() alone."
+            ) from error
+        reason = f" ({error})" if isinstance(error, SafetensorError) else ""
+        raise UsvitError(f"The weights {path} are damaged or no weights file{reason}. Copy the file again.") from error
+    table, tensors = _unwrapped(content)
+    if not tensors:
+        raise UsvitError(f"The weights {path} hold no table of tensors. Save model.state_dict() alone.")
+    return Checkpoint(tensors, table, flax=path.suffix == ".npz")
+
+
+def _parse(data: bytes, suffix: str) -> Any:
+    if suffix == ".safetensors":
+        return safetensors.torch.load(data)
+    if suffix == ".npz":
+        archive = np.load(io.BytesIO(data), allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("one array and no archive of arrays")
+        return {key: _tensor(archive[key]) for key in archive.files}
+    # The arguments of a training script stand in many published checkpoints; they are plain values.
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    if array.dtype == np.dtype("V2"):  # how numpy keeps jax's bfloat16
+        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _asks_to_run_code(error: Exception, data: bytes) -> bool:
+    if "Object arrays cannot be loaded" in str(error):  # numpy's word for a pickle in an archive
+        return True
+    refused = isinstance(error, pickle.UnpicklingError | RuntimeError) and "weights_only" in str(error)
+    return refused and data.startswith((b"PK", b"\x80"))  # a web page or a text does not begin as PyTorch's files
+
+
+def _unwrapped(content: Any) -> tuple[str | None, dict[str, torch.Tensor]]:
+    """The table of tensors and where it stood; empty where there is none."""
+    path: list[str] = []
+    while isinstance(content, Mapping):
+        inner = next((name for name in _TABLES if isinstance(content.get(name), Mapping)), None)
+        if inner is None:
+            break
+        path.append(inner)
+        content = content[inner]
+    if not isinstance(content, Mapping):
+        return None, {}
+    tensors = {_bare(str(key)): value for key, value in content.items()}
+    if not all(isinstance(value, torch.Tensor) for value in tensors.values()):
+        return None, {}
+    return ".".join(path) or None, tensors
+
+
+def _bare(key: str) -> str:
+    while key.startswith(_WRAPPERS):
+        key = key.partition(".")[2]
+    return key

@@ -1,0 +1,247 @@
+"""Which weights ``--weights`` names: found, read once and hashed, before a run begins.
+
+Resolving comes first, so that a run that cannot have its weights stops before any work.
+"""
+
+import hashlib
+import http.client
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from usvit.data.seen import passport_beside
+from usvit.errors import UsvitError, unknown
+from usvit.files import sha256_of_text
+from usvit.models.spec import ModelSpec, Pretrained
+from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights
+from usvit.models.weights.runs import fold_folders
+
+_HUB_FILES = ("model.safetensors", "pytorch_model.bin")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A network's first weights, found and hashed; of a run with several folds, those of each fold."""
+
+    source: str
+    """``hub``, ``file``, ``run`` or ``scratch``."""
+    path: Path | None = None
+    name: str | None = None
+    """The hub's repository, or the file's or the run's name; never a whole path."""
+    sha256: str | None = None
+    """Of the file; of a run with several folds, of the lines of its files' SHA-256."""
+    license: str | None = None
+    upstream: str | None = None
+    """Of the hub's: which of ``ModelSpec.weights``."""
+    pretrained_by: str | None = None
+    passport: dict[str, Any] | None = field(default=None, repr=False)
+    """Of weights that usvit trained (``model.json`` beside the file): among others, which images they have seen."""
+    folds: tuple["Weights", ...] = field(default=(), repr=False)
+    """Of a run with several folds: where each fold of the new run begins."""
+    content: Checkpoint | None = field(default=None, repr=False, compare=False)
+    """What the file holds, kept so that it is read once; None: it is read when it is wanted (a run's folds)."""
+
+    def of_fold(self, fold: int) -> "Weights":
+        """The weights that one fold begins from (counted from zero)."""
+        return self.folds[fold] if self.folds else self
+
+    def read(self) -> Checkpoint:
+        """The tensors.
+
+        Raises:
+            UsvitError: the file is damaged, or no longer the one that was found.
+        """
+        if self.content is not None:
+            return self.content
+        assert self.path is not None and not self.folds
+        data, sha256 = _read(self.path)
+        if self.sha256 not in (None, sha256):
+            raise UsvitError(f"The weights {self.path} have been changed since the run began. Restore the file.")
+        return parse_weights(data, self.path)
+
+    def describe(self) -> dict[str, Any]:
+        """For ``run.json`` and ``model.json``: without the path, which belongs to one machine."""
+        keys = ("source", "name", "sha256", "license", "upstream", "pretrained_by")
+        record = {key: getattr(self, key) for key in keys}
+        return record | ({"folds": [fold.sha256 for fold in self.folds]} if self.folds else {})
+
+
+def resolve_weights(choice: str, spec: ModelSpec, sha256: str | None = None) -> Weights:
+    """Find the weights that ``--weights`` names; download them only for ``hub``, and only if not cached.
+
+    Args:
+        choice: ``hub`` (the recommended ones), ``hub:UPSTREAM`` (a key of ``spec.weights``), ``scratch``, a file with
+            one of ``FILE_SUFFIXES``, a finished run of usvit, or the folder of one of its folds.
+        spec: the network they are for.
+        sha256: what the file must have (``model.weights_sha256``).
+
+    Raises:
+        UsvitError: they are neither cached nor reachable, or there is no such file, run or upstream, or it is damaged,
+            of another network, or has another SHA-256.
+    """
+    if choice == "scratch":
+        if sha256:
+            raise UsvitError("model.weights_sha256 demands a file, but --weights scratch has none. Leave it out.")
+        return Weights("scratch")
+    weights = _from_hub(choice, spec) if choice == "hub" or choice.startswith("hub:") else _from_disk(choice, spec)
+    if sha256 and weights.sha256 != sha256:
+        raise UsvitError(
+            f"--weights {choice}: the SHA-256 is {weights.sha256}, but model.weights_sha256 demands {sha256}. "
+            "Get the file again, or give its own hash."
+        )
+    return weights
+
+
+def _from_disk(choice: str, spec: ModelSpec) -> Weights:
+    path = Path(choice)
+    if path.is_dir():
+        return _from_run(path, spec)
+    if not path.is_file():
+        raise UsvitError(
+            f"--weights {choice}: there is no such file. Give hub, hub:UPSTREAM, scratch, a file ({_suffixes()}), "
+            "or the folder of a run."
+        )
+    if path.suffix not in FILE_SUFFIXES:
+        raise UsvitError(f"--weights {choice}: files of this kind are not read; known: {_suffixes()}.")
+    passport = passport_beside(path)
+    _check_network(passport, spec, path)
+    data, sha256 = _read(path)
+    content = parse_weights(data, path)
+    return Weights("file", path, path.name, sha256, **_lineage(passport), passport=passport, content=content)
+
+
+def _from_run(path: Path, spec: ModelSpec) -> Weights:
+    folders = fold_folders(path)
+    whole = path.resolve()
+    name = whole.name if folders != [path] else f"{whole.parent.name}/{whole.name}"
+    folds = []
+    for folder in folders:
+        file = folder / "model.safetensors"
+        passport = passport_beside(file)
+        if passport is None:
+            raise UsvitError(f"{folder} has no model.json, so what its network has seen is not known. Restore it.")
+        _check_network(passport, spec, folder)
+        data, sha256 = _read(file)
+        content = parse_weights(data, file) if len(folders) == 1 else None  # many networks are not kept in memory
+        folds.append(Weights("run", file, name, sha256, **_lineage(passport), passport=passport, content=content))
+    if len(folds) == 1:
+        return folds[0]
+    together = sha256_of_text("".join(f"{fold.sha256}\n" for fold in folds))
+    return replace(folds[0], path=path, sha256=together, folds=tuple(folds))
+
+
+def _lineage(passport: dict[str, Any] | None) -> dict[str, Any]:
+    """Licence and origin go with weights that were trained further."""
+    before = (passport or {}).get("upstream")
+    return {key: before.get(key) for key in ("license", "pretrained_by")} if isinstance(before, dict) else {}
+
+
+def _check_network(passport: dict[str, Any] | None, spec: ModelSpec, where: Path) -> None:
+    """Refuse what a passport says is another network; the same one may go by timm's name and the zoo's."""
+    trained = (passport or {}).get("architecture")
+    if not isinstance(trained, str) or "seen_sha256" not in (passport or {}):
+        return  # not ours: the tensors themselves must tell
+    made_of = str((passport or {}).get("timm")).partition(".")[0]
+    if trained != spec.name and made_of != spec.architecture:
+        raise UsvitError(
+            f"The weights {where} were trained as {trained}, but the model is {spec.name}. "
+            f"Pass --model {trained}, or other weights."
+        )
+
+
+def _read(path: Path) -> tuple[bytes, str]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsvitError(f"Cannot read the weights {path}: {error.strerror}.") from error
+    return data, hashlib.sha256(data).hexdigest()
+
+
+def _from_hub(choice: str, spec: ModelSpec) -> Weights:
+    import timm
+
+    upstream = choice.partition(":")[2] if ":" in choice else next(iter(spec.weights), "")
+    if spec.weights and upstream not in spec.weights:
+        raise unknown(
+            f"pre-trained weights of {spec.name}",
+            upstream,
+            spec.weights,
+            f"'usvit models info {spec.name}' shows them.",
+        )
+    chosen = spec.weights.get(upstream)
+    config = timm.get_pretrained_cfg(chosen.timm) if chosen else None
+    repository = config.hf_hub_id if config else None
+    if not chosen or not config or not repository:
+        raise UsvitError(f"There are no hub weights for the model {spec.name}. {_without_hub()}")
+    files = (config.hf_hub_filename,) if config.hf_hub_filename else _HUB_FILES
+    path = _cached(repository, files) or _downloaded(repository, files, spec)
+    data, sha256 = _read(path)
+    content = parse_weights(data, path)
+    return Weights("hub", path, repository, sha256, config.license, upstream, chosen.by, content=content)
+
+
+def hub_entry(spec: ModelSpec, weights: Weights | None) -> Pretrained | None:
+    """The hub's weights that were chosen, else the recommended ones."""
+    upstream = weights.upstream if weights else None
+    return spec.weights.get(upstream) if upstream else spec.recommended
+
+
+def _cached(repository: str, files: tuple[str, ...]) -> Path | None:
+    """The weights in the Hugging Face cache; the network is not touched."""
+    from huggingface_hub import try_to_load_from_cache
+
+    for file in files:
+        path = try_to_load_from_cache(repository, file)
+        if isinstance(path, str):
+            return Path(path)
+    return None
+
+
+def _downloaded(repository: str, files: tuple[str, ...], spec: ModelSpec) -> Path:
+    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "there is no connection to the hub"
+    if not constants.HF_HUB_OFFLINE and _hub_answers():
+        reason = f"the hub has none of {', '.join(files)} there"
+        for file in files:
+            try:
+                return Path(hf_hub_download(repository, file))
+            except EntryNotFoundError:
+                continue  # not in this format: try the next
+            except Exception as error:  # whatever the HTTP library of the day raises
+                reason = " ".join(str(error).split())[:200]
+                break
+    raise UsvitError(
+        f"The pre-trained weights of {spec.name} ({repository}) are neither in the Hugging Face cache nor reachable: "
+        f"{reason}. {_without_hub()}"
+    )
+
+
+def _hub_answers() -> bool:
+    """Whether anything answers at the hub's address, through the user's proxy if there is one.
+
+    Asked first because the hub's own client tries again for a minute before it gives up.
+    """
+    from huggingface_hub import constants
+
+    try:
+        with urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=10):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, http.client.HTTPException, ValueError):  # ValueError: HF_ENDPOINT is no address
+        return False
+
+
+def _without_hub() -> str:
+    return (
+        "Pass --weights scratch to start from random weights, or --weights FILE with a copy of the file "
+        f"({_suffixes()})."
+    )
+
+
+def _suffixes() -> str:
+    return ", ".join(FILE_SUFFIXES)

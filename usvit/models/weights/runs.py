@@ -1,0 +1,37 @@
+"""The networks of a run of usvit: which folders hold them."""
+
+import json
+from pathlib import Path
+
+from usvit.errors import UsvitError
+
+_FILES = ("model.safetensors", "model.json")
+
+
+def fold_folders(path: Path) -> list[Path]:
+    """The folders of a finished run's folds, in order, or the path itself where it is one fold's folder.
+
+    Raises:
+        UsvitError: it is neither, or the run is not finished or not whole.
+    """
+    if (path / _FILES[0]).is_file():
+        return [path]
+    try:
+        record = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        state, n = record["state"], int(record["folds"]["n"])
+    except FileNotFoundError as error:
+        raise UsvitError(
+            f"The folder {path} is no run of usvit: it has no run.json, and no model.safetensors either."
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsvitError(f"{path / 'run.json'} is damaged ({error}). Copy the run again.") from error
+    if state != "finished":
+        raise UsvitError(f"The run {path} is not finished. Give its own command again to resume it, and then this one.")
+    folders = [path / f"fold-{fold}" for fold in range(n)]
+    for folder in folders:
+        missing = [name for name in _FILES if not (folder / name).is_file()]
+        if missing:
+            raise UsvitError(
+                f"The run {path} is not whole: {folder.name} has no {' and no '.join(missing)}. Restore it."
+            )
+    return folders
