@@ -90,7 +90,7 @@ def on_fresh_patients(config: RunConfig, root: Path, run: Path, fresh: Path, pro
         model = new_model(config, job.spec, Weights("scratch"), job.classes, fold)
         model.load_state_dict(load_file(run / f"fold-{fold}" / "model.safetensors"))
         batches = eval_batches(store, np.arange(len(store)), config.train.batch_size)
-        logits = predict_logits(fabric.setup_module(model), fabric, job.preprocessing, batches)
+        logits = predict_logits(fabric.setup_module(model), fabric, job.preprocessing.normalised, batches)
         prob = logits.double().softmax(1).numpy()[:, job.classes.index("malignant")]
         areas.append(auc(malignant, prob))
     kept.write_text(json.dumps({"auc": float(np.mean([area for area in areas if area is not None]))}))

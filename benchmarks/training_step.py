@@ -92,7 +92,9 @@ def usvit_steps(args, device, pixels, targets) -> Iterator[None]:  # type: ignor
     )
     loss_sum = torch.zeros((), device=fabric.device)
     for images, labels in batches.iterate(0, 10_000):
-        loss_sum += training_step(model, fabric, optimizer, loss_fn, preprocessing, images, labels, 1e-3, train, optim)
+        loss_sum += training_step(
+            model, fabric, optimizer, loss_fn, preprocessing.normalised, images, labels, 1e-3, train, optim
+        )
         yield
 
 

@@ -26,7 +26,7 @@ from usvit.data.loading import PixelStore, TrainBatches, eval_batches
 from usvit.data.splits import check_folds, folds_sha256, read_folds
 from usvit.errors import UsvitError
 from usvit.files import write_atomic, write_csv, write_json
-from usvit.job import Job, Kind, default_out, describe, new_model, passport, prepare
+from usvit.job import Job, Kind, adapt, default_out, describe, new_model, passport, prepare
 from usvit.metrics.points import auc
 from usvit.metrics.predictions import check_complete, predictions_table, read_predictions
 from usvit.metrics.summary import summarise
@@ -35,6 +35,7 @@ from usvit.report import write_report
 from usvit.run_dir import RunDir, open_run
 from usvit.seeding import derive_seed
 from usvit.train.device import seed_everything
+from usvit.train.features import HeadTraining, Subject
 from usvit.train.loop import FitResult, fit, predict_logits
 from usvit.train.losses import WeightedCrossEntropy, balanced_class_weights
 
@@ -107,8 +108,19 @@ def _train_all(job: Job, run: RunDir, progress: Progress) -> None:
         with_lesions=job.config.input.augment != "none",
     )
     fabric = job.device.fabric()
+    heads = HeadTraining(
+        store,
+        fabric,
+        job.preprocessing,
+        augmented=job.config.input.augment != "none",
+        batch_size=_eval_size(job),
+        progress=progress,
+    )
+    if job.weights.source != "scratch":
+        progress.say(f"Weights {job.weights.name}: {job.loaded.line()}")
+    progress.say(str(job.tuned))
     for fold in todo:
-        result = _run_fold(job, run, fold, rows, store, fabric, progress)
+        result = _run_fold(job, run, fold, rows, store, heads, fabric, progress)
         progress.say(_fold_line(job, fold, result))
 
 
@@ -118,6 +130,7 @@ def _run_fold(
     fold: int,
     rows: pd.DataFrame,
     store: PixelStore,
+    heads: HeadTraining,
     fabric: lightning_fabric.Fabric,
     progress: Progress,
 ) -> FitResult:
@@ -128,11 +141,16 @@ def _run_fold(
     targets = np.array([job.classes.index(label) for label in rows.label], dtype=np.int64)
 
     model = new_model(config, job.spec, job.weights, job.classes, fold)
+    adapt(model, config)
+    subject, optim = Subject(model, store, job.preprocessing.normalised), config.optim
+    if config.model.tune == "head":
+        # The head is the last layer: its own rate is not decayed.
+        subject, optim = heads.subject(model), optim.model_copy(update={"layer_decay": None})
     balanced = config.loss.class_weights == "balanced"
     class_weights = balanced_class_weights(targets[at["train"]], len(job.classes)) if balanced else None
     loss_fn = WeightedCrossEntropy(class_weights, len(job.classes), config.loss.label_smoothing)
     batches = TrainBatches(
-        store,
+        subject.store,
         at["train"],
         targets[at["train"]],
         batch_size=config.train.batch_size,
@@ -140,29 +158,28 @@ def _run_fold(
         seed=derive_seed(config.seed, "batches", fold),
         workers=config.workers,
     )
-    eval_size = config.train.micro_batch or config.train.batch_size
 
     def logits_of(wrapped: Any, which: NDArray[np.int64]) -> torch.Tensor:
-        return predict_logits(wrapped, fabric, job.preprocessing, eval_batches(store, which, eval_size))
+        return predict_logits(wrapped, fabric, subject.prepare, eval_batches(subject.store, which, _eval_size(job)))
 
     # Checkpoints hold the generators' state, so that dropout goes on where it was.
     seed_everything(config.seed, "train", fold)
     checkpoint = folder / "state.pt"
     result = fit(
-        model,
+        subject.module,
         fabric,
         batches,
-        job.preprocessing,
+        subject.prepare,
         loss_fn,
         _validation(loss_fn, targets[at["val"]], lambda wrapped: logits_of(wrapped, at["val"])),
         train=config.train,
-        optim=config.optim,
+        optim=optim,
         checkpoint=checkpoint,
         name=job.fold_name(fold),
         progress=progress,
     )
     which = np.concatenate([at["val"], at["test"]])
-    logits = logits_of(fabric.setup_module(model), which).numpy()
+    logits = logits_of(fabric.setup_module(subject.module), which).numpy()
     if not np.isfinite(logits).all():
         raise UsvitError("The trained model's outputs are not finite. Use --precision fp32 or a lower optim.lr.")
     table = predictions_table(rows.iloc[which], logits, classes=job.classes, fold=fold, part=part[which].tolist())
@@ -185,6 +202,11 @@ def _run_fold(
     write_csv(folder / "predictions.csv", table)  # last: it says that the fold is done
     checkpoint.unlink(missing_ok=True)
     return result
+
+
+def _eval_size(job: Job) -> int:
+    """Images at once where nothing is learnt."""
+    return job.config.train.micro_batch or job.config.train.batch_size
 
 
 def _validation(

@@ -15,13 +15,17 @@ from usvit.data.manifest import Manifest
 from usvit.data.manifest_file import open_manifest
 from usvit.data.seen import refuse_seen, seen_by
 from usvit.data.splits import folds_sha256, leaking_groups, make_folds
+from usvit.errors import LeakageError, UsvitError
 from usvit.files import sha256_of_text
-from usvit.models.build import build_model, count_parameters, input_statistics
-from usvit.models.weights import Weights, resolve_weights
-from usvit.models.zoo import ModelSpec, find_model
+from usvit.models.build import build_with_report, count_parameters, input_statistics
+from usvit.models.spec import ModelSpec
+from usvit.models.tune import TuneReport, checkpoint_gradients, set_trainable
+from usvit.models.weights import LoadReport, Weights, resolve_weights
+from usvit.models.zoo import find_model
 from usvit.progress import Progress
 from usvit.train.device import Device, resolve_device, seed_everything
 from usvit.train.loop import FitResult
+from usvit.train.optim import check_layers
 
 Kind = Literal["cv", "train"]
 PASSPORT_SCHEMA = "1.0"
@@ -40,6 +44,8 @@ class Job:
     folds: pd.DataFrame
     preprocessing: Preprocessing
     n_parameters: int
+    tuned: TuneReport
+    loaded: LoadReport
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -66,30 +72,74 @@ def default_out(kind: Kind, config: RunConfig) -> Path:
 def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Progress) -> Job:
     """Resolve and check everything, the cheap first: a run that cannot be made stops here."""
     device = resolve_device(config.device, config.precision)
-    spec = find_model(config.model.name)
-    weights = resolve_weights(config.model.weights, spec)
-    mean, std = input_statistics(spec)
+    spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
+    weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
+    mean, std = input_statistics(spec, weights)
     preprocessing = Preprocessing(config.model.image_size, config.input.resize, mean, std)
     manifest = open_manifest(config.data, roots, progress)
     rows = manifest.usable
     folds = make_folds(kind, rows, config.split, config.split_seed)
-    if weights.passport:
-        tested = rows.merge(folds.loc[folds.part == "test", ["dataset", "image_id"]].drop_duplicates())
-        refuse_seen(tested, seen_by(weights.passport), f"The network of --weights {config.model.weights}")
+    _check_first_weights(weights, rows, folds, config.model.weights)
     # Built once for nothing: weights that do not fit, or an impossible size, show now.
-    n_parameters = count_parameters(new_model(config, spec, weights, manifest.classes, fold=0))
-    return Job(kind, config, spec, weights, device, manifest, folds, preprocessing, n_parameters)
+    model, loaded = new_model_with_report(config, spec, weights, manifest.classes, fold=0)
+    tuned = adapt(model, config)
+    return Job(
+        kind, config, spec, weights, device, manifest, folds, preprocessing, count_parameters(model), tuned, loaded
+    )
+
+
+def _check_first_weights(weights: Weights, rows: pd.DataFrame, folds: pd.DataFrame, choice: str) -> None:
+    """Refuse a run as first weights whose folds are not ours, and to test a fold on what its weights have seen."""
+    n_folds = int(folds.fold.nunique())
+    if weights.folds and len(weights.folds) != n_folds:
+        raise UsvitError(
+            f"--weights {choice} is a run of {len(weights.folds)} folds, and this run has {n_folds}; fold k begins "
+            f"where its fold k ended. Pass --set split.folds={len(weights.folds)}, or name a fold: {choice}/fold-0."
+        )
+    for fold in range(n_folds):
+        passport = weights.of_fold(fold).passport
+        if passport is None:
+            continue
+        tested = rows.merge(folds.loc[(folds.part == "test") & (folds.fold == fold), ["dataset", "image_id"]])
+        try:
+            refuse_seen(tested, seen_by(passport), f"The network of --weights {choice}")
+        except LeakageError as error:
+            if not weights.folds:
+                raise
+            same = f"To go on from a run, use its own folds: --folds {choice}/folds.csv."
+            raise LeakageError(f"Fold {fold + 1}: {error} {same}") from error
 
 
 def new_model(config: RunConfig, spec: ModelSpec, weights: Weights, classes: tuple[str, ...], fold: int) -> nn.Module:
+    """The network that a fold begins from; the same seed and fold give the same."""
+    return new_model_with_report(config, spec, weights, classes, fold)[0]
+
+
+def new_model_with_report(
+    config: RunConfig, spec: ModelSpec, weights: Weights, classes: tuple[str, ...], fold: int
+) -> tuple[nn.Module, LoadReport]:
+    """``new_model``, and what was loaded into it."""
     seed_everything(config.seed, "model", fold)
-    return build_model(
+    return build_with_report(
         spec,
-        weights,
+        weights.of_fold(fold),
         n_classes=len(classes),
         image_size=config.model.image_size,
         drop_path=config.model.drop_path,
     )
+
+
+def adapt(model: nn.Module, config: RunConfig) -> TuneReport:
+    """Make a new network ready for its training: freeze what is not tuned, and compute anew what is not kept.
+
+    Raises:
+        UsvitError: the network has no such parts, or does not take a setting.
+    """
+    if config.model.grad_checkpointing:
+        checkpoint_gradients(model)
+    if config.optim.layer_decay is not None:
+        check_layers(model)
+    return set_trainable(model, config.model.tune)
 
 
 def describe(job: Job, command: str) -> dict[str, Any]:
@@ -128,9 +178,12 @@ def describe(job: Job, command: str) -> dict[str, Any]:
         },
         "model": {
             "name": job.spec.name,
-            "timm": job.spec.timm_name,
+            "vit": dict(job.spec.changed),
+            "timm": job.spec.architecture,
             "params": job.n_parameters,
-            "weights": job.weights.describe(),
+            "trainable": job.tuned.trainable,
+            "weights": job.weights.describe()
+            | ({} if job.weights.source == "scratch" else {"loaded": job.loaded.describe()}),
         },
     }
 
@@ -142,7 +195,8 @@ def passport(
     return {
         "schema_version": PASSPORT_SCHEMA,
         "architecture": job.spec.name,
-        "timm": job.spec.timm_name,
+        "vit": dict(job.spec.changed),
+        "timm": job.spec.architecture,
         "classes": list(job.classes),
         "positive_class": job.manifest.positive_class,
         "preprocessing": {
@@ -151,6 +205,7 @@ def passport(
             "mean": list(job.preprocessing.mean),
             "std": list(job.preprocessing.std),
         },
+        "tune": job.config.model.tune,
         "temperature": None,
         "thresholds": {},
         "fold": fold,
@@ -158,13 +213,11 @@ def passport(
         "best_step": result.best_step,
         "recipe": job.config.recipe,
         "seed": job.config.seed,
-        "upstream": {**job.weights.describe(), "pretrained_by": job.spec.upstream}
-        if job.weights.source != "scratch"
-        else {"source": "scratch"},
+        "upstream": {"source": "scratch"} if job.weights.source == "scratch" else job.weights.of_fold(fold).describe(),
         "data_licenses": job.manifest.licenses,
         "seen_sha256": {
             **{part: rows.sha256.iloc[at[part]].tolist() for part in ("train", "val")},
-            "upstream": sorted(seen_by(job.weights.passport or {})),
+            "upstream": sorted(seen_by(job.weights.of_fold(fold).passport or {})),
         },
         "intended_use": "research only; not a medical device",
     }

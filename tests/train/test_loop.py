@@ -35,7 +35,7 @@ def run(tmp_path, model=None, *, evaluate=None, precision="32-true", optim=None,
         model,
         fabric,
         batches,
-        PREPROCESSING,
+        PREPROCESSING.normalised,
         WeightedCrossEntropy(None, 2),
         evaluate or (lambda model: {"val_loss": 1.0, "val_accuracy": 0.5, "val_auc": None}),
         train=TrainConfig(batch_size=8, **{"steps": 12, "eval_every": 4, **train}),
@@ -127,5 +127,64 @@ def test_logits_come_in_the_order_of_the_images():
     model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
     pixels = np.arange(10, dtype=np.uint8)[:, None, None, None].repeat(8, 1).repeat(8, 2).repeat(3, 3)
     batches = iter([torch.from_numpy(pixels[:7]), torch.from_numpy(pixels[7:])])
-    logits = predict_logits(model, lightning_fabric.Fabric(accelerator="cpu", devices=1), PREPROCESSING, batches)
+    logits = predict_logits(
+        model, lightning_fabric.Fabric(accelerator="cpu", devices=1), PREPROCESSING.normalised, batches
+    )
     assert logits.shape == (10, 3) and (logits[:, 0].diff() > 0).all()
+
+
+class TwoParts(nn.Sequential):
+    """A frozen part with everything that could move, and a head."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        super().__init__(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(192), nn.Dropout(0.5)), nn.Linear(192, 2))
+        self[0].requires_grad_(False)
+
+
+def test_what_is_frozen_is_the_same_bit_for_bit_after_training(tmp_path):
+    model = TwoParts()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    modes = []
+
+    def evaluate(wrapped):
+        wrapped.eval()
+        return {"val_loss": 1.0, "val_accuracy": 0.5, "val_auc": None}
+
+    model[0][2].register_forward_pre_hook(lambda module, _: modes.append(module.training))
+    model[1].register_forward_pre_hook(lambda module, _: modes.append(not module.training))
+    run(
+        tmp_path,
+        model,
+        evaluate=evaluate,
+        early_stopping=EarlyStopping(keep="last"),
+        optim=OptimConfig(name="adamw", weight_decay=0.1),
+    )
+    assert modes and not any(modes), "dropout of the frozen part worked, or the head was not training"
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, before[key]) is key.startswith("0."), key
+
+
+def test_a_groups_share_of_the_rate_is_its_own(tmp_path):
+    """With plain SGD, a group of half the rate moves half as far as it would."""
+
+    class Layered(nn.Sequential):
+        def group_matcher(self, coarse=False):
+            return {"first": r"^1"}
+
+    def moved(**optim):
+        torch.manual_seed(0)
+        model = Layered(nn.Flatten(), nn.Linear(192, 4), nn.Linear(4, 2))
+        start = [parameter.detach().clone() for parameter in model.parameters()]
+        run(
+            tmp_path / str(optim),
+            model,
+            steps=1,
+            optim=OptimConfig(lr=0.1, momentum=0.0, **optim),
+            early_stopping=EarlyStopping(keep="last"),
+        )
+        return [after - before for before, after in zip(start, model.parameters(), strict=True)]
+
+    whole, decayed = moved(), moved(layer_decay=0.5)
+    for index, share in enumerate((0.5, 0.5, 1.0, 1.0)):
+        assert torch.allclose(decayed[index], share * whole[index], atol=1e-7), index

@@ -1,8 +1,11 @@
 import pytest
+import timm
 import torch
 from torch import nn
 
 from usvit.config import OptimConfig
+from usvit.errors import UsvitError
+from usvit.models.tune import set_trainable
 from usvit.train.optim import learning_rate, make_optimizer
 
 
@@ -54,3 +57,41 @@ def test_every_optimiser_lowers_a_simple_loss(name):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
+
+
+def vit_of_three_layers():
+    return timm.create_model("vit_tiny_patch16_224", embed_dim=24, num_heads=2, depth=3, img_size=32, num_classes=3)
+
+
+def scale_of_each(model, config):
+    scales = {
+        id(parameter): group["lr_scale"]
+        for group in make_optimizer(model, config).param_groups
+        for parameter in group["params"]
+    }
+    return {name: scales.get(id(parameter)) for name, parameter in model.named_parameters()}
+
+
+def test_the_rate_decays_by_layer_from_the_head_down():
+    """Oracle: BEiT's rule written out: layer l of L has d ** (L - l), the patches' 0, block i's i + 1."""
+    scales = scale_of_each(vit_of_three_layers(), OptimConfig(layer_decay=0.5, weight_decay=0.1))
+    for name, scale in scales.items():
+        layer = 4 if name.startswith("head") else 3 if name.startswith("norm") else 0
+        if name.startswith("blocks."):
+            layer = int(name.split(".")[1]) + 1
+        assert scale == 0.5 ** (4 - layer), name
+
+
+def test_what_is_frozen_has_no_rate_and_no_place_in_the_optimiser():
+    model = vit_of_three_layers()
+    set_trainable(model, "attn")
+    scales = scale_of_each(model, OptimConfig(layer_decay=0.5))
+    assert {name: scale is not None for name, scale in scales.items()} == {
+        name: parameter.requires_grad for name, parameter in model.named_parameters()
+    }
+    assert scales["blocks.2.attn.qkv.weight"] == 0.5 and scales["pos_embed"] == 0.0625
+
+
+def test_a_network_that_does_not_name_its_layers_is_refused_a_decay_by_layer():
+    with pytest.raises(UsvitError, match=r"set optim\.layer_decay to null"):
+        make_optimizer(nn.Linear(3, 2), OptimConfig(layer_decay=0.7))

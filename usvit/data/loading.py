@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -60,6 +60,18 @@ class Preprocessing:
         mean = torch.tensor(self.mean, device=batch.device).view(1, 3, 1, 1)
         std = torch.tensor(self.std, device=batch.device).view(1, 3, 1, 1)
         return batch.permute(0, 3, 1, 2).float().div_(255).sub_(mean).div_(std)
+
+
+class Store(Protocol):
+    """What batches are taken of: one row an image, its pixels or what a network made of them."""
+
+    @property
+    def lesions(self) -> UInt8 | None:
+        """(N, CELLS, CELLS), where each lesion lies; read by augmentation alone."""
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[Any]: ...
+
+    def __len__(self) -> int: ...
 
 
 class PixelStore:
@@ -131,6 +143,9 @@ class PixelStore:
                 advance(done)
         return cls(pixels, lesions)
 
+    def __getitem__(self, rows: NDArray[np.int64]) -> UInt8:
+        return self.pixels[rows]
+
     def __len__(self) -> int:
         return len(self.pixels)
 
@@ -145,13 +160,13 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 class _Augmented(Dataset[Batch]):
     """Batches of the store's ``rows``, each image augmented by the seed that comes with its position."""
 
-    def __init__(self, store: PixelStore, rows: NDArray[np.int64], targets: NDArray[np.int64], augment: Augment | None):
+    def __init__(self, store: Store, rows: NDArray[np.int64], targets: NDArray[np.int64], augment: Augment | None):
         self.store, self.rows, self.targets, self.augment = store, rows, targets, augment
 
     def __getitems__(self, items: Sequence[tuple[int, int]]) -> Batch:
         at = [position for position, _ in items]
         rows = self.rows[at]
-        images = self.store.pixels[rows]
+        images = self.store[rows]
         if self.augment is not None:
             lesions = [None] * len(rows) if self.store.lesions is None else self.store.lesions[rows]
             seeds = [seed for _, seed in items]
@@ -166,7 +181,7 @@ class TrainBatches:
     """Full batches without end: epochs of shuffled images, one after the other.
 
     Args:
-        store: the pixels.
+        store: the pixels, or features.
         rows: (n,) rows of the store to train on.
         targets: (n,) class index of each.
         batch_size: images a batch; epochs run into each other, so that every batch is full.
@@ -177,7 +192,7 @@ class TrainBatches:
 
     def __init__(
         self,
-        store: PixelStore,
+        store: Store,
         rows: NDArray[np.int64],
         targets: NDArray[np.int64],
         *,
@@ -203,7 +218,7 @@ class TrainBatches:
         ]
 
     def iterate(self, start: int, stop: int) -> Iterator[Batch]:
-        """Batches ``start`` to ``stop - 1``: (B, S, S, 3) uint8 and (B,) int64."""
+        """Batches ``start`` to ``stop - 1``: B rows of the store, pixels (B, S, S, 3) uint8, and (B,) int64."""
         loader = DataLoader(
             self._dataset,
             batch_sampler=_Lazily(self._items, range(start, stop)),
@@ -224,10 +239,10 @@ class TrainBatches:
         return self._permutation
 
 
-def eval_batches(store: PixelStore, rows: NDArray[np.int64], batch_size: int) -> Iterator[torch.Tensor]:
-    """The images of ``rows`` in their order, unaugmented: (B, S, S, 3) uint8."""
+def eval_batches(store: Store, rows: NDArray[np.int64], batch_size: int) -> Iterator[torch.Tensor]:
+    """The images of ``rows`` in their order, unaugmented: B rows of the store, pixels (B, S, S, 3) uint8."""
     for start in range(0, len(rows), batch_size):
-        yield torch.from_numpy(store.pixels[rows[start : start + batch_size]])
+        yield torch.from_numpy(store[rows[start : start + batch_size]])
 
 
 class _Lazily(Sampler[list[tuple[int, int]]]):

@@ -13,13 +13,17 @@ import torch
 from torch import nn
 
 from usvit.config import OptimConfig, TrainConfig
-from usvit.data.loading import Preprocessing, TrainBatches
+from usvit.data.loading import TrainBatches
 from usvit.errors import UsvitError
+from usvit.models.tune import train_mode
 from usvit.progress import Progress
 from usvit.train.checkpoint import load_checkpoint, save_checkpoint
 from usvit.train.early_stopping import BestSoFar
 from usvit.train.losses import WeightedCrossEntropy
 from usvit.train.optim import learning_rate, make_optimizer
+
+Prepare = Callable[[torch.Tensor], torch.Tensor]
+"""From a batch of images (or features), on the device, to the network's input."""
 
 HISTORY_COLUMNS = ["step", "epoch", "lr", "train_loss", "val_loss", "val_accuracy", "val_auc", "images_per_second"]
 
@@ -42,7 +46,7 @@ def fit(
     model: nn.Module,
     fabric: lightning_fabric.Fabric,
     batches: TrainBatches,
-    preprocessing: Preprocessing,
+    prepare: Prepare,
     loss_fn: WeightedCrossEntropy,
     evaluate: Callable[[nn.Module], dict[str, float | None]],
     *,
@@ -55,10 +59,13 @@ def fit(
     """Train a model, keep its best weights, and survive being killed at any moment.
 
     Args:
-        model: from (B, 3, S, S) float to (B, K) logits; trained in place.
+        model: from what ``prepare`` gives, (B, 3, S, S) float, to (B, K) logits; trained in place, but for
+            parameters that need no gradient: these have no part in the optimiser, and modules that hold no others
+            stay in eval mode.
         fabric: device and precision.
         batches: the endless stream of training batches.
-        preprocessing: applied on the device.
+        prepare: from a batch to the model's input, applied on the device: ``Preprocessing.normalised``, or what
+            makes the input of a head.
         loss_fn: the weighted loss.
         evaluate: called in eval mode; returns val_loss, val_accuracy, val_auc (None: undefined).
         train, optim: the recipe.
@@ -110,12 +117,12 @@ def fit(
     begun = saved = time.monotonic()
     try:
         if step < steps and not best.should_stop:
-            wrapped.train()
+            train_mode(wrapped)
             tick = time.monotonic()
             for images, targets in batches.iterate(step, steps):
                 lr = learning_rate(optim, step, steps)
                 loss_sum += training_step(
-                    wrapped, fabric, optimizer, loss_fn, preprocessing, images, targets, lr, train, optim
+                    wrapped, fabric, optimizer, loss_fn, prepare, images, targets, lr, train, optim
                 )
                 step += 1
                 if at_evaluation := step % eval_every == 0 or step == steps:
@@ -157,7 +164,7 @@ def training_step(
     fabric: lightning_fabric.Fabric,
     optimizer: torch.optim.Optimizer,
     loss_fn: WeightedCrossEntropy,
-    preprocessing: Preprocessing,
+    prepare: Prepare,
     images: torch.Tensor,
     targets: torch.Tensor,
     lr: float,
@@ -167,22 +174,23 @@ def training_step(
     """One update of the weights, the batch in portions of ``micro_batch``.
 
     Args:
+        prepare: from images on the device to the model's input.
         images: (B, S, S, 3) uint8, on the host.
         targets: (B,) int64, on the host.
-        lr: of this step.
+        lr: of this step; a group of parameters with ``lr_scale`` (layer-wise decay) has that share of it.
 
     Returns:
         The batch's loss, detached, on the device.
     """
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group.get("lr_scale", 1.0)
     targets = targets.to(fabric.device, non_blocking=True)
     weight = loss_fn.batch_weight(targets)
     total = torch.zeros((), device=fabric.device)
     portion = train.micro_batch or len(images)
     optimizer.zero_grad()
     for start in range(0, len(images), portion):
-        inputs = preprocessing.normalised(images[start : start + portion].to(fabric.device, non_blocking=True))
+        inputs = prepare(images[start : start + portion].to(fabric.device, non_blocking=True))
         loss = loss_fn(model(inputs), targets[start : start + portion], weight)
         fabric.backward(loss)
         total += loss.detach()
@@ -193,18 +201,18 @@ def training_step(
 
 
 def predict_logits(
-    model: Any, fabric: lightning_fabric.Fabric, preprocessing: Preprocessing, batches: Iterator[torch.Tensor]
+    model: Any, fabric: lightning_fabric.Fabric, prepare: Prepare, batches: Iterator[torch.Tensor]
 ) -> torch.Tensor:
     """Logits of all images of ``batches``, in their order: (N, K) float32 on the CPU; leaves eval mode on."""
     model.eval()
     with torch.inference_mode():
-        logits = [model(preprocessing.normalised(images.to(fabric.device))).float().cpu() for images in batches]
+        logits = [model(prepare(images.to(fabric.device))).float().cpu() for images in batches]
     return torch.cat(logits)
 
 
 def _evaluated(model: Any, evaluate: Callable[[nn.Module], dict[str, float | None]]) -> dict[str, float | None]:
     figures = evaluate(model)
-    model.train()
+    train_mode(model)
     return figures
 
 
