@@ -13,7 +13,7 @@ FLOORS = [
     {"__main__"},
     {"cli"},
     {"cv"},
-    {"job", "run_dir"},
+    {"job", "run_dir", "bench", "export"},
     {"report"},
     {"metrics"},
     {"train"},

@@ -9,7 +9,7 @@ import traceback
 
 import typer
 
-from usvit.cli import cv, data, models, report
+from usvit.cli import bench, cv, data, models, report
 from usvit.errors import EXIT_BUG, UsvitError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("cv")(cv.cv)
 app.command("train")(cv.train)
 app.command("report")(report.report)
+app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
 

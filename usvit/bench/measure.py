@@ -1,0 +1,128 @@
+"""One measurement, within the process that was started for it (``usvit.bench.worker``)."""
+
+import os
+import signal
+from typing import Any
+
+import torch
+from torch import nn
+
+from usvit.bench.case import Case, Row
+from usvit.bench.memory import PeakMemory, bound_memory
+from usvit.bench.steps import make_steps, new_network
+from usvit.bench.timing import time_steps
+from usvit.config import OptimConfig
+from usvit.errors import UsvitError
+from usvit.train.device import Device, resolve_device, seed_everything
+from usvit.train.optim import make_optimizer
+
+_NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "Cannot allocate memory", "ALLOC_FAILED")
+_COMPILER = ("torch._inductor", "torch._dynamo", "torch.fx", "triton")
+
+
+def measure(case: Case) -> list[Row]:
+    """Build the network, warm up, time its steps, read the peak memory.
+
+    Call it in a process of its own: it sets threads, memory bounds and an alarm that ends the process
+    when it takes longer than ``case.hard_limit``.
+
+    Returns:
+        One row, or two where ``case.branches`` is set. What goes wrong is a row with a reason.
+    """
+    row: dict[str, Any] = {
+        "model": case.model["name"],
+        "mode": case.mode,
+        "batch": case.batch,
+        "image_size": case.model["image_size"],
+        "precision": case.hardware.precision,
+        "compiled": case.hardware.compile,
+        "channels_last": case.hardware.channels_last,
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+    }
+    try:
+        device = prepare_process(case)
+        row["precision"] = device.precision
+        return _measured(case, device, row)
+    except Exception as error:
+        _alarm(0)
+        status, reason = _reason(error, case)
+        return [Row(**row, status=status, reason=reason)]  # type: ignore[arg-type]
+
+
+def prepare_process(case: Case) -> Device:
+    """Threads, device and memory bound, as asked for."""
+    if case.hardware.threads:
+        torch.set_num_threads(case.hardware.threads)
+    device = resolve_device(case.hardware.device, case.hardware.precision)
+    if case.mode == "train":
+        seed_everything(0)  # usvit trains with deterministic algorithms: what they cost belongs to its speed
+    else:
+        torch.manual_seed(0)
+        torch.backends.cudnn.benchmark = True  # fixed shapes: let cuDNN choose its fastest
+    bound_memory(device.type, case.hardware.memory_gb)
+    return device
+
+
+def _measured(case: Case, device: Device, row: dict[str, Any]) -> list[Row]:
+    _load_libraries()
+    memory = PeakMemory(device.type, case.hardware.compile)
+    steps = make_steps(case, device, new_network(case))
+
+    def limit_time() -> None:
+        """End the process then, whatever it is doing: the alarm's default action."""
+        _alarm(case.hard_limit)
+
+    if not case.hardware.compile:
+        limit_time()
+    timing = time_steps(
+        steps,
+        device=device.type,
+        repeats=case.repeats,
+        seconds=case.seconds,
+        compiled=case.hardware.compile,
+        compiled_now=limit_time if case.hardware.compile else lambda: None,
+        warm_now=memory.restart,
+    )
+    _alarm(0)
+    shared = row | {"status": "ok", "repeats": timing.repeats, "warmup": timing.warmup}
+    if len(steps) == 1:
+        shared |= {"peak_memory_mib": memory.peak_mib(), "memory": memory.method}
+    else:
+        shared |= {"memory": "not measured: two networks share the process"}
+    rows = []
+    for name in steps:
+        figures = timing.summary(name)
+        if case.hardware.compile:
+            figures["compile_seconds"] = max(0.0, timing.first[name] - figures["seconds_median"])
+        speed = case.batch / figures["seconds_median"]
+        branches = name if len(steps) > 1 else None
+        rows.append(Row(**shared, **figures, images_per_second=speed, branches=branches))  # type: ignore[arg-type]
+    return rows
+
+
+def _alarm(seconds: int) -> None:
+    if hasattr(signal, "alarm"):  # not on Windows, where the parent process alone looks at the clock
+        signal.alarm(seconds)
+
+
+def _load_libraries() -> None:
+    """Use the optimiser once: what PyTorch imports when it is first needed is none of the network's memory."""
+    network = nn.Linear(2, 2)
+    optimizer = make_optimizer(network, OptimConfig(name="sgd"))
+    network(torch.zeros(1, 2)).sum().backward()
+    optimizer.step()
+
+
+def _reason(error: Exception, case: Case) -> tuple[str, str]:
+    """What an exception comes to: a status, and one line."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in text for sign in _NO_MEMORY):
+        bound = case.hardware.memory_gb
+        return "out_of_memory", f"a batch of {case.batch} does not fit into " + (
+            f"{bound:g} GB" if bound else "the memory that is free"
+        )
+    if isinstance(error, UsvitError):
+        return "failed", text
+    if case.hardware.compile and type(error).__module__.startswith(_COMPILER):
+        return "failed", f"torch.compile failed: {text[:300]}"
+    return "failed", f"{type(error).__name__}: {text[:300]}"

@@ -1,0 +1,190 @@
+"""What is shown and written: lines and tables for the terminal, bench.json, bench.csv, bench.svg."""
+
+import re
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from usvit.bench.case import Row
+from usvit.bench.plot import draw
+from usvit.bench.protocols import PRINTED_GAINS
+from usvit.files import csv_text, write_json, write_text
+from usvit.models.spec import PROTOCOLS as HOW_MEASURED
+
+BUSY = 1.5
+"""Load over the number of cores from which on the table warns."""
+_TABLE_4 = r"v100_batch\d+_(seq|par)"
+
+
+def line(row: Row) -> str:
+    """One measurement, as it ends."""
+    about = f"{row.model}, {row.mode}, batch {row.batch}, {row.precision}"
+    if row.branches:
+        about += f", branches {'one after the other' if row.branches == 'sequential' else 'at once'}"
+    if row.images_per_second is None:
+        return f"{about}: {_words(row.status)}: {row.reason}"
+    memory = f", {row.peak_memory_mib:.0f} MiB" if row.peak_memory_mib is not None else ""
+    return f"{about}: {speed(row.images_per_second)} images/s{memory}"
+
+
+def speed(value: float) -> str:
+    """Three digits are what a shared machine can tell."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def table(result: dict[str, Any]) -> str:
+    """The results as aligned text, the papers' own figures beside them."""
+    rows = [row for row in result["results"] if row["reported"]]
+    ok = [row for row in rows if row["status"] == "ok"]
+    parts = [_head(result)]
+    if result["protocol"]["search"] == "batches":
+        parts += _latency(ok, result)
+    elif ok:
+        parts.append(_plain(ok, result))
+    failures = [f"{line(Row(**row))}" for row in rows if row["status"] != "ok"]
+    if failures:
+        parts.append("No result:\n" + "\n".join(f"  {text}" for text in failures))
+    parts += _notes(ok, result)
+    return "\n\n".join(parts)
+
+
+def write_results(result: dict[str, Any], out: Path) -> None:
+    """bench.json, bench.csv (one line a measurement) and bench.svg; files of an earlier call are replaced."""
+    write_json(out / "bench.json", result)
+    write_text(out / "bench.csv", csv_text(pd.DataFrame(result["results"])))
+    write_text(out / "bench.svg", draw(result))
+
+
+def _head(result: dict[str, Any]) -> str:
+    machine, versions, protocol = result["machine"], result["versions"], result["protocol"]
+    source = "" if protocol["source"] == "none" else f" ({protocol['source']})"
+    return (
+        f"Protocol {protocol['name']}: {protocol['says']}{source}\n"
+        f"{machine['name']} ({machine['device']}, {machine['threads']} of {machine['cores']} cores), "
+        f"torch {versions['torch']}, timm {versions['timm']}"
+    )
+
+
+def _plain(rows: list[dict[str, Any]], result: dict[str, Any]) -> str:
+    header = ["model", "mode", "precision", "batch", "images/s", "middle half", "peak MiB"]
+    columns: list[list[str]] = []
+    for row in rows:
+        half = [row["batch"] / row[key] for key in ("seconds_q3", "seconds_q1")]
+        memory = row["peak_memory_mib"]
+        columns.append(
+            [
+                *(row["model"], row["mode"], row["precision"], str(row["batch"])),
+                speed(row["images_per_second"]),
+                f"{speed(half[0])} to {speed(half[1])}",
+                "-" if memory is None else f"{memory:.0f}",
+            ]
+        )
+    compiled = [row["compile_seconds"] for row in rows]
+    if any(seconds is not None for seconds in compiled):
+        header.append("compile s")
+        for cells, seconds in zip(columns, compiled, strict=True):
+            cells.append(f"{seconds:.0f}")
+    papers = [_paper(row, result) for row in rows]
+    if any(papers):
+        header.append("paper*")
+        for cells, figure in zip(columns, papers, strict=True):
+            cells.append(figure or "-")
+    return _aligned(header, columns)
+
+
+def _paper(row: dict[str, Any], result: dict[str, Any]) -> str:
+    """The paper's own figure by this protocol, for this size of image."""
+    if row["mode"] != "infer":
+        return ""
+    for model in result["models"]:
+        for figure in model["paper"] if model["name"] == row["model"] else []:
+            if figure["protocol"] == result["protocol"]["figures"] and figure["image_size"] == row["image_size"]:
+                return f"{figure['images_per_second']:g}"
+    return ""
+
+
+def _latency(rows: list[dict[str, Any]], result: dict[str, Any]) -> list[str]:
+    """Like Table 4 of Three things, a table for each model; the gain as printed there: the better over ``seq``."""
+    tables = []
+    figures = {
+        (model["name"], figure["image_size"], figure["protocol"]): figure["images_per_second"]
+        for model in result["models"]
+        for figure in model["paper"]
+    }
+    keys = itemgetter("model", "mode", "precision", "image_size")
+    for (model, mode, precision, size), group in groupby(rows, key=keys):
+        by_batch: dict[int, dict[str, float]] = {}
+        for row in group:
+            by_batch.setdefault(row["batch"], {})[row["branches"] or "sequential"] = row["images_per_second"]
+        printed = {
+            batch: [figures.get((model, size, f"v100_batch{batch}_{how}"), 0.0) for how in ("seq", "par")]
+            for batch in by_batch
+            if mode == "infer"
+        }
+        shown = any(any(speeds) for speeds in printed.values())
+        header = ["batch", "images/s"]
+        if any("parallel" in speeds for speeds in by_batch.values()):
+            header = ["batch", "seq", "par", "best", "gain"]
+        if shown:
+            header += ["paper: seq", "par", "gain"]
+        lines = []
+        for batch, speeds in by_batch.items():
+            cells = [str(batch), speed(speeds["sequential"])]
+            if "parallel" in speeds:
+                best = max(speeds.values())
+                cells += [speed(speeds["parallel"]), speed(best), f"{best / speeds['sequential'] - 1:.0%}"]
+            if shown:
+                cells += [f"{value:g}" if value else "-" for value in printed[batch]]
+                cells.append(PRINTED_GAINS.get(model, {}).get(batch, "-"))
+            lines.append(cells)
+        title = f"{model}, {mode}, {precision}, images/s"
+        if shown:
+            title += f" (the paper's on other hardware: {result['protocol']['hardware']}, precision not stated)"
+        tables.append(f"{title}\n{_aligned(header, lines)}")
+    return tables
+
+
+def _notes(rows: list[dict[str, Any]], result: dict[str, Any]) -> list[str]:
+    notes = []
+    printed = [
+        f"  {model['name']} at {figure['image_size']}: {figure['images_per_second']:g} images/s, "
+        f"{HOW_MEASURED[figure['protocol']]}"
+        for model in result["models"]
+        for figure in model["paper"]
+        # Table 4 is long, and stands beside the latency table already.
+        if not re.fullmatch(_TABLE_4, figure["protocol"])
+    ]
+    if printed:
+        notes.append("* Papers, other hardware, inference:\n" + "\n".join(printed))
+    cut = sum(row["repeats"] < result["protocol"]["repeats"] for row in rows)
+    if cut:
+        notes.append(
+            f"{cut} of {len(rows)} measurements were cut short of {result['protocol']['repeats']} repeats by "
+            f"--seconds {result['settings']['seconds']:g}."
+        )
+    load, cores = max((row["load"] or 0.0 for row in rows), default=0.0), result["machine"]["cores"]
+    if load > BUSY * cores:
+        notes.append(
+            f"The machine was busy with other work too (load up to {load:.1f} on {cores} cores): "
+            "slower and less even than it can be."
+        )
+    return notes
+
+
+def _aligned(header: list[str], rows: list[list[str]]) -> str:
+    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
+    words = {"model", "mode", "precision"}
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if name in words else cell.rjust(width)
+            for cell, width, name in zip(cells, widths, header, strict=True)
+        ).rstrip()
+        for cells in [header, *rows]
+    )
+
+
+def _words(status: str) -> str:
+    return status.replace("_", " ")

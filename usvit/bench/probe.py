@@ -1,0 +1,139 @@
+"""A look at machine and networks before anything is measured: what cannot work is said at once."""
+
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+import usvit
+from usvit.bench.case import Case
+from usvit.bench.memory import free_memory
+from usvit.bench.steps import model_of, new_network
+from usvit.errors import UsvitError
+from usvit.models.build import count_parameters
+from usvit.models.count import count
+from usvit.train.device import Device, resolve_device
+
+_LIBRARIES = ("torch", "timm", "lightning-fabric", "numpy")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What ``probe`` finds."""
+
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    models: list[dict[str, Any]]
+
+
+def probe(cases: list[Case]) -> Seen:
+    """Check each case without measuring it, and describe machine and networks.
+
+    Raises:
+        UsvitError: no such device or precision, no compiler, a network that cannot take the image size.
+    """
+    for case in cases:
+        device = resolve_device(case.hardware.device, case.hardware.precision)
+        _check_precision(device)
+        if case.hardware.compile:
+            _check_compiler(device)
+        if case.hardware.threads:
+            torch.set_num_threads(case.hardware.threads)
+    models = {case.model["name"]: _describe(case) for case in cases}
+    return Seen(_machine(device), _versions(), list(models.values()))
+
+
+def _check_precision(device: Device) -> None:
+    if (
+        device.precision == "bf16"
+        and device.type == "cuda"
+        and not torch.cuda.is_bf16_supported(including_emulation=False)
+    ):
+        raise UsvitError(
+            f"--precision bf16 was asked for, but {torch.cuda.get_device_name()} does not compute in bfloat16 "
+            "(it would be emulated, slower than float32). Pass --precision fp32."
+        )
+
+
+def _check_compiler(device: Device) -> None:
+    """torch.compile writes C++ for a CPU and Triton for a GPU."""
+    if device.type == "cuda":
+        from torch.utils._triton import has_triton
+
+        if not has_triton():
+            raise UsvitError(
+                "--compile needs Triton and a GPU that it supports, and finds none. "
+                "Install the PyTorch build for CUDA (it brings Triton), or leave --compile out."
+            )
+        compilers = ["cc", "gcc", "clang"]  # for Triton's launchers
+    else:
+        compilers = ["g++", "clang++", "cl"]
+    named = os.environ.get("CXX" if device.type == "cpu" else "CC")
+    if not any(shutil.which(name) for name in ([named] if named else compilers)):
+        raise UsvitError(
+            f"--compile needs a compiler, and finds none ({named or ', '.join(compilers)}). "
+            "Install one (Debian, Ubuntu: apt install g++), name it in CXX, or leave --compile out."
+        )
+
+
+def _describe(case: Case) -> dict[str, Any]:
+    spec, config = model_of(case)
+    with torch.device("meta"):  # no memory, no time: does it take this size at all?
+        network = new_network(case)
+    figures = [
+        {
+            "table": paper.table,
+            "image_size": paper.image_size,
+            "protocol": protocol,
+            "images_per_second": speed,
+        }
+        for paper in spec.paper
+        for protocol, speed in paper.images_per_second.items()
+        if not spec.changed
+    ]
+    return {
+        "name": spec.name,
+        "vit": dict(spec.changed),
+        "architecture": spec.architecture,
+        "params": count_parameters(network),
+        "macs": count(spec, image_size=config.image_size, n_classes=case.n_classes).macs,
+        "paper": figures,
+    }
+
+
+def _machine(device: Device) -> dict[str, Any]:
+    machine: dict[str, Any] = {
+        "device": device.type,
+        "name": device.describe()["name"],
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "free_memory_gb": _gigabytes(free_memory()),
+        "system": f"{platform.system()} {platform.machine()}",
+        # What fp32 means on a GPU: PyTorch's own defaults, as in usvit's runs.
+        "tf32": None,
+    }
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        machine |= {
+            "free_memory_gb": _gigabytes(torch.cuda.mem_get_info(0)[0]),
+            "memory_gb": _gigabytes(properties.total_memory),
+            "tf32": {"matmul": torch.backends.cuda.matmul.allow_tf32, "cudnn": torch.backends.cudnn.allow_tf32},
+        }
+    return machine
+
+
+def _gigabytes(size: int | None) -> float | None:
+    return None if size is None else round(size / 1e9, 1)
+
+
+def _versions() -> dict[str, str]:
+    versions = {"usvit": usvit.__version__, "python": sys.version.split()[0]}
+    versions |= {name: version(name) for name in _LIBRARIES}
+    if torch.version.cuda is not None:
+        versions |= {"cuda": torch.version.cuda, "cudnn": str(torch.backends.cudnn.version())}
+    return versions

@@ -1,0 +1,93 @@
+"""Which batch: the largest that fits, the fastest, or a list of them. Each try is a measurement of its own."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from usvit.bench.case import Case, Row
+from usvit.bench.protocols import Search
+
+Measure = Callable[[Case], list[Row]]
+
+FASTER = 1.01
+"""A doubling counts as faster from here on; less is noise."""
+PATIENCE = 2
+"""Doublings in a row without being faster that end a sweep: one may be the machine's fault."""
+
+
+def search(kind: Search, case: Case, measure: Measure, *, max_batch: int) -> list[Row]:
+    """Measure by a protocol.
+
+    Args:
+        kind: of the protocol.
+        case: with the batch that the search begins with.
+        measure: runs one case.
+        max_batch: never exceeded.
+
+    Returns:
+        Every row; those that are only steps of the search have ``reported`` False.
+    """
+    if kind == "largest":
+        return _largest(case, measure, max_batch)
+    if kind == "fastest":
+        return _fastest(case, measure, max_batch)
+    if kind == "batches":
+        return _batches(case, measure, max_batch)
+    return measure(case)
+
+
+def _largest(case: Case, measure: Measure, max_batch: int) -> list[Row]:
+    """Doubled or halved until one fits and one does not, then halved between to an eighth; then measured in full."""
+    rows: list[Row] = []
+    fits, too_large, batch = 0, 0, min(case.batch, max_batch)
+    while True:
+        (row,) = measure(replace(case, batch=batch, repeats=1))
+        if row.status not in ("ok", "out_of_memory", "timeout"):
+            return [*rows, row]
+        rows.append(replace(row, reported=False))
+        fits, too_large = (batch, too_large) if row.status == "ok" else (fits, batch)
+        if not fits:
+            if batch == 1:
+                return [*rows[:-1], row]
+            batch //= 2
+        elif not too_large:
+            if batch == max_batch:
+                break
+            batch = min(2 * batch, max_batch)
+        elif too_large - fits <= max(1, fits // 8):
+            break
+        else:
+            batch = (fits + too_large) // 2
+    while True:  # many repeats may need a little more than one
+        (row,) = measure(replace(case, batch=fits))
+        if row.status == "ok" or fits == 1:
+            return [*rows, row]
+        rows.append(replace(row, reported=False))
+        fits = fits * 7 // 8
+
+
+def _fastest(case: Case, measure: Measure, max_batch: int) -> list[Row]:
+    rows: list[Row] = []
+    best, slower, batch = 0, 0, min(case.batch, max_batch)
+    while batch <= max_batch and slower < PATIENCE:
+        (row,) = measure(replace(case, batch=batch))
+        rows.append(replace(row, reported=False))
+        if row.images_per_second is None:
+            break
+        record = rows[best].images_per_second or 0.0
+        slower = 0 if len(rows) == 1 or row.images_per_second > FASTER * record else slower + 1
+        if row.images_per_second > record:
+            best = len(rows) - 1
+        batch *= 2
+    rows[best] = replace(rows[best], reported=True)
+    return rows
+
+
+def _batches(case: Case, measure: Measure, max_batch: int) -> list[Row]:
+    rows: list[Row] = []
+    batch = case.batch
+    while batch <= max_batch:
+        rows += measure(replace(case, batch=batch))
+        if rows[-1].status != "ok":
+            break
+        batch *= 2
+    return rows

@@ -1,0 +1,147 @@
+"""``usvit bench``: speed and memory of networks."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from usvit.cli import options as o
+from usvit.errors import EXIT_PARTLY, UsvitError, unknown
+
+if TYPE_CHECKING:
+    from usvit.bench.protocols import Protocol
+
+_MODES = {"train": ("train",), "infer": ("infer",), "both": ("train", "infer")}
+_PRECISIONS = {"auto": ("auto",), "fp32": ("fp32",), "bf16": ("bf16",), "both": ("fp32", "bf16")}
+
+
+def bench(
+    models: Annotated[
+        list[str], typer.Argument(help="Names of 'usvit models list', or timm:NAME.", metavar="MODEL...")
+    ],
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="fixed: one batch (32, or --batch). The papers' own: deit (largest batch that fits, 30 runs), resmlp "
+            "(batch 32), deit3 (batch 256, mixed precision), sweep (batch doubled while that is faster), latency "
+            "(batches 1 to 64; parallel branches one after the other and at once).",
+            metavar="NAME",
+        ),
+    ] = "fixed",
+    mode: Annotated[
+        str | None,
+        typer.Option(help="train, infer or both. (default: infer; both with fixed)", metavar="MODE"),
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Batch size, or where a search begins. (default: the protocol's)")
+    ] = None,
+    max_batch: Annotated[
+        int | None, typer.Option(min=1, help="The largest batch of a search. (default: 4096; latency: 64)")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed steps; their median counts.")] = 30,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Limit for each measurement, building and compiling apart.")
+    ] = 60.0,
+    image_size: Annotated[
+        int | None, typer.Option(help="Side of the input in pixels. (default: the network's own)")
+    ] = None,
+    classes: Annotated[int, typer.Option(min=1, help="Outputs of the head; the papers' networks have 1000.")] = 1000,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="DEVICE")] = "auto",
+    precision: Annotated[
+        str | None,
+        typer.Option(help="auto, fp32, bf16 or both. (default: the protocol's: deit3 bf16, fixed auto, else fp32)"),
+    ] = None,
+    compile_: Annotated[bool, typer.Option("--compile", help="With torch.compile; its time is shown apart.")] = False,
+    channels_last: Annotated[bool, typer.Option("--channels-last", help="Convolutions in NHWC order.")] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of the CPU. (default: PyTorch's choice)")] = None,
+    memory_gb: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Use no more: 16 stands in for a card of 16 GB. (default: nearly all that is free)"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for bench.json, bench.csv and bench.svg.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A setting of the model, such as vit.stem=hmlp_bn; may be repeated.", metavar="KEY=VALUE"
+        ),
+    ] = None,
+    json_: o.Json = False,
+) -> None:
+    """Measure images/s and peak memory, by the papers' protocols.
+
+    Weights are random, images are noise. Each measurement is made in a process of its own.
+    """
+    from usvit.bench.protocols import find_protocol
+
+    chosen = find_protocol(protocol)
+    modes = _MODES.get(mode) if mode else chosen.modes
+    if modes is None:
+        raise unknown("mode", str(mode), _MODES)
+    precisions = _PRECISIONS.get(precision or chosen.precision)
+    if precisions is None:
+        raise unknown("precision", str(precision), _PRECISIONS)
+    if device not in ("auto", "cpu", "cuda"):
+        raise unknown("device", device, ("auto", "cpu", "cuda"))
+    chosen = replace(_with_batch(chosen, batch, max_batch), repeats=repeats)
+    settings = _model_settings(set_ or [], image_size)
+
+    from usvit.bench.case import Hardware
+    from usvit.bench.output import table
+    from usvit.bench.run import BenchSettings, run_bench
+    from usvit.progress import make_progress
+
+    try:
+        result = run_bench(
+            BenchSettings(
+                models=tuple(models),
+                protocol=chosen,
+                modes=modes,  # type: ignore[arg-type]
+                precisions=precisions,
+                hardware=Hardware(device, "auto", compile_, channels_last, threads, memory_gb),
+                seconds=seconds,
+                n_classes=classes,
+                model_settings=settings,
+            ),
+            out=out,
+            command=o.command_line(),
+            progress=make_progress(),
+        )
+    except KeyboardInterrupt:
+        if out is not None:
+            print(f"Stopped. What was measured before stands in {out}.", file=sys.stderr)
+        raise
+    if json_:
+        print(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        print(table(result))
+        if out is not None:
+            print(f"\nwritten: {out / 'bench.json'}, bench.csv, bench.svg")
+    if any(row["reported"] and row["status"] != "ok" for row in result["results"]):
+        raise typer.Exit(EXIT_PARTLY)
+
+
+def _with_batch(protocol: "Protocol", batch: int | None, max_batch: int | None) -> "Protocol":
+    first, last = batch or protocol.batch, max_batch or protocol.max_batch
+    if protocol.search == "none":
+        if max_batch is not None:
+            raise UsvitError(f"The protocol {protocol.name} measures one batch size: give --batch, not --max-batch.")
+    elif first > last:
+        raise UsvitError(f"--batch {first} is larger than --max-batch {last}: the search would end before it begins.")
+    return replace(protocol, batch=first, max_batch=last)
+
+
+def _model_settings(pairs: list[str], image_size: int | None) -> dict[str, Any]:
+    """``["vit.stem=hmlp_bn"]`` as the configuration's section ``model``; its name before a key may be left out."""
+    from usvit.config import parse_overrides
+
+    pairs = [pair if pair.startswith("model.") else f"model.{pair}" for pair in pairs]
+    settings: dict[str, Any] = parse_overrides(pairs).get("model", {})
+    for key in ("name", "weights", "weights_sha256"):
+        if key in settings:
+            raise UsvitError(f"--set {key} has no place in a benchmark: models are arguments, weights are random.")
+    if image_size is not None:
+        settings["image_size"] = image_size
+    return settings
