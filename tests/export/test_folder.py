@@ -1,0 +1,146 @@
+"""An export is there whole or not at all, and never replaces anything."""
+
+import json
+
+import pytest
+
+from tests.export.conftest import tiny
+from usvit import export
+from usvit.data.images import read_image
+from usvit.errors import UsvitError
+from usvit.export import export_model, write_export
+from usvit.export.check import Checked, check_pixels, refuse_difference, write_phantom_image
+from usvit.export.source import open_source
+from usvit.files import sha256_of_file
+from usvit.models.trained import load_trained
+
+
+def test_safetensors_load_again_to_the_same_scores_with_everything_in_the_passport(fold, tmp_path):
+    out = tmp_path / "made" / "here"
+    exported = export_model(str(fold), "safetensors", out)
+    assert exported.new and sorted(path.name for path in out.iterdir()) == [
+        "README.md", "export.json", "model.json", "model.safetensors"
+    ]  # fmt: skip
+    again, source = load_trained(out), open_source(str(fold))
+    pixels = check_pixels(again.preprocessing)
+    assert again.model(again.preprocessing.normalised(pixels)).equal(source.predict(pixels))
+    passport = json.loads((out / "model.json").read_text())
+    assert passport["exported"]["weights_sha256"] == sha256_of_file(out / "model.safetensors")
+    assert passport["exported"]["licenses"]["data"] == {"phantom": "Apache-2.0"}
+    assert passport["seen_sha256"]["train"] == ["ab"], "what it has seen must travel with it"
+    assert passport["measured"]["accuracy"] == 0.5 and passport["measured"]["auc_malignant_vs_rest"] == 0.75
+    assert passport["positive_class"] == "malignant" and "not a medical device" in passport["intended_use"]
+
+
+def test_the_card_says_what_a_receiver_must_know(fold, tmp_path):
+    export_model(str(fold), "safetensors", tmp_path / "x")
+    card = (tmp_path / "x" / "README.md").read_text()
+    for said in (
+        *("not a medical device", "benign, malignant, normal", "padded with black", "32 x 32", "phantom (Apache-2.0)"),
+        *("accuracy 0.500", "7 images in 5 groups", "depth 2", "not calibrated"),
+    ):
+        assert said in card, said
+    assert "untrained" not in card
+    assert str(fold.parent) not in card, "no paths of this machine"
+
+
+def test_a_network_of_the_zoo_is_called_untrained(tmp_path):
+    source = open_source("vit_ti16", weights="scratch", classes=["a", "b"], image_size=32)
+    write_export(source, "safetensors", tmp_path / "x")
+    assert "untrained: its probabilities mean nothing" in (tmp_path / "x" / "README.md").read_text()
+    assert not source.predict(check_pixels(source.preprocessing)).any()
+    assert load_trained(tmp_path / "x").classes == ("a", "b")
+    again = open_source("vit_ti16", weights="scratch", classes=["a", "b"], image_size=32)
+    assert not write_export(again, "safetensors", tmp_path / "x").new, "the same name gives the same weights"
+
+
+def test_the_same_export_is_left_as_it_is(fold, tmp_path):
+    out = tmp_path / "x"
+    export_model(str(fold), "safetensors", out)
+    before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+    assert not export_model(str(fold), "safetensors", out).new
+    assert {path.name: path.stat().st_mtime_ns for path in out.iterdir()} == before
+
+
+def test_an_empty_folder_is_filled(fold, tmp_path):
+    (tmp_path / "x").mkdir()
+    assert export_model(str(fold), "safetensors", tmp_path / "x").new
+
+
+def occupy(out):
+    out.mkdir()
+    (out / "thesis.txt").write_text("mine")
+
+
+def be_a_file(out):
+    out.write_text("mine")
+
+
+def change(out):
+    (out / "model.json").write_text("{}")
+
+
+def damage(out):
+    (out / "export.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "exported_before", "said"),
+    [
+        (occupy, False, "is no export"),
+        (be_a_file, False, "is no export"),
+        (change, True, "has been changed"),
+        (damage, True, "damaged"),
+    ],
+    ids=["other files", "a file", "changed", "damaged record"],
+)
+def test_what_is_there_is_never_replaced(spoil, exported_before, said, fold, tmp_path):
+    out = tmp_path / "x"
+    if exported_before:
+        export_model(str(fold), "safetensors", out)
+    spoil(out)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(UsvitError, match=said):
+        export_model(str(fold), "safetensors", out)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_another_network_is_not_put_over_an_export(fold, tmp_path):
+    export_model(str(fold), "safetensors", tmp_path / "x")
+    with pytest.raises(UsvitError, match="another export"):
+        write_export(tiny(), "safetensors", tmp_path / "x")
+
+
+@pytest.mark.parametrize("error", [UsvitError("no"), KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_nothing_is_left_behind_an_export_that_fails(error, fold, tmp_path, monkeypatch):
+    def fail(source, folder):
+        (folder / "half").write_text("of it")
+        raise error
+
+    monkeypatch.setitem(export._WRITERS, "safetensors", fail)
+    with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else UsvitError):
+        export_model(str(fold), "safetensors", tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_processes_cannot_mix_their_files(fold, tmp_path, monkeypatch):
+    def slow(source, folder):
+        (tmp_path / "x").mkdir()
+        (tmp_path / "x" / "other").write_text("faster")
+
+    monkeypatch.setitem(export._WRITERS, "safetensors", slow)
+    with pytest.raises(UsvitError, match="Another process"):
+        export_model(str(fold), "safetensors", tmp_path / "x")
+    assert [path.name for path in tmp_path.rglob("*")] == ["x", "other"]
+
+
+@pytest.mark.parametrize("difference", [0.002, float("nan"), float("inf")])
+def test_a_difference_is_refused_by_the_size_of_the_logits(difference):
+    refuse_difference(Checked("x", 0.002, 30.0), 1e-4)
+    with pytest.raises(UsvitError, match="does not say what the network says"):
+        refuse_difference(Checked("x", difference, 1.0), 1e-4)
+
+
+def test_the_phantom_to_check_with_is_a_picture_and_has_an_aspect_ratio(tmp_path):
+    pixels = read_image(write_phantom_image(tmp_path))
+    assert pixels.shape == (120, 160, 3) and pixels.std() > 10
