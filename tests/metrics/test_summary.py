@@ -188,33 +188,209 @@ def test_groups_are_counted_once(make_table):
     assert summary["pooled"]["sensitivity"]["malignant"]["n_groups"] == 1
 
 
-def test_only_the_test_part_counts(study):
+MEASURED = ("n_images", "pooled", "folds", "mean_sd", "confusion", "patients", "decision_curve", "subgroups")
+
+
+def test_only_the_test_part_is_measured(study):
     others = study.assign(part="val", prob_benign=1.0, prob_malignant=0.0, prob_normal=0.0)
     both = pd.concat([study, others], ignore_index=True)
-    assert summarise(both, classes=CLASSES, positive="malignant") == summarise(
-        study, classes=CLASSES, positive="malignant"
-    )
+    one, other = (summarise(table, classes=CLASSES, positive="malignant") for table in (both, study))
+    assert {key: one[key] for key in MEASURED} == {key: other[key] for key in MEASURED}
 
 
-def test_logits_change_nothing(study):
+def test_logits_change_nothing_but_how_the_odds_of_sure_networks_are_read(study):
     logits = study.filter(like="logit_").columns
-    scrambled = study.assign(**dict.fromkeys(logits, 0.0))
-    assert summarise(scrambled, classes=CLASSES, positive="malignant") == summarise(
-        study, classes=CLASSES, positive="malignant"
+    one, other = (
+        summarise(table, classes=CLASSES, positive="malignant") for table in (study, study.drop(columns=logits))
     )
+    assert {key: one[key] for key in MEASURED} == {key: other[key] for key in MEASURED}
+    slope, same = (each["calibration"]["pooled"]["classes"]["malignant"]["slope"] for each in (one, other))
+    assert slope["value"] == pytest.approx(same["value"], rel=1e-6)
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.integers(0, 1000))
+def leaves(value, path=()):
+    """Every number, text and null of a nested answer, with its path."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from leaves(inner, (*path, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from leaves(inner, (*path, index))
+    else:
+        yield path, value
+
+
+@pytest.mark.parametrize("seed", [0, 1])
 def test_the_order_of_the_rows_does_not_matter(seed):
-    study = make_study(seed, n=60)
+    study = with_val(make_study(seed, n=60))
     shuffled = study.sample(frac=1, random_state=seed)
-    one, other = (summarise(table, classes=CLASSES, positive="malignant") for table in (study, shuffled))
-    for summary in (one, other):
-        for points in (summary["pooled"], *summary["folds"]):
-            points["log_loss"]["value"] = round(points["log_loss"]["value"], 12)
-        summary["mean_sd"].pop("log_loss")  # a sum's last bit depends on its order
+    one, other = (dict(leaves(summarise(table, classes=CLASSES, positive="malignant"))) for table in (study, shuffled))
+    assert one.keys() == other.keys()
+    for path, value in one.items():  # a sum's last bit depends on its order
+        expected = pytest.approx(value, rel=1e-9, abs=1e-9) if isinstance(value, float) else value
+        assert other[path] == expected, path
+
+
+def test_the_same_table_gives_the_same_bytes(study):
+    one, other = (json.dumps(summarise(study, classes=CLASSES, positive="malignant")) for _ in range(2))
     assert one == other
+
+
+def with_val(study):
+    """The same, with the next fold's images as each fold's inner validation images."""
+    val = study.assign(part="val", fold=(study["fold"] - 1) % study["fold"].nunique())
+    return pd.concat([study, val], ignore_index=True)
+
+
+def test_pooled_aucs_carry_obuchowskis_interval_and_the_others_a_bootstraps(study):
+    pooled = summarise(study, classes=CLASSES, positive="malignant")["pooled"]
+    positive, score = (study["label"] == "malignant").to_numpy(), study["prob_malignant"].to_numpy()
+    area = pooled["auc"]["malignant_vs_rest"]
+    # Obuchowski (1997), literally: what each patient's positives and negatives fare, summed by patient.
+    up = {
+        i: np.mean((score[i] > score[~positive]) + 0.5 * (score[i] == score[~positive])) for i in np.where(positive)[0]
+    }
+    down = {
+        j: np.mean((score[positive] > score[j]) + 0.5 * (score[positive] == score[j])) for j in np.where(~positive)[0]
+    }
+    m, n, value = len(up), len(down), np.mean(list(up.values()))
+    s10, s01, s11, groups = 0.0, 0.0, 0.0, study["group_id"].to_numpy()
+    for one in set(groups):
+        x = sum(up[i] - value for i in up if groups[i] == one)
+        y = sum(down[j] - value for j in down if groups[j] == one)
+        s10, s01, s11 = s10 + x * x, s01 + y * y, s11 + x * y
+    i10, i01, i = (len(set(groups[list(which)])) for which in (up, down, range(200)))
+    variance = s10 * i10 / (i10 - 1) / m**2 + s01 * i01 / (i01 - 1) / n**2 + 2 * s11 * i / (i - 1) / (m * n)
+    half = 1.959964 * variance**0.5 / (value * (1 - value))
+    odds = np.log(value / (1 - value))
+    assert area["ci95"] == pytest.approx([1 / (1 + np.exp(-(odds - half))), 1 / (1 + np.exp(-(odds + half)))], abs=1e-6)
+    assert area["method"].startswith("clustered (Obuchowski)")
+    for one in (pooled["accuracy"], pooled["brier"], pooled["mcc"], pooled["average_precision"]["malignant"]):
+        assert one["ci95"][0] < one["value"] < one["ci95"][1]
+        assert one["method"].startswith("cluster bootstrap")
+    assert "warning" not in pooled["accuracy"]
+    assert "50" in pooled["sensitivity"]["normal"]["warning"]  # fewer groups have a normal image
+
+
+def test_folds_and_thresholds_by_fold_are_numbers_alone(study):
+    summary = summarise(with_val(study), classes=CLASSES, positive="malignant")
+    assert is_valid(summary)
+    for fold in summary["folds"]:
+        assert all(value is None for path, value in leaves(fold) if "ci95" in path)
+    for rule in summary["operating_points"]:
+        assert all(value is None for path, value in leaves(rule["folds"]) if "ci95" in path)
+        assert rule["pooled"]["sensitivity"]["ci95"] is not None
+
+
+def test_a_threshold_comes_from_inner_validation_images_and_never_from_the_test(study):
+    table = with_val(study)
+    summary = summarise(table, classes=CLASSES, positive="malignant")
+    assert {rule["source"] for rule in summary["operating_points"]} == {
+        "inner validation images of the same fold", "none: fixed beforehand"
+    }  # fmt: skip
+    rule = summary["operating_points"][0]
+    for fold in rule["folds"]:
+        own = table[(table["fold"] == fold["fold"]) & (table["part"] == "val")]
+        called = own.loc[own["label"] == "malignant", "prob_malignant"] >= fold["threshold"]
+        assert called.mean() >= 0.9
+        tested = table[(table["fold"] == fold["fold"]) & (table["part"] == "test") & (table["label"] == "malignant")]
+        by_hand = (tested["prob_malignant"] >= fold["threshold"]).mean()
+        assert fold["on_test"]["sensitivity"]["value"] == pytest.approx(by_hand)
+    counts = [fold["on_test"]["true_positive"] for fold in rule["folds"]]
+    assert rule["pooled"]["true_positive"] == sum(counts)
+
+    without = summarise(study, classes=CLASSES, positive="malignant")
+    assert without["operating_points"][0]["source"] == "test images of the other folds"
+    assert any("no inner validation images" in one for one in without["warnings"])
+
+
+def test_a_temperature_undoes_a_network_that_is_twice_too_sure(study):
+    table = with_val(study)
+    names = [f"logit_{name}" for name in CLASSES]
+    doubled = 6 * table[names].to_numpy()
+    power = np.exp(doubled - doubled.max(axis=1, keepdims=True))
+    prob = power / power.sum(axis=1, keepdims=True)
+    table = table.assign(**{name: doubled[:, k] for k, name in enumerate(names)})
+    table = table.assign(**{f"prob_{name}": prob[:, k] for k, name in enumerate(CLASSES)})
+    temperature = summarise(table, classes=CLASSES, positive="malignant")["calibration"]["recalibration"][0]
+    assert temperature["method"] == "temperature"
+    assert all(2.5 < fold["temperature"] < 8 for fold in temperature["folds"])
+    assert temperature["after"]["log_loss"]["value"] < 0.8 * temperature["before"]["log_loss"]["value"]
+    assert temperature["before"]["slope"]["value"] < 0.5 < temperature["after"]["slope"]["value"]
+
+
+def test_without_inner_validation_images_there_is_no_temperature_and_it_says_so(study):
+    temperature, platt = summarise(study, classes=CLASSES, positive="malignant")["calibration"]["recalibration"]
+    for one in (temperature, platt):
+        assert one["after"] is None
+        assert "no inner validation images" in one["reason"]
+
+
+def test_a_split_by_image_has_no_thresholds_and_says_that_it_leaks(study):
+    leaking = with_val(study.assign(fold=np.arange(200) % 5))
+    summary = summarise(leaking, classes=CLASSES, positive="malignant")
+    assert is_valid(summary)
+    assert "stands among the images that choose" in summary["operating_points"][0]["reason"]
+    assert summary["operating_points"][-1]["pooled"]["n_images"] == 200  # 0.5 was chosen by nobody
+    assert summary["calibration"]["recalibration"][0]["after"] is None
+    assert any("the split leaks" in one for one in summary["warnings"])
+    assert summary["patients"]["n_patients"] is None
+    assert "different models" in summary["patients"]["reason"]
+
+
+def test_patients_are_measured_where_they_are_known(study):
+    patients = summarise(study, classes=CLASSES, positive="malignant")["patients"]
+    known = study[study["patient_id"].notna()]
+    assert patients["n_patients"] == known["patient_id"].nunique()
+    assert patients["n_images"] + patients["n_images_without_id"] == 200
+    by_hand = known.groupby("patient_id")["prob_malignant"].mean()
+    truth = known.groupby("patient_id")["label"].agg(lambda labels: "malignant" in set(labels))
+    area = roc_auc_score(truth, by_hand)
+    assert patients["mean"]["auc"]["malignant_vs_rest"]["value"] == pytest.approx(area)
+    assert patients["n_mixed"] == int((known.groupby("patient_id")["label"].nunique() > 1).sum())
+    assert sum(patients["class_patients"].values()) == patients["n_patients"]
+
+    none = summarise(study.assign(patient_id=None), classes=CLASSES, positive="malignant")
+    assert none["patients"] == {"n_patients": None, "reason": "no image has a patient id"}
+    assert any(one.startswith("No image has a patient id") for one in none["warnings"])
+
+
+def test_subgroups_are_those_columns_that_divide_the_images(study):
+    beside = study[["dataset", "image_id"]].assign(
+        device=["A", "B"] * 100, birads="4", lesion_size_mm=np.linspace(2, 40, 200)
+    )
+    summary = summarise(study, classes=CLASSES, positive="malignant", columns=beside)
+    assert is_valid(summary)
+    assert [one["by"] for one in summary["subgroups"]] == ["device", "lesion_size_mm"]
+    device, size = (one["levels"] for one in summary["subgroups"])
+    assert [level["level"] for level in device] == ["A", "B"]
+    assert [level["level"] for level in size] == ["< 10", "10 to < 20", ">= 20"]
+    half = study[beside["device"] == "A"]
+    area = roc_auc_score(half["label"] == "malignant", half["prob_malignant"])
+    figure = device[0]["figures"]["auc"]["malignant_vs_rest"]
+    assert figure["value"] == pytest.approx(area)
+    assert figure["ci95"][0] < area < figure["ci95"][1]
+    assert summarise(study, classes=CLASSES, positive="malignant")["subgroups"] == []
+
+
+def test_a_subgroup_that_was_asked_for_and_is_not_there_is_refused(study):
+    with pytest.raises(UsvitError, match="Unknown column 'devise'"):
+        summarise(study, classes=CLASSES, positive="malignant", by={"devise": None})
+
+
+def test_few_groups_are_warned_of(make_table):
+    table = make_table(["benign", "malignant"] * 10, [[0.6, 0.4], [0.3, 0.7]] * 10, TWO)
+    warned = summarise(table, classes=TWO, positive="malignant")["warnings"]
+    assert any("20 groups only" in one for one in warned)
+
+
+def test_the_order_of_the_classes_is_the_callers(study):
+    turned = CLASSES[::-1]
+    one = summarise(study, classes=CLASSES, positive="malignant")
+    other = summarise(study, classes=turned, positive="malignant")
+    assert other["confusion"]["labels"] == turned
+    assert list(other["calibration"]["pooled"]["classes"]) == turned
+    assert other["pooled"]["auc"]["malignant_vs_rest"] == one["pooled"]["auc"]["malignant_vs_rest"]
 
 
 def test_what_cannot_be_measured_is_refused(study):

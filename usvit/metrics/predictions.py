@@ -77,8 +77,8 @@ def read_predictions(path: str | Path) -> pd.DataFrame:
     table["patient_id"] = table["patient_id"].where(table["patient_id"] != "", None)
     for name in table.columns:
         if name.startswith(("logit_", "prob_")):
-            table[name] = _numbers(table, name, str(path))
-    fold = _numbers(table, "fold", str(path))
+            table[name] = numbers_of(table, table[name], name, str(path))
+    fold = numbers_of(table, table["fold"], "fold", str(path))
     if (fold != np.floor(fold)).any():
         raise UsvitError(f"{path}: column 'fold' must hold whole numbers, counted from 0.")
     table["fold"] = fold.astype(np.int64)
@@ -164,6 +164,29 @@ def check_complete(pooled: pd.DataFrame, expected: pd.DataFrame | Iterable[tuple
         raise UsvitError(f"The pooled predictions are not complete; {'; '.join(wrong)}.")
 
 
+def numbers_of(table: pd.DataFrame, values: pd.Series, name: str, source: str) -> np.ndarray:
+    """A column, of text or of numbers, as (n,) float64.
+
+    Args:
+        table: names the images of the rows, for the error.
+        values: (n,) cells.
+        name: the column, for the error.
+        source: the table, for the error.
+
+    Raises:
+        UsvitError: a cell is no finite number; the row and its image are named.
+    """
+    numbers = np.empty(len(table))
+    for row, cell in enumerate(values.tolist()):
+        try:
+            # Python's own parser is exact; pandas' fast one is off in the last bit.
+            numbers[row] = float(cell)
+        except (TypeError, ValueError):
+            numbers[row] = np.nan
+    _refuse(table, ~np.isfinite(numbers), source, f"column '{name}' is no finite number")
+    return numbers
+
+
 def _require_columns(table: pd.DataFrame, source: str) -> None:
     missing = [name for name in COLUMNS if name not in table.columns]
     if missing:
@@ -180,18 +203,6 @@ def _require_columns(table: pd.DataFrame, source: str) -> None:
             f"{source}: the logit_<class> columns ({', '.join(logits)}) and the prob_<class> columns "
             f"({', '.join(classes)}) must name the same classes in the same order."
         )
-
-
-def _numbers(table: pd.DataFrame, name: str, source: str) -> np.ndarray:
-    """A text column as float64. Python's own parser is exact; the reader's fast one is off in the last bit."""
-    values = np.empty(len(table))
-    for row, text in enumerate(table[name]):
-        try:
-            values[row] = float(text)
-        except ValueError:
-            values[row] = np.nan
-    _refuse(table, ~np.isfinite(values), source, f"column '{name}' is no finite number")
-    return values
 
 
 def _refuse(table: pd.DataFrame, refused: ArrayLike, source: str, what: str) -> None:

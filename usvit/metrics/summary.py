@@ -1,37 +1,60 @@
 """From a predictions table to the content of metrics.json (docs/reference/metrics.schema.json)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from usvit.errors import UsvitError, unknown
-from usvit.metrics.points import confusion, point_estimates
+from usvit.metrics.decision_curve import run_decision_curve
+from usvit.metrics.headline import figure_points, figures_with_intervals, mean_and_sd
+from usvit.metrics.points import confusion
 from usvit.metrics.predictions import check_predictions, classes_of
+from usvit.metrics.rows import rows_of
+from usvit.metrics.sections import (
+    calibration_section,
+    operating_section,
+    patient_section,
+    subgroup_section,
+    warnings_of,
+)
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 
-def summarise(table: pd.DataFrame, *, classes: Sequence[str], positive: str) -> dict[str, Any]:
+def summarise(
+    table: pd.DataFrame,
+    *,
+    classes: Sequence[str],
+    positive: str,
+    columns: pd.DataFrame | None = None,
+    by: Mapping[str, Sequence[float] | None] | None = None,
+) -> dict[str, Any]:
     """Every metric of a run, pooled and by fold, made anew from its predictions alone.
 
     Two different quantities come out. ``pooled`` takes all test images as one set, each predicted
-    by the model that did not see it. ``mean_sd`` averages the folds' own values; its sd (n - 1 in
-    the denominator) tells how the folds differ and is no confidence interval, since the folds'
-    training images overlap.
+    by the model that did not see it; its intervals count groups. ``mean_sd`` averages the folds' own
+    values; its sd (n - 1 in the denominator) tells how the folds differ and is no confidence interval,
+    since the folds' training images overlap.
 
     Args:
-        table: a predictions table; only its rows of part test count.
+        table: a predictions table. Its rows of part test are measured; those of part val, where it has
+            any, choose thresholds and fit the temperature, each for its own fold.
         classes: the K class names, in the order that settles ties (see ``points.decide``).
         positive: the class that the headline speaks of.
+        columns: more columns of the images, by dataset and image_id, such as the manifest, for subgroups.
+        by: the columns that make subgroups, each with limits that cut it or None; by default those
+            of ``sections.SUBGROUP_COLUMNS`` that are there.
 
     Returns:
-        A dictionary that JSON can hold: no NaN, what is undefined is None with a reason.
+        A dictionary that JSON can hold: no NaN, what is undefined is None with a reason. The same rows give the
+        same numbers: bootstraps have a fixed seed.
 
     Raises:
         UsvitError: the table fails ``check_predictions``, holds other classes than ``classes``, or
-            has no row of part test; or ``positive`` is not a class.
+            has no row of part test; ``positive`` is not a class; a column of ``by`` cannot be used.
     """
     classes = list(classes)
     check_predictions(table, "The predictions table")
@@ -41,51 +64,49 @@ def summarise(table: pd.DataFrame, *, classes: Sequence[str], positive: str) -> 
         raise UsvitError(
             f"The predictions table holds the classes {', '.join(classes_of(table))}; expected {', '.join(classes)}."
         )
-    test = table[table["part"] == "test"]
-    if test.empty:
-        raise UsvitError("The predictions table has no row of part test: there is nothing to measure.")
+    table = _in_order(table, classes)
+    rows = rows_of(table, "test")
+    label, prob, group, fold = rows.label, rows.prob, rows.group, rows.fold
 
-    index = {name: k for k, name in enumerate(classes)}
-    label = test["label"].map(index).to_numpy(np.int64)  # (n,)
-    prob = test[[f"prob_{name}" for name in classes]].to_numpy(np.float64)  # (n, K)
-    group = test["group_id"].to_numpy(object)
-    fold = test["fold"].to_numpy(np.int64)
-
-    def measure(rows: np.ndarray) -> dict[str, Any]:
-        return point_estimates(label[rows], prob[rows], group[rows], classes=classes, positive=positive)
-
-    def size(rows: np.ndarray) -> dict[str, int]:
-        return {"n_images": int(rows.sum()), "n_groups": len(set(group[rows].tolist()))}
-
-    everything = np.ones(len(test), dtype=bool)
-    folds = [{"fold": int(k), **size(fold == k), **measure(fold == k)} for k in np.unique(fold)]
-    pooled = measure(everything)
-    return {
+    folds = []
+    for k in np.unique(fold):
+        at = fold == k
+        size = {"fold": int(k), "n_images": int(at.sum()), "n_groups": rows[at].n_groups}
+        folds.append({**size, **figure_points(label[at], prob[at], group[at], classes=classes, positive=positive)})
+    pooled = figures_with_intervals(label, prob, group, classes=classes, positive=positive)
+    summary = {
         "schema_version": SCHEMA_VERSION,
         "positive_class": positive,
         "classes": classes,
-        **size(everything),
-        "class_counts": {name: int((label == k).sum()) for name, k in index.items()},
+        "n_images": len(rows),
+        "n_groups": rows.n_groups,
+        "class_counts": {name: int((label == k).sum()) for k, name in enumerate(classes)},
+        "class_groups": {name: rows[label == k].n_groups for k, name in enumerate(classes)},
+        "warnings": [],
         "pooled": pooled,
         "folds": folds,
-        "mean_sd": {metric: _mean_sd(pooled[metric], [one[metric] for one in folds]) for metric in pooled},
+        "mean_sd": {metric: mean_and_sd(pooled[metric], [one[metric] for one in folds]) for metric in pooled},
         "confusion": {"labels": classes, "counts": confusion(label, prob).tolist()},
+        "patients": patient_section(table, positive),
+        "operating_points": operating_section(table, positive),
+        "calibration": calibration_section(table, positive),
+        "decision_curve": asdict(run_decision_curve(table, positive=positive)),
+        "subgroups": subgroup_section(table, positive, columns, by),
     }
+    summary["warnings"] = warnings_of(table, summary)
+    return {key: _listed(value) for key, value in summary.items()}
 
 
-def _mean_sd(shape: dict[str, Any], folds: list[dict[str, Any]]) -> dict[str, Any]:
-    """Mean and SD over folds, for one Value or for a Value of each class; ``shape`` tells which."""
-    if "value" not in shape:
-        return {name: _mean_sd(inner, [one[name] for one in folds]) for name, inner in shape.items()}
-    known = [one["value"] for one in folds if one["value"] is not None]
-    mean_sd: dict[str, Any] = {
-        "mean": float(np.mean(known)) if known else None,
-        "sd": float(np.std(known, ddof=1)) if len(known) > 1 else None,
-        "n_folds": len(known),
-        "n_skipped": len(folds) - len(known),
-    }
-    if not known:
-        mean_sd["reason"] = "undefined in every fold"
-    elif len(known) == 1:
-        mean_sd["reason"] = "an SD needs at least two folds"
-    return mean_sd
+def _in_order(table: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
+    """The table with its prob and logit columns in the order of the classes."""
+    numbers = [name for name in table.columns if name.startswith(("prob_", "logit_"))]
+    wanted = [f"{kind}_{name}" for kind in ("logit", "prob") for name in classes]
+    others = [name for name in table.columns if name not in numbers]
+    return table[[*others, *(name for name in wanted if name in numbers)]]
+
+
+def _listed(value: Any) -> Any:
+    """Tuples as the lists that JSON makes of them, all the way down."""
+    if isinstance(value, dict):
+        return {key: _listed(inner) for key, inner in value.items()}
+    return [_listed(inner) for inner in value] if isinstance(value, (list, tuple)) else value

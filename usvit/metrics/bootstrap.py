@@ -1,0 +1,244 @@
+"""Intervals by drawing groups anew, for figures that have no formula of their own.
+
+Whole groups are drawn, with all their images, since images of one patient are not independent.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import norm
+
+from usvit.metrics.checks import check_prob, group_codes
+from usvit.metrics.figures import PROPORTIONS, Figures, Key
+from usvit.metrics.intervals import (
+    ALPHA,
+    Interval,
+    all_or_none_interval,
+    clopper_pearson,
+    undefined,
+    wilson,
+    with_interval,
+)
+from usvit.metrics.points import Value
+
+N_RESAMPLES = 2000
+CHUNK = 32
+"""Resamples made at once: 32 x 2,000 images of float64 are 0.5 MB, which stays in the processor's cache."""
+
+MAX_JACKKNIFE = 2000
+"""Above this many groups, the jackknife leaves out blocks of groups: it only has to tell the skewness."""
+
+MAX_UNDEFINED = 0.05
+"""Above this share of resamples without a value (a class was not drawn), there is no interval."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """One figure's value, its 95 % interval if there is one, the method, and what stood in its way."""
+
+    value: float
+    ci95: Interval | None
+    method: Literal["BCa", "percentile"]
+    reason: str = ""
+
+
+def cluster_bootstrap(
+    figures: Callable[[np.ndarray], Mapping[K, np.ndarray]],
+    n_groups: int,
+    *,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+) -> dict[K, Resampled]:
+    """95 % intervals of any figures by resampling whole groups; all figures from the same resamples.
+
+    The interval is BCa: bias-corrected by the share of resamples below the value, accelerated by the
+    jackknife over groups. Where that cannot be had (all resamples on one side of the value, or the
+    figure undefined without some group) it is the percentile interval, and ``reason`` says why. There
+    is no interval where all resamples give the same value, where more than ``MAX_UNDEFINED`` of
+    them give none, or where there is but one group.
+
+    Args:
+        figures: takes (B, G) float, how often each of B resamples draws each group, and returns each
+            figure as (B,), NaN where undefined: ``figures.Figures``, or ``by_rows`` for any function.
+        n_groups: G >= 1.
+        n_resamples: 2,000 give the bounds to about 5 % of the interval's length.
+        seed: the same seed draws the same groups, whatever the figures.
+
+    Returns:
+        For each figure a ``Resampled``; value NaN (and no interval) where it is undefined on the data.
+
+    Source: Efron (1987), JASA 82:171; Efron & Tibshirani (1993), section 14.3; groups as the unit:
+    Davison & Hinkley (1997), section 3.8. Groups are not stratified by class.
+    """
+    value = figures(np.ones((1, n_groups)))
+    if n_groups < 2:
+        return {key: Resampled(float(one[0]), None, "BCa", "there is but one group") for key, one in value.items()}
+    rng = np.random.default_rng(seed)
+    drawn: list[Mapping[K, np.ndarray]] = []
+    for start in range(0, n_resamples, CHUNK):
+        size = min(CHUNK, n_resamples - start)
+        groups = rng.integers(0, n_groups, (size, n_groups)) + n_groups * np.arange(size)[:, None]
+        counts = np.bincount(groups.ravel(), minlength=size * n_groups).reshape(size, n_groups)
+        drawn.append(figures(counts.astype(np.float64)))
+
+    blocks = np.arange(n_groups)
+    if n_groups > MAX_JACKKNIFE:
+        blocks = rng.permutation(n_groups) % MAX_JACKKNIFE
+    left_out: list[Mapping[K, np.ndarray]] = []
+    for start in range(0, int(blocks.max()) + 1, CHUNK):
+        rows = np.arange(start, min(start + CHUNK, int(blocks.max()) + 1))
+        left_out.append(figures((blocks[None, :] != rows[:, None]).astype(np.float64)))
+
+    return {
+        key: _interval(
+            float(one[0]),
+            np.concatenate([part[key] for part in drawn]),
+            np.concatenate([part[key] for part in left_out]),
+        )
+        for key, one in value.items()
+    }
+
+
+def by_rows(
+    function: Callable[[np.ndarray, np.ndarray], Mapping[str, float]],
+    label: ArrayLike,
+    prob: ArrayLike,
+    group: ArrayLike,
+) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
+    """Any function of (label, prob) as ``cluster_bootstrap`` wants it: called once a resample, so slow.
+
+    Args:
+        function: takes (m,) int labels and (m, K) probabilities, returns the same figures each time, NaN
+            where undefined.
+        label: (n,) int in 0 ... K - 1.
+        prob: (n, K) probabilities.
+        group: (n,) int or str.
+
+    Raises:
+        ValueError: as ``checks.check_prob`` and ``checks.group_codes``.
+    """
+    codes, p = check_prob(label, prob)
+    code, _ = group_codes(group, len(codes))
+
+    def figures(counts: np.ndarray) -> dict[str, np.ndarray]:
+        rows = [np.repeat(np.arange(len(codes)), count[code].astype(np.int64)) for count in counts]
+        found = [function(codes[one], p[one]) for one in rows]
+        return {name: np.array([one[name] for one in found], dtype=np.float64) for name in found[0]}
+
+    return figures
+
+
+def figure_values(
+    label: ArrayLike,
+    prob: ArrayLike,
+    group: ArrayLike,
+    *,
+    classes: Sequence[str],
+    decision: ArrayLike | None = None,
+    independent: Literal["wilson", "clopper-pearson"] = "wilson",
+    ranked: bool = True,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Every figure but the AUC with its 95 % interval (the figures are those of ``figures.Figures``).
+
+    A proportion (accuracy, sensitivity, specificity, PPV, NPV) of images that are each of another group
+    has the interval ``independent``. Everything else has a cluster bootstrap. A proportion of exactly 0 or
+    1 among clustered images, which no resample can move, has Clopper and Pearson's bound with the groups
+    as cases; so has a balanced accuracy, with the groups of the rarest class.
+
+    Args:
+        label: (n,) int in 0 ... K - 1.
+        prob: (n, K) probabilities.
+        group: (n,) int or str, the patient (or duplicate cluster) of each image.
+        classes: K names.
+        decision: (n,) int, where the decision is not the most probable class.
+        independent: the interval of a proportion of independent images.
+        ranked: False leaves out average precision, which takes most of the time.
+        n_resamples, seed: of the bootstrap.
+
+    Returns:
+        {"accuracy": Value, ..., "sensitivity": {class: Value}, ...}. What is undefined is null with a reason.
+        The n_groups of a proportion are those with an image that it looks at; of the others, all.
+
+    Raises:
+        ValueError: a label or decision outside 0 ... K - 1, a probability that is NaN or outside [0, 1], a
+            missing group (the index is named); not K names; an unknown ``independent``.
+    """
+    figures = Figures(label, prob, group, decision, ranked=ranked)
+    if len(classes) != figures.n_classes:
+        raise ValueError(f"{len(classes)} class names for {figures.n_classes} columns of probabilities")
+    if independent not in ("wilson", "clopper-pearson"):
+        raise ValueError(f"independent '{independent}' is neither wilson nor clopper-pearson")
+    resampled = cluster_bootstrap(figures, figures.n_groups, n_resamples=n_resamples, seed=seed)
+    out: dict[str, Any] = {}
+    for key, one in resampled.items():
+        value = _value(figures, key, one, list(classes), independent, n_resamples)
+        if key.of_class is None:
+            out[key.name] = value
+        else:
+            out.setdefault(key.name, {})[classes[key.of_class]] = value
+    return out
+
+
+def _value(figures: Figures, key: Key, one: Resampled, classes: list[str], independent: str, n_resamples: int) -> Value:
+    n_groups = figures.support(key)
+    if np.isnan(one.value):
+        return undefined(figures.why_undefined(key, classes), n_groups)
+    method, ci95, reason = f"cluster bootstrap, {one.method}, {n_resamples} resamples", one.ci95, one.reason
+    if key.name in PROPORTIONS:
+        looked_at, right = figures.trials(key)
+        n, successes = int(looked_at.sum()), int((looked_at & right).sum())
+        if n == n_groups:  # each image of another group
+            closed = wilson if independent == "wilson" else clopper_pearson
+            method, ci95, reason = independent, closed(successes, n), ""
+    cases = _independent_cases(figures, key)
+    if ci95 is None and cases:
+        bound = all_or_none_interval(one.value, cases)
+        if bound is not None:
+            method, ci95 = f"Clopper-Pearson on {cases} groups", bound
+            reason = f"all images are {'right' if one.value == 1 else 'wrong'}, so that no resample differs"
+    return with_interval(one.value, ci95, method=method, n_groups=n_groups, reason=reason)
+
+
+def _independent_cases(figures: Figures, key: Key) -> int:
+    if key.name in PROPORTIONS:
+        return figures.support(key)
+    if key.name == "balanced_accuracy":
+        return min(figures.support(Key("sensitivity", k)) for k in range(figures.n_classes))
+    return 0
+
+
+def _interval(value: float, drawn: np.ndarray, left_out: np.ndarray) -> Resampled:
+    if np.isnan(value):
+        return Resampled(value, None, "BCa", "undefined")
+    known = drawn[~np.isnan(drawn)]
+    n_undefined = len(drawn) - len(known)
+    if n_undefined > MAX_UNDEFINED * len(drawn):
+        return Resampled(value, None, "BCa", f"undefined in {n_undefined} of {len(drawn)} resamples")
+    spread = float(np.ptp(known))
+    if spread <= 1e-12 * max(1.0, abs(value)):
+        return Resampled(value, None, "BCa", "every resample gives the same value")
+    note = f"{n_undefined} of {len(drawn)} resamples were undefined and left out" if n_undefined else ""
+
+    below = ((known < value).sum() + (known <= value).sum()) / (2 * len(known))  # ties count one half
+    middle = np.nanmean(left_out) - left_out
+    power = float((middle**2).sum())  # NaN where the figure is undefined without some group
+    if 0 < below < 1 and np.isfinite(power) and power > 0:
+        bias, quantile = norm.ppf(below), norm.ppf([ALPHA / 2, 1 - ALPHA / 2])
+        acceleration = float((middle**3).sum()) / (6 * power**1.5)
+        shift = bias + quantile
+        levels = norm.cdf(bias + shift / (1 - acceleration * shift))
+        low, high = np.quantile(known, levels)
+        return Resampled(value, (float(low), float(high)), "BCa", note)
+    if not 0 < below < 1:
+        why = "no BCa: the resamples lie all on one side of the value"
+    else:
+        why = "no BCa: the figure is undefined, or the same, whichever group is left out"
+    low, high = np.quantile(known, [ALPHA / 2, 1 - ALPHA / 2])
+    return Resampled(value, (float(low), float(high)), "percentile", "; ".join(filter(None, [why, note])))

@@ -1,0 +1,211 @@
+"""Every figure but the AUC, for one set of images and for thousands of its resamples at once.
+
+A resample is a number for each group: how often it was drawn. Figures that are made of counts or
+sums need nothing but the groups' own sums; average precision needs the ranking, sorted once.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from usvit.metrics.checks import check_prob, group_codes
+from usvit.metrics.points import decide
+
+
+class Key(NamedTuple):
+    """A figure's name, and the index of the class that it is about; None for one over all classes."""
+
+    name: str
+    of_class: int | None = None
+
+
+PROPORTIONS = ("accuracy", "sensitivity", "specificity", "ppv", "npv")
+"""Shares of images that are right, among those that the figure looks at (``Figures.trials``)."""
+
+
+class Figures:
+    """The figures of n images in G groups, as a function of how often each group is drawn.
+
+    With C[i, j] the images of class i decided as j (the most probable class unless ``decision`` says
+    otherwise), a class against all others:
+
+    - accuracy; balanced_accuracy, the mean of the sensitivities; sensitivity; specificity; ppv; npv;
+    - f1 = 2 TP / (2 TP + FP + FN) and f1_macro, its mean; mcc over all classes (Gorodkin 2004,
+      Computational Biology and Chemistry 28:367; with two classes Matthews' own);
+    - average_precision, the sum of precision times gain in recall over distinct scores, and
+      average_precision_macro, its mean;
+    - brier_vs_rest, mean (p - y)^2 of one class; brier, half their sum, in [0, 1] and with two classes
+      the usual one; log_loss in nats, probabilities of the reference class bounded by 2.2e-16 as in
+      scikit-learn.
+
+    Attributes:
+        keys: the figures, in the order above.
+        n_groups: G.
+    """
+
+    def __init__(
+        self,
+        label: ArrayLike,
+        prob: ArrayLike,
+        group: ArrayLike,
+        decision: ArrayLike | None = None,
+        *,
+        ranked: bool = True,
+    ) -> None:
+        """Sort and sum once.
+
+        Args:
+            label: (n,) int in 0 ... K - 1.
+            prob: (n, K) probabilities.
+            group: (n,) int or str.
+            decision: (n,) int in 0 ... K - 1, such as those at a chosen threshold.
+            ranked: False leaves out average precision, which takes most of the time.
+
+        Raises:
+            ValueError: as ``checks.check_prob`` and ``checks.group_codes``; a decision out of range.
+        """
+        self.label, self.prob = check_prob(label, prob)
+        n, self.n_classes = self.prob.shape
+        self.code, self.n_groups = group_codes(group, n)
+        self.decided = decide(self.prob) if decision is None else check_prob(decision, self.prob)[0]
+        every = range(self.n_classes)
+        self.keys = [
+            *(Key(name) for name in ("accuracy", "balanced_accuracy", "mcc", "f1_macro")),
+            *(Key(name, k) for name in ("sensitivity", "specificity", "ppv", "npv", "f1") for k in every),
+            *(Key(name) for name in ("brier", "log_loss")),
+            *(Key("brier_vs_rest", k) for k in every),
+        ]
+        self._ranked = ranked
+        if ranked:
+            self.keys += [Key("average_precision_macro"), *(Key("average_precision", k) for k in every)]
+        truth = np.eye(self.n_classes)[self.label]
+        chosen = np.maximum(self.prob[np.arange(n), self.label], np.finfo(np.float64).eps)
+        cell = np.eye(self.n_classes**2)[self.label * self.n_classes + self.decided]
+        columns = np.column_stack([cell, (self.prob - truth) ** 2, -np.log(chosen)])
+        self._sums = np.zeros((self.n_groups, columns.shape[1]))  # (G, K^2 + K + 1)
+        np.add.at(self._sums, self.code, columns)
+        self._rankings = [_Ranking(self.label == k, self.prob[:, k], self.code) for k in every]
+
+    def __call__(self, counts: np.ndarray) -> dict[Key, np.ndarray]:
+        """(B, G) how often each group is drawn -> each figure (B,), NaN where it is undefined."""
+        size, k = len(counts), self.n_classes
+        sums = counts @ self._sums
+        table = sums[:, : k * k].reshape(size, k, k)
+        n, right = table.sum(axis=(1, 2)), np.einsum("bkk->bk", table)
+        reference, decided = table.sum(axis=2), table.sum(axis=1)  # (B, K)
+        both_other = n[:, None] - reference - decided + right
+        sensitivity = _ratio(right, reference)
+        f1 = np.where(reference > 0, _ratio(2 * right, reference + decided), np.nan)
+        spread = (n**2 - (reference**2).sum(1)) * (n**2 - (decided**2).sum(1))
+        mcc = _ratio(right.sum(1) * n - (reference * decided).sum(1), np.sqrt(np.maximum(spread, 0)))
+        brier = sums[:, k * k : k * k + k] / n[:, None]
+
+        by_class = {
+            "sensitivity": sensitivity,
+            "specificity": _ratio(both_other, n[:, None] - reference),
+            "ppv": _ratio(right, decided),
+            "npv": _ratio(both_other, n[:, None] - decided),
+            "f1": f1,
+            "brier_vs_rest": brier,
+        }
+        overall = {
+            "accuracy": right.sum(1) / n,
+            "balanced_accuracy": sensitivity.mean(axis=1),
+            "mcc": mcc,
+            "f1_macro": f1.mean(axis=1),
+            "brier": brier.sum(axis=1) / 2,
+            "log_loss": np.maximum(sums[:, -1] / n, 0.0),
+        }
+        if self._ranked:
+            precision = np.stack([ranking.average_precision(counts) for ranking in self._rankings], axis=1)
+            by_class["average_precision"], overall["average_precision_macro"] = precision, precision.mean(axis=1)
+        return {
+            key: overall[key.name] if key.of_class is None else by_class[key.name][:, key.of_class] for key in self.keys
+        }
+
+    def areas(self, counts: np.ndarray, of_class: int) -> np.ndarray:
+        """(B, G) -> (B,) one-vs-rest AUC of a class, NaN where undefined; ``clustered`` has its interval."""
+        return self._rankings[of_class].area(counts)
+
+    def trials(self, key: Key) -> tuple[np.ndarray, np.ndarray]:
+        """The images that a proportion looks at, (n,) bool, and those among all that count as right, (n,) bool."""
+        k = key.of_class
+        if key.name == "accuracy":
+            return np.ones(len(self.label), dtype=bool), self.label == self.decided
+        looked_at = {
+            "sensitivity": self.label == k,
+            "specificity": self.label != k,
+            "ppv": self.decided == k,
+            "npv": self.decided != k,
+        }[key.name]
+        return looked_at, (self.label == k) == (self.decided == k)
+
+    def support(self, key: Key) -> int:
+        """The groups that a figure rests on: for a proportion, those with an image that it looks at."""
+        if key.name in PROPORTIONS:
+            return len(np.unique(self.code[self.trials(key)[0]]))
+        return self.n_groups
+
+    def why_undefined(self, key: Key, classes: list[str]) -> str:
+        """The reason for a figure that is NaN on the images as they are."""
+        if key.name == "mcc":
+            return "all images are of one class, or decided as one"
+        if key.of_class is None:
+            absent = [k for k in range(self.n_classes) if not (self.label == k).any()]
+            return f"no image of class '{classes[absent[0]]}'" if absent else "every image is of one class"
+        name = classes[key.of_class]
+        if key.name == "ppv":
+            return f"no image is decided as '{name}'"
+        if key.name == "npv":
+            return f"every image is decided as '{name}'"
+        present = bool((self.label == key.of_class).any())
+        return f"every image is of class '{name}'" if present else f"no image of class '{name}'"
+
+
+class _Ranking:
+    """The images in the order of one class's probability, the highest first, ties marked."""
+
+    def __init__(self, positive: np.ndarray, score: np.ndarray, code: np.ndarray) -> None:
+        order = np.argsort(-score, kind="stable")
+        ordered, self._code = score[order], code[order]
+        self._positive = np.flatnonzero(positive[order])
+        # The last image, and how many positives there are, in the run of equal scores of each positive.
+        ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
+        self._end = ends[np.searchsorted(ends, self._positive)]
+        self._found = np.searchsorted(self._positive, self._end, "right") - 1
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        self._start = starts[np.searchsorted(ends, self._positive)]
+        self._found_before = np.searchsorted(self._positive, self._start, "left")
+
+    def average_precision(self, counts: np.ndarray) -> np.ndarray:
+        if not len(self._positive):
+            return np.full(len(counts), np.nan)
+        weight = counts[:, self._code[self._positive]]  # (B, positives)
+        taken = counts[:, self._code].cumsum(axis=1)  # (B, n), how many images score so high, or higher
+        everything = taken[:, -1].copy()
+        found = weight.cumsum(axis=1)
+        positives = found[:, -1].copy()
+        # Counts are whole: where nothing is taken nothing is found either, and 0 / 1 is 0.
+        precision = found[:, self._found] / np.maximum(taken[:, self._end], 1)
+        area = _ratio(np.einsum("bi,bi->b", weight, precision), positives)
+        # With nothing but positives it is 1 whatever the scores are, and says nothing.
+        return np.where(positives < everything, area, np.nan)
+
+    def area(self, counts: np.ndarray) -> np.ndarray:
+        if not len(self._positive):
+            return np.full(len(counts), np.nan)
+        weight = counts[:, self._code[self._positive]]
+        # From a leading 0, so that what stands before a run can be looked up.
+        taken = np.pad(counts[:, self._code].cumsum(axis=1), ((0, 0), (1, 0)))
+        found = np.pad(weight.cumsum(axis=1), ((0, 0), (1, 0)))
+        negatives = taken[:, -1] - found[:, -1]
+        above = taken[:, self._start] - found[:, self._found_before]  # negatives that score higher
+        equal = taken[:, self._end + 1] - found[:, self._found + 1] - above
+        won = weight * (negatives[:, None] - above - equal / 2)
+        return _ratio(won.sum(axis=1), found[:, -1] * negatives)
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """part / whole, NaN where whole is 0."""
+    return np.divide(part, whole, out=np.full(np.broadcast(part, whole).shape, np.nan), where=whole > 0)

@@ -1,0 +1,147 @@
+"""Intervals in closed form, and the one shape in which every number with its interval is handed on.
+
+All are 95 % and two-sided. docs/explanation/intervals.md says which is used where, and what it covers.
+"""
+
+import numpy as np
+from scipy.special import expit, logit
+from scipy.stats import beta, norm
+
+from usvit.metrics.points import Value
+
+CONFIDENCE = 0.95
+ALPHA = 1 - CONFIDENCE
+Z = float(norm.ppf(1 - ALPHA / 2))
+
+FEW_GROUPS = 50
+"""Below this many groups a clustered interval covers less than it says (docs/explanation/intervals.md)."""
+
+Interval = tuple[float, float]
+
+
+def with_interval(
+    value: float, ci95: Interval | None, *, method: str, n_groups: int, reason: str = "", p: float | None = None
+) -> Value:
+    """A number with its company, ready for metrics.json.
+
+    Args:
+        value: the number.
+        ci95: its interval, or None, and then ``reason`` must say why.
+        method: how the interval was made, or would have been.
+        n_groups: the groups that the number rests on.
+        reason: why there is no interval, or why another method had to be taken.
+        p: a p-value in [0, 1], where the number is a difference.
+
+    Returns:
+        {"value", "ci95", "method", "n_groups"}, with "p", "reason" and "warning" where there is one.
+        The warning stands beside every interval from fewer than ``FEW_GROUPS`` groups.
+    """
+    if ci95 is None and not reason:
+        raise ValueError("a missing interval needs a reason")
+    entry: Value = {
+        "value": float(value),
+        "ci95": None if ci95 is None else [float(ci95[0]), float(ci95[1])],
+        "method": method,
+        "n_groups": int(n_groups),
+    }
+    if p is not None:
+        entry["p"] = float(p)
+    if reason:
+        entry["reason"] = reason
+    warning = few_groups_warning(n_groups)
+    if ci95 is not None and warning:
+        entry["warning"] = warning
+    return entry
+
+
+def undefined(reason: str, n_groups: int) -> Value:
+    """The Value of what cannot be computed: null, with the reason."""
+    return {"value": None, "ci95": None, "reason": reason, "n_groups": int(n_groups)}
+
+
+def few_groups_warning(n_groups: int) -> str | None:
+    """A sentence for a reader where the groups are too few for the interval to be trusted; else None."""
+    if n_groups >= FEW_GROUPS:
+        return None
+    return f"from {n_groups} groups only: below {FEW_GROUPS}, intervals hold the truth less often than they say"
+
+
+def logit_interval(value: float, variance: float) -> Interval | None:
+    """A normal interval on the logit scale, taken back: always within (0, 1), and longer towards 1/2.
+
+    Args:
+        value: an estimate in (0, 1), such as an AUC.
+        variance: its variance, > 0.
+
+    Returns:
+        (low, high); None where the logit or the variance says nothing: a value of 0 or 1, or a
+        variance of 0.
+
+    Source: Pepe (2003), The Statistical Evaluation of Medical Tests, section 5.2.4; the delta method.
+    """
+    if not 0 < value < 1 or not variance > 0:
+        return None
+    half = Z * np.sqrt(variance) / (value * (1 - value))
+    return float(expit(logit(value) - half)), float(expit(logit(value) + half))
+
+
+def clopper_pearson(successes: int, n: int) -> Interval | None:
+    """Exact interval of a proportion of independent cases; it covers at least 95 %, often more.
+
+    Args:
+        successes: 0 ... n.
+        n: cases, independent of each other.
+
+    Returns:
+        (low, high) within [0, 1], low 0 for no success and high 1 for no failure; None for n = 0.
+
+    Source: Clopper & Pearson (1934), Biometrika 26:404.
+    """
+    _check_counts(successes, n)
+    if n == 0:
+        return None
+    low = 0.0 if successes == 0 else float(beta.ppf(ALPHA / 2, successes, n - successes + 1))
+    high = 1.0 if successes == n else float(beta.ppf(1 - ALPHA / 2, successes + 1, n - successes))
+    return low, high
+
+
+def wilson(successes: int, n: int) -> Interval | None:
+    """Score interval of a proportion of independent cases; it covers 95 % on average.
+
+    Args and returns as in ``clopper_pearson``.
+
+    Source: Wilson (1927), JASA 22:209; recommended by Newcombe (1998), Statistics in Medicine 17:857, method 3.
+    """
+    _check_counts(successes, n)
+    if n == 0:
+        return None
+    p, z2 = successes / n, Z**2
+    middle = (p + z2 / (2 * n)) / (1 + z2 / n)
+    half = Z / (1 + z2 / n) * np.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+    # At the ends the bound is exactly 0 or 1; rounding must not leave 1e-17 or 1 + 1e-16.
+    low = 0.0 if successes == 0 else max(middle - half, 0.0)
+    high = 1.0 if successes == n else min(middle + half, 1.0)
+    return float(low), float(high)
+
+
+def all_or_none_interval(value: float, n_independent: int) -> Interval | None:
+    """The interval of a share that came out as exactly 0 or 1, where a variance is 0 and says nothing.
+
+    Had the share a true value p, n independent cases would all succeed with probability p^n at
+    most. The bound is the p for which that is 2.5 %: Clopper and Pearson's for n of n.
+
+    Args:
+        value: 0 or 1.
+        n_independent: independent cases inside the data, such as the groups of a sensitivity.
+
+    Returns:
+        (0, high) or (low, 1); None for another value, or where there is no case.
+    """
+    if n_independent < 1 or value not in (0.0, 1.0):
+        return None
+    return clopper_pearson(n_independent if value == 1 else 0, n_independent)
+
+
+def _check_counts(successes: int, n: int) -> None:
+    if not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes among {n} cases")

@@ -1,0 +1,179 @@
+"""One AUC for more than two classes, three ways, each with an interval that respects patients.
+
+Every one of them is a mean of two-class AUCs, so that what a group adds to it is the mean of what
+it adds to those (``clustered.AreaParts``); the variance follows from these sums over groups.
+"""
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from usvit.metrics.checks import check_prob, group_codes
+from usvit.metrics.clustered import AreaParts, area_covariance, area_parts
+from usvit.metrics.delong import area_value, difference_value
+from usvit.metrics.intervals import undefined
+from usvit.metrics.points import Value
+
+Average = Literal["macro", "weighted", "hand-till"]
+
+
+@dataclass(frozen=True)
+class MeanArea:
+    """A mean of AUCs and what each of G groups adds to it.
+
+    Attributes:
+        value: in [0, 1].
+        total: (G,) what each group adds, already stretched for small numbers of groups, so that its sum of
+            squares is the variance; None where one of the AUCs has no variance.
+        disjoint_pairs: of the AUC that has the fewest.
+        two_classes: the AUC itself where there are but two classes.
+    """
+
+    value: float
+    total: np.ndarray | None
+    disjoint_pairs: int
+    two_classes: AreaParts | None = None
+
+
+def multiclass_auc(
+    label: ArrayLike, prob: ArrayLike, group: ArrayLike, *, average: Average = "macro", positive: int = 1
+) -> Value:
+    """AUC over K classes with a clustered interval.
+
+    - ``macro``: mean of the classes' one-vs-rest AUCs, all classes alike.
+    - ``weighted``: the same, weighted by the classes' shares of the images (Provost & Domingos 2001).
+      The shares are estimates too, and the interval allows for that.
+    - ``hand-till``: mean over all pairs of classes of [A(i|j) + A(j|i)] / 2, each on the images of the
+      two classes alone; it does not depend on how frequent the classes are (Hand & Till 2001, eq. 7).
+
+    With two classes all three are the AUC of the positive class's probability.
+
+    Args:
+        label: (n,) int in 0 ... K - 1.
+        prob: (n, K) probabilities.
+        group: (n,) int or str, the patient (or duplicate cluster) of each image.
+        average: one of the three.
+        positive: with two classes, the one whose probability is taken; not looked at otherwise.
+
+    Returns:
+        A Value. Null with a reason where a class is absent (a mean over other classes would be another
+        quantity) or all images are of one. Without an interval, and with the reason, as ``clustered_auc``.
+
+    Raises:
+        ValueError: a label outside 0 ... K - 1, a probability that is NaN or outside [0, 1], a missing
+            group (the index is named); an unknown average.
+
+    Source: Hand & Till (2001), Machine Learning 45:171; variance after Obuchowski (1997), Biometrics
+    53:567: her structural components, each with its I/(I - 1), averaged over the AUCs and summed by group.
+    """
+    codes, p = check_prob(label, prob)
+    code, n_groups = group_codes(group, len(codes))
+    absent = _absent(codes, p.shape[1])
+    if absent:
+        return undefined(absent, n_groups)
+    mean = mean_area(codes, p, code, n_groups, average, positive)
+    variance = _covariance(mean, mean)
+    method = f"clustered (Obuchowski), logit, {average}"
+    return area_value(mean.value, variance, disjoint_pairs=mean.disjoint_pairs, n_groups=n_groups, method=method)
+
+
+def multiclass_difference(
+    label: ArrayLike,
+    prob_a: ArrayLike,
+    prob_b: ArrayLike,
+    group: ArrayLike,
+    *,
+    average: Average = "macro",
+    positive: int = 1,
+) -> Value:
+    """``multiclass_auc`` of model A less that of model B on the same images, with p-value.
+
+    Returns:
+        A Value with "p" (two-sided, normal), as ``delong.difference_value`` describes; null with a reason
+        where a class is absent.
+
+    Raises:
+        ValueError: as ``multiclass_auc``; or the models have different numbers of classes.
+    """
+    codes, a = check_prob(label, prob_a)
+    _, b = check_prob(label, prob_b)
+    if a.shape != b.shape:
+        raise ValueError(f"probabilities of {a.shape[1]} and of {b.shape[1]} classes cannot be compared")
+    code, n_groups = group_codes(group, len(codes))
+    absent = _absent(codes, a.shape[1])
+    if absent:
+        return undefined(absent, n_groups)
+    one, other = (mean_area(codes, prob, code, n_groups, average, positive) for prob in (a, b))
+    variance = _covariance(one, one) + _covariance(other, other) - 2 * _covariance(one, other)
+    method = f"clustered (Obuchowski), paired, {average}"
+    return difference_value(one.value - other.value, variance, n_groups=n_groups, method=method)
+
+
+def mean_area(
+    label: np.ndarray, prob: np.ndarray, code: np.ndarray, n_groups: int, average: Average, positive: int
+) -> MeanArea:
+    """The mean AUC and its split by group; every class must be there (args as ``multiclass_auc``, checked)."""
+    if average not in get_args(Average):
+        raise ValueError(f"average '{average}' is none of {', '.join(get_args(Average))}")
+    n, n_classes = prob.shape
+    if n_classes == 2:
+        two = _present(area_parts(label == positive, prob[:, positive], code, n_groups))
+        return MeanArea(two.value, None, two.disjoint_pairs, two)
+
+    if average == "hand-till":
+        parts = []
+        for i, j in combinations(range(n_classes), 2):
+            of_two = (label == i) | (label == j)
+            for k in (i, j):
+                parts.append(area_parts(label[of_two] == k, prob[of_two, k], code[of_two], n_groups))
+    else:
+        parts = [area_parts(label == k, prob[:, k], code, n_groups) for k in range(n_classes)]
+    areas = [_present(part) for part in parts]
+
+    values = np.array([area.value for area in areas])
+    weight = np.full(len(areas), 1 / len(areas))
+    if average == "weighted":
+        weight = np.bincount(label, minlength=n_classes) / n
+    value = 1.0 if (values == 1).all() else float(weight @ values)  # the weights' sum may be 1 - 1e-16
+    pairs = min(area.disjoint_pairs for area in areas)
+    stretched = [_stretched(area) for area in areas]
+    if any(part is None for part in stretched):
+        return MeanArea(value, None, pairs)
+    total = weight @ np.stack([part for part in stretched if part is not None])
+    if average == "weighted":  # a group with more of class k than its share moves the weight of class k
+        of_class = np.zeros((n_groups, n_classes))
+        np.add.at(of_class, (code, label), 1.0)
+        moved = (of_class - of_class.sum(axis=1, keepdims=True) * weight) @ values / n
+        total = total + np.sqrt(n_groups / (n_groups - 1)) * moved
+    return MeanArea(value, total, pairs)
+
+
+def _stretched(area: AreaParts) -> np.ndarray | None:
+    """(G,) what each group adds, such that the sum of squares holds Obuchowski's factors I/(I - 1)."""
+    up, down = int(area.has_positive.sum()), int(area.has_negative.sum())
+    if min(up, down) < 2:
+        return None
+    return np.sqrt(up / (up - 1)) * area.positives + np.sqrt(down / (down - 1)) * area.negatives
+
+
+def _covariance(a: MeanArea, b: MeanArea) -> float:
+    if a.two_classes is not None and b.two_classes is not None:
+        return area_covariance(a.two_classes, b.two_classes)
+    if a.total is None or b.total is None:
+        return float("nan")
+    return float(a.total @ b.total)
+
+
+def _absent(label: np.ndarray, n_classes: int) -> str:
+    counts = np.bincount(label, minlength=n_classes)
+    if not counts.all():
+        return f"no image of class {int(counts.argmin())}"
+    return ""
+
+
+def _present(parts: AreaParts | None) -> AreaParts:
+    assert parts is not None, "every class is there"
+    return parts

@@ -1,0 +1,92 @@
+"""A share of images with its company: the number, its interval where one is wanted, the groups it rests on."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
+from usvit.metrics.checks import check_positive, check_score, group_codes
+from usvit.metrics.intervals import all_or_none_interval, undefined, wilson, with_interval
+from usvit.metrics.points import Value
+
+ShareInterval = Callable[[np.ndarray, np.ndarray], Value]
+"""(n,) bool hits and (n,) groups, n >= 1 -> the share of hits with its interval: ``clustered_share``."""
+
+
+def point(value: float, n_groups: int, method: str = "point estimate") -> Value:
+    """A number without an interval, as metrics.json holds it."""
+    return {"value": float(value), "ci95": None, "method": method, "n_groups": n_groups}
+
+
+def share(hits: np.ndarray, group: np.ndarray, *, of: str, interval: ShareInterval | None = None) -> Value:
+    """The share of hits among n images; undefined, since there are no ``of``, where n is 0.
+
+    Args:
+        hits: (n,) bool.
+        group: (n,) the patient of each image.
+        of: what the images are, in the plural, for the reason.
+        interval: ``clustered_share``, or None for the number alone.
+    """
+    if not len(hits):
+        return undefined(f"there are no {of}", 0)
+    if interval is None:
+        return point(float(np.mean(hits)), group_codes(group, len(hits))[1])
+    return interval(hits, group)
+
+
+def clustered_share(hits: ArrayLike, group: ArrayLike, *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> Value:
+    """The share of hits, with the interval that ``bootstrap.figure_values`` gives a proportion.
+
+    Wilson's where every image is of another group; else a bootstrap of the groups that have an image
+    here; for a share of 0 or 1 among clustered images, Clopper and Pearson's with the groups as cases.
+
+    Args:
+        hits: (n,) bool, n >= 1.
+        group: (n,) int or str.
+        n_resamples: of the bootstrap.
+        seed: of the bootstrap.
+
+    Raises:
+        ValueError: as ``checks.check_positive`` and ``checks.group_codes``.
+    """
+    right = check_positive(hits)
+    code, n_groups = group_codes(group, len(right))
+    value, n_right = float(right.mean()), int(right.sum())
+    if n_groups == len(right):
+        return with_interval(value, wilson(n_right, len(right)), method="wilson", n_groups=n_groups)
+    if n_right in (0, len(right)):
+        return with_interval(
+            value,
+            all_or_none_interval(value, n_groups),
+            method=f"Clopper-Pearson on {n_groups} groups",
+            n_groups=n_groups,
+            reason="the share is the same in every group, so that no resample differs",
+        )
+    size, found = np.bincount(code).astype(np.float64), np.bincount(code, weights=right)
+    one = cluster_bootstrap(
+        lambda counts: {"share": counts @ found / (counts @ size)}, n_groups, n_resamples=n_resamples, seed=seed
+    )["share"]
+    method = f"cluster bootstrap, {one.method}, {n_resamples} resamples"
+    return with_interval(value, one.ci95, method=method, n_groups=n_groups, reason=one.reason)
+
+
+def check_binary(positive: ArrayLike, prob: ArrayLike, group: ArrayLike | None) -> tuple[np.ndarray, np.ndarray, int]:
+    """(n,) reference, (n,) probabilities and (n,) groups -> bool, float64, and how many groups there are.
+
+    ``group`` None makes every image a group of its own.
+
+    Raises:
+        ValueError: as ``checks``; a probability lies outside [0, 1]. The index is named.
+    """
+    reference = check_positive(positive)
+    p = check_score(prob, len(reference))
+    bad = (p < 0) | (p > 1)
+    if bad.any():
+        raise ValueError(f"the probability at index {int(bad.argmax())} is {p[bad][0]}, expected 0 to 1")
+    return reference, p, count_groups(group, len(p))
+
+
+def count_groups(group: ArrayLike | None, n: int) -> int:
+    """How many groups (n,) ids name; n where there are none."""
+    return n if group is None or n == 0 else group_codes(group, n)[1]

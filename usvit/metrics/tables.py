@@ -1,0 +1,261 @@
+"""Predictions of any tool: a CSV or Parquet table whose columns the user names, as a predictions table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.special import softmax
+
+from usvit.errors import UsvitError, unknown
+from usvit.metrics.predictions import COLUMNS, PARTS, check_predictions, numbers_of
+
+EVERY_IMAGE_ALONE = (
+    "There is no column of groups: every image counts as a patient of its own. If patients have several images, the "
+    "intervals are too narrow; name the column with --group or --patient."
+)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column holds what; None takes the name of a predictions table where the table has it.
+
+    Attributes:
+        label: the reference class ("label").
+        prob: ``CLASS=COLUMN`` for each class, or one ``COLUMN`` for the positive of two classes; empty takes the
+            columns ``prob_<class>``.
+        group: what makes images dependent ("group_id"; else the patient; else every image is alone).
+        patient: ("patient_id"; else there are none).
+        fold: ("fold"; else all images are one set).
+        image: the image's name ("image_id"; else the number of the row).
+    """
+
+    label: str | None = None
+    prob: Sequence[str] = ()
+    group: str | None = None
+    patient: str | None = None
+    fold: str | None = None
+    image: str | None = None
+
+
+def read_raw(path: Path) -> pd.DataFrame:
+    """A CSV (``.csv``, ``.tsv`` by tabs) or Parquet file with all its columns; a CSV's cells stay text.
+
+    Raises:
+        UsvitError: the file is absent, no such table, has no row, or names a column twice.
+    """
+    try:
+        if path.suffix.lower() in (".parquet", ".pq"):
+            table = pd.read_parquet(path)
+        else:
+            separator = "\t" if path.suffix.lower() in (".tsv", ".tab") else ","
+            # The header as a row, since pandas would rename a column that is there twice.
+            cells = pd.read_csv(
+                path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", header=None
+            )
+            table = cells.iloc[1:].reset_index(drop=True).set_axis(cells.iloc[0].tolist(), axis=1)
+    except FileNotFoundError as error:
+        raise UsvitError(f"There is no predictions table {path}.") from error
+    except IsADirectoryError as error:
+        raise UsvitError(f"{path} is a folder, and no run directory: it has no run.json.") from error
+    except (OSError, ValueError) as error:  # pandas' and pyarrow's own errors are ValueErrors
+        raise UsvitError(
+            f"Cannot read {path} as a table (CSV in UTF-8, or Parquet): {' '.join(str(error).split())}"
+        ) from error
+    double = table.columns[table.columns.duplicated()]
+    if len(double):
+        raise UsvitError(f"{path} has two columns '{double[0]}'.")
+    if table.empty:
+        raise UsvitError(f"{path} has no row: there is nothing to measure.")
+    return table
+
+
+def as_predictions(
+    raw: pd.DataFrame, source: str, columns: Columns, positive: str | None, *, dataset: str
+) -> tuple[pd.DataFrame, list[str]]:
+    """A table of any tool as a predictions table.
+
+    Args:
+        raw: its columns, as ``read_raw`` gives them.
+        source: what errors call the table.
+        columns: which column holds what.
+        positive: the positive class; needed where ``columns.prob`` is one column.
+        dataset: the data set's name where the table has no column of it.
+
+    Returns:
+        The table, which ``check_predictions`` has passed, and sentences that the user must see. Other columns of
+        ``raw`` are kept, so that they can make subgroups.
+
+    Raises:
+        UsvitError: a column is not there (the nearest is named); labels and probabilities do not fit
+            together; folds are missing; and what ``check_predictions`` refuses.
+    """
+    said = []
+    label = _text(raw, _pick(raw, columns.label, "label", "--label", source))
+    table: dict[str, object] = {}
+    image = _optional(raw, columns.image, "image_id", source)
+    table["image_id"] = [f"row {row + 1}" for row in range(len(raw))] if image is None else _text(raw, image)
+    patient = _optional(raw, columns.patient, "patient_id", source)
+    group = _optional(raw, columns.group, "group_id", source)
+    named = _optional(raw, None, "dataset", source)
+    table["dataset"] = [dataset] * len(raw) if named is None else _text(raw, named)
+    if group is not None:
+        table["group_id"] = _text(raw, group)
+    elif patient is not None:
+        # A patient's number means that patient in its own data set only.
+        pairs = zip(table["dataset"], _text(raw, patient), range(len(raw)), strict=True)  # type: ignore[call-overload]
+        table["group_id"] = [f"patient:{name}:{one}" if one else f"row:{row + 1}" for name, one, row in pairs]
+    else:
+        said.append(EVERY_IMAGE_ALONE)
+        table["group_id"] = [f"row:{row + 1}" for row in range(len(raw))]
+    table["patient_id"] = [one or None for one in _text(raw, patient)] if patient is not None else None
+    base = pd.DataFrame({"image_id": table["image_id"]})
+    fold = _optional(raw, columns.fold, "fold", source)
+    table["fold"] = np.zeros(len(raw), np.int64) if fold is None else _folds(base, raw, fold, source)
+    table["part"] = _text(raw, "part") if "part" in raw else "test"
+    table["label"] = label
+    _refuse_empty(base, label, source, columns.label or "label")
+    prob = _probabilities(base, raw, label, columns.prob, positive, source)
+    found = pd.DataFrame(table)[list(COLUMNS)].assign(**{f"prob_{name}": value for name, value in prob.items()})
+    logits = {name: f"logit_{name}" for name in prob}
+    if not columns.prob and set(logits.values()) <= set(raw.columns):
+        scores = np.stack([numbers_of(base, raw[one], one, source) for one in logits.values()], axis=1)
+        if np.abs(softmax(scores, axis=1) - np.stack(list(prob.values()), axis=1)).max() <= 1e-5:
+            for k, one in enumerate(logits.values()):
+                found.insert(len(COLUMNS) + k, one, scores[:, k])
+        else:
+            said.append("The columns logit_<class> do not give the probabilities by a softmax: they are left out.")
+    others = [name for name in raw.columns if name not in found and not str(name).startswith(("prob_", "logit_"))]
+    check_predictions(found, source)
+    _refuse_missing_folds(found, source)
+    return found.assign(**{name: raw[name] for name in others}), said
+
+
+def positive_of(classes: Sequence[str], positive: str | None) -> str:
+    """The positive class: the one asked for, or 'malignant' where that is a class.
+
+    Raises:
+        UsvitError: it is no class; or none was given and none is called malignant.
+    """
+    if positive is not None:
+        if positive not in classes:
+            raise unknown("positive class", positive, classes)
+        return positive
+    if "malignant" in classes:
+        return "malignant"
+    raise UsvitError(f"Which class is the positive one? Say --positive with one of {', '.join(classes)}.")
+
+
+def _pick(raw: pd.DataFrame, asked: str | None, usual: str, option: str, source: str) -> str:
+    name = asked or usual
+    if name in raw:
+        return name
+    if asked is None:
+        shown = ", ".join(map(str, raw.columns[:12])) + (", ..." if len(raw.columns) > 12 else "")
+        raise UsvitError(f"{source} has no column '{usual}'. Name it with {option}; there are {shown}.")
+    raise unknown("column", asked, map(str, raw.columns), f"It was asked for in {source}.")
+
+
+def _optional(raw: pd.DataFrame, asked: str | None, usual: str, source: str) -> str | None:
+    if asked is None and usual not in raw:
+        return None
+    return _pick(raw, asked, usual, "", source)
+
+
+def _text(raw: pd.DataFrame, name: str) -> list[str]:
+    """A column's cells as text, empty where there is nothing; 1.0 (a whole number that met a missing one) reads 1."""
+    return [_cell(value) for value in raw[name].tolist()]
+
+
+def _cell(value: object) -> str:
+    if value is None or value is pd.NA or value != value:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _probabilities(
+    base: pd.DataFrame,
+    raw: pd.DataFrame,
+    label: list[str],
+    asked: Sequence[str],
+    positive: str | None,
+    source: str,
+) -> dict[str, np.ndarray]:
+    """Class -> (n,) float64."""
+    if not asked:
+        own = [str(name) for name in raw.columns if str(name).startswith("prob_")]
+        if len(own) < 2:
+            shown = ", ".join(map(str, raw.columns[:12])) + (", ..." if len(raw.columns) > 12 else "")
+            raise UsvitError(
+                f"{source} has no columns prob_<class>. Name them with --prob CLASS=COLUMN for each class, "
+                f"or with --prob COLUMN for that of the --positive class; there are {shown}."
+            )
+        return {name.removeprefix("prob_"): numbers_of(base, raw[name], name, source) for name in own}
+    if len(asked) == 1 and (asked[0] in raw or "=" not in asked[0]):
+        column = _pick(raw, asked[0], "", "--prob", source)
+        classes = sorted(set(label))
+        if positive is None:
+            raise UsvitError(f"--prob {column} is whose probability? Say --positive with one of {', '.join(classes)}.")
+        if positive not in classes:
+            raise unknown("positive class", positive, classes, f"Column of labels in {source}.")
+        if len(classes) != 2:
+            raise UsvitError(
+                f"One column of probabilities tells two classes apart, but the labels of {source} are "
+                f"{', '.join(classes[:12])}. Give --prob CLASS=COLUMN for each class."
+            )
+        other = next(name for name in classes if name != positive)
+        value = numbers_of(base, raw[column], column, source)
+        return {other: 1 - value, positive: value}
+    columns: dict[str, str] = {}
+    for one in asked:
+        name, equals, column = one.partition("=")
+        if not equals or not name or not column:
+            raise UsvitError(f"--prob {one}: expected CLASS=COLUMN, such as malignant=p_malignant.")
+        if name in columns:
+            raise UsvitError(f"--prob names the class '{name}' twice.")
+        columns[name] = _pick(raw, column, "", "--prob", source)
+    if len(columns) < 2:
+        raise UsvitError("--prob CLASS=COLUMN is needed for each of at least two classes.")
+    return {name: numbers_of(base, raw[column], column, source) for name, column in columns.items()}
+
+
+def _folds(base: pd.DataFrame, raw: pd.DataFrame, name: str, source: str) -> np.ndarray:
+    fold = numbers_of(base, raw[name], name, source)
+    if (fold != np.floor(fold)).any() or (fold < 0).any():
+        raise UsvitError(f"{source}: column '{name}' must hold whole numbers of folds, such as 0 to 4.")
+    return fold.astype(np.int64)
+
+
+def _refuse_missing_folds(table: pd.DataFrame, source: str) -> None:
+    """Folds counted from 0, or from 1 by other tools, without a gap among the tested images."""
+    folds = sorted(set(table.loc[table["part"] == PARTS[2], "fold"].tolist()))
+    if not folds:
+        raise UsvitError(f"{source} has no row of part test: there is nothing to measure.")
+    missing = sorted(set(range(1 if folds[0] == 1 else 0, folds[-1] + 1)) - set(folds))
+    if missing and len(folds) > 1:
+        raise UsvitError(
+            f"{source}: missing folds: {', '.join(map(str, missing))}. Pooled figures need each image's prediction."
+        )
+
+
+def _refuse_empty(base: pd.DataFrame, label: list[str], source: str, name: str) -> None:
+    for row, one in enumerate(label):
+        if not one:
+            raise UsvitError(f"{source}: column '{name}' is empty, in row {row + 1}, image '{base['image_id'][row]}'.")
+
+
+def with_columns(table: pd.DataFrame, beside: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    """The table with more columns of its images; those that it has already stay as they are.
+
+    Args:
+        table: with dataset and image_id.
+        beside: one row an image, with dataset and image_id.
+        names: name in ``beside`` -> name to give it.
+    """
+    key = ["dataset", "image_id"]
+    wanted = {old: new for old, new in names.items() if old in beside and new not in table}
+    found = beside[[*key, *wanted]].rename(columns=wanted).astype(dict.fromkeys(key, str))
+    return table.merge(found, on=key, how="left", validate="many_to_one")
