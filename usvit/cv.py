@@ -235,15 +235,17 @@ def _conclude(job: Job, run: RunDir, begun: float) -> None:
     """Pool the folds' test rows and measure; in the manifest's order, so that runs can be compared by eye."""
     rows = job.manifest.usable
     tables = [read_predictions(run.fold(fold) / "predictions.csv") for fold in range(job.n_folds)]
-    pooled = pd.concat(tables, ignore_index=True)
-    pooled = pooled[pooled.part == "test"]
+    everything = pd.concat(tables, ignore_index=True)
+    pooled, inner = everything[everything.part == "test"], everything[everything.part == "val"]
     tested = job.folds.loc[job.folds.part == "test", ["dataset", "image_id"]]
     check_complete(pooled, tested, job.n_folds)
     order = {key: index for index, key in enumerate(zip(rows.dataset, rows.image_id, strict=True))}
     position = [order[key] for key in zip(pooled.dataset, pooled.image_id, strict=True)]
     pooled = pooled.iloc[np.argsort(position)]
     write_csv(run.path / "predictions.csv", pooled)
-    metrics = summarise(pooled, classes=job.classes, positive=job.manifest.positive_class)
+    # The inner validation rows choose thresholds and fit temperatures; what is measured are the test rows.
+    measured = pd.concat([pooled, inner], ignore_index=True)
+    metrics = summarise(measured, classes=job.classes, positive=job.manifest.positive_class, columns=rows)
     write_json(run.path / "metrics.json", metrics)
     if job.manifest.skipped:
         skipped = [{"path": bad.path.name, "reason": bad.reason} for bad in job.manifest.skipped]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from usvit.cli import options as o
+from usvit.cli.show import print_figures
 from usvit.errors import EXIT_PARTLY
 
 if TYPE_CHECKING:
@@ -106,7 +107,6 @@ def _default_recipe(dataset: str | None, model: str | None) -> str:
 def _print(outcome: "Outcome") -> None:
     reason_of = itemgetter("reason")
     metrics, data, folds = outcome.metrics, outcome.record["data"], outcome.record["folds"]
-    positive = metrics["positive_class"]
     for reason, images in itertools.groupby(sorted(data["excluded"], key=reason_of), reason_of):
         names = [f"{image['image_id']} of {image['dataset']}" for image in images]
         print(f"left out: {names[0] if len(names) == 1 else f'{len(names)} images'}: {reason}")
@@ -115,19 +115,6 @@ def _print(outcome: "Outcome") -> None:
     if folds["unit"] == "image":
         print(f"LEAKING SPLIT (by image, as asked): {folds['leaking_groups']} groups stand in two parts of a fold.")
     print(f"{data['n_images']} images in {data['n_groups']} groups; test predictions: {metrics['n_images']}")
-    pooled, over_folds = metrics["pooled"], metrics["mean_sd"]
-    n_folds = folds["n"]
-    print(f"{'':28}{'pooled':>8}" + (f"   mean ± SD of {n_folds} folds" if n_folds > 1 else ""))
-    auc_name = f"{positive}_vs_rest"
-    for title, value, spread in (
-        ("accuracy", pooled["accuracy"], over_folds["accuracy"]),
-        ("balanced accuracy", pooled["balanced_accuracy"], over_folds["balanced_accuracy"]),
-        (f"AUC, {positive} vs rest", pooled["auc"][auc_name], over_folds["auc"][auc_name]),
-        ("AUC, macro one vs rest", pooled["auc_macro_ovr"], over_folds["auc_macro_ovr"]),
-    ):
-        line = f"{title:28}" + (
-            f"{value['value']:8.3f}" if value["value"] is not None else f"   undefined: {value['reason']}"
-        )
-        print(line + (f"   {spread['mean']:.3f} ± {spread['sd']:.3f}" if spread["sd"] is not None else ""))
-    print("Point estimates; no intervals in this version. For research use, not a medical device.")
+    print_figures(metrics)
+    print("For research use, not a medical device.")
     print(f"report: {outcome.report}")

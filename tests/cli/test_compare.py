@@ -1,0 +1,142 @@
+import json
+
+import jsonschema
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.cli.runs import make_run
+from tests.conftest import REPOSITORY
+from usvit.metrics.clustered import clustered_difference
+from usvit.metrics.compare import holm, mcnemar
+from usvit.report.compare import compare_runs
+
+SCHEMA = json.loads((REPOSITORY / "docs/reference/compare.schema.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    return [
+        make_run(folder / name, seed=seed, skill=skill)
+        for name, seed, skill in (("strong", 1, 2.5), ("weak", 2, 0.3), ("middle", 3, 1.0))
+    ]
+
+
+@pytest.fixture(scope="module")
+def record(runs, tmp_path_factory):
+    return compare_runs(runs, out=tmp_path_factory.mktemp("compared") / "out")[0]
+
+
+def pooled(run):
+    table = pd.read_csv(run / "predictions.csv", dtype={"image_id": str, "patient_id": str})
+    return table.sort_values("image_id", ignore_index=True)
+
+
+def test_json_is_what_the_file_holds_and_the_schema_describes(usvit, runs, record, tmp_path):
+    answer = usvit("compare", *runs, "--out", tmp_path / "out", "--json")
+    assert answer.code == 0, answer.err
+    assert json.loads(answer.out) == record == json.loads((tmp_path / "out" / "compare.json").read_text())
+    jsonschema.validate(record, SCHEMA, jsonschema.Draft202012Validator)
+
+
+def test_every_pair_is_compared_with_patients_respected(runs, record):
+    assert [(pair["a"], pair["b"]) for pair in record["pairs"]] == [
+        ("strong", "weak"), ("strong", "middle"), ("weak", "middle")
+    ]  # fmt: skip
+    strong, weak, _ = (pooled(run) for run in runs)
+    positive = (strong.label == "malignant").to_numpy()
+    expected = clustered_difference(positive, strong.prob_malignant, weak.prob_malignant, strong.group_id)
+    found = record["pairs"][0]["auc"]
+    assert found["value"] == pytest.approx(expected["value"])
+    assert found["ci95"] == pytest.approx(expected["ci95"])
+    assert found["p"] < 0.01
+    right = [(table.prob_malignant > table.prob_benign).to_numpy() == positive for table in (strong, weak)]
+    test = mcnemar(*right, strong.group_id, method="clustered")
+    assert record["pairs"][0]["mcnemar"]["p"] == pytest.approx(test["p"])
+    assert (record["pairs"][0]["mcnemar"]["only_a"], record["pairs"][0]["mcnemar"]["only_b"]) == (
+        int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())
+    )  # fmt: skip
+
+
+def test_p_values_of_several_pairs_are_corrected_after_holm(record):
+    for name in ("auc", "auc_macro_ovr", "mcnemar", "auc_over_folds"):
+        raw = {index: pair[name]["p"] for index, pair in enumerate(record["pairs"])}
+        assert {index: pair[name]["p_holm"] for index, pair in enumerate(record["pairs"])} == holm(raw)
+        assert all(pair[name]["p_holm"] >= pair[name]["p"] for pair in record["pairs"])
+
+
+def test_a_t_test_over_folds_takes_the_sizes_of_the_folds_from_the_run(runs, record):
+    tables = [pooled(run) for run in runs[:2]]
+    differences = []
+    for fold in range(3):
+        areas = []
+        for table in tables:
+            own = table[table.fold == fold]
+            up, down = (own.prob_malignant[own.label == name].to_numpy() for name in ("malignant", "benign"))
+            areas.append((up[:, None] > down[None]).mean())
+        differences.append(areas[0] - areas[1])
+    # A third is tested, a third stops the training, a third trains: n_test / n_train is 1.
+    error = np.sqrt((1 / 3 + 1) * np.var(differences, ddof=1))
+    found = record["pairs"][0]["auc_over_folds"]
+    assert found["value"] == pytest.approx(np.mean(differences))
+    assert found["ci95"][1] - found["ci95"][0] == pytest.approx(2 * 4.302653 * error, rel=1e-5)
+
+
+def test_tables_are_compared_as_runs_are(usvit, runs, record, tmp_path):
+    tables = [run / "predictions.csv" for run in runs[:2]]
+    by_table = json.loads(usvit("compare", *tables, "--out", tmp_path / "b", "--json").out)
+    found, same = by_table["pairs"][0]["auc"], record["pairs"][0]["auc"]
+    assert {key: found[key] for key in ("value", "ci95", "p")} == {key: same[key] for key in ("value", "ci95", "p")}
+    assert [run["name"] for run in by_table["runs"]] == ["strong/predictions.csv", "weak/predictions.csv"]
+
+
+def altered(folder, change):
+    """A run whose pooled table was changed, as a table of its own."""
+    path = folder / "changed.csv"
+    change(pooled(make_run(folder / "base", seed=5))).to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.assign(fold=(t.fold + 1) % 3), "their folds differ in 90 images"),
+        (lambda t: t.iloc[1:], "1 images were tested in one of them only, such as demo/0000"),
+        (lambda t: t.assign(label=["benign", *t.label[1:]]), "their labels differ"),
+        (lambda t: t.assign(group_id=["patient:demo:x", *t.group_id[1:]]), "their groups differ"),
+        (
+            lambda t: t.assign(label=t.label.replace("benign", "b")).rename(columns=lambda c: c.replace("benign", "b")),
+            "their classes are benign, malignant and b, malignant",
+        ),
+    ],
+    ids=["folds", "images", "labels", "groups", "classes"],
+)  # fmt: skip
+def test_what_differs_between_runs_that_are_no_pair_is_named(usvit, runs, tmp_path, change, said):
+    answer = usvit("compare", runs[0], altered(tmp_path, change), "--out", tmp_path / "out")
+    assert answer.code == 2
+    assert said in answer.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_run_or_one_run_twice_is_no_comparison(usvit, runs, tmp_path):
+    for given, said in ((runs[:1], "at least two"), ([runs[0], runs[0]], "named twice")):
+        answer = usvit("compare", *given, "--out", tmp_path / "out")
+        assert (answer.code, said in answer.err) == (2, True)
+
+
+def test_a_folder_with_other_files_is_left_alone(usvit, runs, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    answer = usvit("compare", *runs, "--out", tmp_path)
+    assert answer.code == 2
+    assert [one.name for one in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_the_same_runs_give_the_same_bytes_and_the_lines_say_who_is_better(usvit, runs, tmp_path):
+    outs = [usvit("compare", *runs, "--out", tmp_path / name).out for name in ("a", "b")]
+    for file in ("compare.json", "compare.md", "compare.tex", "compare.html"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+    assert "strong less weak: 0." in outs[0]
+    assert "(Holm " in outs[0]
+    assert "45 groups" in outs[0]
+    assert "Mind:" in outs[0]  # 45 groups are few

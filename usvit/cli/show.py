@@ -1,0 +1,102 @@
+"""How figures are printed, for every command that has some."""
+
+from typing import Any
+
+TITLE = 28
+POOLED = 24
+
+
+def print_figures(metrics: dict[str, Any]) -> None:
+    """The headline of a metrics.json: pooled value with interval, mean and SD of folds; then its warnings."""
+    positive, n_folds = metrics["positive_class"], len(metrics["folds"])
+    auc = f"{positive}_vs_rest"
+    several = n_folds > 1
+    pooled, over_folds = metrics["pooled"], metrics["mean_sd"]
+    over = f"mean ± SD of {n_folds} folds" if several else ""
+    print(f"{'':{TITLE}}{'pooled [95 % interval]' if several else 'value [95 % interval]':{POOLED}}{over}".rstrip())
+    rows = [
+        (f"AUC, {positive} vs rest", pooled["auc"][auc], over_folds["auc"][auc]),
+        ("AUC, macro one vs rest", pooled["auc_macro_ovr"], over_folds["auc_macro_ovr"]),
+        ("accuracy", pooled["accuracy"], over_folds["accuracy"]),
+        ("balanced accuracy", pooled["balanced_accuracy"], over_folds["balanced_accuracy"]),
+        *((f"{name}, {positive}", pooled[name][positive], over_folds[name][positive]) for name in _BY_CLASS),
+        ("Brier score", pooled["brier"], over_folds["brier"]),
+    ]
+    if len(metrics["classes"]) == 2:
+        del rows[1]  # the same number
+    for title, value, spread in rows:
+        tail = f"{spread['mean']:.3f} ± {spread['sd']:.3f}" if several and spread["sd"] is not None else ""
+        print(f"{_short(title):{TITLE}}{with_interval(value):{POOLED}}{tail}".rstrip())
+    for warning in metrics["warnings"]:
+        print(f"Mind: {warning}")
+
+
+def print_operating_points(metrics: dict[str, Any]) -> None:
+    """Each rule's pooled sensitivity and specificity, and those of every fold: a mean would hide their spread."""
+    print(f"\n{'thresholds (nested)':{TITLE}}{'sensitivity':{POOLED}}{'specificity':{POOLED}}folds below target")
+    said = ""
+    for one in metrics["operating_points"]:
+        if one["pooled"] is None:
+            print(f"{one['rule']:{TITLE}}none{', likewise' if one['reason'] == said else ': ' + one['reason']}")
+            said = one["reason"]
+        else:
+            missed = "" if one["n_below_target"] is None else f"{one['n_below_target']} of {len(one['folds'])}"
+            both = "".join(f"{with_interval(one['pooled'][name]):{POOLED}}" for name in ("sensitivity", "specificity"))
+            print(f"{one['rule']:{TITLE}}{both}{missed}".rstrip())
+        tested = [fold["on_test"] for fold in one["folds"]]
+        if len(tested) > 1 and any(tested):
+            for name in ("sensitivity", "specificity"):
+                values = [None if outcome is None else outcome[name]["value"] for outcome in tested]
+                shown = "  ".join("  -  " if value is None else f"{value:.3f}" for value in values)
+                print(f"{f'  {name} by fold':{TITLE}}{shown}".rstrip())
+
+
+def print_calibration(metrics: dict[str, Any]) -> None:
+    """Slope, intercept and calibration error of the positive class, before and after a temperature."""
+    positive = metrics["positive_class"]
+    own = metrics["calibration"]["pooled"]["classes"][positive]
+    parts = [
+        f"{title} {with_interval(value)}"
+        for title, value in (
+            ("slope", own["slope"]),
+            ("intercept", own["intercept"]),
+            ("ECE", own["reliability"]["ece"]),
+        )
+    ]
+    print(f"\ncalibration of {positive}: {', '.join(parts)}")
+    for one in metrics["calibration"]["recalibration"]:
+        if one["method"] == "temperature" and one["after"] is None:
+            print(one["reason"])
+        elif one["method"] == "temperature":
+            before, after = (one[when]["log_loss"]["value"] for when in ("before", "after"))
+            fitted = ", ".join(f"{fold['temperature']:.2f}" for fold in one["folds"])
+            print(f"temperatures from inner validation images: {fitted}; log loss {before:.3f} -> {after:.3f}")
+
+
+def print_subgroups(metrics: dict[str, Any]) -> None:
+    """The AUC of each subgroup, with its images and groups."""
+    auc = f"{metrics['positive_class']}_vs_rest"
+    for one in metrics["subgroups"]:
+        print(f"\n{_short('by ' + one['by']):{TITLE}}{'AUC':{POOLED}}{'images':>8}{'groups':>8}")
+        if not one["levels"]:
+            print(f"  {one['reason']}")
+        for level in one["levels"]:
+            area = with_interval(level["figures"]["auc"][auc])
+            print(f"{_short('  ' + level['level']):{TITLE}}{area:{POOLED}}{level['n_images']:8}{level['n_groups']:8}")
+
+
+def with_interval(value: dict[str, Any], digits: int = 3) -> str:
+    """``0.921 [0.884, 0.947]``; the number alone where it has no interval; the reason where there is none."""
+    if value["value"] is None:
+        return f"undefined: {value['reason']}"
+    text = f"{value['value']:.{digits}f}"
+    return text if value["ci95"] is None else f"{text} [{value['ci95'][0]:.{digits}f}, {value['ci95'][1]:.{digits}f}]"
+
+
+_BY_CLASS = ("sensitivity", "specificity", "average_precision")
+
+
+def _short(title: str) -> str:
+    """A title in its column: a long class name must not push the numbers out of line."""
+    title = title.replace("_", " ")
+    return title if len(title) < TITLE else title[: TITLE - 3] + ".. "
