@@ -1,7 +1,9 @@
-"""Fake run directories with the files, the shapes and about the numbers of a real one."""
+"""Fake run directories with the files, the shapes and about the numbers of a real one; and a browser."""
 
+import functools
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,50 @@ from usvit.metrics.predictions import predictions_table
 from usvit.metrics.summary import summarise
 
 HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+CHROMIUM = shutil.which("chromium")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+
+
+@functools.cache
+def fake_numbers(
+    kind: str, classes: tuple[str, ...], shares: tuple[float, ...], n: int, n_folds: int, seed: int, patients: int
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """Manifest, predictions (val and test), folds and metrics. Made once, since intervals take seconds; only read."""
+    rng = np.random.default_rng(seed)
+    sizes = [round(n * share) for share in shares[:-1]]
+    codes = rng.permutation(np.repeat(range(len(classes)), [*sizes, n - sum(sizes)]))
+    names = [f"{classes[k]} ({i + 1})" for i, k in enumerate(codes)]
+    person = np.arange(n) % patients if patients else np.arange(n)
+    rows = pd.DataFrame(
+        {
+            "image_id": names,
+            "path": [f"{i}.png" for i in range(n)],
+            "frame": 0,
+            "dataset": "busi",
+            "label": [classes[k] for k in codes],
+            "label_source": "biopsy",
+            "patient_id": [f"p{k:03d}" for k in person] if patients else None,
+            "group_id": [f"patient:busi:p{k:03d}" for k in person] if patients else names,
+            "sha256": [f"{i:064x}" for i in range(n)],
+            "device": np.where(person % 2, "scanner A", "scanner B"),
+        }
+    )
+    if kind == "train":
+        n_folds, test_fold = 1, np.where(person % 7 == 0, 0, -1)
+    else:
+        test_fold = person % n_folds
+    draw = rng.random(person.max() + 1)  # one number a person: parts never divide one
+    tables, splits = [], []
+    for fold in range(n_folds):
+        part = np.where(test_fold == fold, "test", np.where(draw[person] < 0.18, "val", "train"))
+        told = part != "train"
+        truth = np.eye(len(classes))[codes[told]]
+        logits = rng.normal(size=truth.shape) * 1.3 + rng.normal(2.6, 0.3) * truth
+        tables.append(predictions_table(rows[told], logits, classes=classes, fold=fold, part=part[told].tolist()))
+        splits.append(pd.DataFrame({"dataset": "busi", "image_id": names, "fold": fold, "part": part}))
+    predictions = pd.concat(tables, ignore_index=True)
+    metrics = summarise(predictions, classes=classes, positive=classes[1], columns=rows)
+    return rows, predictions, pd.concat(splits, ignore_index=True), metrics
 
 
 def fake_run(
@@ -25,39 +71,36 @@ def fake_run(
     n: int = 778,
     n_folds: int = 5,
     seed: int = 0,
+    patients: int = 0,
     change: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> Path:
-    """Write a run directory; ``change`` may edit run.json before it is written."""
+    """Write a run directory; ``change`` may edit run.json before it is written. ``patients``: none, or so many."""
+    rows, predictions, folds, metrics = fake_numbers(kind, classes, shares, n, n_folds, seed, patients)
     rng = np.random.default_rng(seed)
-    sizes = [round(n * share) for share in shares[:-1]]
-    codes = rng.permutation(np.repeat(range(len(classes)), [*sizes, n - sum(sizes)]))
-    names = [f"{classes[k]} ({i + 1})" for i, k in enumerate(codes)]
-    rows = pd.DataFrame(
-        {"image_id": names, "group_id": names, "patient_id": None, "dataset": "busi"}
-        | {"label": [classes[k] for k in codes]}
-    )
-    if kind == "train":
-        n_folds, test_fold = 1, np.where(np.arange(n) % 7 == 0, 0, -1)
-    else:
-        test_fold = np.arange(n) % n_folds
-    positive = classes[1]
-
-    tables, splits, results = [], [], []
-    for fold in range(n_folds):
-        test = test_fold == fold
-        truth = np.eye(len(classes))[codes[test]]
-        logits = rng.normal(size=truth.shape) * 1.3 + rng.normal(2.6, 0.3) * truth
-        tables.append(predictions_table(rows[test], logits, classes=classes, fold=fold, part="test"))
-        part = np.where(test, "test", np.where(rng.random(n) < 0.18, "val", "train"))
-        splits.append(pd.DataFrame({"dataset": "busi", "image_id": names, "fold": fold, "part": part}))
+    results, positive = [], classes[1]
+    for fold in sorted(set(folds["fold"])):
+        inside = folder / f"fold-{fold}"
+        write_csv(inside / "predictions.csv", predictions[predictions["fold"] == fold])
         history = _history(rng)
-        write_csv(folder / f"fold-{fold}" / "history.csv", history)
+        write_csv(inside / "history.csv", history)
         best = int(history.loc[history["val_loss"].idxmin(), "step"])
         results.append({"fold": fold, "steps": 250, "best_step": best, "seconds": 412.7, "images_per_second": 77.6})
-    pooled = pd.concat(tables, ignore_index=True)
-    write_csv(folder / "predictions.csv", pooled)
-    write_csv(folder / "folds.csv", pd.concat(splits, ignore_index=True))
-    write_json(folder / "metrics.json", summarise(pooled, classes=classes, positive=positive))
+        part = folds.loc[folds["fold"] == fold, "part"].to_numpy()
+        seen = {name: rows["sha256"][part == name].tolist() for name in ("train", "val")}
+        write_json(
+            inside / "model.json",
+            {
+                "preprocessing": {"image_size": 224, "resize": "pad", "mean": [0.5] * 3, "std": [0.5] * 3},
+                "seen_sha256": {**seen, "upstream": []},
+                "data_licenses": {"busi": "unclear"},
+                "intended_use": "research only; not a medical device",
+            },
+        )
+    rows.to_parquet(folder / "manifest.parquet", index=False)
+    write_csv(folder / "predictions.csv", predictions[predictions["part"] == "test"])
+    write_csv(folder / "folds.csv", folds)
+    write_json(folder / "metrics.json", metrics)
+    counts = rows["label"].value_counts()
 
     record = {
         "schema_version": "1.0", "kind": kind, "name": folder.name, "state": "finished",
@@ -65,22 +108,27 @@ def fake_run(
         "command": f"usvit {kind} --dataset busi --model vit_b32 --recipe gheflati2022_vit --seed 7",
         "config": {
             "recipe": "gheflati2022_vit", "seed": 7, "device": "auto", "precision": "auto",
-            "data": {"dataset": "busi", "split_seed": None}, "model": {"name": "vit_b32", "weights": "hub"},
+            "data": {"dataset": "busi", "split_seed": None},
+            "model": {"name": "vit_b32", "weights": "hub", "image_size": 224},
+            "input": {"resize": "pad", "augment": "light"}, "loss": {"class_weights": "balanced"},
+            "train": {"batch_size": 128, "steps": 250, "early_stopping": {"monitor": "val_loss", "keep": "best"}},
             "optim": {"name": "sgd", "lr": 0.001, "momentum": 0.9, "clip_norm": 1.0},
         },
         "config_sha256": HASH, "versions": {"python": "3.11.7", "torch": "2.9.1", "timm": "1.0.22"},
         "device": {"type": "cpu", "name": "AMD EPYC 9454 48-Core", "precision": "bf16", "threads": 2},
         "data": {
-            "datasets": ["busi"], "classes": list(classes), "positive_class": positive, "n_images": n, "n_groups": n,
-            "class_counts": {name: int((codes == k).sum()) for k, name in enumerate(classes)},
-            "grouping": {"patient": 0, "copies": 0, "image": n}, "manifest_sha256": HASH[::-1],
+            "datasets": ["busi"], "classes": list(classes), "positive_class": positive, "n_images": n,
+            "n_groups": int(rows["group_id"].nunique()),
+            "class_counts": {name: int(counts.get(name, 0)) for name in classes},
+            "grouping": {"patient": n if patients else 0, "copies": 0, "image": 0 if patients else n},
+            "manifest_sha256": HASH[::-1],
             "excluded": [
                 {"dataset": "busi", "image_id": name, "reason": "same pixels as another image with another label"}
                 for name in ("benign (163)", "malignant (55)")
             ],
             "skipped": [],
         },
-        "folds": {"n": n_folds, "sha256": HASH},
+        "folds": {"n": len(results), "sha256": HASH, "scheme": "drawn", "unit": "group", "leaking_groups": 0},
         "model": {
             "name": "vit_b32", "timm": "vit_base_patch32_224.augreg_in21k", "params": 87457539,
             "weights": {"source": "hub", "file": "timm/vit_base_patch32_224.augreg_in21k", "sha256": HASH},
@@ -108,3 +156,44 @@ def _history(rng: np.random.Generator) -> pd.DataFrame:
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     return fake_run(tmp_path / "vit-b32-busi")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    if CHROMIUM is None:
+        pytest.skip("no chromium here (Debian: apt-get install chromium)")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser) -> Iterator[Callable]:
+    """Open a page; afterwards nothing may have been asked for, complained about or popped up."""
+    seen: list[str] = []
+    asked: list[str] = []
+    opened: list[str] = []
+    contexts = []
+
+    def visit(path, width=1280, scheme="light", javascript=True):
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=javascript
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: seen.append(f"console {message.type}: {message.text}"))
+        page.on("pageerror", lambda error: seen.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: (seen.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda request: asked.append(request.url))
+        opened.append(path.as_uri())
+        page.goto(path.as_uri())
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert seen == []
+    # A picture inside the page, and a file that the page makes, are no requests that leave it.
+    assert {url for url in asked if not url.startswith(("data:image/jpeg;base64,", "blob:"))} <= set(opened)

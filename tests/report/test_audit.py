@@ -9,7 +9,6 @@ import pytest
 
 from tests.data.audit.conftest import cross, tissue
 from tests.data.conftest import save, write_busi
-from tests.report.test_browser import CHROMIUM, FLAGS
 from usvit.data.audit import audit
 from usvit.data.cards import load_cards
 from usvit.data.copies import Copy
@@ -47,40 +46,6 @@ def folder(result, tmp_path_factory):
     out = tmp_path_factory.mktemp("audits") / "busi"
     report.write_audit(result, out, COUNTS, "usvit data audit --dataset busi")
     return out
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no chromium here (Debian: apt-get install chromium)")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def visit(browser):
-    """Open a page; afterwards nothing may have been asked for, complained about or popped up."""
-    seen, asked, contexts = [], [], []
-
-    def visit(path, width=1280, javascript=True):
-        context = browser.new_context(viewport={"width": width, "height": 900}, java_script_enabled=javascript)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: seen.append(f"console {message.type}: {message.text}"))
-        page.on("pageerror", lambda error: seen.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: (seen.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(path.as_uri())
-        return page
-
-    yield visit
-    for context in contexts:
-        context.close()
-    assert seen == []
-    assert [url[:40] for url in asked if not url.startswith(("file:", "data:image/jpeg;base64,", "blob:"))] == []
 
 
 def test_three_files_and_nothing_else_are_written_and_the_keep_list_is_the_tables(result, folder):

@@ -1,57 +1,18 @@
 """The report as a reader's browser shows it: headless Chromium, from file://, no network."""
 
+import itertools
 import json
-import shutil
-from collections.abc import Iterator
 
 import pandas as pd
 import pytest
 
 from tests.report.conftest import fake_run
-from usvit.report import write_report
-
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here (Debian: apt-get install chromium)")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+from usvit.report import Options, write_report
+from usvit.report.answers import Answers
 
 SCRIPT = "<script>alert(1)</script>"
 IMAGE = '"><img src=x onerror=alert(1)>'
 LATEX = "$\\frac{a}{b}$ {{ 7 * 7 }} & id=\"x\" 'q'"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def visit(browser):
-    """Open a report; afterwards nothing may have been asked for, complained about or popped up."""
-    seen: list[str] = []
-    asked: list[str] = []
-    opened: list[str] = []
-    pages = []
-
-    def visit(path, width=1280, scheme="light"):
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        pages.append(page)
-        page.on("console", lambda message: seen.append(f"console {message.type}: {message.text}"))
-        page.on("pageerror", lambda error: seen.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: (seen.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.on("request", lambda request: asked.append(request.url))
-        opened.append(path.as_uri())
-        page.goto(path.as_uri())
-        return page
-
-    yield visit
-    for page in pages:
-        page.close()
-    assert seen == []
-    assert asked == opened
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +31,12 @@ def hostile(tmp_path_factory):
         record["data"]["excluded"] = [{"dataset": SCRIPT, "image_id": IMAGE, "reason": "</table></section>"}]
         record["data"]["skipped"] = [{"path": f"/export/{'long-folder-name/' * 12}{IMAGE}", "reason": SCRIPT}]
 
+        record["data"]["datasets"] = [SCRIPT]
+
     folder = tmp_path_factory.mktemp("hostile") / "run"
-    return write_report(fake_run(folder, classes=(LATEX, SCRIPT, IMAGE), change=change))
+    answers = Answers(summary=SCRIPT, limits=(IMAGE,), items={"claim_2024": {"44": SCRIPT}})
+    run = fake_run(folder, classes=(LATEX, SCRIPT, IMAGE), change=change)
+    return write_report(run, Options(answers=answers))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -81,9 +46,13 @@ def test_the_numbers_are_on_the_page_and_nothing_runs_over_its_edge(visit, repor
     metrics = json.loads((report.parent / "metrics.json").read_text())
     rows = page.locator("#results table.headline tbody tr").all_inner_texts()
     accuracy, spread = metrics["pooled"]["accuracy"]["value"], metrics["mean_sd"]["accuracy"]
-    assert rows[0].split("\t") == ["Accuracy", f"{accuracy:.3f}", f"{spread['mean']:.3f} ± {spread['sd']:.3f}"]
+    low, high = metrics["pooled"]["accuracy"]["ci95"]
+    assert rows[0].split("\t") == [
+        "Accuracy", f"{accuracy:.3f}", f"{low:.3f} to {high:.3f}", "778", f"{spread['mean']:.3f} ± {spread['sd']:.3f}"
+    ]  # fmt: skip
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator("svg[role=img]").count() == 7
+    # The folds' strip, five curves and five losses.
+    assert page.locator("svg[role=img]").count() == 11
     assert page.get_by_role("img", name="ROC curves, one for each of 3 classes").is_visible()
 
 
@@ -97,6 +66,9 @@ def test_hostile_names_do_nothing_and_are_seen_as_text(visit, hostile):
         for name in (LATEX, SCRIPT, IMAGE):
             assert name in " ".join(page.inner_text("#classes").split())
             assert name in " ".join(page.inner_text("#curves").split())
+            assert name in " ".join(page.inner_text("#cases").split())
+        assert IMAGE in page.inner_text("#limits")
+        assert SCRIPT in page.locator("table.checklist").first.text_content()
         assert "</table></section>" in text
         assert page.locator("script, img").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -117,8 +89,9 @@ def test_curves_lie_inside_their_figures(visit, report):
     drawn = page.evaluate(
         "[...document.querySelectorAll('#curves svg.plot')].map(s => s.querySelectorAll('path[clip-path]').length)"
     )
-    # Each has 12 grid lines and the diagonal; then three classes, and five folds with the pooled curve.
-    assert drawn == [12 + 1 + 3, 12 + 1 + 5 + 1]
+    # Each has 12 grid lines and the diagonal; then five folds and the pooled curve; three classes.
+    assert drawn[:2] == [12 + 1 + 5 + 1, 12 + 1 + 3]
+    assert page.locator("#curves svg[aria-labelledby=roc-title] g[id*=Collection]").count() == 1  # the band
     outside = page.evaluate("""() => [...document.querySelectorAll('svg.plot')].filter(svg => {
         const frame = svg.getBoundingClientRect();
         return [...svg.querySelectorAll('text')].some(text => {
@@ -131,7 +104,7 @@ def test_curves_lie_inside_their_figures(visit, report):
 
 def test_a_hold_out_is_shown_too(visit, tmp_path):
     page = visit(write_report(fake_run(tmp_path / "run", kind="train")), 400)
-    assert page.locator("svg[role=img]").count() == 2
+    assert page.locator("svg[role=img]").count() == 6
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
@@ -162,3 +135,38 @@ def test_many_classes_and_a_long_list_of_files_stay_readable(visit, tmp_path):
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     assert page.locator("table.confusion tbody tr").count() == 9
     assert len(pd.read_csv(run / "predictions.csv")) == 778
+
+
+def test_a_keyboard_reaches_every_table_that_scrolls_and_opens_the_checklists(visit, report):
+    page = visit(report, 400)
+    unreachable = page.evaluate("""() => [...document.querySelectorAll('.wide')]
+        .filter(region => region.tabIndex !== 0 || !region.getAttribute('aria-label')).length""")
+    assert unreachable == 0
+    item = page.locator("table.checklist th", has_text="44").first
+    assert not item.is_visible()
+    page.locator("#checklists summary").first.focus()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    page.keyboard.press("Enter")
+    assert item.is_visible()
+
+
+def test_a_screen_reader_finds_names_for_tables_pictures_and_sections(visit, report):
+    page = visit(report)
+    assert page.evaluate("[...document.querySelectorAll('table')].filter(t => !t.caption).length") == 0
+    assert (
+        page.evaluate("[...document.querySelectorAll('svg[role=img]')].filter(s => !s.querySelector('title')).length")
+        == 0
+    )
+    levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(h => +h.tagName[1])")
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    anchors = page.evaluate("[...document.querySelectorAll('nav a')].map(a => a.getAttribute('href').slice(1))")
+    assert anchors == page.evaluate("[...document.querySelectorAll('main > section')].map(s => s.id)")
+
+
+def test_printing_shows_the_checklists_that_the_screen_folds_away(visit, report):
+    page = visit(report)
+    item = page.locator("table.checklist th", has_text="44").first
+    assert not item.is_visible()
+    page.emulate_media(media="print")
+    assert item.bounding_box()["height"] > 5

@@ -13,7 +13,7 @@ from usvit.errors import UsvitError
 from usvit.files import write_csv, write_json
 from usvit.metrics.summary import summarise
 from usvit.report import write_report
-from usvit.report.page import count, decimals, duration
+from usvit.report.words import count, decimals, duration
 
 
 class Page(HTMLParser):
@@ -57,8 +57,19 @@ def test_the_headline_is_that_of_metrics_json(run_dir):
         ("AUC, mean of all classes vs rest", metrics["pooled"]["auc_macro_ovr"], metrics["mean_sd"]["auc_macro_ovr"]),
     )
     for name, pooled, spread in rows:
-        assert f"{name} {pooled['value']:.3f} {spread['mean']:.3f} ± {spread['sd']:.3f}" in text
-    assert "Pooled, 778 images Mean ± SD of 5 folds" in text
+        low, high = pooled["ci95"]
+        figures = f"{pooled['value']:.3f} {low:.3f} to {high:.3f} {pooled['n_groups']}"
+        assert f"{name} {figures} {spread['mean']:.3f} ± {spread['sd']:.3f}" in text
+    assert "Pooled, 778 images 95 % interval (pooled) Groups Mean ± SD of 5 folds" in text
+
+
+def test_images_groups_and_patients_are_counted_and_few_groups_warned_of(tmp_path):
+    text = report(fake_run(tmp_path / "run", n=120, patients=40)).text
+    assert "Tested: 120 images in 40 groups (40 patients)" in text
+    assert "40 groups only; below 50" in text
+    assert "(few groups)" in text
+    assert "40 patients (" in text
+    assert "There are only 40 groups" in text  # among the limits
 
 
 def test_no_number_of_metrics_json_is_computed_again(run_dir):
@@ -74,8 +85,7 @@ def test_no_number_of_metrics_json_is_computed_again(run_dir):
 def test_the_reader_is_told_what_the_numbers_are_not(run_dir):
     text = report(run_dir).text
     assert text.count("For research use only. Not a medical device.") == 2
-    assert "All values are point estimates" in text
-    assert "computes no confidence intervals" in text
+    assert "Intervals count groups, not images" in text
     assert "It is not a confidence interval" in text
     assert "These data carry no patient identifiers." in text
 
@@ -146,15 +156,17 @@ def test_a_hold_out_is_not_told_in_the_words_of_folds(tmp_path):
     run_dir = fake_run(tmp_path / "run", kind="train")
     page = report(run_dir)
     assert "hold-out" in page.text
-    assert "Measure Hold-out Accuracy" in page.text
-    assert not re.search(r"\bfolds?\b|SD\b", page.text, flags=re.IGNORECASE)
-    assert "roc-folds-figure_1" not in page.ids
+    assert "Measure Hold-out 95 % interval Groups Accuracy" in page.text
+    told = page.text[: page.text.index("Model card and data cards")]
+    assert not re.search(r"\bfolds?\b|SD\b", told, flags=re.IGNORECASE)
+    assert "folds-title" not in page.ids
 
 
 def test_two_classes_have_one_curve_and_one_auc(tmp_path):
     run_dir = fake_run(tmp_path / "run", classes=("benign", "malignant"), shares=(0.6, 0.4))
     text = report(run_dir).text
-    assert "The class malignant against the rest, pooled" in text
+    assert "ROC: malignant against the rest, pooled." in text
+    assert "ROC: each class" not in text
     assert "mean of all classes" not in text
 
 
@@ -202,7 +214,9 @@ def test_the_page_is_one_file_without_script_and_every_id_is_used_once(run_dir):
         if name == "aria-labelledby":
             assert value in page.ids
     html = (run_dir / "report.html").read_text()
-    assert set(re.findall(r"https?://[^\"' <)]+", html)) <= {"http://www.w3.org/2000/svg"}
+    addresses = set(re.findall(r"https?://[^\"' <)]+", html))
+    assert addresses <= {"http://www.w3.org/2000/svg", "https://scholar.cu.edu.eg"}  # the latter as words alone
+    assert 'href="http' not in html and "src=" not in html
     assert not re.search(r"#0404\d\d|#0[123]0[123]0[123]", html)  # every stand-in became a colour of the page
 
 
@@ -287,8 +301,46 @@ def test_numbers_are_written_for_people():
     assert decimals(None) == count(None) == duration(None) == "not recorded"
 
 
-def test_five_folds_of_two_thousand_images_take_less_than_five_seconds(tmp_path):
+def test_metrics_of_an_older_usvit_are_reported_without_what_they_lack(run_dir):
+    metrics = json.loads((run_dir / "metrics.json").read_text())
+    new = ("class_groups", "warnings", "patients", "operating_points", "calibration", "decision_curve", "subgroups")
+    for key in new:
+        del metrics[key]
+    for value in (metrics["pooled"]["accuracy"], metrics["pooled"]["auc"]["malignant_vs_rest"]):
+        value["ci95"] = None
+    metrics["schema_version"] = "1.0"
+    write_json(run_dir / "metrics.json", metrics)
+    text = report(run_dir).text
+    assert "All values are point estimates, without intervals. An older usvit made metrics.json" in text
+    assert text.count("Not recorded: metrics.json holds none (schema 1.0).") == 2
+
+
+def test_two_thousand_images_take_less_than_five_seconds_of_the_processor_and_five_megabytes(tmp_path):
     run_dir = fake_run(tmp_path / "run", n=2000)
-    started = time.perf_counter()
-    write_report(run_dir)
-    assert time.perf_counter() - started < 5
+    started = time.process_time()
+    page = write_report(run_dir)
+    assert time.process_time() - started < 5
+    assert page.stat().st_size < 5e6
+
+
+def test_each_fold_is_shown_at_each_operating_point(run_dir):
+    metrics = json.loads((run_dir / "metrics.json").read_text())
+    text = report(run_dir).text
+    for point in metrics["operating_points"]:
+        for one in point["folds"]:
+            outcome = one["on_test"]
+            shown = (
+                f"{one['threshold']:.3f} {outcome['sensitivity']['value']:.3f} {outcome['specificity']['value']:.3f}"
+            )
+            assert f"{one['fold']} {shown}" in text
+    assert "Sensitivity ≥ 0.9" in text
+
+
+def test_subgroups_are_shown_with_counts_and_intervals(run_dir):
+    metrics = json.loads((run_dir / "metrics.json").read_text())
+    (division,) = [one for one in metrics["subgroups"] if one["by"] == "device"]
+    text = report(run_dir).text
+    for one in division["levels"]:
+        low, high = one["figures"]["accuracy"]["ci95"]
+        counts = f"{one['n_images']} {one['n_groups']} {one['class_images']['malignant']}"
+        assert f"{one['level']} {counts} {one['figures']['accuracy']['value']:.3f} {low:.3f} to {high:.3f}" in text

@@ -1,13 +1,55 @@
-"""``usvit report``: the page of a finished run, written anew."""
+"""``usvit report``: page, Markdown and figures of finished runs."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from usvit.cli.options import DataRoot, data_roots
 
-def report(run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]) -> None:
-    """Write a run's report.html again from its files."""
-    from usvit.report import write_report
 
-    print(f"report: {write_report(run)}")
+def report(
+    run: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="RUN...")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the report; of several runs, a folder each. [default: the run itself]"),
+    ] = None,
+    data_root: DataRoot = None,
+    include_images: Annotated[
+        bool,
+        typer.Option("--include-images", help="Show images whatever the data set's licence says; you answer for it."),
+    ] = False,
+    answers: Annotated[
+        Path | None, typer.Option(help="YAML file with the authors' answers to the checklists.", metavar="FILE")
+    ] = None,
+    audit: Annotated[
+        Path | None, typer.Option(help="Audit of the same images. [default: RUN/audit, if there]", metavar="DIR")
+    ] = None,
+    figures: Annotated[str, typer.Option(help="Figures as files too: svg, pdf, or svg,pdf.", metavar="F[,F]")] = "",
+) -> None:
+    """Write a run's report: report.html (one file, no network), report.md, and figures for a paper.
+
+    Small copies of images are shown where --data-root says where they lie and the data card's licence allows it.
+    """
+    from usvit.data.roots import root_from_environment
+    from usvit.report import Options, write_reports
+    from usvit.report.answers import Answers, read_answers
+
+    roots = data_roots(data_root)
+    if include_images and not roots and (known := root_from_environment()):
+        roots = {"": known}
+    options = Options(
+        roots=roots or None,
+        include_images=include_images,
+        answers=read_answers(answers) if answers else Answers(),
+        audit=audit,
+    )
+    formats = tuple(name.strip() for name in figures.split(",") if name.strip())
+    written, index = write_reports(run, out, options, formats)
+    for one in written:
+        print(f"report: {one.page}")
+        print(f"        {one.markdown}")
+        if one.figures:
+            print(f"        {len(one.figures)} figures in {one.figures[0].parent}")
+    if index:
+        print(f"overview: {index}")

@@ -1,50 +1,151 @@
-"""The figures of a report."""
+"""The figures of a report that show how well classes are told apart, and how training went.
+
+On the page they carry no text of the user's: names stand in the page's own legends, where they wrap and are
+escaped. A file has the same legend inside the figure.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from sklearn.metrics import precision_recall_curve
 
 from usvit.metrics.points import roc
-from usvit.report.svg import DASHES, INK, MUTED, N_SERIES, SERIES, drawing_style, to_svg
+from usvit.report.band import roc_band
+from usvit.report.svg import DASHES, N_SERIES, Entry, Pens, Plot
+
+SQUARE = (3.7, 3.6)
+TICKS = (0, 0.2, 0.4, 0.6, 0.8, 1)
 
 
-def roc_by_class(test: pd.DataFrame, classes: Sequence[str]) -> Markup:
+def roc_with_band(test: pd.DataFrame, positive: str, auc: str, mean_auc: str | None) -> Plot:
+    """The positive class against the rest: pooled, with its band, and a thin line for each fold.
+
+    Args:
+        test: the test rows of a predictions table.
+        positive: one of its classes.
+        auc: the pooled AUC in words, for the legend.
+        mean_auc: the folds' in words; None in a hold-out, which has no thin lines.
+    """
+    truth, score = (test["label"] == positive).to_numpy(), test[f"prob_{positive}"].to_numpy()
+    band = roc_band(truth, score, test["group_id"].to_numpy(object))
+    folds = [rows for _, rows in test.groupby("fold")] if mean_auc is not None else []
+
+    def draw(pens: Pens) -> Figure:
+        figure, axes = _roc_axes(pens)
+        for rows in folds:
+            curve = roc((rows["label"] == positive).to_numpy(), rows[f"prob_{positive}"].to_numpy())
+            if curve:
+                axes.plot(*curve, color=pens.muted, linewidth=0.7, alpha=0.8)
+        if band:
+            axes.fill_between(*band, color=pens.series[0], alpha=0.2, linewidth=0)
+        curve = roc(truth, score)
+        if curve:
+            axes.plot(*curve, color=pens.series[0], linewidth=1.8)
+        return figure
+
+    legend = [Entry(f"{'pooled, ' if folds else ''}AUC {auc}", "series-0", 1.8)]
+    if band:
+        legend.append(Entry("95 % band, pointwise, from drawing whole groups anew", "series-0", kind="band"))
+    if folds:
+        legend.append(Entry(f"one fold each, mean AUC {mean_auc}", "muted", 0.9))
+    of_folds = f", with a thin curve for each of {len(folds)} folds" if folds else ""
+    title = f"ROC curve of the positive class{' with its 95 % band' if band else ''}{of_folds}; AUC {auc}"
+    return Plot("roc", title, draw, tuple(legend))
+
+
+def roc_by_class(test: pd.DataFrame, classes: Sequence[str], aucs: Sequence[str]) -> Plot:
     """Each class against the rest, over all rows of ``test``; class k is drawn as series k.
 
-    A class without images, or with all of them, has no curve. Where there are two classes, one
-    curve is the other's mirror image.
+    A class without images, or with all of them, has no curve.
     """
-    with drawing_style():
-        figure, axes = _roc_axes()
+
+    def draw(pens: Pens) -> Figure:
+        figure, axes = _roc_axes(pens)
         for k, name in enumerate(classes):
             curve = roc((test["label"] == name).to_numpy(), test[f"prob_{name}"].to_numpy())
             if curve:
-                (line,) = axes.plot(*curve, color=SERIES[k % N_SERIES], linewidth=1.6)
+                (line,) = axes.plot(*curve, color=pens.series[k % N_SERIES], linewidth=1.6)
                 if dashes := DASHES[k % N_SERIES]:
                     line.set_dashes(dashes)
-        return to_svg(figure, name="roc-classes", title=f"ROC curves, one for each of {len(classes)} classes")
+        return figure
+
+    legend = tuple(
+        Entry(f"{name}, AUC {aucs[k]}", f"series-{k % N_SERIES}", dash=DASHES[k % N_SERIES])
+        for k, name in enumerate(classes)
+    )
+    return Plot("roc-classes", f"ROC curves, one for each of {len(classes)} classes", draw, legend)
 
 
-def roc_by_fold(test: pd.DataFrame, positive: str, series: int) -> Markup:
-    """The positive class against the rest: a thin line for each fold, the pooled curve in the class's colour."""
-    with drawing_style():
-        figure, axes = _roc_axes()
-        for _, rows in test.groupby("fold"):
-            curve = roc((rows["label"] == positive).to_numpy(), rows[f"prob_{positive}"].to_numpy())
-            if curve:
-                axes.plot(*curve, color=MUTED, linewidth=0.8, alpha=0.8)
-        curve = roc((test["label"] == positive).to_numpy(), test[f"prob_{positive}"].to_numpy())
-        if curve:
-            axes.plot(*curve, color=SERIES[series % N_SERIES], linewidth=1.8)
-        title = f"ROC curves of the positive class, one for each of {test['fold'].nunique()} folds and one pooled"
-        return to_svg(figure, name="roc-folds", title=title)
+def precision_recall(test: pd.DataFrame, positive: str, average: str, *, by_fold: bool) -> Plot:
+    """Precision over recall of the positive class; the dashed line is a coin that knows nothing."""
+    truth, score = (test["label"] == positive).to_numpy(), test[f"prob_{positive}"].to_numpy()
+    sets = [rows for _, rows in test.groupby("fold")] if by_fold else []
+
+    def curve(truth: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        precision, recall, _ = precision_recall_curve(truth, score)
+        return recall, precision
+
+    def draw(pens: Pens) -> Figure:
+        figure, axes = square("Recall (sensitivity)", "Precision (PPV)")
+        if truth.any():
+            axes.axhline(truth.mean(), color=pens.muted, linewidth=0.7, dashes=(2, 3))
+            for rows in sets:
+                of_class = (rows["label"] == positive).to_numpy()
+                if of_class.any():
+                    line = curve(of_class, rows[f"prob_{positive}"].to_numpy())
+                    axes.step(*line, where="post", color=pens.muted, linewidth=0.7, alpha=0.8)
+            axes.step(*curve(truth, score), where="post", color=pens.series[0], linewidth=1.8)
+        return figure
+
+    legend = [Entry(f"{'pooled, ' if sets else ''}average precision {average}", "series-0", 1.8)]
+    if sets:
+        legend.append(Entry("one fold each", "muted", 0.9))
+    legend.append(Entry(f"share of the class, {truth.mean():.3f}", "muted", 0.9, (2, 3)))
+    title = f"Precision over recall of the positive class; average precision {average}"
+    return Plot("precision-recall", title, draw, tuple(legend))
 
 
-def loss_curves(histories: dict[int, pd.DataFrame], best_steps: dict[int, int]) -> dict[int, Markup]:
+def fold_strip(rows: Sequence[tuple[str, dict, list[float], float | None]]) -> Plot:
+    """Each fold's value, their mean, and the pooled value with its interval, on one axis for each measure.
+
+    Args:
+        rows: (name of the measure, the pooled Value, the folds' known values, their mean).
+    """
+
+    def draw(pens: Pens) -> Figure:
+        figure = Figure(figsize=(4.4, 0.6 + 0.38 * len(rows)), layout="constrained")
+        axes = figure.add_subplot()
+        lowest = 1.0
+        for at, (_, pooled, folds, mean) in enumerate(rows):
+            axes.plot(folds, [at - 0.17] * len(folds), "o", color=pens.muted, markersize=4, fillstyle="none")
+            if mean is not None:
+                axes.plot([mean, mean], [at - 0.31, at - 0.03], color=pens.ink, linewidth=1.4)
+            if pooled["value"] is not None:
+                ends = pooled["ci95"] or []
+                axes.plot(ends, [at + 0.2] * len(ends), color=pens.series[0], linewidth=1.8)
+                axes.plot(pooled["value"], at + 0.2, "D", color=pens.series[0], markersize=4.5)
+                lowest = min([lowest, pooled["value"], *ends])
+            lowest = min([lowest, *folds])
+        axes.set(ylim=(len(rows) - 0.45, -0.55), xlim=(max(0.0, np.floor(lowest * 10 - 0.3) / 10), 1.01))
+        axes.set_yticks(range(len(rows)), [name for name, *_ in rows])
+        axes.tick_params(axis="y", length=0)
+        axes.grid(False, axis="y")
+        axes.spines["left"].set_visible(False)
+        return figure
+
+    legend = (
+        Entry("one fold", "muted", kind="dot"),
+        Entry("mean of the folds", "ink", 1.4),
+        Entry("all images pooled, 95 % interval", "series-0", 1.8),
+    )
+    title = "Each fold's value, the mean of the folds, and the pooled value with its interval, for each measure"
+    return Plot("folds", title, draw, legend)
+
+
+def loss_curves(histories: dict[int, pd.DataFrame], best_steps: dict[int, int]) -> dict[int, Plot]:
     """Training and validation loss over the steps, a figure for each fold on common axes.
 
     Args:
@@ -54,22 +155,40 @@ def loss_curves(histories: dict[int, pd.DataFrame], best_steps: dict[int, int]) 
     losses = [_points(one, name) for one in histories.values() for name in ("train_loss", "val_loss")]
     top = max((float(y.max()) for _, y in losses if len(y)), default=1.0)
     last = max((float(x.max()) for x, _ in losses if len(x)), default=1.0)
-    figures = {}
-    with drawing_style():
-        for fold, history in histories.items():
+
+    def plot(fold: int, history: pd.DataFrame) -> Plot:
+        def draw(pens: Pens) -> Figure:
             figure = Figure(figsize=(3.1, 2.1), layout="constrained")
             axes = figure.add_subplot()
             if fold in best_steps:
-                axes.axvline(best_steps[fold], color=INK, linewidth=0.8, dashes=(3, 2))
-            axes.plot(*_points(history, "train_loss"), color=SERIES[0], linewidth=1.0)
+                axes.axvline(best_steps[fold], color=pens.ink, linewidth=0.8, dashes=(3, 2))
+            axes.plot(*_points(history, "train_loss"), color=pens.series[0], linewidth=1.0)
             val = _points(history, "val_loss")
             # A single evaluation is a point, which a line does not show.
-            axes.plot(*val, color=SERIES[1], linewidth=1.5, marker="o", markersize=2.2 if len(val[0]) < 40 else 0)
+            few = len(val[0]) < 40
+            axes.plot(*val, color=pens.series[1], linewidth=1.5, marker="o", markersize=2.2 if few else 0)
             axes.set(xlim=(0, last * 1.02), ylim=(0, top * 1.05), xlabel="Step", ylabel="Loss")
             axes.locator_params(nbins=5)
-            title = f"Training and validation loss over the steps of model {fold}"
-            figures[fold] = to_svg(figure, name=f"loss-{fold}", title=title)
-    return figures
+            return figure
+
+        return Plot(f"loss-{fold}", f"Training and validation loss over the steps of model {fold}", draw, LOSS_LEGEND)
+
+    return {fold: plot(fold, history) for fold, history in histories.items()}
+
+
+LOSS_LEGEND = (
+    Entry("training loss", "series-0", 1.2),
+    Entry("validation loss", "series-1", 2),
+    Entry("step whose weights were kept", "ink", 0.8, (3, 2)),
+)
+
+
+def square(x: str, y: str) -> tuple[Figure, Axes]:
+    """Axes from 0 to 1, both ways."""
+    figure = Figure(figsize=SQUARE, layout="constrained")
+    axes = figure.add_subplot()
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xticks=TICKS, yticks=TICKS, aspect="equal", xlabel=x, ylabel=y)
+    return figure, axes
 
 
 def _points(history: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
@@ -81,11 +200,7 @@ def _points(history: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]
     return x[there], y[there]
 
 
-def _roc_axes() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(3.7, 3.6), layout="constrained")
-    axes = figure.add_subplot()
-    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.7, dashes=(2, 3))
-    ticks = [0, 0.2, 0.4, 0.6, 0.8, 1]
-    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xticks=ticks, yticks=ticks, aspect="equal")
-    axes.set(xlabel="1 \N{MINUS SIGN} specificity", ylabel="Sensitivity")
+def _roc_axes(pens: Pens) -> tuple[Figure, Axes]:
+    figure, axes = square("1 \N{MINUS SIGN} specificity", "Sensitivity")
+    axes.plot([0, 1], [0, 1], color=pens.muted, linewidth=0.7, dashes=(2, 3))
     return figure, axes

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,25 @@ class Run:
     """Fold -> part -> images, from folds.csv; empty where the file is absent."""
     histories: dict[int, pd.DataFrame]
     """Fold -> its history.csv, one row a record; folds without the file are left out."""
+    folds: pd.DataFrame | None = None
+    """folds.csv: dataset, image_id, fold, part; None where the file, or a column, is absent."""
+    manifest: pd.DataFrame | None = None
+    """manifest.parquet; None where the file is absent."""
+    passports: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Fold -> its model.json; folds without the file are left out."""
+    folder: Path = Path()
 
 
 def read_run(run_dir: Path) -> Run:
     """Read a run directory.
 
-    run.json, metrics.json and predictions.csv must be there; folds.csv and the histories may be absent.
+    run.json, metrics.json and predictions.csv must be there; all else may be absent.
 
     Raises:
         UsvitError: a needed file is absent or damaged, or predictions.csv and metrics.json tell of
             different classes or numbers of images.
     """
-    metrics = _read_json(run_dir / "metrics.json")
+    metrics = read_json(run_dir / "metrics.json")
     version = str(metrics.get("schema_version", "absent"))
     if version.partition(".")[0] != "1":
         raise UsvitError(f"{run_dir / 'metrics.json'}: schema_version is {version}; this usvit reads version 1.")
@@ -56,25 +63,64 @@ def read_run(run_dir: Path) -> Run:
             f"In {run_dir}, metrics.json ({metrics['n_images']} images; {', '.join(metrics['classes'])}) was not made "
             f"from predictions.csv ({len(test)} images of part test; {', '.join(classes_of(test))})."
         )
-    histories = {}
+    histories, passports = {}, {}
     for one in metrics["folds"]:
-        path = run_dir / f"fold-{one['fold']}" / "history.csv"
-        if path.is_file():
-            histories[one["fold"]] = _read_csv(path, ["step"])
-    return Run(_read_json(run_dir / "run.json"), metrics, test, _read_parts(run_dir / "folds.csv"), histories)
+        folder = run_dir / f"fold-{one['fold']}"
+        if (folder / "history.csv").is_file():
+            histories[one["fold"]] = _read_csv(folder / "history.csv", ["step"])
+        if (folder / "model.json").is_file():
+            passports[one["fold"]] = read_json(folder / "model.json")
+    folds = _read_folds(run_dir / "folds.csv")
+    keyed = folds if folds is not None and {"dataset", "image_id"} <= {*folds.columns} else None
+    return Run(
+        record=read_json(run_dir / "run.json"),
+        metrics=metrics,
+        test=test,
+        parts={} if folds is None else _sizes(folds),
+        histories=histories,
+        folds=keyed,
+        manifest=_read_manifest(run_dir / "manifest.parquet"),
+        passports=passports,
+        folder=run_dir,
+    )
 
 
-def _read_parts(path: Path) -> dict[int, dict[str, int]]:
+def _read_folds(path: Path) -> pd.DataFrame | None:
     if not path.is_file():
-        return {}
-    folds = _read_csv(path, ["fold", "part"])
+        return None
+    folds = _read_csv(path, ["fold", "part"], text=("dataset", "image_id", "part"))
+    numbers = pd.to_numeric(folds["fold"], errors="coerce")
+    if (numbers.isna() | (numbers % 1 != 0)).any():
+        raise UsvitError(f"{path}: column 'fold' must hold whole numbers.")
+    return folds.assign(fold=numbers.astype(int))
+
+
+def _sizes(folds: pd.DataFrame) -> dict[int, dict[str, int]]:
     sizes: dict[int, dict[str, int]] = defaultdict(Counter)
     for fold, part in zip(folds["fold"], folds["part"], strict=True):
         sizes[int(fold)][part] += 1
     return dict(sizes)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_manifest(path: Path) -> pd.DataFrame | None:
+    if not path.is_file():
+        return None
+    try:
+        table = pd.read_parquet(path)
+    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
+        raise UsvitError(f"Cannot read {path} as a Parquet table: {' '.join(str(error).split())}.") from error
+    missing = [name for name in ("image_id", "dataset", "group_id") if name not in table]
+    if missing:
+        raise UsvitError(f"{path}: no column {', '.join(missing)}.")
+    return table
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file.
+
+    Raises:
+        UsvitError: there is no such file, or it holds something else.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -86,9 +132,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _read_csv(path: Path, needed: list[str]) -> pd.DataFrame:
+def _read_csv(path: Path, needed: list[str], text: tuple[str, ...] = ()) -> pd.DataFrame:
     try:
-        table = pd.read_csv(path)
+        table = pd.read_csv(path, dtype=dict.fromkeys(text, str), keep_default_na=not text)
     except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
         raise UsvitError(f"Cannot read {path} as a CSV table: {' '.join(str(error).split())}.") from error
     missing = [name for name in needed if name not in table]

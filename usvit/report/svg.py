@@ -5,13 +5,20 @@ Figures carry no text of the user's: names stand in the page's own legends, wher
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from xml.etree import ElementTree
 
 from markupsafe import Markup
 from matplotlib import style
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from usvit.files import write_atomic
 
 N_SERIES = 6
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.8), (1.4, 1.6), (7, 1.6, 1.4, 1.6), (3, 1.5), (9, 3))
@@ -22,37 +29,122 @@ INK, MUTED, GRID = "#010101", "#020202", "#030303"
 SERIES = tuple(f"#0404{k:02d}" for k in range(1, N_SERIES + 1))
 _VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--rule"} | {c: f"--series-{k}" for k, c in enumerate(SERIES)}
 
-_STYLE = {
-    "svg.hashsalt": "usvit",
-    "svg.fonttype": "none",
-    "font.size": 8.5,
-    "axes.labelsize": 8.5,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "axes.linewidth": 0.7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "lines.solid_capstyle": "round",
-}
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
 
 
+@dataclass(frozen=True)
+class Pens:
+    """The colours that a figure is drawn with."""
+
+    ink: str
+    muted: str
+    grid: str
+    series: tuple[str, ...]
+
+    def of(self, name: str) -> str:
+        """``ink``, ``muted`` or ``series-<k>``, as an ``Entry`` names them."""
+        return self.series[int(name.removeprefix("series-"))] if name.startswith("series-") else getattr(self, name)
+
+
+PAGE = Pens(INK, MUTED, GRID, SERIES)
+PAPER = Pens("#000000", "#4a4f55", "#c9ced4", ("#2f6690", "#bf4a17", "#3a7d44", "#7b4ea3", "#86691a", "#ab3a63"))
+"""The page's colours as printed (templates/report.css), for figures that go into an article."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a figure's legend, for the page and for a file alike."""
+
+    text: str
+    colour: str
+    """``ink``, ``muted`` or ``series-<k>``."""
+    width: float = 1.6
+    dash: tuple[float, ...] = ()
+    kind: str = "line"
+    """``line``, ``band``, ``dot`` or ``tick``."""
+
+    @property
+    def svg_dash(self) -> str:
+        return " ".join(f"{1.6 * length:g}" for length in self.dash)
+
+    def artist(self, pens: Pens) -> Artist:
+        colour = pens.of(self.colour)
+        if self.kind == "band":
+            return Patch(facecolor=colour, alpha=0.2)
+        if self.kind == "dot":
+            return Line2D([], [], color=colour, marker="o", markersize=4, fillstyle="none", linestyle="none")
+        if self.kind == "tick":
+            return Line2D([], [], color=colour, marker="|", markersize=7, linestyle="none")
+        line = Line2D([], [], color=colour, linewidth=self.width)
+        if self.dash:
+            line.set_dashes(self.dash)
+        return line
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure that can be drawn for the page and for an article."""
+
+    name: str
+    """Unique in a page, and the file's stem."""
+    title: str
+    """What a screen reader says in place of the picture."""
+    draw: Callable[[Pens], Figure]
+    legend: tuple[Entry, ...] = ()
+
+    def svg(self) -> Markup:
+        """For the page, which shows the legend itself."""
+        with drawing_style():
+            return to_svg(self.draw(PAGE), name=self.name, title=self.title)
+
+    def save(self, path: Path) -> None:
+        """Write an SVG or PDF file, by the path's suffix, with its legend; the same bytes each time.
+
+        Raises:
+            UsvitError: the disk is full or cannot be written.
+        """
+        with drawing_style(PAPER):
+            figure = self.draw(PAPER)
+            if self.legend:
+                artists = [entry.artist(PAPER) for entry in self.legend]
+                # A label that begins with an underscore would be left out.
+                labels = [f" {entry.text}" if entry.text.startswith("_") else entry.text for entry in self.legend]
+                box = figure.legend(artists, labels, loc="outside lower center", frameon=False, fontsize=7.5)
+                for text in box.get_texts():
+                    text.set_parse_math(False)
+            dates = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None}
+            write_atomic(path, lambda temporary: figure.savefig(temporary, metadata=dates))
+
+
 @contextmanager
-def drawing_style() -> Iterator[None]:
+def drawing_style(pens: Pens = PAGE) -> Iterator[None]:
     """matplotlib's defaults and ours, whatever the user's matplotlibrc says."""
-    with style.context(["default", _STYLE]):
+    ours = {
+        "svg.hashsalt": "usvit",
+        "svg.fonttype": "none",
+        "pdf.fonttype": 42,
+        "font.size": 8.5,
+        "axes.labelsize": 8.5,
+        "text.color": pens.ink,
+        "axes.labelcolor": pens.ink,
+        "axes.edgecolor": pens.muted,
+        "axes.linewidth": 0.7,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": pens.grid,
+        "grid.linewidth": 0.6,
+        "xtick.color": pens.muted,
+        "ytick.color": pens.muted,
+        "xtick.labelcolor": pens.ink,
+        "ytick.labelcolor": pens.ink,
+        "xtick.major.size": 2.5,
+        "ytick.major.size": 2.5,
+        "lines.solid_capstyle": "round",
+    }
+    with style.context(["default", ours]):
         yield
 
 

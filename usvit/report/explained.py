@@ -1,0 +1,104 @@
+"""Saliency pictures of a run, where ``usvit explain`` has made them (docs/reference/explain.schema.json)."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from usvit.errors import UsvitError
+from usvit.report.pictures import SIDE, jpeg_uri
+from usvit.report.run import read_json
+from usvit.report.words import estimate, listed, plural
+
+WORDS = {
+    "rollout": "attention rollout",
+    "attention": "attention of each head",
+    "gradcam": "Grad-CAM",
+    "occlusion": "occlusion",
+    "distance": "attention distance",
+    "positions": "similarity of position embeddings",
+    "filters": "principal components of the first filters",
+}
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What ``RUN/explain`` holds; nothing where it is absent."""
+
+    folder: Path = Path()
+    methods: dict[str, Any] = field(default_factory=dict)
+    """As in explain.json."""
+
+    @property
+    def sentences(self) -> list[str]:
+        """What was made, and how the maps agree with lesion masks."""
+        found = []
+        for name, one in self.methods.items():
+            text = WORDS.get(name, name)
+            if "images" in one:
+                text += f" of {plural(len(one['images']), 'test image')}"
+            if masks := one.get("against_masks"):
+                text += f"; against the lesion masks of {plural(masks['n_images'], 'image')} in "
+                text += (
+                    f"{plural(masks['n_groups'], 'group')}: pointing game {estimate(masks['pointing'])} (a map that "
+                )
+                text += f"points at the centre: {estimate(masks['centre'])}), share of the map in the mask "
+                text += f"{estimate(masks['share'])} (area of the lesions: {estimate(masks['area'])})"
+            found.append(text[0].upper() + text[1:])
+        return found
+
+    def pictures(self, dataset: str, image_id: str, *, show_image: bool) -> tuple[tuple[str, str], ...]:
+        """(method in words, data URI) of each picture of one image.
+
+        Args:
+            dataset, image_id: the image.
+            show_image: whether a picture may hold the image itself, beside or below its map.
+
+        Raises:
+            UsvitError: explain.json names a file outside its folder.
+        """
+        found = []
+        for name, one in self.methods.items():
+            for image in one.get("images") or []:
+                if (image.get("dataset"), image.get("image_id")) != (dataset, image_id):
+                    continue
+                if image.get("shows_image") and not show_image:
+                    continue
+                if not re.fullmatch(r"[A-Za-z0-9._-]+\.png", str(image.get("file"))):
+                    raise UsvitError(
+                        f"{self.folder / 'explain.json'} names the file '{image.get('file')}': no PNG beside it."
+                    )
+                try:
+                    with Image.open(self.folder / image["file"]) as picture:
+                        found.append((self._caption(name, image), jpeg_uri(picture, (3 * SIDE, 3 * SIDE // 2))))
+                except (OSError, ValueError, Image.DecompressionBombError):
+                    continue  # the map is an extra; the case stands without it
+        return tuple(found)
+
+    def _caption(self, name: str, image: dict[str, Any]) -> str:
+        of_class = f" for {image['class']}" if image.get("class") else ""
+        return WORDS.get(name, name) + of_class + (", the same everywhere" if image.get("blank") else "")
+
+
+def read_explained(run_dir: Path) -> Explained:
+    """``RUN/explain/explain.json``; an empty one where it is absent.
+
+    Raises:
+        UsvitError: the file is damaged.
+    """
+    path = run_dir / "explain" / "explain.json"
+    if not path.is_file():
+        return Explained()
+    record = read_json(path)
+    methods = record.get("methods")
+    if str(record.get("schema_version")).partition(".")[0] != "1" or not isinstance(methods, dict):
+        raise UsvitError(f"{path} is no explain.json of version 1 (docs/reference/explain.schema.json).")
+    return Explained(path.parent, methods)
+
+
+def explained_fact(explained: Explained) -> str | None:
+    """For the checklists."""
+    names = [WORDS.get(name, name) for name in explained.methods]
+    return f"Made by usvit explain: {listed(names)}. {'. '.join(explained.sentences)}." if names else None

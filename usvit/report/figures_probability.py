@@ -1,0 +1,79 @@
+"""The figures of a report that show what the probabilities mean. All numbers are those of metrics.json."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from usvit.report.figures import SQUARE, square
+from usvit.report.svg import Entry, Pens, Plot
+
+
+def calibration_plot(bins: Sequence[dict[str, Any]], ece: str) -> Plot:
+    """Observed share over mean probability in equal-mass bins, with the shares' intervals.
+
+    Args:
+        bins: of the positive class, as metrics.json holds them.
+        ece: the calibration error in words, for the title.
+    """
+    x = [one["mean_prob"] for one in bins]
+    y = [one["share"]["value"] for one in bins]
+    edges = [bins[0]["lowest"], *(one["highest"] for one in bins)]
+
+    def draw(pens: Pens) -> Figure:
+        figure, axes = square("Mean probability of the bin", "Observed share of the class")
+        axes.plot([0, 1], [0, 1], color=pens.muted, linewidth=0.7, dashes=(2, 3))
+        for at, one in zip(x, bins, strict=True):
+            if one["share"]["ci95"]:
+                axes.plot([at, at], one["share"]["ci95"], color=pens.series[0], linewidth=1.2)
+        axes.plot(edges, [0.012] * len(edges), "|", color=pens.muted, markersize=7)
+        axes.plot(x, y, color=pens.series[0], linewidth=0.9, marker="o", markersize=4)
+        return figure
+
+    smallest, largest = min(one["n_images"] for one in bins), max(one["n_images"] for one in bins)
+    each = f"{smallest} images" if smallest == largest else f"{smallest} to {largest} images"
+    legend = (
+        Entry(f"{len(bins)} bins of {each} each, with 95 % intervals", "series-0"),
+        Entry("perfect calibration", "muted", 0.9, (2, 3)),
+        Entry("bounds of the bins: the marks above the axis", "muted", kind="tick"),
+    )
+    title = f"Calibration of the positive class in {len(bins)} equal-mass bins; expected calibration error {ece}"
+    return Plot("calibration", title, draw, legend)
+
+
+def decision_plot(curve: dict[str, Any]) -> Plot:
+    """Net benefit of the model, of acting on every image, and of acting on none, over the threshold probability."""
+    thresholds = np.array(curve["thresholds"], dtype=np.float64)
+    model = np.array(curve["model"], dtype=np.float64)  # None becomes NaN, which is not drawn
+    everybody = np.array(curve["treat_all"], dtype=np.float64)
+    top = max(curve["prevalence"], float(np.nanmax(model, initial=0.0))) * 1.08 or 1.0
+
+    def draw(pens: Pens) -> Figure:
+        figure = Figure(figsize=SQUARE, layout="constrained")
+        axes = figure.add_subplot()
+        axes.axhline(0, color=pens.ink, linewidth=0.9)
+        (line,) = axes.plot(thresholds, everybody, color=pens.series[1], linewidth=1.4)
+        line.set_dashes((5, 1.8))
+        axes.plot(thresholds, model, color=pens.series[0], linewidth=1.8)
+        axes.set(xlim=(0, 1), ylim=(-0.25 * top, top), xlabel="Threshold probability", ylabel="Net benefit")
+        return figure
+
+    legend = (
+        Entry("the model", "series-0", 1.8),
+        Entry("act on every image", "series-1", 1.4, (5, 1.8)),
+        Entry("act on none", "ink", 0.9),
+    )
+    return Plot(
+        "decision-curve", f"Decision curve: net benefit over the threshold probability{_useful(curve)}", draw, legend
+    )
+
+
+def _useful(curve: dict[str, Any]) -> str:
+    ranges = useful_ranges(curve)
+    return f"; the model is better than both defaults at {ranges}" if ranges else ""
+
+
+def useful_ranges(curve: dict[str, Any]) -> str:
+    """``0.05 to 0.80, 0.90``: where the model is better than both defaults; empty where it never is."""
+    return ", ".join(f"{a:.2f}" if a == b else f"{a:.2f} to {b:.2f}" for a, b in curve["useful"])

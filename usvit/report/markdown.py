@@ -1,0 +1,237 @@
+"""The report as Markdown: for a repository, a supplement, or a text editor."""
+
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from usvit.report.content import Content
+from usvit.report.facts import tested
+from usvit.report.figures_probability import useful_ranges
+from usvit.report.words import count, decimals, duration, estimate, interval, spread
+
+
+def markdown(content: Content, figures: dict[str, str]) -> str:
+    """The whole report in Markdown; what is not recorded is left out.
+
+    Args:
+        content: the report.
+        figures: title -> path of a figure's file, relative to the report.
+    """
+    parts = [
+        f"# {text(content.title)}",
+        "**For research use only. Not a medical device.**",
+        *_warnings(content),
+        text(content.answers.summary or ""),
+        _results(content),
+        _by_class(content),
+        _points(content),
+        _subgroups(content),
+        _calibration(content),
+        _figures(figures),
+        _cases(content),
+        _leakage(content),
+        _section("Model card", _rows(("", ""), content.model_card)),
+        *(
+            _section(f"Data: {card.name}", _rows(("", ""), card.facts) + _bullets(card.faults))
+            for card in content.data_cards
+        ),
+        _section("Time and energy", _effort(content)),
+        _section("Limits", _bullets(content.limits)),
+        *_checklists(content),
+        _section("How to repeat it", _repeat(content)),
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
+
+
+def text(value: object) -> str:
+    """Any string as plain words in one line of Markdown: no markup, no HTML, no table cell of its own."""
+    line = escape(" ".join(str(value).split()), quote=False)
+    return re.sub(r"([\\`*_\[\]|#$~!])", r"\\\1", line)
+
+
+def _section(title: str, body: str) -> str:
+    return f"## {text(title)}\n\n{body}" if body else ""
+
+
+def _rows(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = ["| " + " | ".join(text(cell) for cell in row) + " |" for row in [header, *rows]]
+    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]]) + "\n\n"
+
+
+def _bullets(sentences: Iterable[str]) -> str:
+    return "\n".join(f"- {text(one)}" for one in sentences)
+
+
+def _warnings(content: Content) -> list[str]:
+    run, folds = content.run.record, content.run.record.get("folds") or {}
+    found = []
+    if folds.get("unit") == "image":
+        found.append(
+            f"LEAKING SPLIT. {count(folds.get('leaking_groups'))} groups stand in two parts of a fold: the figures are "
+            "inflated and say nothing about new patients."
+        )
+    if run.get("state") != "finished":
+        found.append("This run is not marked as finished.")
+    found += content.run.metrics.get("warnings") or []
+    return [f"> **{text(one)}**" for one in found]
+
+
+def _results(content: Content) -> str:
+    several = len(content.run.metrics["folds"]) > 1
+    header = ["Measure", "Pooled" if several else "Hold-out", "95 % interval", "Groups"]
+    rows = []
+    for name, pooled, means in content.headline:
+        row = [name, decimals(pooled) if pooled["value"] is not None else estimate(pooled), interval(pooled) or "none"]
+        rows.append([*row, count(pooled["n_groups"]), *([spread(means)] if several else [])])
+    body = f"Tested: {text(tested(content.run))}.\n\n"
+    body += _rows([*header, *(["Mean ± SD of the folds"] if several else [])], rows)
+    if several:
+        area = f"{content.positive}_vs_rest"
+        body += "Pooled and mean of the folds are different quantities; the SD is no confidence interval.\n\n"
+        body += _rows(
+            ["Fold", "Images", "Groups", "Accuracy", f"AUC {content.positive}"],
+            (
+                [one["fold"], one["n_images"], one["n_groups"], _short(one["accuracy"]), _short(one["auc"][area])]
+                for one in content.run.metrics["folds"]
+            ),
+        )
+    return _section("Results", body)
+
+
+def _by_class(content: Content) -> str:
+    metrics = content.run.metrics
+    labels, pooled = metrics["confusion"]["labels"], metrics["pooled"]
+    body = "Confusion matrix, reference in rows, decision in columns:\n\n"
+    rows = zip(labels, metrics["confusion"]["counts"], strict=True)
+    body += _rows(["", *labels], ([name, *map(count, counts)] for name, counts in rows))
+    body += _rows(
+        ["Class", "Images", "Sensitivity", "Specificity", "AUC vs rest"],
+        (
+            [
+                name,
+                count(metrics["class_counts"][name]),
+                *(_short(pooled[key][name]) for key in ("sensitivity", "specificity")),
+                _short(pooled["auc"][f"{name}_vs_rest"]),
+            ]
+            for name in metrics["classes"]
+        ),
+    )
+    return _section("Classes and errors", body)
+
+
+def _points(content: Content) -> str:
+    rows = []
+    for point in content.run.metrics.get("operating_points") or []:
+        for one in point["folds"]:
+            if one["on_test"]:
+                found = [_short(one["on_test"][key]) for key in ("sensitivity", "specificity", "ppv", "npv")]
+                rows.append([point["rule"], one["fold"], decimals(one["threshold"]), *found])
+            else:
+                rows.append([point["rule"], one["fold"], one["reason"], "", "", "", ""])
+        if point["pooled"] and len(point["folds"]) > 1:
+            found = [_short(point["pooled"][key]) for key in ("sensitivity", "specificity", "ppv", "npv")]
+            rows.append([point["rule"], "pooled", "", *found])
+    header = ["Rule", "Fold", "Threshold", "Sensitivity", "Specificity", "PPV", "NPV"]
+    return _section(f"Operating points for {content.positive}", _rows(header, rows) if rows else "")
+
+
+def _subgroups(content: Content) -> str:
+    area, rows = f"{content.positive}_vs_rest", []
+    for division in content.run.metrics.get("subgroups") or []:
+        for one in division["levels"]:
+            figures = one["figures"]
+            found = [_short(figures["accuracy"]), _short(figures["auc"][area])]
+            found += [_short(figures[key][content.positive]) for key in ("sensitivity", "specificity")]
+            rows.append([division["by"], one["level"], count(one["n_images"]), count(one["n_groups"]), *found])
+    header = ["By", "Level", "Images", "Groups", "Accuracy", "AUC", "Sensitivity", "Specificity"]
+    return _section(f"Subgroups, {content.positive} against the rest", _rows(header, rows) if rows else "")
+
+
+def _calibration(content: Content) -> str:
+    metrics = content.run.metrics
+    if not metrics.get("calibration"):
+        return ""
+    one = metrics["calibration"]["pooled"]["classes"][content.positive]
+    rows: list[tuple[str, str]] = [
+        ("Slope", _short(one["slope"])),
+        ("Intercept", _short(one["intercept"])),
+        ("In the large", _short(one["in_the_large"])),
+        (
+            "Expected calibration error",
+            f"{_short(one['reliability']['ece'])}, {one['reliability']['ece'].get('method', '')}",
+        ),
+        ("Brier score", _short(one["brier"]["score"])),
+    ]
+    if curve := metrics.get("decision_curve"):
+        rows.append(("Better than both defaults at thresholds", useful_ranges(curve) or "none"))
+    return _section(f"Calibration and utility, {content.positive}", _rows(("", ""), rows))
+
+
+def _figures(figures: dict[str, str]) -> str:
+    return _section("Figures", "\n\n".join(f"![{text(title)}]({path})" for title, path in figures.items()))
+
+
+def _cases(content: Content) -> str:
+    classes = content.run.metrics["classes"]
+    header = ["Image", "Data set", "Fold", "Reference", "Decision", *(f"P({name})" for name in classes)]
+    body = f"{content.cases.n_errors:,} of {content.cases.n_images:,} test images were decided wrongly.\n\n"
+    for title, cases in (
+        ("Most confident errors", content.cases.confident_errors),
+        ("Most uncertain cases", content.cases.uncertain),
+    ):
+        rows = [
+            [one.image_id, one.dataset, one.fold, one.label, one.decision, *(decimals(prob) for _, prob in one.prob)]
+            for one in cases
+        ]
+        body += f"{title}:\n\n{_rows(header, rows)}" if rows else f"{title}: none.\n\n"
+    return _section("Cases", body + _bullets(content.explained.sentences))
+
+
+def _leakage(content: Content) -> str:
+    words = {None: "not known", 0: "passed"}
+    rows = [[one.question, words.get(one.found, "PROBLEM"), one.answer] for one in content.checks]
+    return _section("Leakage", _rows(["Check", "Result", "Found"], rows))
+
+
+def _effort(content: Content) -> str:
+    device = content.run.record.get("device") or {}
+    return _bullets(
+        [
+            f"Device: {device.get('name', 'not recorded')} ({device.get('type', 'not recorded')}), "
+            f"precision {device.get('precision', 'not recorded')}",
+            f"Training: {duration(content.training_seconds)}",
+            f"Energy, estimated: {content.energy.text}",
+        ]
+    )
+
+
+def _checklists(content: Content) -> list[str]:
+    found = []
+    for one in content.checklists:
+        rows = []
+        for item in one.items:
+            from_run = f"From the run: {item.run}" if item.answer and item.run else item.run
+            rows.append([item.number, item.asks, item.status, " ".join(filter(None, [item.answer, from_run]))])
+        header = ["Item", "Asks for", "Status", "Answer"]
+        found.append(_section(f"{one.name} ({one.source})", _rows(header, rows)))
+    return found
+
+
+def _repeat(content: Content) -> str:
+    record = content.run.record
+    rows: list[tuple[str, Any]] = [
+        ("Command", record.get("command")),
+        ("usvit", record.get("usvit_version")),
+        ("Manifest, SHA-256", (record.get("data") or {}).get("manifest_sha256")),
+        ("Split, SHA-256", (record.get("folds") or {}).get("sha256")),
+        ("Configuration, SHA-256", record.get("config_sha256")),
+    ]
+    return _bullets(f"{name}: {value}" for name, value in rows if value)
+
+
+def _short(value: dict[str, Any]) -> str:
+    if value.get("value") is None:
+        return "undefined"
+    ends = interval(value)
+    return decimals(value) + (f" ({ends})" if ends else "")

@@ -1,0 +1,81 @@
+"""Numbers and lists for people to read."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jinja2 import Undefined
+
+NOT_RECORDED = "not recorded"
+
+
+def dig(value: Any, path: str) -> Any:
+    """``dig(record, "model.weights.source")``; None where a step of the path is absent or null."""
+    for key in path.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    return value
+
+
+def decimals(value: Any, digits: int = 3) -> str:
+    """``0.8667`` -> ``0.867``; a metrics.json Value may be given whole."""
+    if isinstance(value, dict):
+        value = value.get("value")
+    return absent(value) or f"{value:.{digits}f}"
+
+
+def interval(value: Any, digits: int = 3) -> str:
+    """``0.812 to 0.901``, the 95 % interval of a metrics.json Value; empty where it has none."""
+    ends = value.get("ci95") if isinstance(value, Mapping) else None
+    return f"{ends[0]:.{digits}f} to {ends[1]:.{digits}f}" if ends else ""
+
+
+def estimate(value: Mapping[str, Any], digits: int = 3) -> str:
+    """``0.867 (95 % interval 0.812 to 0.901)``, ``undefined: no image of class 'x'``."""
+    if value.get("value") is None:
+        return f"undefined: {value.get('reason', 'no reason recorded')}"
+    ends = interval(value, digits)
+    return decimals(value, digits) + (f" (95 % interval {ends})" if ends else "")
+
+
+def spread(one: Mapping[str, Any] | None) -> str:
+    """``0.867 ± 0.021``, a mean and SD over folds."""
+    if not one or one.get("mean") is None:
+        return "undefined"
+    return decimals(one["mean"]) + ("" if one.get("sd") is None else f" ± {decimals(one['sd'])}")
+
+
+def count(value: Any) -> str:
+    """``88224232`` -> ``88,224,232``."""
+    return absent(value) or f"{value:,}"
+
+
+def plural(n: int, one: str, many: str | None = None) -> str:
+    """``1 image``, ``2,000 images``."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def counted(numbers: Mapping[str, int]) -> str:
+    """``benign 437, malignant 210``."""
+    return ", ".join(f"{name} {count(n)}" for name, n in numbers.items())
+
+
+def listed(names: Iterable[Any]) -> str:
+    """``a, b and c``."""
+    words = [str(name) for name in names]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
+
+
+def duration(seconds: Any) -> str:
+    """Seconds in the two units that matter: ``1 h 05 min``, ``3 min 20 s``, ``8.4 s``."""
+    if missing := absent(seconds):
+        return missing
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def absent(value: Any) -> str:
+    """``NOT_RECORDED`` for what is not there, else empty."""
+    return NOT_RECORDED if value is None or isinstance(value, Undefined) else ""
