@@ -1,0 +1,117 @@
+"""``usvit explain``: what a trained network looks at."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from usvit.cli import options as o
+
+
+def explain(
+    run: Annotated[Path, typer.Argument(help="A finished run (runs/x), or a fold of one (runs/x/fold-2).")],
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="rollout, attention, gradcam, occlusion, distance, positions or filters. [default: rollout, or what "
+            "the network has in its place]",
+            metavar="M",
+        ),
+    ] = None,
+    images: Annotated[
+        int | None,
+        typer.Option(help="How many, the classes in turn. [default: 6; for distance: 128]", min=1, metavar="N"),
+    ] = None,
+    image_id: Annotated[list[str] | None, typer.Option(help="This image; may be repeated.", metavar="ID")] = None,
+    errors: Annotated[int | None, typer.Option(help="The N surest wrong predictions.", min=1, metavar="N")] = None,
+    class_: Annotated[
+        str | None,
+        typer.Option(
+            "--class", help="Whose score to explain (gradcam, occlusion). [default: the predicted]", metavar="C"
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write. [default: RUN/explain]", metavar="DIR")] = None,
+    include_images: Annotated[
+        bool,
+        typer.Option(
+            "--include-images", help="Show the images whatever their licence says; keep the pictures to yourself."
+        ),
+    ] = False,
+    data_root: o.DataRoot = None,
+    json_: o.Json = False,
+) -> None:
+    """Show where a network looks, on test images only, and score it against lesion masks.
+
+    Each image is explained by the network of the fold that tested it, so by one that has not learnt from it.
+    """
+    from usvit.explain import explain as explain_run
+    from usvit.progress import make_progress
+
+    explained = explain_run(
+        run,
+        roots=o.data_roots(data_root),
+        progress=make_progress(),
+        method=method,
+        images=images,
+        image_ids=image_id or (),
+        errors=errors,
+        target=class_,
+        out=out,
+        include_images=include_images,
+    )
+    entry = explained.entry
+    if json_:
+        print(
+            json.dumps(
+                {"out": str(explained.folder), "method": explained.method, **entry}, indent=2, ensure_ascii=False
+            )
+        )
+        return
+    for line in _lines(explained.method, entry):
+        print(line)
+    if explained.hidden:
+        print(
+            f"The pictures do not show the images of {', '.join(explained.hidden)}, whose licence does not clearly "
+            "allow copies: --include-images does."
+        )
+    print(f"Written: {explained.folder}")
+    print("Where a network looks is not why it decides. For research use, not a medical device.")
+
+
+def _lines(method: str, entry: dict[str, Any]) -> list[str]:
+    if method == "distance":
+        return [
+            f"Mean attention distance in pixels, {entry['n_images']} test images ({entry['n_groups']} groups), fold "
+            f"{entry['fold']}; all patches alike: {entry['uniform']:.1f}",
+            *(f"  {one['layer']}: {', '.join(f'{head:.1f}' for head in one['heads'])}" for one in entry["layers"]),
+        ]
+    if method == "positions":
+        told = {"same row": entry["same_row"], "same column": entry["same_column"], "others": entry["others"]}
+        shown = ", ".join(f"{key} {value:.3f}" for key, value in told.items() if value is not None)
+        return [f"Mean cosine similarity of position embeddings, fold {entry['fold']}: {shown}"]
+    if method == "filters":
+        shown = ", ".join(f"{100 * share:.1f}%" for share in entry["explained"][:5])
+        return [f"{entry['n_filters']} filters ({entry['layer']}), fold {entry['fold']}; the first components: {shown}"]
+    lines = [f"{method}: {len(entry['images'])} test images"]
+    masks = entry["against_masks"]
+    if masks is None:
+        return [*lines, "No image has a lesion mask, so nothing is scored."]
+    lines.append(
+        f"Against the masks of {masks['n_images']} images ({masks['n_groups']} groups"
+        + (f"; {masks['n_blank']} more maps are blank)" if masks["n_blank"] else ")")
+    )
+    if masks["n_images"]:
+        lines += [
+            f"  pointing game {_value(masks['pointing'])}; always the centre {_value(masks['centre'])}",
+            f"  share of the map in the mask {_value(masks['share'])}; area of the mask {_value(masks['area'])}",
+        ]
+        warnings = {masks[key]["warning"] for key in ("pointing", "share") if "warning" in masks[key]}
+        lines += [f"  Warning: {warning}" for warning in sorted(warnings)]
+    return lines
+
+
+def _value(value: dict[str, Any]) -> str:
+    if value["ci95"] is None:
+        return f"{value['value']:.3f}"
+    return f"{value['value']:.3f} [{value['ci95'][0]:.3f}, {value['ci95'][1]:.3f}]"

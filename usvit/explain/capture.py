@@ -1,0 +1,185 @@
+"""The attention weights of a network, as it computes them.
+
+Every attention layer that calls PyTorch's ``scaled_dot_product_attention`` is heard there: timm's ``Attention`` and its
+kin, class attention, attention pooling, and ours with relative positions or along an axis. So the weights are those of
+the network's own queries, keys and scale, whatever made them. Talking heads (CaiT) have no such call; their softmax is
+taken before the second mixing of heads, after which rows do not sum to one.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from timm.layers import AttentionPoolLatent
+from timm.models.cait import ClassAttn, TalkingHeadAttn
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from usvit.models.architectures.axial import AxialAttention
+from usvit.models.architectures.parallel import ParallelBlock
+
+Kind = Literal["self", "class", "pool"]
+Reduce = Callable[["Kind", Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One attention layer; the branches of a parallel layer are one, with all their heads."""
+
+    name: str
+    """``blocks.3``."""
+    kind: Kind
+    """``self``: tokens to tokens. ``class``: the class token to all (CaiT). ``pool``: a query to all, at the end."""
+    weights: Tensor
+    """(B, heads, queries, keys), rows sum to 1; or what ``reduce`` made of it."""
+    n_keys: int
+    """Tokens that are attended to."""
+
+
+def attention_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Name and module of each attention layer, in the order in which they were made."""
+    return [
+        (name, module)
+        for name, module in model.named_modules()
+        if hasattr(module, "fused_attn") or isinstance(module, TalkingHeadAttn)
+    ]
+
+
+def capture(model: nn.Module, images: Tensor, reduce: Reduce | None = None) -> list[Layer]:
+    """Run a network in evaluation mode and take the weights of every attention layer.
+
+    Args:
+        model: left as it was.
+        images: (B, 3, S, S), normalised.
+        reduce: makes (B, heads or 1, ...) of the (B, heads, queries, keys) of each attention as soon as it is computed,
+            so that a deep network's weights need not all be kept.
+
+    Returns:
+        The layers in the order in which they ran; none where the network has no attention.
+    """
+    recorder = _Recorder(reduce)
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(_unfused(model))
+        for name, module in attention_modules(model):
+            for handle in recorder.watch(_layer_name(model, name), module):
+                stack.callback(handle.remove)
+        stack.enter_context(recorder)
+        model(images)
+    layers: dict[str, Layer] = {}
+    for layer in recorder.heard:
+        before = layers.get(layer.name)
+        if before is not None:
+            layer = replace(layer, weights=torch.cat([before.weights, layer.weights], dim=1))
+        layers[layer.name] = layer
+    return list(layers.values())
+
+
+class _Recorder(TorchFunctionMode):
+    """Hears each call of attention inside the layers it watches."""
+
+    def __init__(self, reduce: Reduce | None):
+        super().__init__()
+        self.heard: list[Layer] = []
+        self._reduce = reduce
+        self._inside: list[tuple[str, nn.Module]] = []
+
+    def watch(self, name: str, module: nn.Module) -> list[Any]:
+        handles = [
+            module.register_forward_pre_hook(lambda *_: self._inside.append((name, module))),
+            module.register_forward_hook(lambda *_: self._inside.pop() and None, always_call=True),
+        ]
+        if isinstance(module, TalkingHeadAttn):
+            handles.append(
+                module.proj_w.register_forward_pre_hook(
+                    lambda _, inputs: self._hear(name, "self", inputs[0].permute(0, 3, 1, 2))
+                )
+            )
+        return handles
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention and self._inside:
+            name, module = self._inside[-1]
+            weights = _weights(*args, **kwargs)
+            if isinstance(module, AxialAttention):
+                weights = _spread(weights, module)
+            self._hear(name, _kind(module), weights)
+        return func(*args, **kwargs)
+
+    def _hear(self, name: str, kind: Kind, weights: Tensor) -> None:
+        kept = weights if self._reduce is None else self._reduce(kind, weights)
+        self.heard.append(Layer(name, kind, kept, weights.shape[-1]))
+
+
+def _weights(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(Q K^T scale + mask), by the definition in PyTorch's documentation."""
+    if enable_gqa:
+        key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if attn_mask is not None:
+        scores = scores.masked_fill(~attn_mask, -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+    return scores.float().softmax(dim=-1)
+
+
+def _kind(module: nn.Module) -> Kind:
+    if isinstance(module, ClassAttn):
+        return "class"
+    return "pool" if isinstance(module, AttentionPoolLatent) else "self"
+
+
+def _spread(weights: Tensor, module: AxialAttention) -> Tensor:
+    """Weights within rows or columns, (B * lines, heads, n, n), as weights among all patches, (B, heads, N, N)."""
+    height, width = module.grid
+    lines = height if module.axis == "row" else width
+    by_line = weights.unflatten(0, (-1, lines))  # (B, lines, heads, n, n)
+    same = torch.eye(lines, dtype=weights.dtype, device=weights.device)
+    pattern = "brhcd,rs->bhrcsd" if module.axis == "row" else "bchrs,cd->bhrcsd"
+    return torch.einsum(pattern, by_line, same).flatten(2, 3).flatten(3, 4)
+
+
+def _layer_name(model: nn.Module, name: str) -> str:
+    """Of the block that an attention belongs to; of a layer whose branches are parallel, the layer's."""
+    parts = name.split(".")
+    for end in range(1, len(parts)):
+        if hasattr(model.get_submodule(".".join(parts[:end])), "attns"):
+            return ".".join(parts[:end])
+    return ".".join(parts[:-1]) or name
+
+
+@contextmanager
+def _unfused(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, and each attention by itself, through PyTorch's function; afterwards as it was."""
+    was_training = model.training
+    changed: list[tuple[nn.Module, str, bool]] = []
+    for module in model.modules():
+        # timm computes by hand where this is False; and fused branches pass their attention layers by.
+        for key, wanted, there in (
+            ("fused_attn", True, hasattr(module, "fused_attn")),
+            ("fused", False, isinstance(module, ParallelBlock)),
+        ):
+            if there and getattr(module, key) is not wanted:
+                changed.append((module, key, getattr(module, key)))
+                setattr(module, key, wanted)
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, key, value in changed:
+            setattr(module, key, value)
+        model.train(was_training)
