@@ -12,8 +12,9 @@ from tests.conftest import REPOSITORY
 FLOORS = [
     {"__main__"},
     {"cli"},
+    {"study"},
     {"cv"},
-    {"job", "run_dir", "bench", "export"},
+    {"job", "run_dir", "bench", "export", "explain"},
     {"report"},
     {"metrics"},
     {"train"},

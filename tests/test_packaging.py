@@ -43,7 +43,11 @@ def test_the_wheel_carries_recipes_cards_and_templates_and_no_tests(wheel):
     assert {
         "usvit/_shipped/configs/finetune/demo.yaml",
         "usvit/_shipped/data_cards/busi.md",
+        "usvit/_shipped/configs/studies/gheflati2022_table2.yaml",
+        "usvit/models/zoo/counts.json",
         "usvit/report/templates/report.html.j2",
+        "usvit/report/templates/report/results.html.j2",
+        "usvit/report/checklists/claim_2024.yaml",
         "usvit/py.typed",
     } <= names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]

@@ -9,7 +9,7 @@ import traceback
 
 import typer
 
-from usvit.cli import bench, cv, data, models, report
+from usvit.cli import bench, compare, cv, data, evaluate, explain, models, report, study
 from usvit.errors import EXIT_BUG, UsvitError
 
 app = typer.Typer(
@@ -22,7 +22,11 @@ app = typer.Typer(
 )
 app.command("cv")(cv.cv)
 app.command("train")(cv.train)
+app.command("study")(study.study)
+app.command("evaluate")(evaluate.evaluate)
+app.command("compare")(compare.compare)
 app.command("report")(report.report)
+app.command("explain")(explain.explain)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")

@@ -1,0 +1,85 @@
+"""``usvit study`` as its user meets it."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import jsonschema
+import pytest
+
+from tests.study.conftest import RESNET, SCHEMA, VIT, finished, predictions, write_study  # noqa: F401 - a fixture
+
+
+def test_a_dry_run_lists_the_runs_and_makes_none(usvit, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    answer = usvit("study", write_study(tmp_path / "tiny.yaml"), "--dry-run", "--seeds", 2)
+    assert answer.code == 0
+    assert answer.out.split() == [RESNET, VIT, RESNET[:-1] + "1", VIT[:-1] + "1"]
+    assert not (tmp_path / "studies").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("gheflati2022_table5",), "Nearest: gheflati2022_table"),
+        (("gheflati2022_table1", "--set", "train.stepps=3"), "Nearest: train.steps"),
+        (("gheflati2022_table1", "--set", "model.name=vgg16"), "grid.models"),
+        (("gheflati2022_table1", "--dataset", "phantm"), "Nearest: phantom"),
+        (("gheflati2022_table1", "--engine", "spark"), "Known: sequential, ray"),
+        (("gheflati2022_table1", "--address", "auto"), "--engine ray"),
+    ],
+)
+def test_a_users_mistake_is_one_paragraph_and_exit_2(usvit, tmp_path, monkeypatch, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    answer = usvit("study", *arguments)
+    assert answer.code == 2 and says in answer.err and "Traceback" not in answer.err
+    assert not (tmp_path / "studies").exists()
+
+
+def test_a_finished_study_prints_its_table_and_its_state(finished, small_phantom, tmp_path, usvit):  # noqa: F811
+    file = write_study(tmp_path / "tiny.yaml")
+    options = ("--out", finished.path, "--data-root", small_phantom, "--cpus", 1)
+    answer = usvit("study", file, *options)
+    assert answer.code == 0 and "2 of 2 runs finished" in answer.out and "Tiny/8" in answer.out
+    assert str(finished.path / "study.html") in answer.out
+    answer = usvit("study", file, *options, "--json")
+    jsonschema.validate(json.loads(answer.out), SCHEMA)
+
+
+def test_while_any_run_fails_the_exit_code_is_3(tmp_path, usvit):
+    answer = usvit(
+        *("study", write_study(tmp_path / "tiny.yaml"), "--out", tmp_path / "study"),
+        *("--data-root", tmp_path / "nowhere", "--cpus", 1),
+    )
+    assert answer.code == 3 and "0 of 2 runs finished, 2 failed" in answer.out
+    assert answer.out.count("does not exist. Pass --data-root DIR") == 2
+    assert {run["attempts"] for run in json.loads((tmp_path / "study" / "study.json").read_text())["runs"]} == {1}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_a_study_killed_in_its_second_run_goes_on_there_to_the_same_predictions(
+    finished,  # noqa: F811
+    small_phantom,
+    tmp_path,
+    usvit,
+):
+    out = tmp_path / "study"
+    file = write_study(tmp_path / "tiny.yaml")
+    arguments = ["study", str(file), "--out", str(out), "--data-root", str(small_phantom), "--cpus", "1"]
+    every_step = ["--set", "train.checkpoint_seconds=0"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "usvit", *arguments, *every_step], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None and not list((out / "runs" / VIT).glob("fold-*/state.pt")):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "the study ended before it was killed"
+    states = {run["id"]: run["state"] for run in json.loads((out / "study.json").read_text())["runs"]}
+    assert states == {RESNET: "finished", VIT: "running"}
+    before = (out / "runs" / RESNET / "predictions.csv").stat().st_mtime_ns
+    assert usvit(*arguments, *every_step).code == 0
+    assert predictions(out) == predictions(finished.path)
+    assert (out / "runs" / RESNET / "predictions.csv").stat().st_mtime_ns == before

@@ -1,0 +1,97 @@
+"""``usvit study``: many runs as one."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from usvit.cli import options as o
+from usvit.errors import EXIT_PARTLY, UsvitError
+
+
+def study(
+    file: Annotated[
+        str, typer.Argument(help="A study's YAML file, or the name of a shipped one.", metavar="FILE|NAME")
+    ],
+    out: Annotated[Path | None, typer.Option(help="The study's folder. [default: studies/<name>]")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Use this data set in place of the file's: phantom.", metavar="D[+D]")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="So many seeds, from the file's first one on; shows their spread.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="sequential, or ray: as many runs at once as its CPUs and GPUs allow.")
+    ] = "sequential",
+    address: Annotated[
+        str | None,
+        typer.Option(help="Ray's: HOST:PORT, or auto. [default: a Ray of our own on this machine]", metavar="A"),
+    ] = None,
+    cpus: Annotated[int | None, typer.Option(min=1, help="Threads of each run. [default: as PyTorch chooses]")] = None,
+    gpus: Annotated[
+        float | None, typer.Option(min=0, help="GPUs of each run, with Ray. [default: 1 where there are any]")
+    ] = None,
+    data_root: o.DataRoot = None,
+    device: o.DeviceOption = None,
+    precision: o.Precision = None,
+    workers: o.Workers = None,
+    set_: o.Set = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, make none.")] = False,
+    json_: o.Json = False,
+) -> None:
+    """Make a grid of runs (models x data sets x recipes x seeds), and a table beside the paper's.
+
+    A stopped study is resumed by the same command: finished runs are not made again, failed ones are tried again (exit
+    code 3 while any fails).
+    """
+    from usvit.config import parse_overrides
+    from usvit.study.spec import load_study
+
+    config = load_study(file)
+    overrides = parse_overrides(set_ or [])
+    if engine not in ("sequential", "ray"):
+        raise UsvitError(f"Unknown engine '{engine}'. Known: sequential, ray.")
+    from usvit.progress import make_progress
+    from usvit.study.engines import make_engine
+    from usvit.study.plan import make_plan
+    from usvit.study.run import run_study  # from here on it takes seconds
+    from usvit.study.text import terminal
+
+    plan = make_plan(
+        config,
+        dataset=dataset,
+        n_seeds=seeds,
+        options=o.given(device=device, precision=precision, workers=workers),
+        overrides=overrides,
+        changed=tuple(set_ or []),
+    )
+    if dry_run:
+        print("\n".join(run.id for run in plan.runs))
+        return
+    chosen = make_engine(
+        engine,
+        address=address,
+        cpus=cpus or config.resources.cpus,
+        gpus=gpus if gpus is not None or engine == "sequential" else config.resources.gpus,
+        device=device,
+    )
+    try:
+        outcome = run_study(
+            plan,
+            engine=chosen,
+            roots=o.data_roots(data_root),
+            out=out,
+            command=o.command_line(),
+            progress=make_progress(),
+        )
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on where it was.", file=sys.stderr)
+        raise
+    if json_:
+        print(json.dumps(outcome.record, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        print(f"{terminal(outcome.record)}\n\npage: {outcome.page}")
+    if outcome.failed:
+        raise typer.Exit(EXIT_PARTLY)

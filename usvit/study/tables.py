@@ -1,0 +1,93 @@
+"""The study's table: each run's pooled figures with their intervals, the paper's beside them; the spread of seeds."""
+
+import json
+import statistics
+from typing import Any
+
+from usvit.study.figures import value_of
+from usvit.study.plan import Cell, Plan, matches
+from usvit.study.spec import PrintedRow, fraction
+from usvit.study.state import StudyDir
+
+
+def fill(study: StudyDir, plan: Plan) -> None:
+    """Write ``table`` and ``seed_spread`` into the study's record, from the metrics of its finished runs.
+
+    A line of the table is of the first seed. ``within`` says whether the paper's figure lies in our 95% interval; it is
+    null, with a ``reason``, where the two cannot be compared.
+    """
+    metrics = {run.id: _metrics(study, run.id) for run in plan.runs if study.state_of(run.id) == "finished"}
+    of = {(run.cell, run.seed): run.id for run in plan.runs}
+    study.record["table"] = [_line(study, plan, cell, of[cell, plan.seeds[0]], metrics) for cell in plan.cells]
+    several = len(plan.seeds) > 1
+    study.record["seed_spread"] = [_spread(plan, cell, of, metrics) for cell in plan.cells] if several else []
+    for run in study.record["runs"]:
+        if run["id"] in metrics:
+            run["seconds"] = json.loads((study.run_path(run["id"]) / "run.json").read_text(encoding="utf-8"))["seconds"]
+
+
+def _metrics(study: StudyDir, run_id: str) -> dict[str, Any]:
+    metrics: dict[str, Any] = json.loads((study.run_path(run_id) / "metrics.json").read_text(encoding="utf-8"))
+    return metrics
+
+
+def _line(study: StudyDir, plan: Plan, cell: Cell, run_id: str, metrics: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    own = metrics.get(run_id)
+    printed = _printed(plan, cell)
+    return {
+        **cell._asdict(),
+        "printed_as": printed and printed.printed_as,
+        "run": run_id,
+        "seed": plan.seeds[0],
+        "state": study.state_of(run_id),
+        "n_images": own and own["n_images"],
+        "n_groups": own and own["n_groups"],
+        "figures": {name: _figure(plan, name, own, printed) for name in plan.study.figures},
+    }
+
+
+def _printed(plan: Plan, cell: Cell) -> PrintedRow | None:
+    """The paper's row of a line. On other data than the paper's, by its model alone if the paper has it once."""
+    rows = plan.study.paper.rows if plan.study.paper else ()
+    elsewhere = plan.dataset is not None
+    fitting = [row for row in rows if matches(row, cell, any_dataset=elsewhere)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _figure(plan: Plan, name: str, metrics: dict[str, Any] | None, printed: PrintedRow | None) -> dict[str, Any]:
+    value = value_of(metrics, name) if metrics else None
+    ours = {key: value and value.get(key) for key in ("value", "ci95", "method", "n_groups", "warning", "reason")}
+    if metrics and value is None:
+        ours["reason"] = "this run's metrics have no such figure"
+    text = printed.figures.get(name) if printed else None
+    paper = {"printed": text, "value": fraction(text)} if text is not None else None
+    within, reason = None, None
+    if paper is None:
+        reason = "the paper prints none"
+    elif metrics is None:
+        reason = "no finished run"
+    elif plan.dataset is not None:
+        reason = "other data than the paper's"
+    elif not ours["ci95"]:
+        reason = "no interval"
+    else:
+        within = bool(ours["ci95"][0] <= paper["value"] <= ours["ci95"][1])
+    return {**ours, "paper": paper, "within": within, "within_reason": reason}
+
+
+def _spread(
+    plan: Plan, cell: Cell, of: dict[tuple[Cell, int], str], metrics: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    done = [metrics[of[cell, seed]] for seed in plan.seeds if of[cell, seed] in metrics]
+    figures: dict[str, Any] = {}
+    for name in plan.study.figures:
+        values = [value_of(one, name) for one in done]
+        known = [value["value"] for value in values if value and value["value"] is not None]
+        figures[name] = {
+            "n": len(known),
+            "mean": statistics.fmean(known) if known else None,
+            "sd": statistics.stdev(known) if len(known) > 1 else None,
+            "min": min(known, default=None),
+            "max": max(known, default=None),
+        }
+    return {**cell._asdict(), "figures": figures}
