@@ -146,11 +146,13 @@ def probe(args: argparse.Namespace) -> None:
             steps = sum(result["steps"] for result in run["results"])
             print(
                 f"bare pass: {bare['wall']:.1f} s wall ({bare['decode']:.1f} decoding, {bare['forward']:.1f} in the "
-                f"network), {bare['cpu']:.1f} s CPU"
+                f"network), {bare['cpu']:.1f} s CPU",
+                flush=True,
             )
             print(
                 f"usvit cv, 5 folds: {wall:.1f} s wall ({wall / bare['wall']:.2f} of the pass), {cpu:.1f} s CPU "
-                f"({cpu / bare['cpu']:.2f}), of it {training:.1f} s for {steps} steps; load {os.getloadavg()[0]:.1f}"
+                f"({cpu / bare['cpu']:.2f}), of it {training:.1f} s for {steps} steps; load {os.getloadavg()[0]:.1f}",
+                flush=True,
             )
 
 

@@ -80,12 +80,10 @@ FAMILIES = [
     ("patchconvnet_s60", None, 32, {"depth": 1}),
 ]
 SLOW_FAMILIES = [
-    ("r_ti16", None, 64, {}),
-    ("deit_ti_distilled", None, 32, {}),
-    ("resmlp_s12", None, 32, {}),
-    ("resnet50", None, 64, {}),
-    ("resnet50_attn", None, 64, {}),
-    ("efficientnet_b0", None, 64, {}),
+    ("r_ti16", None, 64, {"depth": 1}),
+    ("deit_ti_distilled", None, 32, {"depth": 1}),
+    ("resmlp_s2", None, 32, {}),
+    ("resnet50", None, 64, {"layers": (1, 1, 1, 1)}),
 ]
 
 
