@@ -14,10 +14,10 @@ def compare(
         list[Path], typer.Argument(help="Two or more run directories or predictions tables.", metavar="RUN RUN...")
     ],
     positive: Annotated[
-        str | None, typer.Option(help="The positive class. [default: the runs', or malignant]", metavar="CLASS")
+        str | None, typer.Option(help="The positive class. (default: the runs', or malignant)", metavar="CLASS")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write. [default: compare-<run>-<run>...]", metavar="DIR")
+        Path | None, typer.Option(help="Folder to write. (default: compare-<run>-<run>...)", metavar="DIR")
     ] = None,
     json_: o.Json = False,
 ) -> None:

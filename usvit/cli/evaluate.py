@@ -16,32 +16,32 @@ def evaluate(
         typer.Argument(help="A run directory, or a CSV or Parquet table, another tool's too.", metavar="PREDICTIONS"),
     ],
     label: Annotated[
-        str | None, typer.Option(help="Column of the reference class. [default: label]", metavar="COL")
+        str | None, typer.Option(help="Column of the reference class. (default: label)", metavar="COL")
     ] = None,
     prob: Annotated[
         list[str] | None,
         typer.Option(
-            help="CLASS=COL for each class; or one COL for the --positive of two. [default: prob_<class>]",
+            help="CLASS=COL for each class; or one COL for the --positive of two. (default: prob_<class>)",
             metavar="[CLASS=]COL",
         ),
     ] = None,
     group: Annotated[
         str | None,
         typer.Option(
-            help="Column of what makes images dependent. [default: group_id, else the patient]", metavar="COL"
+            help="Column of what makes images dependent. (default: group_id, else the patient)", metavar="COL"
         ),
     ] = None,
     patient: Annotated[
-        str | None, typer.Option(help="Column of the patient. [default: patient_id]", metavar="COL")
+        str | None, typer.Option(help="Column of the patient. (default: patient_id)", metavar="COL")
     ] = None,
     fold: Annotated[
-        str | None, typer.Option(help="Column of the fold. [default: fold; else one set]", metavar="COL")
+        str | None, typer.Option(help="Column of the fold. (default: fold; else one set)", metavar="COL")
     ] = None,
     image: Annotated[
-        str | None, typer.Option(help="Column of the image's name. [default: image_id]", metavar="COL")
+        str | None, typer.Option(help="Column of the image's name. (default: image_id)", metavar="COL")
     ] = None,
     positive: Annotated[
-        str | None, typer.Option(help="The positive class. [default: the run's, or malignant]", metavar="CLASS")
+        str | None, typer.Option(help="The positive class. (default: the run's, or malignant)", metavar="CLASS")
     ] = None,
     by: Annotated[
         list[str] | None,
@@ -49,7 +49,7 @@ def evaluate(
     ] = None,
     manifest: Annotated[
         Path | None,
-        typer.Option(help="More columns of the images (device, birads). [default: the run's]", metavar="FILE"),
+        typer.Option(help="More columns of the images (device, birads). (default: the run's)", metavar="FILE"),
     ] = None,
     passport: Annotated[
         Path | None,

@@ -14,24 +14,24 @@ def explain(
     method: Annotated[
         str | None,
         typer.Option(
-            help="rollout, attention, gradcam, occlusion, distance, positions or filters. [default: rollout, or what "
-            "the network has in its place]",
+            help="rollout, attention, gradcam, occlusion, distance, positions or filters. (default: rollout, or what "
+            "the network has in its place)",
             metavar="M",
         ),
     ] = None,
     images: Annotated[
         int | None,
-        typer.Option(help="How many, the classes in turn. [default: 6; for distance: 128]", min=1, metavar="N"),
+        typer.Option(help="How many, the classes in turn. (default: 6; for distance: 128)", min=1, metavar="N"),
     ] = None,
     image_id: Annotated[list[str] | None, typer.Option(help="This image; may be repeated.", metavar="ID")] = None,
     errors: Annotated[int | None, typer.Option(help="The N surest wrong predictions.", min=1, metavar="N")] = None,
     class_: Annotated[
         str | None,
         typer.Option(
-            "--class", help="Whose score to explain (gradcam, occlusion). [default: the predicted]", metavar="C"
+            "--class", help="Whose score to explain (gradcam, occlusion). (default: the predicted)", metavar="C"
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write. [default: RUN/explain]", metavar="DIR")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write. (default: RUN/explain)", metavar="DIR")] = None,
     include_images: Annotated[
         bool,
         typer.Option(

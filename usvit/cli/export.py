@@ -16,16 +16,16 @@ def export(
     format_: Annotated[str, typer.Option("--format", help="safetensors, onnx or monai.", metavar="FORMAT")],
     out: Annotated[Path, typer.Option(help="Folder to write; absent, empty, or with the same export.", metavar="DIR")],
     weights: Annotated[
-        str | None, typer.Option(help="Of a name: hub, scratch, a file or a run. [default: hub]", metavar="W")
+        str | None, typer.Option(help="Of a name: hub, scratch, a file or a run. (default: hub)", metavar="W")
     ] = None,
     classes: Annotated[
         str | None, typer.Option(help="Of a name: its outputs, in order: benign,malignant.", metavar="A,B[,C]")
     ] = None,
     positive: Annotated[
-        str | None, typer.Option(help="Of a name: one of --classes. [default: malignant, or the last]", metavar="C")
+        str | None, typer.Option(help="Of a name: one of --classes. (default: malignant, or the last)", metavar="C")
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option(help="Of a name: side of the input, in pixels. [default: 224]", min=1)
+        int | None, typer.Option(help="Of a name: side of the input, in pixels. (default: 224)", min=1)
     ] = None,
     json_: o.Json = False,
 ) -> None:

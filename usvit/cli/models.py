@@ -62,7 +62,7 @@ def info(
     name: Annotated[str, typer.Argument(help="A name of 'usvit models list', or timm:NAME.", metavar="NAME")],
     classes: Annotated[int, typer.Option(help="Outputs of the head.", min=1, max=1_000_000)] = 1000,
     image_size: Annotated[
-        int | None, typer.Option(help="Side of the image, in pixels. [default: the paper's]", min=1, max=4096)
+        int | None, typer.Option(help="Side of the image, in pixels. (default: the paper's)", min=1, max=4096)
     ] = None,
     set_: Annotated[
         list[str] | None,

@@ -11,35 +11,35 @@ from usvit.errors import UsvitError
 
 Dataset = Annotated[
     str | None,
-    typer.Option(help="Data set, or several joined by '+': busi+b. [default: the embedded phantom]", metavar="D[+D]"),
+    typer.Option(help="Data set, or several joined by '+': busi+b. (default: the embedded phantom)", metavar="D[+D]"),
 ]
 Model = Annotated[
     str | None,
     typer.Option(
-        help="A name of 'usvit models list', or timm:NAME. [default: vit_b32; on the phantom the demo's]", metavar="M"
+        help="A name of 'usvit models list', or timm:NAME. (default: vit_b32; on the phantom the demo's)", metavar="M"
     ),
 ]
 Recipe = Annotated[
     str | None,
-    typer.Option(help="A recipe's name or YAML file. [default: the 2022 study's for the model]", metavar="NAME|FILE"),
+    typer.Option(help="A recipe's name or YAML file. (default: the 2022 study's for the model)", metavar="NAME|FILE"),
 ]
 WeightsOption = Annotated[
     str | None,
     typer.Option(
         "--weights",
-        help="First weights: hub, hub:UPSTREAM, scratch, a file, or a run. [default: the recipe's]",
+        help="First weights: hub, hub:UPSTREAM, scratch, a file, or a run. (default: the recipe's)",
         metavar="W",
     ),
 ]
 DataRoot = Annotated[
     list[str] | None,
     typer.Option(
-        help="Folder of the data set, or one that holds it; NAME=DIR for one of several. [default: $USVIT_DATA]",
+        help="Folder of the data set, or one that holds it; NAME=DIR for one of several. (default: $USVIT_DATA)",
         metavar="[NAME=]DIR",
     ),
 ]
-Out = Annotated[Path | None, typer.Option(help="Run directory. [default: runs/<data>-<model>-<recipe>-seed<n>]")]
-Seed = Annotated[int | None, typer.Option(help="Of folds, weights, order and augmentation. [default: 0]")]
+Out = Annotated[Path | None, typer.Option(help="Run directory. (default: runs/<data>-<model>-<recipe>-seed<n>)")]
+Seed = Annotated[int | None, typer.Option(help="Of folds, weights, order and augmentation. (default: 0)")]
 DeviceOption = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.", metavar="DEVICE")]
 Precision = Annotated[str | None, typer.Option(help="auto, fp32 or bf16.", metavar="P")]
 Workers = Annotated[int | None, typer.Option(help="Processes that prepare batches; never changes the result.")]

@@ -12,7 +12,7 @@ def report(
     run: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="RUN...")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the report; of several runs, a folder each. [default: the run itself]"),
+        typer.Option(help="Folder for the report; of several runs, a folder each. (default: the run itself)"),
     ] = None,
     data_root: DataRoot = None,
     include_images: Annotated[
@@ -23,7 +23,7 @@ def report(
         Path | None, typer.Option(help="YAML file with the authors' answers to the checklists.", metavar="FILE")
     ] = None,
     audit: Annotated[
-        Path | None, typer.Option(help="Audit of the same images. [default: RUN/audit, if there]", metavar="DIR")
+        Path | None, typer.Option(help="Audit of the same images. (default: RUN/audit, if there)", metavar="DIR")
     ] = None,
     figures: Annotated[str, typer.Option(help="Figures as files too: svg, pdf, or svg,pdf.", metavar="F[,F]")] = "",
 ) -> None:

@@ -15,7 +15,7 @@ def study(
     file: Annotated[
         str, typer.Argument(help="A study's YAML file, or the name of a shipped one.", metavar="FILE|NAME")
     ],
-    out: Annotated[Path | None, typer.Option(help="The study's folder. [default: studies/<name>]")] = None,
+    out: Annotated[Path | None, typer.Option(help="The study's folder. (default: studies/<name>)")] = None,
     dataset: Annotated[
         str | None, typer.Option(help="Use this data set in place of the file's: phantom.", metavar="D[+D]")
     ] = None,
@@ -27,11 +27,11 @@ def study(
     ] = "sequential",
     address: Annotated[
         str | None,
-        typer.Option(help="Ray's: HOST:PORT, or auto. [default: a Ray of our own on this machine]", metavar="A"),
+        typer.Option(help="Ray's: HOST:PORT, or auto. (default: a Ray of our own on this machine)", metavar="A"),
     ] = None,
-    cpus: Annotated[int | None, typer.Option(min=1, help="Threads of each run. [default: as PyTorch chooses]")] = None,
+    cpus: Annotated[int | None, typer.Option(min=1, help="Threads of each run. (default: as PyTorch chooses)")] = None,
     gpus: Annotated[
-        float | None, typer.Option(min=0, help="GPUs of each run, with Ray. [default: 1 where there are any]")
+        float | None, typer.Option(min=0, help="GPUs of each run, with Ray. (default: 1 where there are any)")
     ] = None,
     data_root: o.DataRoot = None,
     device: o.DeviceOption = None,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def audit(
     dataset: Annotated[str, typer.Option(help="Data set, or several joined by '+': busi+b.", metavar="D[+D]")],
     data_root: o.DataRoot = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write. [default: audits/<data>]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write. (default: audits/<data>)")] = None,
     skip_bad: o.SkipBad = False,
     json_: o.Json = False,
 ) -> None:

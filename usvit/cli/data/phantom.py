@@ -20,7 +20,7 @@ def phantom(
             help="none; signs: lesions tell no class; lesion: no lesion is drawn.", metavar="none|signs|lesion"
         ),
     ] = "none",
-    workers: Annotated[int | None, typer.Option(help="Threads. [default: one for each core]")] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads. (default: one for each core)")] = None,
 ) -> None:
     """Write a phantom data set: B-mode-like images, masks, and a table of patients, views and signs."""
     from usvit.data.phantom import PhantomSpec, write_phantom

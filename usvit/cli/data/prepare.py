@@ -21,7 +21,7 @@ def prepare(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Parquet file to write. [default: manifests/NAME.parquet]", metavar="FILE"),
+        typer.Option(help="Parquet file to write. (default: manifests/NAME.parquet)", metavar="FILE"),
     ] = None,
     skip_bad: o.SkipBad = False,
     keep_conflicts: o.KeepConflicts = False,

@@ -21,7 +21,7 @@ def split(
             help="auto (the authors' folds where there are), drawn, official, by_dataset or by_device.", metavar="S"
         ),
     ] = None,
-    folds: Annotated[int | None, typer.Option(help="Number of folds. [default: 5]")] = None,
+    folds: Annotated[int | None, typer.Option(help="Number of folds. (default: 5)")] = None,
     hold_out: Annotated[bool, typer.Option("--hold-out", help="One 70/15/15 division instead of folds.")] = False,
     split_by: o.SplitBy = None,
     seed: o.Seed = None,
