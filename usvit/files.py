@@ -92,3 +92,24 @@ def sha256_of_text(text: str) -> str:
 def sha256_of_file(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_json(path: Path, hint: str = "") -> dict[str, Any]:
+    """A JSON object from a file.
+
+    Args:
+        path: the file.
+        hint: what to say where there is none.
+
+    Raises:
+        UsvitError: there is no such file, or it holds something else.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsvitError(f"There is no {path}. {hint}".rstrip()) from error
+    except (OSError, ValueError) as error:
+        raise UsvitError(f"Cannot read {path}: {error}.") from error
+    if not isinstance(value, dict):
+        raise UsvitError(f"Cannot read {path}: expected a JSON object.")
+    return value

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tests.models.conftest import _one_thread  # noqa: F401  (for every test here)
 from usvit.export import write_export
 from usvit.export.source import Source, of_spec, open_source
 from usvit.models.zoo import find_model
@@ -28,14 +28,6 @@ def tiny(name: str = "vit_ti16", vit: dict[str, Any] | None = None, size: int = 
         for parameter in classifier.parameters():
             torch.nn.init.normal_(parameter, std=0.3, generator=generator)
     return source
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import sys
 from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal
@@ -62,7 +61,7 @@ def _protocol(kind: Literal["cv", "train"], help_text: str) -> Callable[..., Non
         from usvit.cv import run_protocol  # from here on it takes seconds
         from usvit.progress import make_progress
 
-        try:
+        with o.resumable():
             outcome = run_protocol(
                 kind,
                 config,
@@ -71,9 +70,6 @@ def _protocol(kind: Literal["cv", "train"], help_text: str) -> Callable[..., Non
                 command=o.command_line(),
                 progress=make_progress(),
             )
-        except KeyboardInterrupt:
-            print("Stopped. The same command goes on where it was.", file=sys.stderr)
-            raise
         if json_:
             print(json.dumps(outcome.metrics, indent=2, ensure_ascii=False, allow_nan=False))
         else:

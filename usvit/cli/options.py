@@ -2,6 +2,8 @@
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -108,3 +110,13 @@ def dataset_of(dataset: str | None, manifest: Path | None) -> str | None:
     from usvit.data.manifest_file import datasets_of
 
     return datasets_of(manifest)
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Say, where the user stops it, that the work can go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on where it was.", file=sys.stderr)
+        raise

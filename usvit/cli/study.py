@@ -1,7 +1,6 @@
 """``usvit study``: many runs as one."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -77,7 +76,7 @@ def study(
         gpus=gpus if gpus is not None or engine == "sequential" else config.resources.gpus,
         device=device,
     )
-    try:
+    with o.resumable():
         outcome = run_study(
             plan,
             engine=chosen,
@@ -86,9 +85,6 @@ def study(
             command=o.command_line(),
             progress=make_progress(),
         )
-    except KeyboardInterrupt:
-        print("Stopped. The same command goes on where it was.", file=sys.stderr)
-        raise
     if json_:
         print(json.dumps(outcome.record, indent=2, ensure_ascii=False, allow_nan=False))
     else:

@@ -1,6 +1,5 @@
 """All figures from a run directory or from any table of predictions, checked for images that the network had seen."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ import pandas as pd
 
 from usvit.data.seen import refuse_seen, seen_by
 from usvit.errors import UsvitError, unknown
-from usvit.files import write_csv, write_json
+from usvit.files import read_json, write_csv, write_json
 from usvit.metrics.predictions import check_complete, classes_of, read_predictions
 from usvit.metrics.sections import NO_PATIENT_ID, SUBGROUP_COLUMNS
 from usvit.metrics.summary import summarise
@@ -134,7 +133,7 @@ def _run_of(path: Path) -> Path | None:
 
 
 def _open_run(run: Path) -> Predictions:
-    record = _json(run / "run.json")
+    record = read_json(run / "run.json")
     try:
         n_folds, classes = int(record["folds"]["n"]), list(record["data"]["classes"])
         positive = record["data"]["positive_class"]
@@ -165,7 +164,7 @@ def _open_run(run: Path) -> Predictions:
 
 
 def _open_table(path: Path, run: Path | None, columns: Columns, positive: str | None) -> Predictions:
-    record = None if run is None else _json(run / "run.json")
+    record = None if run is None else read_json(run / "run.json")
     if record is not None:
         positive = positive or record.get("data", {}).get("positive_class")
     table, said = as_predictions(read_raw(path), str(path), columns, positive, dataset=path.stem)
@@ -227,7 +226,7 @@ def _refuse_seen(found: Predictions, run: Path | None, passport: Path | None) ->
     for fold, file in passports.items():
         if fold is not None and not file.is_file():
             continue  # a run whose weights were not kept
-        seen = seen_by(_json(file))
+        seen = seen_by(read_json(file))
         refuse_seen(tested if fold is None else tested[tested["fold"] == fold], seen, f"The network of {file.parent}")
 
 
@@ -245,15 +244,3 @@ def _all_columns(found: Predictions, by: Mapping[str, Sequence[float] | None]) -
 def _refuse_occupied(out: Path) -> None:
     if out.exists() and not (out.is_dir() and {one.name for one in out.iterdir()} <= FILES):
         raise UsvitError(f"{out} holds other files. Nothing was changed: choose another folder with --out.")
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UsvitError(f"There is no {path}.") from error
-    except (OSError, ValueError) as error:
-        raise UsvitError(f"Cannot read {path}: {error}.") from error
-    if not isinstance(value, dict):
-        raise UsvitError(f"Cannot read {path}: expected a JSON object.")
-    return value

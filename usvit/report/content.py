@@ -8,6 +8,7 @@ import yaml
 
 from usvit.data.cards import DataCard, card_facts, card_names, read_prose
 from usvit.errors import UsvitError
+from usvit.files import read_json
 from usvit.report.answers import Answers
 from usvit.report.cases import Cases, find_cases
 from usvit.report.checklists import Checklist, fill_checklists
@@ -19,7 +20,7 @@ from usvit.report.figures_probability import calibration_plot, decision_plot
 from usvit.report.leakage import Check, leakage_checks
 from usvit.report.limits import limits_of
 from usvit.report.pictures import Pictures
-from usvit.report.run import Run, read_json, read_run
+from usvit.report.run import Run, read_run
 from usvit.report.svg import Plot
 from usvit.report.words import decimals, dig, estimate, interval, spread
 

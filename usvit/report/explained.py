@@ -8,8 +8,8 @@ from typing import Any
 from PIL import Image
 
 from usvit.errors import UsvitError
+from usvit.files import read_json
 from usvit.report.pictures import SIDE, jpeg_uri
-from usvit.report.run import read_json
 from usvit.report.words import estimate, listed, plural
 
 WORDS = {

@@ -1,6 +1,5 @@
 """What a report is made from: the files of one run directory, read and checked against each other."""
 
-import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,10 +8,13 @@ from typing import Any
 import pandas as pd
 
 from usvit.errors import UsvitError
+from usvit.files import read_json
 from usvit.metrics.predictions import classes_of, read_predictions
 
 _NEEDED = {"positive_class", "classes", "n_images", "n_groups", "class_counts"}
 _NEEDED |= {"pooled", "folds", "mean_sd", "confusion"}
+
+_NEEDS_RUN = "A report is made from the directory of a finished run."
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def read_run(run_dir: Path) -> Run:
         UsvitError: a needed file is absent or damaged, or predictions.csv and metrics.json tell of
             different classes or numbers of images.
     """
-    metrics = read_json(run_dir / "metrics.json")
+    metrics = read_json(run_dir / "metrics.json", _NEEDS_RUN)
     version = str(metrics.get("schema_version", "absent"))
     if version.partition(".")[0] != "1":
         raise UsvitError(f"{run_dir / 'metrics.json'}: schema_version is {version}; this usvit reads version 1.")
@@ -69,11 +71,11 @@ def read_run(run_dir: Path) -> Run:
         if (folder / "history.csv").is_file():
             histories[one["fold"]] = _read_csv(folder / "history.csv", ["step"])
         if (folder / "model.json").is_file():
-            passports[one["fold"]] = read_json(folder / "model.json")
+            passports[one["fold"]] = read_json(folder / "model.json", _NEEDS_RUN)
     folds = _read_folds(run_dir / "folds.csv")
     keyed = folds if folds is not None and {"dataset", "image_id"} <= {*folds.columns} else None
     return Run(
-        record=read_json(run_dir / "run.json"),
+        record=read_json(run_dir / "run.json", _NEEDS_RUN),
         metrics=metrics,
         test=test,
         parts={} if folds is None else _sizes(folds),
@@ -113,23 +115,6 @@ def _read_manifest(path: Path) -> pd.DataFrame | None:
     if missing:
         raise UsvitError(f"{path}: no column {', '.join(missing)}.")
     return table
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file.
-
-    Raises:
-        UsvitError: there is no such file, or it holds something else.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UsvitError(f"There is no {path}. A report is made from the directory of a finished run.") from error
-    except (OSError, ValueError) as error:
-        raise UsvitError(f"Cannot read {path}: {error}.") from error
-    if not isinstance(value, dict):
-        raise UsvitError(f"Cannot read {path}: expected a JSON object.")
-    return value
 
 
 def _read_csv(path: Path, needed: list[str], text: tuple[str, ...] = ()) -> pd.DataFrame:
