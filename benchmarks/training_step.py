@@ -18,7 +18,8 @@ import torch
 from torch import nn
 
 from usvit.config import OptimConfig, TrainConfig
-from usvit.data.loading import PixelStore, Preprocessing, TrainBatches
+from usvit.data.loading import PixelStore, TrainBatches
+from usvit.data.preprocessing import Preprocessing
 from usvit.models.build import build_model
 from usvit.models.weights import Weights
 from usvit.models.zoo import find_model

@@ -82,7 +82,7 @@ def one_case(args: argparse.Namespace) -> None:
     import torch
 
     from usvit.config import OptimConfig, TrainConfig
-    from usvit.data.loading import Preprocessing
+    from usvit.data.preprocessing import Preprocessing
     from usvit.models.build import build_model
     from usvit.models.tune import checkpoint_gradients, set_trainable, train_mode
     from usvit.models.weights import Weights

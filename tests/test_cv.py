@@ -73,7 +73,7 @@ def test_the_fold_weights_with_their_passport_give_the_fold_predictions(finished
     import torch
 
     from usvit.data.images import read_image
-    from usvit.data.loading import Preprocessing
+    from usvit.data.preprocessing import Preprocessing
 
     passport = json.loads((finished / "fold-1" / "model.json").read_text())
     model = timm.create_model(passport["timm"].partition(".")[0], num_classes=len(passport["classes"])).eval()

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.conftest import TINY
 from usvit.data.images import read_image
-from usvit.data.loading import Preprocessing
+from usvit.data.preprocessing import Preprocessing
 from usvit.metrics.predictions import read_predictions
 
 VIT = ("--model", "timm:test_vit", "--set", "optim.lr=0.01", "--set", "model.drop_path=0.3")

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from usvit.config import RunConfig, identity
-from usvit.data.loading import Preprocessing
 from usvit.data.manifest import Manifest
 from usvit.data.manifest_file import open_manifest
+from usvit.data.preprocessing import Preprocessing
 from usvit.data.seen import refuse_seen, seen_by
 from usvit.data.splits import folds_sha256, leaking_groups, make_folds
 from usvit.errors import LeakageError, UsvitError

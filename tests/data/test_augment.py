@@ -285,7 +285,7 @@ def test_without_its_mask_a_lesion_at_the_edge_would_be_cut(policy):
 @pytest.mark.slow
 def test_lesions_of_real_images_stay_in_view(real_data):
     from usvit.data.images import read_image, read_masks
-    from usvit.data.loading import Preprocessing
+    from usvit.data.preprocessing import Preprocessing
 
     folder = real_data / "Dataset_BUSI_with_GT"
     paths = [folder / f"{label}/{label} ({number}).png" for label in ("benign", "malignant") for number in range(1, 26)]

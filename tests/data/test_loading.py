@@ -14,8 +14,9 @@ from tests.data.conftest import blob, save, speckle
 from usvit.data import loading
 from usvit.data.augment import make_augment
 from usvit.data.images import BadImage
-from usvit.data.loading import PixelStore, Preprocessing, TrainBatches, eval_batches
+from usvit.data.loading import PixelStore, TrainBatches, eval_batches
 from usvit.data.manifest import build_manifest
+from usvit.data.preprocessing import Preprocessing
 from usvit.data.view import CELLS, LESION_KEPT, lesion_cells
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress

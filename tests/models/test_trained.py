@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from usvit.data.loading import Preprocessing
+from usvit.data.preprocessing import Preprocessing
 from usvit.errors import UsvitError
 from usvit.models.build import build_model
 from usvit.models.trained import load_trained

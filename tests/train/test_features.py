@@ -9,7 +9,8 @@ from torch import nn
 
 import usvit.models.architectures  # noqa: F401 - registers ours with timm
 from tests.models.test_tune import FAMILIES, SMALL, network
-from usvit.data.loading import PixelStore, Preprocessing
+from usvit.data.loading import PixelStore
+from usvit.data.preprocessing import Preprocessing
 from usvit.models.tune import set_trainable
 from usvit.progress import NoProgress
 from usvit.train.features import FeatureStore, HeadTraining

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from usvit.config import EarlyStopping, OptimConfig, TrainConfig
-from usvit.data.loading import PixelStore, Preprocessing, TrainBatches
+from usvit.data.loading import PixelStore, TrainBatches
+from usvit.data.preprocessing import Preprocessing
 from usvit.progress import NoProgress
 from usvit.train.loop import fit, predict_logits
 from usvit.train.losses import WeightedCrossEntropy

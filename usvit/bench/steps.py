@@ -10,7 +10,7 @@ from torch import nn
 from usvit.bench.case import Case
 from usvit.bench.timing import Step
 from usvit.config import ModelConfig, OptimConfig, TrainConfig
-from usvit.data.loading import Preprocessing
+from usvit.data.preprocessing import Preprocessing
 from usvit.models.architectures.parallel import fuse_branches
 from usvit.models.build import build_model, input_statistics
 from usvit.models.spec import ModelSpec

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 from usvit.data.augment import POLICIES, Augment, make_augment
 from usvit.data.cards import load_cards
 from usvit.data.images import UInt8, read_image, read_masks
-from usvit.data.loading import Preprocessing
+from usvit.data.preprocessing import Preprocessing
 from usvit.data.readers import ImageRecord
 from usvit.data.roots import open_dataset
 from usvit.data.view import lesion_cells

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from usvit.data.dicom import read_facts
 from usvit.data.images import DICOM_SUFFIXES, IMAGE_SUFFIXES, BadImage, is_dicom, read_image
-from usvit.data.loading import Preprocessing
+from usvit.data.preprocessing import Preprocessing
 from usvit.errors import EXIT_PARTLY, UsvitError
 from usvit.files import write_csv
 from usvit.models.build import build_model

@@ -16,8 +16,8 @@ from PIL import Image
 from torch import Tensor
 
 from usvit.data.images import read_image
-from usvit.data.loading import Preprocessing
 from usvit.data.phantom import render_image, sample_patient
+from usvit.data.preprocessing import Preprocessing
 from usvit.errors import UsvitError
 
 RANDOM_IMAGES = 3

@@ -13,7 +13,7 @@ from safetensors.torch import save as safetensors_bytes
 from torch import nn
 
 import usvit
-from usvit.data.loading import Preprocessing
+from usvit.data.preprocessing import Preprocessing
 from usvit.data.seen import seen_by
 from usvit.errors import UsvitError, unknown
 from usvit.models.build import build_model, input_statistics

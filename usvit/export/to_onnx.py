@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import usvit
-from usvit.data.loading import Preprocessing
+from usvit.data.preprocessing import Preprocessing
 from usvit.errors import UsvitError
 from usvit.export.check import TOLERANCE, Checked, check_pixels, quiet, refuse_difference
 from usvit.export.source import Source

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from usvit.config import ViTConfig
-from usvit.data.loading import Preprocessing
+from usvit.data.preprocessing import Preprocessing
 from usvit.data.seen import passport_beside
 from usvit.errors import UsvitError
 from usvit.models.build import build_model

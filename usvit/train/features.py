@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from usvit.data.loading import Preprocessing, Store, eval_batches
+from usvit.data.loading import Store, eval_batches
+from usvit.data.preprocessing import Preprocessing
 from usvit.models.tune import head_parts
 from usvit.progress import Progress, task
 
