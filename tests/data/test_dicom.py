@@ -15,6 +15,7 @@ from pydicom.uid import MPEG4HP41, JPEG2000Lossless, RLELossless
 from tests.data.conftest import speckle, write_dicom
 from usvit.data.dicom import hashed_patient_id, read_dicom_frame, read_facts
 from usvit.data.images import MAX_PIXELS, BadImage, read_image
+from usvit.score.records import FAILURES
 
 GREY = speckle(1)
 RAMP16 = np.arange(0, 65536, 16, dtype=np.uint16).reshape(64, 64)
@@ -36,10 +37,15 @@ def whole(path: Path) -> np.ndarray:
 
 
 def refused(path: Path, frame: int = 0) -> str:
+    return refusal(path, frame).reason
+
+
+def refusal(path: Path, frame: int = 0) -> BadImage:
     with pytest.raises(BadImage) as caught:
         read_image(path, frame)
     assert caught.value.path == path
-    return caught.value.reason
+    assert caught.value.code in FAILURES
+    return caught.value
 
 
 def test_eight_bit_grey_comes_out_as_it_went_in(tmp_path):
@@ -86,7 +92,8 @@ def test_of_several_windows_the_first_is_used_and_rescaling_comes_before_it(tmp_
 def test_rescaling_alone_changes_nothing_that_is_seen(tmp_path):
     path = write_dicom(tmp_path / "a.dcm", GREY, RescaleSlope=3.0, RescaleIntercept=-5.0)
     assert (read_image(path) == GREY[:, :, None]).all()
-    assert "slope" in refused(write_dicom(tmp_path / "b.dcm", GREY, RescaleSlope=-1.0, RescaleIntercept=0.0))
+    falling = write_dicom(tmp_path / "b.dcm", GREY, RescaleSlope=-1.0, RescaleIntercept=0.0)
+    assert (read_image(falling) == 255 - GREY[:, :, None]).all()
 
 
 def test_a_lookup_table_goes_before_a_window(tmp_path):
@@ -195,18 +202,21 @@ def test_a_header_of_an_image_without_its_pixels_is_refused(tmp_path):
 
 
 def test_damaged_empty_and_missing_files_are_refused(tmp_path):
-    assert "damaged or truncated" in refused(shipped("MR_truncated.dcm"))
+    assert refusal(shipped("MR_truncated.dcm")).code == "truncated"
     path = write_dicom(tmp_path / "cut.dcm", GREY)
     path.write_bytes(path.read_bytes()[:-500])
-    assert "damaged or truncated" in refused(path)
+    assert refusal(path).code == "truncated"
     (tmp_path / "empty.dcm").write_bytes(b"")
-    assert refused(tmp_path / "empty.dcm")
+    assert refusal(tmp_path / "empty.dcm").code == "empty"
     (tmp_path / "text.dcm").write_text("no image at all " * 20)
     assert "not a DICOM file" in refused(tmp_path / "text.dcm")
+    assert refusal(tmp_path / "text.dcm").code == "not_an_image"
     assert refused(tmp_path / "gone.dcm") == "there is no such file"
+    assert refusal(tmp_path / "gone.dcm").code == "not_found"
     assert refused(tmp_path / "gone") == "there is no such file"
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:pydicom")
 def test_a_transfer_syntax_that_nothing_decodes_is_named(tmp_path):
     path = write_dicom(tmp_path / "video.dcm", GREY)
     dataset = pydicom.dcmread(path)
@@ -217,7 +227,11 @@ def test_a_transfer_syntax_that_nothing_decodes_is_named(tmp_path):
     assert "MPEG-4" in refused(path)
     assert MPEG4HP41 in refused(path)
     assert "convert" in refused(path)
-    assert "JPEG Extended" in refused(shipped("JPEG-lossy.dcm"))  # 12 bits: only a GPL plug-in decodes it
+    assert refusal(path).code == "unsupported_syntax"
+    dataset.file_meta.TransferSyntaxUID = "1.2.3.MILLER.4711"
+    dataset.save_as(path, enforce_file_format=False)
+    assert refusal(path).code == "unsupported_syntax"
+    assert "4711" not in refused(path)  # it may be anything
 
 
 def test_a_missing_decoder_says_what_to_install(tmp_path, monkeypatch):
@@ -229,6 +243,9 @@ def test_a_missing_decoder_says_what_to_install(tmp_path, monkeypatch):
 
 def test_colours_of_no_known_kind_are_refused(tmp_path):
     assert "'HSV' is not supported" in refused(write_dicom(tmp_path / "a.dcm", GREY, PhotometricInterpretation="HSV"))
+    other = write_dicom(tmp_path / "b.dcm", GREY, PhotometricInterpretation="MILLER ANNA")
+    assert refusal(other).code == "unsupported_pixels"
+    assert "MILLER" not in refused(other)
 
 
 def test_a_claim_of_too_many_pixels_is_refused_before_they_take_memory(tmp_path):
@@ -266,30 +283,6 @@ def test_decoding_in_threads_gives_what_one_thread_gives():
     assert all((pixels == alone[path]).all() for path, pixels in zip(paths, together, strict=True))
 
 
-def region(x: float, y: float, spatial: int = 1, units: int = 3) -> pydicom.Dataset:
-    item = pydicom.Dataset()
-    item.RegionSpatialFormat, item.PhysicalUnitsXDirection, item.PhysicalUnitsYDirection = spatial, units, units
-    item.PhysicalDeltaX, item.PhysicalDeltaY = x, y
-    return item
-
-
-@pytest.mark.parametrize(
-    ("tags", "spacing"),
-    [
-        ({}, None),
-        ({"SequenceOfUltrasoundRegions": [region(0.008, 0.008)]}, 0.08),
-        ({"SequenceOfUltrasoundRegions": [region(-0.008, 0.008), region(1, 1, spatial=4, units=4)]}, 0.08),
-        ({"SequenceOfUltrasoundRegions": [region(0.008, 0.016)]}, None),
-        ({"SequenceOfUltrasoundRegions": [region(0.008, 0.008), region(0.004, 0.004)]}, None),
-        ({"PixelSpacing": [0.12, 0.12]}, 0.12),
-        ({"PixelSpacing": [0.12, 0.12], "SequenceOfUltrasoundRegions": [region(0.008, 0.008)]}, 0.08),
-        ({"PixelSpacing": [0.0, 0.0]}, None),
-    ],
-)
-def test_spacing_in_millimetres_comes_from_the_regions_else_from_pixel_spacing(tmp_path, tags, spacing):
-    assert read_facts(write_dicom(tmp_path / "a.dcm", GREY, **tags)).pixel_spacing_mm == spacing
-
-
 def test_the_patient_s_id_is_hashed_and_not_shown(tmp_path):
     facts = read_facts(write_dicom(tmp_path / "a.dcm", GREY, PatientID=" MRN-4711 "))
     assert facts.patient == hashed_patient_id("MRN-4711")
@@ -308,8 +301,9 @@ def test_a_directory_file_is_known_as_one():
     [
         ("US1_UNCR", (480, 640, 3), 1, None),
         ("US1_J2KR", (480, 640, 3), 1, None),
-        ("examples_ybr_color", (240, 320, 3), 30, 0.510497),
-        ("examples_palette", (350, 800, 3), 1, 0.262288),
+        # Cropped or made smaller since: their regions lie outside the frame, so what these say is not believed.
+        ("examples_ybr_color", (240, 320, 3), 30, None),
+        ("examples_palette", (350, 800, 3), 1, None),
         ("gdcm-US-ALOKA-16", (480, 640, 3), 1, 0.382653),
     ],
 )

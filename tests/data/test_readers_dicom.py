@@ -139,7 +139,7 @@ def test_no_column_that_tells_the_file_is_explained(root):
 def test_pixels_that_cannot_be_decoded_are_named_before_any_work(root):
     path = root / "B" / "IM1"
     path.write_bytes(path.read_bytes()[:-1000])
-    with pytest.raises(UsvitError, match=r"B/IM1: it is damaged or truncated"):
+    with pytest.raises(UsvitError, match=r"B/IM1: it ends before its pixels do"):
         build_manifest("dicom", {"": root}, NoProgress())
     skipped = build_manifest("dicom", {"": root}, NoProgress(), skip_bad=True)
     assert len(skipped.table) == 5

@@ -1,0 +1,90 @@
+"""The few facts of a header that manifests and scoring need."""
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+
+from pydicom.uid import MediaStorageDirectoryStorage
+
+from usvit.data.dicom.header import Header, items, number, text
+from usvit.data.dicom.layout import frames_of
+from usvit.data.dicom.regions import LARGEST_MM, Regions, read_regions
+
+
+@dataclass(frozen=True)
+class DicomFacts:
+    """What a manifest may know of a DICOM file, and what a table's rows are matched with."""
+
+    patient: str | None
+    """``hashed_patient_id`` of the PatientID; None where it is empty."""
+    device: str | None
+    """ManufacturerModelName."""
+    pixel_spacing_mm: float | None
+    """Millimetres a pixel of the tissue region, else of the image; None where unknown, or where the directions differ
+    by more than 1%."""
+    frames: int
+    has_pixels: bool
+    """Whether the header describes an image; a report or a plan does not."""
+    is_directory: bool
+    """A DICOMDIR: an index of other files."""
+    regions: Regions
+    """The tissue area and what else the header says of the picture's areas."""
+    burned_in: bool
+    """Whether BurnedInAnnotation says YES."""
+    sop_instance_uid: str
+    study_instance_uid: str = field(repr=False)
+    accession_number: str = field(repr=False)
+    patient_id: str = field(repr=False)
+    """As it stands in the file: to match a table with, never to be written anywhere."""
+
+
+def hashed_patient_id(patient_id: str) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of a PatientID.
+
+    It keeps one patient's images together and the id itself out of every table. It is a pseudonym, not anonymous:
+    without a secret salt, who knows an id can compute its hash.
+    """
+    return hashlib.sha256(patient_id.strip().encode()).hexdigest()[:16]
+
+
+def facts_of(header: Header) -> DicomFacts:
+    """What a header says; what it says unbelievably is left out.
+
+    Raises:
+        BadImage: NumberOfFrames is no positive number.
+    """
+    data = header.data
+    patient_id = text(data, "PatientID")
+    has_pixels = "Rows" in data and "Columns" in data
+    rows, columns = number(data, "Rows"), number(data, "Columns")
+    regions = read_regions(data, int(rows), int(columns)) if rows and columns else Regions()
+    return DicomFacts(
+        patient=hashed_patient_id(patient_id) if patient_id else None,
+        device=text(data, "ManufacturerModelName") or None,
+        pixel_spacing_mm=regions.even_spacing_mm if regions.tissue else _pixel_spacing(header),
+        frames=frames_of(header) if has_pixels else 1,
+        has_pixels=has_pixels,
+        is_directory=text(header.meta, "MediaStorageSOPClassUID") == MediaStorageDirectoryStorage,
+        regions=regions,
+        burned_in=text(data, "BurnedInAnnotation").upper() == "YES",
+        sop_instance_uid=text(data, "SOPInstanceUID"),
+        study_instance_uid=text(data, "StudyInstanceUID"),
+        accession_number=text(data, "AccessionNumber"),
+        patient_id=patient_id,
+    )
+
+
+def _pixel_spacing(header: Header) -> float | None:
+    """From PixelSpacing, or an enhanced file's pixel measures, in mm."""
+    holders = [header.data]
+    for groups in ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"):
+        for group in items(header.data, groups)[:1]:
+            holders += items(group, "PixelMeasuresSequence")[:1]
+    for holder in holders:
+        try:
+            found = [float(value) for value in holder.get("PixelSpacing") or []]
+        except (TypeError, ValueError):
+            continue
+        if found and 0 < min(found) <= max(found) < LARGEST_MM and math.isclose(min(found), max(found), rel_tol=0.01):
+            return round(sum(found) / len(found), 6)
+    return None
