@@ -100,6 +100,8 @@ class InputConfig(_Section):
 
     resize: Literal["squash", "pad"] = "pad"
     """``squash`` to the square (what the 2022 study did) or ``pad`` to it, keeping the aspect ratio."""
+    crop: Literal["tissue", "whole"] = "tissue"
+    """``tissue``: DICOM frames are cut to the 2-D tissue region that their header describes; ``whole``: nothing is."""
     augment: Literal["none", "light", "us", "trivial"] = "none"
     """The augmentation policy of the training images (usvit/data/augment.py)."""
     cache_gb: Annotated[float, Field(ge=0)] = 4.0

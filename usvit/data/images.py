@@ -5,11 +5,15 @@ and the refusal of what is truncated, too large or no image at all.
 """
 
 import hashlib
+import io
+import os
+import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, Literal, NamedTuple
 
 import imagehash
 import numpy as np
@@ -28,32 +32,69 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff"})
 DICOM_SUFFIXES = frozenset({".dcm", ".dicom"})
 
+PICTURE_FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
+"""All that Pillow may decode. GIF and WebP are left out: no scanner writes them, and each decoder is a way in."""
+HEAD_BYTES = 132
+"""So much of a file's beginning tells what it is."""
+_BMP = rb"BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\0\0\0"
+"""Its two letters alone say little: the length of its second header, of which there are eight kinds, is asked for."""
+_PICTURE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|II[\x2a\x2b]\0|MM\0[\x2a\x2b]|" + _BMP, re.DOTALL)
+_VR = b"AE|AS|AT|CS|DA|DS|DT|FD|FL|IS|LO|LT|OB|OD|OF|OL|OV|OW|PN|SH|SL|SQ|SS|ST|SV|TM|UC|UI|UL|UN|UR|US|UT|UV"
+# Group 0002 or 0008, then a VR by its letters, or (implicit) the length of a first value: short, and even.
+_BARE_DICOM = re.compile(
+    rb"[\x02\x08]\0.[\0-\x20](?:" + _VR + rb"|[\0-\xfe]\0\0\0)|\0[\x02\x08][\0-\x20].(?:" + _VR + rb")", re.DOTALL
+)
+
 UInt8 = NDArray[np.uint8]
+Box = tuple[int, int, int, int]
+"""Left, top, right, bottom in pixels; right and bottom are exclusive."""
 
 
 class BadImage(UsvitError):
-    """One image file cannot be used; ``path`` and ``reason`` say which and why."""
+    """One image file cannot be used; ``path`` and ``reason`` say which and why.
 
-    def __init__(self, path: Path, reason: str):
-        self.path, self.reason = path, reason
+    ``code`` is a key of ``usvit.score.records.FAILURES``: the same in one word, which quotes nothing of the file.
+    """
+
+    def __init__(self, path: Path, reason: str, code: str = "damaged"):
+        self.path, self.reason, self.code = path, reason, code
         super().__init__(
             f"Cannot use the image {path}: {reason}. "
             "Replace the file, or pass --skip-bad to leave out such files and list them."
         )
 
+    def __reduce__(self) -> tuple[type["BadImage"], tuple[Path, str, str]]:
+        """Pickled whole: processes that read images pass it on."""
+        return type(self), (self.path, self.reason, self.code)
+
+
+class Decoded(NamedTuple):
+    """One frame, and what its file says of it."""
+
+    pixels: UInt8
+    """(H, W, 3), the whole frame."""
+    tissue: Box | None = None
+    """The 2-D tissue region that a DICOM header describes; None where none does."""
+
 
 def read_image(path: Path, frame: int = 0) -> UInt8:
-    """Decode an image file to 8-bit RGB.
+    """Decode an image file to 8-bit RGB: the pixels of ``decode``, with its arguments and errors.
+
+    Returns:
+        (H, W, 3) uint8.
+    """
+    return decode(path, frame).pixels
+
+
+def decode(path: Path, frame: int = 0) -> Decoded:
+    """Decode one frame of an image file to 8-bit RGB, and say where its tissue lies.
 
     Grey becomes three equal channels, 16-bit grey is scaled by 1/257, transparency is
     dropped, and a camera's rotation tag is applied. DICOM: ``usvit.data.dicom``.
 
     Args:
-        path: a file with one of ``IMAGE_SUFFIXES``, a DICOM file, or an ``.npz`` of MedMNIST.
+        path: a picture of ``PICTURE_FORMATS`` or a DICOM file, whatever its name, or an ``.npz`` of MedMNIST.
         frame: which picture of a file that holds several, from 0.
-
-    Returns:
-        (H, W, 3) uint8.
 
     Raises:
         BadImage: the file is missing, truncated, no image, larger than ``MAX_PIXELS``, or without such a frame.
@@ -62,12 +103,14 @@ def read_image(path: Path, frame: int = 0) -> UInt8:
         if path.suffix.lower() == ".npz":
             from usvit.data.medmnist import read_npz_frame
 
-            return read_npz_frame(path, frame)
+            return Decoded(read_npz_frame(path, frame))
         if is_dicom(path):
-            from usvit.data.dicom import read_dicom_frame  # imports pydicom, which few runs need
+            from usvit.data.dicom import DicomFile  # imports pydicom, which few runs need
 
-            return read_dicom_frame(path, frame)
-        return np.asarray(_decode(path, frame))
+            with DicomFile(path) as file:
+                return Decoded(file.frame(frame), file.facts.regions.tissue)
+        with PictureFile(path) as picture:
+            return Decoded(picture.frame(frame))
 
 
 def read_mask(path: Path) -> NDArray[np.bool_]:
@@ -130,25 +173,39 @@ def pixel_sha256(pixels: UInt8) -> str:
     return digest.hexdigest()
 
 
+def kind_of(head: bytes) -> Literal["dicom", "picture"] | None:
+    """What a file is, by its first ``HEAD_BYTES`` bytes; its name is not asked.
+
+    ``dicom``: the letters DICM at byte 128 (PS3.10 7.1); or, as some archives export it, a bare data set without that
+    preamble, which begins with an element of group 0002 or 0008. ``picture``: one of ``PICTURE_FORMATS``.
+    """
+    if head[128:132] == b"DICM":
+        return "dicom"
+    if _PICTURE.match(head):
+        return "picture"
+    return "dicom" if _BARE_DICOM.match(head) else None
+
+
 def is_dicom(path: Path) -> bool:
-    """Whether a file is a DICOM file: by its suffix, or by the four letters at byte 128 where it has no image's."""
-    suffix = path.suffix.lower()
-    if suffix in DICOM_SUFFIXES or suffix in IMAGE_SUFFIXES:
-        return suffix in DICOM_SUFFIXES
-    with path.open("rb") as file:
-        return file.read(132)[128:] == b"DICM"
+    """Whether a file is a DICOM file, by its content; one that is neither that nor a picture, by its suffix."""
+    try:
+        with path.open("rb") as file:
+            kind = kind_of(file.read(HEAD_BYTES))
+    except OSError:  # told by who decodes it
+        kind = None
+    return kind == "dicom" or (kind is None and path.suffix.lower() in DICOM_SUFFIXES)
 
 
 def refuse_size(path: Path, height: int, width: int) -> None:
     """Raise ``BadImage`` for a picture of more than ``MAX_PIXELS``."""
     if height * width > MAX_PIXELS:
-        raise BadImage(path, f"its header claims {_size((height, width))} pixels (a decompression bomb?)")
+        raise BadImage(path, f"its header claims {_size((height, width))} pixels (a decompression bomb?)", "too_large")
 
 
 def refuse_frame(path: Path, frame: int, frames: int) -> None:
     """Raise ``BadImage`` for a frame that a file does not hold."""
     if not 0 <= frame < frames:
-        raise BadImage(path, f"it has no frame {frame}: it holds {frames}, counted from 0")
+        raise BadImage(path, f"it has no frame {frame}: it holds {frames}, counted from 0", "no_such_frame")
 
 
 @contextmanager
@@ -159,25 +216,85 @@ def refusing(path: Path) -> Iterator[None]:
     except (BadImage, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise BadImage(path, "its header claims far too many pixels (a decompression bomb?)") from error
+        raise BadImage(path, "its header claims far too many pixels (a decompression bomb?)", "too_large") from error
     except FileNotFoundError as error:
-        raise BadImage(path, "there is no such file") from error
-    except UnidentifiedImageError as error:
-        raise BadImage(path, "it is not an image of a known format") from error
+        raise BadImage(path, "there is no such file", "not_found") from error
+    except UnidentifiedImageError as error:  # what is no image at all is told before Pillow is asked
+        raise BadImage(path, "it is damaged or truncated (its header)") from error
     except Exception as error:  # decoders have many ways to say damaged, even struct.error for a bad EXIF block
         if isinstance(error, OSError) and error.errno is not None:
-            raise BadImage(path, f"it cannot be read ({error.strerror})") from error
-        raise BadImage(path, f"it is damaged or truncated ({' '.join(str(error).split())})") from error
+            raise BadImage(path, f"it cannot be read ({error.strerror})", "unreadable") from error
+        said = " ".join(str(error).split())
+        code = "truncated" if isinstance(error, EOFError) or "truncated" in said.lower() else "damaged"
+        raise BadImage(path, f"it is damaged or truncated ({said})", code) from error
 
 
-def _decode(path: Path, frame: int) -> Image.Image:
-    with Image.open(path) as image:
-        refuse_frame(path, frame, getattr(image, "n_frames", 1) if frame else 1)
-        image.seek(frame)
-        refuse_size(path, image.height, image.width)
-        if image.mode in ("I", "F"):
-            raise BadImage(path, f"its pixels (mode {image.mode}) have no stated range; save it with 8 or 16 bits")
-        return _to_rgb(ImageOps.exif_transpose(image))
+IN_MEMORY = 256_000_000
+"""Files of fewer bytes are read whole: a chunk that claims GBs then ends with the file, where Pillow would first make
+room for all of it."""
+
+
+def _stream(source: Path | bytes) -> BinaryIO:
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            if os.fstat(file.fileno()).st_size > IN_MEMORY:
+                return source.open("rb")
+            source = file.read()
+    return io.BytesIO(source)
+
+
+class PictureFile:
+    """A file of one of ``PICTURE_FORMATS``, opened once; the pages of a TIFF are its frames.
+
+    Args:
+        source: a path, or the file's bytes (a member of an archive).
+        name: what errors call it, where the source is bytes.
+
+    Raises:
+        BadImage: it is damaged or of another format.
+    """
+
+    def __init__(self, source: Path | bytes, name: Path | None = None):
+        self._path = source if isinstance(source, Path) else name or Path("image")
+        with refusing(self._path), ExitStack() as stack:
+            stream = stack.enter_context(_stream(source))
+            head = stream.read(HEAD_BYTES)
+            if kind_of(head) != "picture":
+                raise BadImage(self._path, "it is not an image of a known format", "not_an_image")
+            stream.seek(0)
+            self._image = Image.open(stream, formats=PICTURE_FORMATS)
+            self._close = stack.pop_all().close
+
+    @property
+    def n_frames(self) -> int:
+        """Pages of a TIFF; 1 for all others (a second picture in a JPEG or PNG is a preview or an animation)."""
+        with refusing(self._path):
+            return int(getattr(self._image, "n_frames", 1)) if self._image.format == "TIFF" else 1
+
+    def frame(self, number: int = 0) -> UInt8:
+        """Decode one frame.
+
+        Returns:
+            (H, W, 3) uint8.
+
+        Raises:
+            BadImage: it is truncated, damaged, larger than ``MAX_PIXELS``, of unsupported pixels, or not there.
+        """
+        with refusing(self._path):
+            refuse_frame(self._path, number, self.n_frames if number else 1)
+            self._image.seek(number)
+            refuse_size(self._path, self._image.height, self._image.width)
+            if self._image.mode in ("I", "F"):
+                reason = f"its pixels (mode {self._image.mode}) have no stated range; save it with 8 or 16 bits"
+                raise BadImage(self._path, reason, "unsupported_pixels")
+            return np.asarray(_to_rgb(ImageOps.exif_transpose(self._image)))
+
+    def __enter__(self) -> "PictureFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._image.close()
+        self._close()
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from usvit.data.augment import Augment
-from usvit.data.images import BadImage, UInt8, pixel_sha256, read_image, read_masks
+from usvit.data.images import BadImage, UInt8, decode, pixel_sha256, read_masks
 from usvit.data.manifest import Manifest, mask_names
 from usvit.data.preprocessing import Preprocessing
 from usvit.data.view import CELLS, lesion_cells
@@ -93,13 +93,14 @@ class PixelStore:
 
         def fill(index: int) -> None:
             row = rows.iloc[index]
-            image = read_image(manifest.image_path(row), int(row.frame))
+            image, tissue = decode(manifest.image_path(row), int(row.frame))
             if pixel_sha256(image) != row.sha256:
                 reason = "its pixels are not those of the manifest: the file was changed or exchanged since"
                 raise BadImage(manifest.image_path(row), reason)
-            pixels[index] = preprocessing.resized(image)
+            pixels[index] = preprocessing.resized(image, tissue)
             if lesions is not None and (masks := _mask_paths(manifest, row)):
-                lesions[index] = lesion_cells(preprocessing.resized_mask(read_masks(masks, image.shape[:2])))
+                mask = read_masks(masks, image.shape[:2])
+                lesions[index] = lesion_cells(preprocessing.resized_mask(mask, tissue))
 
         with (
             ThreadPoolExecutor(os.cpu_count()) as pool,

@@ -64,7 +64,7 @@ def _load(path: Path, mtime_ns: int, size: int) -> tuple[list[UInt8], list[NDArr
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(member.file_size for member in archive.infolist())
     if unpacked > MAX_BYTES:
-        raise BadImage(path, f"its header claims {unpacked} bytes (a decompression bomb?)")
+        raise BadImage(path, f"its header claims {unpacked} bytes (a decompression bomb?)", "too_large")
     images, labels = [], []
     with np.load(path, allow_pickle=False) as arrays:
         for part in PARTS:
@@ -73,7 +73,8 @@ def _load(path: Path, mtime_ns: int, size: int) -> tuple[list[UInt8], list[NDArr
                     raise BadImage(path, f"it has no array '{name}'; it has {', '.join(arrays)}")
             pixels, values = arrays[f"{part}_images"], arrays[f"{part}_labels"]
             if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or pixels.shape[3:] not in ((), (3,)):
-                raise BadImage(path, f"'{part}_images' is no array of 8-bit images: {pixels.dtype}, {pixels.shape}")
+                reason = f"'{part}_images' is no array of 8-bit images: {pixels.dtype}, {pixels.shape}"
+                raise BadImage(path, reason, "unsupported_pixels")
             if values.shape not in ((len(pixels),), (len(pixels), 1)):
                 raise BadImage(path, f"'{part}_labels' has the shape {values.shape} for {len(pixels)} images")
             refuse_size(path, pixels.shape[1], pixels.shape[2])

@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from usvit.data.augment import POLICIES, Augment, make_augment
 from usvit.data.cards import load_cards
-from usvit.data.images import UInt8, read_image, read_masks
+from usvit.data.images import UInt8, decode, read_masks
 from usvit.data.preprocessing import Preprocessing
 from usvit.data.readers import ImageRecord
 from usvit.data.roots import open_dataset
@@ -103,9 +103,9 @@ def _chosen(labels: list[str], n: int, seed: int) -> list[int]:
 
 
 def _read(dataset: str, root: Path, record: ImageRecord, preprocessing: Preprocessing) -> Shown:
-    image = read_image(root / record.path, record.frame)
+    image, tissue = decode(root / record.path, record.frame)
     mask = read_masks([root / path for path in record.mask_paths], image.shape[:2])
-    return Shown(dataset, record, preprocessing.resized(image), preprocessing.resized_mask(mask))
+    return Shown(dataset, record, preprocessing.resized(image, tissue), preprocessing.resized_mask(mask, tissue))
 
 
 def _draw(blocks: dict[str, Augment | None], shown: list[Shown], variants: int, size: int, seed: int) -> Image.Image:

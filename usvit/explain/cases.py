@@ -11,9 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from usvit.data.cards import load_cards
-from usvit.data.images import BadImage, UInt8, pixel_sha256, read_image, read_masks
+from usvit.data.images import BadImage, UInt8, decode, pixel_sha256, read_masks
 from usvit.data.manifest import mask_names
 from usvit.data.manifest_file import read_manifest
+from usvit.data.preprocessing import cropped
 from usvit.data.roots import open_dataset
 from usvit.errors import UsvitError, unknown
 from usvit.metrics.predictions import classes_of, read_predictions
@@ -206,6 +207,7 @@ class Images:
             UsvitError: a data set is not there, or in another layout.
         """
         data = source.config.get("data") or {}
+        self.crop = (source.config.get("input") or {}).get("crop", "tissue")
         file = data.get("manifest")
         if file and Path(file).is_file():
             self.roots = read_manifest(Path(file), roots).roots
@@ -216,12 +218,14 @@ class Images:
     def read(self, case: Case) -> tuple[UInt8, NDArray[np.bool_] | None]:
         """The image, (H, W, 3) uint8, and its lesions' mask, (H, W) bool; None where it has none, or an empty one.
 
+        Both are cut to what the network saw (``input.crop``).
+
         Raises:
             UsvitError: a file is not there, cannot be read, or is not the one that the run saw.
         """
         try:
             path = self.roots[case.dataset] / str(case.row["path"])
-            image = read_image(path, int(case.row["frame"]))
+            image, tissue = decode(path, int(case.row["frame"]))
             masks = [self.roots[case.dataset] / name for name in mask_names(case.row["mask_path"])]
             mask = read_masks(masks, image.shape[:2])
         except BadImage as bad:
@@ -234,4 +238,5 @@ class Images:
                 f"Cannot explain the image '{case.image_id}': the pixels of {path} are not those that the run saw. "
                 "Restore the file, or pass the --data-root where the run's images lie."
             )
-        return image, mask if mask.any() else None
+        mask = cropped(mask, tissue, self.crop)
+        return cropped(image, tissue, self.crop), mask if mask.any() else None

@@ -4,6 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from tests.data.audit.conftest import tissue, write
@@ -131,3 +133,9 @@ def test_real_images_set_side_by_side_are_dual_views(real_data):
     assert not any(flags.is_dual_view(image) for image in images)
     pairs = [np.hstack([one, other]) for one, other in pairwise(images)]
     assert sum(flags.is_dual_view(pair) for pair in pairs) >= 4
+
+
+@given(st.lists(st.integers(0, 255), min_size=1, max_size=50), st.floats(0, 1))
+def test_a_quantile_of_sorted_values_is_numpy_s_to_the_last_bit(values, share):
+    ordered = np.sort(np.uint8(values))
+    assert flags._quantile(ordered, share) == np.quantile(ordered, share)

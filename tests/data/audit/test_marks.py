@@ -3,13 +3,14 @@
 import io
 from collections.abc import Iterator
 
+import cv2
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
 from tests.data.audit.conftest import cross, tissue, write
-from usvit.data.audit.marks import brightness, crosses, has_calipers, has_text
+from usvit.data.audit.marks import Look, brightness, components, crosses, has_calipers, has_text, outlines
 from usvit.data.images import read_image
 from usvit.data.phantom import PhantomSpec, write_phantom
 
@@ -87,3 +88,32 @@ def test_the_smallest_images_are_looked_at_too():
         picture = np.zeros((*shape, 3), np.uint8)
         assert not has_text(picture)
         assert not has_calipers(picture)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.05, 0.2, 0.4, 0.7])
+def test_each_component_has_one_outline_whatever_lies_in_its_holes(share):
+    for seed in range(20):
+        ink = (np.random.default_rng(seed).random((50, 70)) < share).astype(np.uint8)
+        labels, boxes, _ = components(ink)
+        assert (labels > 0).sum() == ink.sum()
+        assert sorted(cv2.boundingRect(one) for one in outlines(ink)) == sorted(map(tuple, boxes[1:, :4].tolist()))
+        assert sorted(int(labels[one[0, 0, 1], one[0, 0, 0]]) for one in outlines(ink)) == [*range(1, len(boxes))]
+    assert outlines(np.zeros((5, 5), np.uint8)) == []
+
+
+def test_components_are_those_of_opencv_s_own_choice_of_algorithm():
+    for seed in range(20):
+        ink = (np.random.default_rng(seed).random((50, 70)) < 0.3).astype(np.uint8)
+        ours, theirs = components(ink)[1:], cv2.connectedComponentsWithStats(ink, connectivity=8)[2:]
+        for one, other in zip(ours, theirs, strict=True):
+            assert sorted(map(tuple, one.tolist())) == sorted(map(tuple, other.tolist()))
+
+
+def test_a_look_answers_as_the_image_itself():
+    marked = write(cross(cross(tissue(2), 120, 90), 260, 170), "RT UOQ", (40, 250))
+    for picture in (marked, tissue(3)):
+        look = Look(picture)
+        assert has_text(look) == has_text(picture)
+        assert has_calipers(look) == has_calipers(picture)
+        assert Look.at(look) is look
+        assert (look.spread == picture.max(axis=2) - picture.min(axis=2)).all()

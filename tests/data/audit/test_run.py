@@ -10,7 +10,7 @@ from PIL import Image
 from tests.conftest import REPOSITORY
 from tests.data.audit.conftest import cross, tissue, write
 from tests.data.conftest import b_image, save, write_b, write_busi
-from usvit.data.audit import audit
+from usvit.data.audit.run import audit
 from usvit.data.cards import load_cards
 from usvit.data.manifest import build_manifest
 from usvit.progress import NoProgress

@@ -1,10 +1,13 @@
 """Spreadsheets beside images: CSV, Excel and Parquet as text, and their rows matched with files."""
 
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from pandas.errors import ParserWarning
 
 from usvit.errors import UsvitError
 
@@ -53,6 +56,28 @@ def read_sheet(path: Path) -> Sheet:
     if rows.empty:
         raise UsvitError(f"{path.name} has no rows")
     return Sheet(path.name, rows)
+
+
+def read_private_sheet(path: Path, called: str) -> Sheet:
+    """``read_sheet`` of a table that may name patients: no cell of it is quoted, nor is any dropped.
+
+    Args:
+        path: the table.
+        called: how errors begin, such as 'The table labels.csv'.
+
+    Raises:
+        UsvitError: the file is missing, damaged, has no rows, or has cells beyond its header.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ParserWarning)  # cells beyond the header would be dropped
+            return read_sheet(path)
+    except UsvitError as error:
+        line = re.search(r"\bline [0-9]+|Length of header", str(error))
+        where = f" ({line[0].replace('Length of header', 'a row')} has more cells than the header)" if line else ""
+        raise UsvitError(
+            f"{called} cannot be read{where}: it is damaged, or has no rows. Save it as CSV or XLSX."
+        ) from error
 
 
 def only_sheet(root: Path) -> Path:
