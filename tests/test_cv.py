@@ -45,7 +45,7 @@ def test_every_file_of_the_design_is_there_and_says_who_made_it(finished):
     per_fold = {
         f"fold-{k}/{name}"
         for k in range(3)
-        for name in ("model.safetensors", "model.json", "history.csv", "predictions.csv")
+        for name in ("model.safetensors", "model.json", "novelty.safetensors", "history.csv", "predictions.csv")
     }
     top = {"run.json", "manifest.parquet", "folds.csv", "predictions.csv", "metrics.json", "report.html"}
     assert names - {".lock"} == per_fold | top

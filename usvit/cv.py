@@ -5,6 +5,7 @@ In each fold, training, every choice (early stopping) and the test see three dif
 group (patient, cluster of copies) is in two of them.
 """
 
+import hashlib
 import json
 import time
 from collections.abc import Callable
@@ -26,11 +27,25 @@ from usvit.data.loading import PixelStore, TrainBatches, eval_batches
 from usvit.data.splits import check_folds, folds_sha256, read_folds
 from usvit.errors import UsvitError
 from usvit.files import write_atomic, write_csv, write_json
-from usvit.job import Job, Kind, adapt, default_out, describe, new_model, passport, prepare
+from usvit.job import (
+    Job,
+    Kind,
+    adapt,
+    calibration_of,
+    default_out,
+    describe,
+    new_model,
+    novelty_of,
+    passport,
+    prepare,
+)
 from usvit.metrics.points import auc
 from usvit.metrics.predictions import check_complete, predictions_table, read_predictions
 from usvit.metrics.summary import summarise
-from usvit.progress import Progress
+from usvit.models import novelty
+from usvit.models.appearance import statistics_of
+from usvit.models.penultimate import logits_and_features, vectors
+from usvit.progress import Progress, task
 from usvit.report import write_report
 from usvit.run_dir import RunDir, open_run
 from usvit.seeding import derive_seed
@@ -119,8 +134,9 @@ def _train_all(job: Job, run: RunDir, progress: Progress) -> None:
     if job.weights.source != "scratch":
         progress.say(f"Weights {job.weights.name}: {job.loaded.line()}")
     progress.say(str(job.tuned))
+    statistics = statistics_of(eval_batches(store, np.arange(len(store)), _eval_size(job)), fabric.device)
     for fold in todo:
-        result = _run_fold(job, run, fold, rows, store, heads, fabric, progress)
+        result = _run_fold(job, run, fold, rows, store, statistics, heads, fabric, progress)
         progress.say(_fold_line(job, fold, result))
 
 
@@ -130,6 +146,7 @@ def _run_fold(
     fold: int,
     rows: pd.DataFrame,
     store: PixelStore,
+    statistics: NDArray[np.float32],
     heads: HeadTraining,
     fabric: lightning_fabric.Fabric,
     progress: Progress,
@@ -186,8 +203,19 @@ def _run_fold(
 
     write_csv(folder / "history.csv", result.history)
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
-    write_atomic(folder / "model.safetensors", lambda temporary: temporary.write_bytes(safetensors_bytes(state)))
-    write_json(folder / "model.json", passport(job, fold, rows, at, result))
+    weights = safetensors_bytes(state)
+    seen = novelty.Observed(_features(job, fold, model, subject, fabric, progress), statistics)
+    found = novelty.fit_novelty(seen[at["train"]], targets[at["train"]], seen[at["val"]])
+    content = b"" if isinstance(found, str) else found.save()
+    learnt = {
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        **calibration_of(job, fold, rows.iloc[at["val"]], logits[: len(at["val"])]),
+        **novelty_of(found, content, seen[at["test"]]),
+    }
+    write_atomic(folder / "model.safetensors", lambda temporary: temporary.write_bytes(weights))
+    if content:
+        write_atomic(folder / novelty.FILE, lambda temporary: temporary.write_bytes(content))
+    write_json(folder / "model.json", passport(job, fold, rows, at, result, learnt))
     run.record["results"] = [
         *(done for done in run.record["results"] if done["fold"] != fold),
         {
@@ -202,6 +230,29 @@ def _run_fold(
     write_csv(folder / "predictions.csv", table)  # last: it says that the fold is done
     checkpoint.unlink(missing_ok=True)
     return result
+
+
+def _features(
+    job: Job, fold: int, model: nn.Module, subject: Subject, fabric: lightning_fabric.Fabric, progress: Progress
+) -> NDArray[np.float32] | None:
+    """(N, D) penultimate features of all images of the run; None where the network shows none.
+
+    A head that was trained on kept features has them already; else it is one more pass, in the training's precision.
+    """
+    rows, kept = np.arange(len(subject.store)), []
+    wrapped = fabric.setup_module(model).eval() if subject.module is model else None
+    with (
+        task(progress, f"{job.fold_name(fold)}: features", len(rows), "images") as advance,
+        torch.inference_mode(),
+    ):
+        for batch in eval_batches(subject.store, rows, _eval_size(job)):
+            inputs = subject.prepare(batch.to(fabric.device))
+            features = logits_and_features(model, inputs, through=wrapped)[1] if wrapped else vectors(inputs)
+            if features is None:
+                return None
+            kept.append(features.cpu().numpy())
+            advance(sum(map(len, kept)))
+    return np.concatenate(kept)
 
 
 def _eval_size(job: Job) -> int:

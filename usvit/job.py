@@ -17,7 +17,11 @@ from usvit.data.seen import refuse_seen, seen_by
 from usvit.data.splits import folds_sha256, leaking_groups, make_folds
 from usvit.errors import LeakageError, UsvitError
 from usvit.files import sha256_of_text
+from usvit.metrics.intervals import wilson
+from usvit.metrics.recalibration import NoFit, Temperature, fit_temperature
+from usvit.metrics.thresholds import RULES, Choice, choose_threshold
 from usvit.models.build import build_with_report, count_parameters, input_statistics
+from usvit.models.novelty import Novelty, Observed
 from usvit.models.spec import ModelSpec
 from usvit.models.tune import TuneReport, checkpoint_gradients, set_trainable
 from usvit.models.weights import LoadReport, Weights, resolve_weights
@@ -28,7 +32,7 @@ from usvit.train.loop import FitResult
 from usvit.train.optim import check_layers
 
 Kind = Literal["cv", "train"]
-PASSPORT_SCHEMA = "1.0"
+PASSPORT_SCHEMA = "1.1"
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
     weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
     mean, std = input_statistics(spec, weights)
-    preprocessing = Preprocessing(config.model.image_size, config.input.resize, mean, std)
+    preprocessing = Preprocessing(config.model.image_size, config.input.resize, mean, std, config.input.crop)
     manifest = open_manifest(config.data, roots, progress)
     rows = manifest.usable
     folds = make_folds(kind, rows, config.split, config.split_seed)
@@ -188,10 +192,81 @@ def describe(job: Job, command: str) -> dict[str, Any]:
     }
 
 
+def calibration_of(job: Job, fold: int, inner: pd.DataFrame, logits: NDArray[np.float32]) -> dict[str, Any]:
+    """What a fold's inner validation images say of its probabilities: temperature, and thresholds after it.
+
+    Args:
+        job: the run.
+        fold: its number.
+        inner: the n rows of the inner validation images.
+        logits: (n, K) of the fold's network.
+
+    Returns:
+        For the passport: ``temperature``, ``temperature_reason``, and ``thresholds`` of the positive class by
+        ``RULES``, each null with its reason where the images have none.
+    """
+    codes = np.array([job.classes.index(label) for label in inner.label], dtype=np.int64)
+    k, scores = job.classes.index(job.manifest.positive_class), logits.astype(np.float64)
+    none = "no inner validation images"
+    fit = fit_temperature(codes, scores) if len(inner) else NoFit(none)
+    prob = (Temperature(1.0) if isinstance(fit, NoFit) else fit).log_prob(scores)[:, k]
+    thresholds = []
+    for rule in RULES:
+        # A fixed one needs no images.
+        able = len(inner) > 0 or rule.kind == "fixed"
+        choice = choose_threshold(codes == k, np.exp(prob), rule) if able else Choice(None, none)
+        thresholds.append(
+            {
+                "rule": rule.name,
+                "threshold": choice.threshold,
+                "reason": choice.reason,
+                "score": f"{'plain' if isinstance(fit, NoFit) else 'calibrated'} probability",
+                "chosen_on": f"inner validation images of fold {fold}",
+                "n_images": len(inner),
+                "n_groups": int(inner.group_id.nunique()),
+            }
+        )
+    return {
+        "temperature": None if isinstance(fit, NoFit) else fit.value,
+        "temperature_reason": fit.reason if isinstance(fit, NoFit) else None,
+        "thresholds": thresholds,
+    }
+
+
+def novelty_of(novelty: Novelty | str, content: bytes, test: Observed) -> dict[str, Any]:
+    """What the passport says of how novelty is judged, and how often images like the training images are flagged.
+
+    Args:
+        novelty: as ``fit_novelty`` gave it.
+        content: of its file.
+        test: the fold's test images, which had no part in it.
+    """
+    if isinstance(novelty, str):
+        return {"novelty": None, "novelty_reason": novelty}
+    n, flagged = len(test.statistics), int((novelty.of(test) > 1).sum())
+    rate = {
+        "part": "test",
+        "n_images": n,
+        "n_flagged": flagged,
+        "rate": flagged / n if n else None,
+        "ci95": wilson(flagged, n),
+        "method": "wilson",
+    }
+    return {"novelty": {**novelty.describe(content), "in_distribution": rate}, "novelty_reason": None}
+
+
 def passport(
-    job: Job, fold: int, rows: pd.DataFrame, at: dict[str, NDArray[np.int64]], result: FitResult
+    job: Job,
+    fold: int,
+    rows: pd.DataFrame,
+    at: dict[str, NDArray[np.int64]],
+    result: FitResult,
+    learnt: dict[str, Any],
 ) -> dict[str, Any]:
-    """``model.json``: all that is needed to use a fold's weights, and to know what they have seen."""
+    """``model.json``: all that is needed to use a fold's weights, and to know what they have seen.
+
+    ``learnt``: ``weights_sha256``, ``calibration_of`` and ``novelty_of``.
+    """
     return {
         "schema_version": PASSPORT_SCHEMA,
         "architecture": job.spec.name,
@@ -204,10 +279,10 @@ def passport(
             "resize": job.preprocessing.resize,
             "mean": list(job.preprocessing.mean),
             "std": list(job.preprocessing.std),
+            "crop": job.preprocessing.crop,
         },
         "tune": job.config.model.tune,
-        "temperature": None,
-        "thresholds": {},
+        **learnt,
         "fold": fold,
         "steps": result.steps,
         "best_step": result.best_step,

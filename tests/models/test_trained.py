@@ -102,6 +102,7 @@ GOOD = {"image_size": 48, "resize": "pad", "mean": [0.5] * 3, "std": [0.25] * 3}
         ({"preprocessing": GOOD | {"std": ["a"] * 3}}, "is damaged"),
         ({"preprocessing": GOOD | {"resize": "stretch"}}, "the preprocessing is"),
         ({"preprocessing": GOOD | {"image_size": "large"}}, "the preprocessing is"),
+        ({"preprocessing": GOOD | {"crop": "centre"}}, "its crop is 'centre', not one of tissue, whole"),
         ({"classes": ["benign", "malignant", "normal"]}, "are not those of timm:test_resnet with 3 classes"),
         ({"architecture": "timm:resnet18"}, "are not those of timm:resnet18"),
     ],
@@ -112,6 +113,16 @@ def test_a_damaged_passport_is_told_by_what_is_wrong(tmp_path, changed, says):
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
     with pytest.raises(UsvitError, match=says):
         load_trained(tmp_path / "fold-0")
+
+
+@pytest.mark.parametrize(
+    ("stated", "crop"), [({}, "tissue"), ({"crop": "tissue"}, "tissue"), ({"crop": "whole"}, "whole")]
+)
+def test_the_crop_is_the_passport_s_and_an_old_one_means_tissue(tmp_path, stated, crop):
+    make_fold(tmp_path / "fold-0", "timm:test_resnet")
+    path = tmp_path / "fold-0" / "model.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"preprocessing": GOOD | stated}))
+    assert load_trained(tmp_path / "fold-0").preprocessing.crop == crop
 
 
 def test_damaged_or_missing_files_are_named(tmp_path):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from usvit.data.dicom import read_facts
-from usvit.data.images import DICOM_SUFFIXES, IMAGE_SUFFIXES, BadImage, is_dicom, read_image
+from usvit.data.images import DICOM_SUFFIXES, IMAGE_SUFFIXES, BadImage, decode, is_dicom
 from usvit.data.preprocessing import Preprocessing
 from usvit.errors import EXIT_PARTLY, UsvitError
 from usvit.files import write_csv
@@ -89,16 +89,16 @@ class Preprocess:
     """One picture of ``find_images`` -> the same dictionary with ``image`` as (3, S, S) float32, normalised.
 
     Args:
-        image_size, resize, mean, std: as ``usvit.data.loading.Preprocessing`` has them.
+        image_size, resize, mean, std, crop: as ``usvit.data.preprocessing.Preprocessing`` has them.
     """
 
-    def __init__(self, image_size: int, resize: str, mean: Sequence[float], std: Sequence[float]):
+    def __init__(self, image_size: int, resize: str, mean: Sequence[float], std: Sequence[float], crop: str = "tissue"):
         red, green, blue = mean
         of_red, of_green, of_blue = std
-        self.preprocessing = Preprocessing(image_size, resize, (red, green, blue), (of_red, of_green, of_blue))
+        self.preprocessing = Preprocessing(image_size, resize, (red, green, blue), (of_red, of_green, of_blue), crop)
 
     def __call__(self, picture: dict[str, Any]) -> dict[str, Any]:
-        pixels = self.preprocessing.resized(read_image(Path(picture["image"]), picture["frame"]))
+        pixels = self.preprocessing.resized(*decode(Path(picture["image"]), picture["frame"]))
         # Copied: the array of a picture that had the size already cannot be written to.
         return {**picture, "image": self.preprocessing.normalised(torch.tensor(pixels)[None])[0]}
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,12 @@ from usvit.data.preprocessing import Preprocessing
 from usvit.data.seen import seen_by
 from usvit.errors import UsvitError, unknown
 from usvit.models.build import build_model, input_statistics
+from usvit.models.novelty import FILE as NOVELTY_FILE
+from usvit.models.novelty import read_novelty
 from usvit.models.spec import ModelSpec
 from usvit.models.trained import load_trained
 from usvit.models.weights import resolve_weights
+from usvit.models.weights.runs import fold_folders
 from usvit.models.zoo import find_model
 
 INTENDED_USE = "research only; not a medical device"
@@ -36,6 +39,8 @@ class Source:
     preprocessing: Preprocessing
     weights: bytes
     """The content of ``model.safetensors``."""
+    novelty: bytes | None = None
+    """The content of ``novelty.safetensors``, where the passport names one."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -95,7 +100,11 @@ def _of_run(folder: Path) -> Source:
     passport = {**trained.passport}
     if "measured" not in passport:
         passport["measured"] = _measured(folder, int(passport.get("fold", 0)))
-    return _source(trained.model, passport, trained.preprocessing, paper=trained.spec.source)
+    source = _source(trained.model, passport, trained.preprocessing, paper=trained.spec.source)
+    inside = fold_folders(folder)[0]
+    if read_novelty(inside, passport) is None:
+        return source
+    return replace(source, novelty=(inside / NOVELTY_FILE).read_bytes())
 
 
 def of_spec(
@@ -126,6 +135,7 @@ def of_spec(
             "resize": preprocessing.resize,
             "mean": list(preprocessing.mean),
             "std": list(preprocessing.std),
+            "crop": preprocessing.crop,
         },
         "temperature": None,
         "thresholds": {},
@@ -136,6 +146,13 @@ def of_spec(
         "measured": None,
     }
     return _source(model, passport, preprocessing, paper=spec.source)
+
+
+def without_novelty(passport: dict[str, Any]) -> dict[str, Any]:
+    """The passport of an export whose format shows no features, so that novelty cannot be judged."""
+    if not passport.get("novelty"):
+        return passport
+    return {**passport, "novelty": None, "novelty_reason": "this format of export does not carry it"}
 
 
 def _source(model: nn.Module, passport: dict[str, Any], preprocessing: Preprocessing, paper: str) -> Source:
@@ -154,6 +171,8 @@ def _source(model: nn.Module, passport: dict[str, Any], preprocessing: Preproces
             "licenses": {"first_weights": upstream.get("license"), "data": passport.get("data_licenses") or {}},
         },
     }
+    if "weights_sha256" in passport:  # the same numbers may be other bytes
+        passport["weights_sha256"] = passport["exported"]["weights_sha256"]
     return Source(model.eval(), passport, preprocessing, weights)
 
 

@@ -1,5 +1,6 @@
 """A network that usvit trained, whole again: from ``model.safetensors`` and its passport ``model.json``."""
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from pydantic import ValidationError
 from torch import nn
 
 from usvit.config import ViTConfig
-from usvit.data.preprocessing import Preprocessing
+from usvit.data.preprocessing import CROPS, Preprocessing
 from usvit.data.seen import passport_beside
 from usvit.errors import UsvitError
+from usvit.files import sha256_of_file
 from usvit.models.build import build_model
 from usvit.models.spec import ModelSpec
 from usvit.models.weights import Weights, read_state_dict
@@ -34,6 +36,21 @@ class TrainedModel:
     def classes(self) -> tuple[str, ...]:
         """In the order of the logits."""
         return tuple(self.passport["classes"])
+
+    @property
+    def positive(self) -> str:
+        return str(self.passport["positive_class"])
+
+    @property
+    def temperature(self) -> float | None:
+        """What logits are divided by before the softmax, above 0; None where none was fitted (schema 1.0: never)."""
+        stated = self.passport.get("temperature")
+        return None if stated is None else float(stated)
+
+    @property
+    def thresholds(self) -> dict[str, dict[str, Any]]:
+        """Rule (``sensitivity >= 0.9``) -> its entry in the passport; none in schema 1.0."""
+        return {entry["rule"]: entry for entry in self.passport.get("thresholds") or []}
 
 
 def load_trained(folder: Path) -> TrainedModel:
@@ -59,6 +76,12 @@ def load_trained(folder: Path) -> TrainedModel:
         raise UsvitError(f"{folders[0]} has no model.json, the passport of its network. Copy it beside {file.name}.")
     where = folders[0] / "model.json"
     spec, preprocessing = _described(passport, where)
+    stated = passport.get("weights_sha256")
+    if stated is not None and stated != sha256_of_file(file):
+        raise UsvitError(
+            f"The weights {file} are not those that {where} describes: their SHA-256 is another. "
+            "Copy both from the same fold."
+        )
     with torch.random.fork_rng(devices=[]):
         model = build_model(
             spec,
@@ -98,6 +121,7 @@ def _described(passport: dict[str, Any], where: Path) -> tuple[ModelSpec, Prepro
         if passport["positive_class"] not in classes:
             raise ValueError(f"the positive class {passport['positive_class']!r} is not among the classes {classes}")
         preprocessing = _preprocessing(passport["preprocessing"])
+        _check_calibration(passport)
         vit = ViTConfig(**passport.get("vit", {})).model_dump(exclude_none=True)
         return find_model(str(passport["architecture"]), vit), preprocessing
     except UsvitError as error:
@@ -107,9 +131,26 @@ def _described(passport: dict[str, Any], where: Path) -> tuple[ModelSpec, Prepro
         raise UsvitError(f"The passport {where} is damaged: {reason}. Copy the fold's own again.") from error
 
 
+def _check_calibration(passport: dict[str, Any]) -> None:
+    """ValueError unless temperature and thresholds are what schema 1.1 has there; 1.0 has them empty."""
+    temperature, thresholds = passport.get("temperature"), passport.get("thresholds")
+    if temperature is not None and not (_number(temperature) and temperature > 0):
+        raise ValueError(f"the temperature is {temperature!r}, not a number above 0")
+    for entry in thresholds or []:
+        text = isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("rule", "chosen_on"))
+        if not text or not (entry.get("threshold") is None or _number(entry["threshold"])):
+            raise ValueError(f"a threshold is {entry!r}")
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _preprocessing(stated: dict[str, Any]) -> Preprocessing:
     mean, std = (tuple(float(value) for value in stated[key]) for key in ("mean", "std"))
-    size, resize = stated["image_size"], stated["resize"]
+    size, resize, crop = stated["image_size"], stated["resize"], stated.get("crop", "tissue")
     if not isinstance(size, int) or size < 1 or resize not in ("squash", "pad") or len(mean) != 3 or len(std) != 3:
         raise ValueError(f"the preprocessing is {stated}")
-    return Preprocessing(size, resize, (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))
+    if crop not in CROPS:
+        raise ValueError(f"its crop is {crop!r}, not one of {', '.join(CROPS)}")
+    return Preprocessing(size, resize, (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]), crop)

@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import lightning_fabric
 import numpy as np
@@ -19,6 +18,7 @@ from torch import nn
 
 from usvit.data.loading import Store, eval_batches
 from usvit.data.preprocessing import Preprocessing
+from usvit.models.penultimate import caught_inputs
 from usvit.models.tune import head_parts
 from usvit.progress import Progress, task
 
@@ -156,19 +156,8 @@ class _Backbone:
 
     @torch.no_grad()  # not inference mode: the head's gradient needs what comes out
     def features_and_logits(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        caught: dict[int, torch.Tensor] = {}
-
-        def catch(index: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-            return lambda _, inputs: caught.__setitem__(index, inputs[0])
-
-        # A hidden head is a Sequential of the network's parts, which the network itself does not call.
-        firsts = [part[0] if isinstance(part, nn.Sequential) else part for part in self._parts]
-        hooks = [first.register_forward_pre_hook(catch(index)) for index, first in enumerate(firsts)]
-        try:
+        with caught_inputs(self._parts) as caught:
             logits = self._wrapped(self._preprocessing.normalised(images))
-        finally:
-            for hook in hooks:
-                hook.remove()
         if len(caught) < len(self._parts):
             raise RuntimeError("its classifier is not called as a module")
         return torch.stack([caught[index] for index in range(len(self._parts))], dim=1), logits.float()
