@@ -1,8 +1,8 @@
 """What passes between the parts of batch scoring; no torch, no pydicom.
 
-Items are found (``items``), read in worker processes (``read``, ``workers``), scored (``ensemble``), kept in a journal
-(``journal``) and written as tables (``tables``). What tells of a person is only in ``Item`` and ``Facts``: it never
-leaves the process but as a pseudonym (``pseudonyms``), unless the user asked to keep it.
+Items are found (``find``), read in worker processes (``reading``), scored (``ensemble``, ``stream``), kept in a journal
+(``journal``) and written as tables (``tables``) and DICOM (``dicom_out``). What tells of a person is only in ``Item``
+and ``Facts``: it never leaves the process but as a pseudonym (``pseudonyms``), unless the user asked to keep it.
 """
 
 from dataclasses import dataclass, field
@@ -61,8 +61,8 @@ class Facts:
     pixel_spacing_mm: float | None
     """Of the tissue region, in the file's own pixels."""
     flags: tuple[str, ...]
-    """Of the header: ``doppler``, ``m_mode``, ``spectral``, ``dual_view`` (from its ultrasound regions), ``burned_in`` (it
-    says that words are burned in)."""
+    """Of the header: ``doppler``, ``m_mode``, ``spectral``, ``dual_view`` (from its ultrasound regions), ``burned_in``
+    (it says that words are burned in)."""
     instance: str = field(repr=False)
     """SOPInstanceUID; "" for a picture."""
     study: str = field(repr=False)
@@ -115,6 +115,8 @@ class ReadSettings:
     """``all``, ``middle``, ``every:K`` or ``top:K`` (the K best by quality, in their order)."""
     thumbnail_side: int | None = None
     """Longer side in px; None: none are made."""
+    keep_words: bool = False
+    """Make thumbnails also of images that may show words: burned in, and not cut off with the tissue region."""
     max_bytes: int = 4_000_000_000
     """An item of more bytes, packed or unpacked, is ``too_large``."""
 

@@ -1,0 +1,1 @@
+"""What there is to score: folders, globs, archives, lists of files."""
