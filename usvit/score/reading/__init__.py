@@ -1,0 +1,1 @@
+"""From files to images, in worker processes that may hang or crash."""

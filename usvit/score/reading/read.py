@@ -1,0 +1,329 @@
+"""From an item to frames that are ready for the network; runs in worker processes, knows no torch.
+
+Whatever an item is, it ends as facts and frames or as a failure with a code: no exception comes out of ``read_item``.
+"""
+
+import hashlib
+import io
+import lzma
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+
+from usvit.data.audit.flags import pixel_flags
+from usvit.data.dicom import DicomFile
+from usvit.data.images import HEAD_BYTES, BadImage, Box, PictureFile, UInt8, kind_of, pixel_sha256, refusing
+from usvit.data.preprocessing import Preprocessing, cropped
+from usvit.data.quality import quality
+from usvit.errors import UsvitError
+from usvit.score.records import FAILURES, Facts, Failure, Frame, Item, ReadSettings
+
+Policy = Literal["all", "middle", "every", "top"]
+
+MANY_BAD = 1000
+"""After so many bad frames in a row the rest of a file is given up as one failure: a header may claim billions."""
+THUMBNAIL_QUALITY = 80
+"""Of JPEG; 160 px take about 5 kB."""
+WHOLE = 0.95
+"""A view of at least this share of the frame is taken for the whole frame."""
+_CHUNK = 1 << 20
+_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, KeyError, RuntimeError, ValueError)
+"""What reading a member of an archive raises: damaged, not there, or packed in a way that is not supported."""
+
+
+def parse_frames(text: str) -> tuple[Policy, int]:
+    """The frame policy ``all``, ``middle``, ``every:K`` or ``top:K`` as its name and K (1 where it has none).
+
+    Raises:
+        UsvitError: it is none of these, or K is no positive whole number.
+    """
+    name, colon, number = text.strip().partition(":")
+    if name in ("all", "middle") and not colon:
+        return name, 1  # type: ignore[return-value]
+    if name in ("every", "top") and number.isascii() and number.isdecimal() and 0 < int(number) < 1_000_000_000:
+        return name, int(number)  # type: ignore[return-value]
+    raise UsvitError(
+        f"There is no frame policy '{text}'. Give all, middle, every:K (each K-th frame, as in every:10) or top:K "
+        "(the K best by quality, as in top:3)."
+    )
+
+
+def read_item(item: Item, settings: ReadSettings) -> Iterator[Facts | Frame | Failure | None]:
+    """Read one item: its facts, then its chosen frames in their order, each ready for the network.
+
+    One whole frame is held at a time. A frame that cannot be read is a ``Failure`` with its number, and the others go
+    on; an item that cannot be opened is one ``Failure`` alone.
+
+    Args:
+        item: from ``discover``.
+        settings: the job's.
+
+    Yields:
+        ``Facts`` first, then for each chosen frame a ``Frame`` or a ``Failure``; or a single ``Failure``. It raises
+        nothing for a bad file. None is a sign of life, while frames are compared (``top:K``).
+    """
+    if item.problem is not None:
+        yield Failure(item.problem)
+        return
+    try:
+        with _opened(item, settings) as opened:
+            yield replace(opened.facts, file_sha256=_sha256(opened.content))
+            yield from _frames(item, opened, settings)
+    except Exception as error:
+        yield _failure(error, item.frame)
+
+
+def view_of(item: Item, frame: int, settings: ReadSettings) -> UInt8:
+    """The part of a frame that the network sees, in its full resolution; overlays and captures are made of it.
+
+    Returns:
+        (h, w, 3) uint8: the tissue region where the header describes one and ``settings.crop`` asks for it.
+
+    Raises:
+        BadImage: the frame cannot be read.
+    """
+    with refusing(Path(item.location)), _opened(item, settings) as opened:
+        return cropped(opened.frame(frame), opened.tissue, settings.crop)
+
+
+def content_of(item: Item, settings: ReadSettings) -> Path | bytes:
+    """Where an item's bytes are: its path, or the bytes of a member of an archive, unpacked.
+
+    Raises:
+        BadImage: the archive is damaged or encrypted, or the member is no image or too large.
+    """
+    path = Path(item.location)
+    _refuse_problem(item)
+    return path if item.member is None else _unpacked(path, item.member, settings.max_bytes)
+
+
+def _refuse_problem(item: Item) -> None:
+    if item.problem is not None:
+        raise BadImage(Path(item.location), FAILURES[item.problem], item.problem)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """An item whose header has been read."""
+
+    content: Path | bytes
+    facts: Facts
+    """Without the hash yet."""
+    tissue: Box | None
+    frame: Callable[[int], UInt8]
+
+
+@contextmanager
+def _opened(item: Item, settings: ReadSettings) -> Iterator[_Opened]:
+    path = Path(item.location)
+    _refuse_problem(item)
+    with ExitStack() as stack:
+        content: Path | bytes
+        if item.member is None:
+            head, content = _head_of_file(path, settings.max_bytes), path
+        else:
+            content = _unpacked(path, item.member, settings.max_bytes)
+            head = content[:HEAD_BYTES]
+        kind = kind_of(head)
+        if kind == "dicom":
+            dicom = stack.enter_context(DicomFile(content, settings.max_bytes, path))
+            says = dicom.facts
+            facts = Facts(
+                kind="dicom",
+                file_sha256="",
+                n_frames=says.frames,
+                pixel_spacing_mm=says.pixel_spacing_mm,
+                flags=(*says.regions.flags, *(("burned_in",) if says.burned_in else ())),
+                instance=says.sop_instance_uid,
+                study=says.study_instance_uid,
+                patient=says.patient_id,
+                device=says.device or "",
+            )
+            yield _Opened(content, facts, says.regions.tissue, dicom.frame)
+        elif kind == "picture":
+            picture = stack.enter_context(PictureFile(content, path))
+            facts = Facts("picture", "", picture.n_frames, None, (), "", "", "", "")
+            yield _Opened(content, facts, None, picture.frame)
+        else:
+            raise BadImage(path, FAILURES["not_an_image"], "not_an_image")
+
+
+def _head_of_file(path: Path, max_bytes: int) -> bytes:
+    with refusing(path):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for, for ever
+            raise BadImage(path, "it is no regular file", "not_an_image")
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    if not head:
+        raise BadImage(path, "it holds no bytes", "empty")
+    if status.st_size > max_bytes and kind_of(head):
+        raise BadImage(path, f"it has {status.st_size} bytes", "too_large")
+    return head
+
+
+def _unpacked(path: Path, member: str, max_bytes: int) -> bytes:
+    """A member's bytes; its declared size is not trusted, and what is no image is not unpacked further."""
+    with refusing(path):
+        status = path.stat()
+    try:
+        archive = _archive(path, status.st_mtime_ns, status.st_size)
+        info = archive.getinfo(member)
+        if info.flag_bits & 1:
+            raise BadImage(path, "the member is encrypted", "archive")
+        unpacked = io.BytesIO()
+        with archive.open(info) as packed:
+            while chunk := packed.read(_CHUNK):
+                if not unpacked.tell() and not kind_of(chunk[:HEAD_BYTES]):
+                    raise BadImage(path, FAILURES["not_an_image"], "not_an_image")
+                unpacked.write(chunk)
+                if unpacked.tell() > max_bytes:
+                    raise BadImage(path, "it unpacks to too many bytes", "too_large")
+    except _DAMAGED as error:
+        raise BadImage(path, f"the archive is damaged ({error})", "archive") from error
+    except OSError as error:  # bz2's word for damaged has no number
+        code = "archive" if error.errno is None else "unreadable"
+        raise BadImage(path, f"the archive cannot be read ({error})", code) from error
+    if not unpacked.tell():
+        raise BadImage(path, "it holds no bytes", "empty")
+    return unpacked.getvalue()
+
+
+@lru_cache(maxsize=1)
+def _archive(path: Path, mtime_ns: int, size: int) -> zipfile.ZipFile:
+    """Kept open: an archive's items come one after the other, and its index may be long."""
+    return zipfile.ZipFile(path)
+
+
+def _sha256(content: Path | bytes) -> str:
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    with refusing(content), content.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _frames(item: Item, opened: _Opened, settings: ReadSettings) -> Iterator[Frame | Failure | None]:
+    """The chosen frames, and those of them that failed; the whole item's failure where it has but one."""
+    prepare = _Prepare(opened, settings)
+    bad_in_a_row = 0
+    for number in _chosen(item, opened, settings):
+        if number is None:
+            yield None
+            continue
+        try:
+            frame = prepare(number)
+        except Exception as error:
+            bad_in_a_row += 1
+            yield _failure(error, item.frame if opened.facts.n_frames == 1 else number)
+            if bad_in_a_row == MANY_BAD:
+                yield Failure("damaged", None, f"{MANY_BAD} frames in a row cannot be read; the others were not tried")
+                return
+        else:
+            bad_in_a_row = 0
+            yield frame
+
+
+def _chosen(item: Item, opened: _Opened, settings: ReadSettings) -> Iterator[int | None]:
+    if item.frame is not None:
+        yield item.frame
+        return
+    policy, k = parse_frames(settings.frames)
+    n = opened.facts.n_frames
+    if policy == "top" and k < n:
+        yield from _best(opened, k, settings.crop)
+    elif policy == "middle":
+        yield n // 2
+    else:
+        yield from range(0, n, k if policy == "every" else 1)
+
+
+def _best(opened: _Opened, k: int, crop: str) -> Iterator[int | None]:
+    """The ``k`` best frames by quality (the earlier of equal ones), and those that cannot be read, in their order.
+
+    The loop is decoded once for this, and the chosen frames again: no more than one frame is in memory.
+    """
+    found: list[tuple[float, int]] = []
+    bad: list[int] = []
+    for number in range(opened.facts.n_frames):
+        try:
+            found.append((-quality(cropped(opened.frame(number), opened.tissue, crop)), number))
+        except Exception:  # said when it is read again
+            bad.append(number)
+            if len(bad) == MANY_BAD and not found:
+                break
+        yield None
+    yield from sorted([number for _, number in sorted(found)[:k]] + bad)
+
+
+class _Prepare:
+    """From a frame's number to what the network takes in."""
+
+    def __init__(self, opened: _Opened, settings: ReadSettings):
+        self._opened, self._settings = opened, settings
+        nothing, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)  # the network's own statistics come later
+        self._preprocessing = Preprocessing(settings.image_size, settings.resize, nothing, one, settings.crop)
+
+    def __call__(self, number: int) -> Frame:
+        whole, tissue = self._opened.frame(number), self._opened.tissue
+        view = cropped(whole, tissue, self._settings.crop)
+        flags = tuple(pixel_flags(view))
+        return Frame(
+            number=number,
+            pixels=np.ascontiguousarray(self._preprocessing.resized(whole, tissue)),
+            pixel_sha256=pixel_sha256(whole),
+            flags=flags,
+            quality=quality(view),
+            thumbnail=self._thumbnail(whole, flags),
+        )
+
+    def _thumbnail(self, whole: UInt8, flags: tuple[str, ...]) -> bytes | None:
+        """None also where words may be seen: they may name the patient."""
+        side, tissue = self._settings.thumbnail_side, self._opened.tissue
+        if side is None:
+            return None
+        # What lies beside the tissue is cut off even where the network sees it.
+        shown = cropped(whole, tissue, "tissue")
+        words = not {"text", "burned_in"}.isdisjoint([*flags, *self._opened.facts.flags])
+        if words and not is_cut(shown, whole.shape[0], whole.shape[1]) and not self._settings.keep_words:
+            return None
+        return thumbnail(shown, side)
+
+
+def is_cut(view: UInt8, height: int, width: int) -> bool:
+    """Whether a view is clearly less than the whole frame: what stands at a frame's edge has been cut off it."""
+    return view.shape[0] * view.shape[1] < WHOLE * height * width
+
+
+def thumbnail(view: UInt8, side: int) -> bytes:
+    """A small JPEG of an image, made of its pixels alone: no metadata comes along.
+
+    Args:
+        view: (h, w, 3) uint8.
+        side: the longer side, in px; a smaller image is not enlarged.
+    """
+    picture = Image.fromarray(view)
+    picture.thumbnail((side, side), Image.Resampling.BICUBIC, reducing_gap=2.0)
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=THUMBNAIL_QUALITY)
+    return buffer.getvalue()
+
+
+def _failure(error: Exception, frame: int | None) -> Failure:
+    if isinstance(error, BadImage):
+        return Failure(error.code, frame, error.reason)
+    if isinstance(error, MemoryError):
+        return Failure("crashed", frame, "memory ran out")
+    if isinstance(error, OSError) and error.errno is not None:
+        code = "not_found" if isinstance(error, FileNotFoundError) else "unreadable"
+        return Failure(code, frame, os.strerror(error.errno))
+    return Failure("damaged", frame, f"{type(error).__name__}: {error}")
