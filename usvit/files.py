@@ -54,12 +54,19 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         UsvitError: the disk is full or cannot be written; ``path`` is as it was before.
     """
+    with atomic(path) as temporary:
+        write(temporary)
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """``write_atomic`` for a file that is filled piece by piece: yields the temporary path, renames it at the end."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # The suffix is kept: some writers choose their format by it.
         temporary = path.with_name(f".{path.stem}.partial{path.suffix}")
         try:
-            write(temporary)
+            yield temporary
             with open(temporary, "rb") as file:
                 os.fsync(file.fileno())
             os.replace(temporary, path)

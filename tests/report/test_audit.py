@@ -9,7 +9,7 @@ import pytest
 
 from tests.data.audit.conftest import cross, tissue
 from tests.data.conftest import save, write_busi
-from usvit.data.audit import audit
+from usvit.data.audit.run import audit
 from usvit.data.cards import load_cards
 from usvit.data.copies import Copy
 from usvit.data.manifest import build_manifest

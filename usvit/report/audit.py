@@ -9,7 +9,6 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from usvit.data.audit import Audit, audit
 from usvit.data.audit.flags import MEANINGS
+from usvit.data.audit.run import Audit, audit
 from usvit.data.cards import load_cards
 from usvit.data.copies import Copy
 from usvit.data.images import read_image
@@ -29,6 +28,7 @@ from usvit.data.manifest import build_manifest
 from usvit.errors import UsvitError
 from usvit.files import csv_text, disk_errors, write_csv, write_json, write_text
 from usvit.progress import Progress
+from usvit.report.environment import script_of
 from usvit.report.svg import SERIES, drawing_style, to_svg
 
 FILES = ("audit.json", "keep.csv", "audit.html")
@@ -130,8 +130,6 @@ def _page(result: Audit, card_counts: dict[str, dict[str, int | None]], command:
     examples = {name: rows[:: max(1, len(rows) // MAX_EXAMPLES)][:MAX_EXAMPLES] for name, rows in examples.items()}
     large = {row for pair in conflicts[:MAX_CONFLICTS] for row in (pair.first, pair.second)}
     rows = {row for pair in shown for row in (pair.first, pair.second)}.union(*examples.values())
-    # From the package: Jinja's loaders would read the script as a template.
-    script = (files("usvit.report") / "templates" / "audit.js").read_text(encoding="utf-8")
     values: dict[str, Any] = {
         "audit": result.record,
         "table": table,
@@ -150,8 +148,7 @@ def _page(result: Audit, card_counts: dict[str, dict[str, int | None]], command:
         "meanings": MEANINGS,
         "group_sizes": sorted(Counter(map(len, result.record["duplicate_groups"])).items()),
         "drawings": _drawings(result.sizes),
-        "script": Markup(script),
-        "script_sha256": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        **script_of("audit.js"),
         "keep_sha256": hashlib.sha256(csv_text(result.keep).encode()).hexdigest(),
     }
     environment = Environment(

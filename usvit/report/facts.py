@@ -76,8 +76,12 @@ def _data(run: Run, cards: Cards) -> Facts:
     config = run.record.get("config") or {}
     kept = dig(config, "data.keep_list")
     sentences = ["The classes of interest were fixed in the configuration."] if dig(config, "data.classes") else []
+    sentences.append("A keep-list chose the images." if kept else "All images of the data sets were taken.")
+    cut = dig(config, "input.crop") == "tissue"
     sentences.append(
-        "A keep-list chose the images." if kept else "All images of the data sets were taken, whole frames."
+        "DICOM frames were cut to the tissue region that their header describes, all others taken whole."
+        if cut
+        else "Frames were taken whole."
     )
     resize, size = dig(config, "input.resize"), dig(config, "model.image_size")
     preprocessing = None

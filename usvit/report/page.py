@@ -1,16 +1,13 @@
 """The report page: what the files of a run say, laid out for a reader."""
 
-import functools
 from pathlib import Path
 from typing import Any
 
-from jinja2 import ChainableUndefined, Environment, PackageLoader
-
 from usvit.files import write_text
 from usvit.report.content import Content, Options, gather
+from usvit.report.environment import environment
 from usvit.report.figures_probability import useful_ranges
 from usvit.report.limits import patients
-from usvit.report.words import NOT_RECORDED, count, decimals, duration, interval
 
 
 def write_report(run_dir: Path, options: Options | None = None) -> Path:
@@ -38,7 +35,7 @@ def write_report(run_dir: Path, options: Options | None = None) -> Path:
 
 def page(content: Content) -> str:
     """The page's HTML."""
-    return _environment().get_template("report.html.j2").render(_values(content))
+    return environment().get_template("report.html.j2").render(_values(content))
 
 
 def overview(contents: list[tuple[str, Content]]) -> str:
@@ -47,7 +44,7 @@ def overview(contents: list[tuple[str, Content]]) -> str:
     Args:
         contents: the folder that holds each report, beside the overview, and the report.
     """
-    return _environment().get_template("overview.html.j2").render(contents=contents)
+    return environment().get_template("overview.html.j2").render(contents=contents)
 
 
 def _values(content: Content) -> dict[str, Any]:
@@ -75,23 +72,3 @@ def _source(content: Content) -> str:
     """Which images chose the thresholds; a hold-out has no folds to speak of."""
     points = content.run.metrics.get("operating_points") or [{"source": ""}]
     return points[0]["source"] if content.cross_validated else points[0]["source"].replace(" of the same fold", "")
-
-
-@functools.cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("usvit.report"),
-        autoescape=True,
-        undefined=_NotRecorded,
-        finalize=lambda value: NOT_RECORDED if value is None else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"decimals": decimals, "count": count, "duration": duration, "interval": interval}
-    environment.filters["capitalize_first"] = lambda words: words[:1].upper() + words[1:]
-    return environment
-
-
-class _NotRecorded(ChainableUndefined):
-    def __str__(self) -> str:
-        return NOT_RECORDED

@@ -1,0 +1,1 @@
+"""What was scored and what was not, as tables."""

@@ -1,0 +1,107 @@
+"""The tables of a scored set: one pass over the rows, each file whole or not there, memory flat in their number."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from usvit.files import atomic, sha256_of_file, write_json
+from usvit.score.records import FAILURE_COLUMNS, score_columns
+from usvit.score.tables.cells import Rows, append_csv, parquet_rows, typed
+from usvit.score.tables.rollup import RollUps, roll_up_columns, roll_ups
+from usvit.score.tables.summary import Summary
+
+ROLL_UPS = {"files.csv": "file", "studies.csv": "study", "patients.csv": "patient"}
+TABLES = ("scores.csv", "scores.parquet", "failures.csv", *ROLL_UPS)
+"""What ``write_tables`` writes besides ``summary.json``; docs/reference/files.md says what their columns hold."""
+
+
+def write_tables(
+    out: Path,
+    scores: Iterable[Rows],
+    failures: Iterable[Rows],
+    summary: Mapping[str, Any],
+    *,
+    classes: tuple[str, ...],
+    positive: str,
+    threshold: float | None = None,
+    threshold_origin: str = "",
+    abstain: bool = False,
+) -> dict[str, Any]:
+    """Write ``TABLES`` and ``summary.json`` into a folder.
+
+    ``summary.json`` is taken away first and written last: where it stands, all tables are complete and of one job. The
+    same rows give the same bytes, in however many portions they come.
+
+    Args:
+        out: the folder, made where missing.
+        scores: portions of rows with the columns of ``score_columns``; the rows of a file stand together, in the order
+            of its frames. Flags are joined by ``;``; None and NaN are empty cells.
+        failures: portions of rows with ``FAILURE_COLUMNS``.
+        summary: what else the job knows: ``summary.JOB_KEYS`` and ``MORE_KEYS``.
+        classes: in the order of the network's outputs.
+        positive: one of them.
+        threshold: the operating point of single images on the calibrated probability; None: no decision is made.
+        threshold_origin: in words.
+        abstain: whether unusual images got no decision; they are left out of the figures of files, studies and
+            patients, too.
+
+    Returns:
+        What ``summary.json`` holds.
+
+    Raises:
+        UsvitError: the disk is full or cannot be written.
+        ValueError: rows out of order, or a file whose rows stand in two places.
+    """
+    (out / "summary.json").unlink(missing_ok=True)
+    counted = Summary(
+        classes=classes,
+        positive=positive,
+        threshold=threshold,
+        threshold_origin=threshold_origin,
+        abstain=abstain,
+    )
+    columns = score_columns(classes, positive)
+    rows: dict[str, int] = {}
+    with roll_ups(positive, threshold, abstain=abstain) as rolled:
+        with atomic(out / "scores.parquet") as parquet, parquet_rows(parquet, columns) as add:
+
+            def seen_by_all() -> Iterator[pd.DataFrame]:
+                for portion in scores:
+                    one = typed(portion, columns)
+                    counted.add_scores(one)
+                    rolled.add(one)
+                    add(one)
+                    yield one
+                rolled.end()
+
+            rows["scores.csv"] = rows["scores.parquet"] = _write(out / "scores.csv", columns, seen_by_all())
+        rows["failures.csv"] = _write(out / "failures.csv", FAILURE_COLUMNS, _failed(failures, counted, rolled))
+        for name, unit in ROLL_UPS.items():
+            rows[name] = _write(out / name, roll_up_columns(unit, positive), rolled.rows(unit))
+        counts = rolled.counts()
+    files = {name: {"rows": rows[name], "sha256": sha256_of_file(out / name)} for name in TABLES}
+    record = counted.record(summary, counts, files)
+    write_json(out / "summary.json", record)
+    return record
+
+
+def _failed(portions: Iterable[Rows], counted: Summary, rolled: RollUps) -> Iterator[pd.DataFrame]:
+    for portion in portions:
+        rows = typed(portion, FAILURE_COLUMNS)
+        counted.add_failures(rows)
+        for item_id in rows["item_id"]:
+            rolled.fail(item_id)
+        yield rows
+
+
+def _write(path: Path, columns: Sequence[str], portions: Iterable[pd.DataFrame]) -> int:
+    """Write a CSV table as its rows come; returns their number."""
+    n_rows = 0
+    with atomic(path) as temporary:
+        append_csv(temporary, pd.DataFrame(columns=list(columns)), header=True)
+        for portion in portions:
+            append_csv(temporary, portion)
+            n_rows += len(portion)
+    return n_rows
