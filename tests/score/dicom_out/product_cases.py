@@ -1,0 +1,167 @@
+"""What the tests of reports, captures and overlays share: sources, rows, and the tools that judge."""
+
+import datetime
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydicom.dataset import Dataset
+from pydicom.sequence import Sequence
+
+from tests.data.conftest import speckle, write_dicom
+from usvit.score.dicom_out.findings import Scorer
+from usvit.score.dicom_out.products import KINDS, MOST_FRAMES, Order, write_products
+from usvit.score.pseudonyms import Pseudonyms
+from usvit.score.records import Item, ReadSettings
+
+STARTED = datetime.datetime(2026, 11, 21, 20, 30, 15)
+SETTINGS = ReadSettings(image_size=32, resize="pad", crop="tissue")
+SCORER = Scorer(
+    "vit_b32",
+    hashlib.sha256(b"weights").hexdigest(),
+    ("benign", "malignant", "normal"),
+    "malignant",
+    n_members=5,
+    resize="pad",
+)
+
+
+def pseudonyms(tmp_path: Path) -> Pseudonyms:
+    return Pseudonyms.of_key(tmp_path / "keys" / "pseudonym.key")
+
+
+def row(item_id: str, frame: int = 0, *, n_frames: int = 1, p: float = 0.75, kind: str = "dicom", **more) -> dict:
+    """A row of scores.csv, as far as products need it; ``p`` is the calibrated probability."""
+    return {
+        "item_id": item_id,
+        "frame": frame,
+        "kind": kind,
+        "n_frames": n_frames,
+        "prob_benign": 0.9 * (1 - p),
+        "prob_malignant": p,
+        "prob_normal": 0.1 * (1 - p),
+        "calibrated_malignant": p,
+        "spread_malignant": 0.0625,
+        "decision": "malignant" if p >= 0.4 else "not malignant",
+        "threshold": 0.4,
+        "threshold_origin": "sensitivity >= 0.9 on 780 out-of-fold images",
+        "novelty": 0.5,
+        "unusual": False,
+        "flags": "",
+        **more,
+    }
+
+
+def rows(item_id: str, n_frames: int, **more) -> list[dict]:
+    """Frame k of n has the probability (k + 1/2) / n."""
+    return [row(item_id, k, n_frames=n_frames, p=(k + 0.5) / n_frames, **more) for k in range(n_frames)]
+
+
+def region(left: int, top: int, right: int, bottom: int) -> Dataset:
+    """A 2-D tissue region of 0.1 mm a pixel; right and bottom are exclusive."""
+    one = Dataset()
+    one.RegionSpatialFormat, one.RegionDataType, one.RegionFlags = 1, 1, 2
+    one.RegionLocationMinX0, one.RegionLocationMinY0 = left, top
+    one.RegionLocationMaxX1, one.RegionLocationMaxY1 = right - 1, bottom - 1
+    one.PhysicalUnitsXDirection = one.PhysicalUnitsYDirection = 3
+    one.PhysicalDeltaX = one.PhysicalDeltaY = 0.01
+    return one
+
+
+KNOWN = {
+    "PatientName": "Doe^Jane",
+    "PatientID": "MRN-4711",
+    "PatientBirthDate": "19570203",
+    "PatientSex": "F",
+    "StudyDate": "20190807",
+    "StudyTime": "101112",
+    "AccessionNumber": "ACC-99",
+    "StudyID": "ST-5",
+    "ReferringPhysicianName": "House^Greg",
+    "InstitutionName": "Mercy Hospital",
+    "StudyInstanceUID": "1.2.826.0.1.3680043.8.498.1",
+    "SeriesInstanceUID": "1.2.826.0.1.3680043.8.498.2",
+    "SOPInstanceUID": "1.2.826.0.1.3680043.8.498.3",
+}
+
+
+def source(tmp_path: Path, n_frames: int = 1, *, size: tuple[int, int] = (96, 128), **tags) -> Item:
+    """A DICOM file of ``n_frames`` of random speckle."""
+    shape = size if n_frames == 1 else (n_frames, *size)
+    pixels = np.resize(speckle(7, *size), shape)
+    path = write_dicom(tmp_path / "in" / "Doe_Jane.dcm", pixels, **{**KNOWN, **tags})
+    return Item("export/Doe_Jane.dcm", str(path))
+
+
+def cut_source(tmp_path: Path, n_frames: int = 1, **tags) -> Item:
+    """As ``source``, with a tissue region of 80 x 64 px in it."""
+    return source(tmp_path, n_frames, SequenceOfUltrasoundRegions=Sequence([region(24, 16, 104, 80)]), **tags)
+
+
+def order(tmp_path: Path, out: Path, wanted=KINDS, *, keep_ids: bool = False, most: int = MOST_FRAMES) -> Order:
+    """What all tests order alike."""
+    return Order(out, SCORER, frozenset(wanted), keep_ids, pseudonyms(tmp_path), STARTED, SETTINGS, most)
+
+
+def make(tmp_path: Path, item: Item, table: list[dict], wanted=KINDS, *, out: str = "out", saliency=None, **more):
+    """``write_products`` of one item; (folder, products)."""
+    n_failed = more.pop("n_failed", 0)
+    folder = tmp_path / out
+    return folder, write_products(order(tmp_path, folder, wanted, **more), item, table, saliency, n_failed)
+
+
+def tool(name: str) -> str:
+    """The path of a Debian tool; the test is skipped where it is absent."""
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def said(*command: object) -> str:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, errors="replace")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def iod_errors(path: Path) -> list[str]:
+    """What dciodvfy calls an error."""
+    done = subprocess.run([tool("dciodvfy"), "-new", str(path)], capture_output=True, text=True, errors="replace")
+    lines = (done.stdout + done.stderr).splitlines()
+    assert any(name in lines for name in ("ComprehensiveSR", "SCImage", "MultiframeTrueColorSCImage")), lines
+    return [line for line in lines if line.startswith(("Error", "FATAL"))]
+
+
+ODD_HEADERS = {
+    "plain": {},
+    "no series": {"SeriesInstanceUID": None},
+    "no study": {"StudyInstanceUID": None},
+    "no patient": {"PatientID": None, "PatientName": None, "PatientBirthDate": None, "PatientSex": None},
+    "empty values": {name: "" for name in KNOWN if name not in ("SOPInstanceUID", "StudyInstanceUID")},
+    "dates that are none": {"PatientBirthDate": "unknown", "StudyDate": "07.08.2019", "StudyTime": "noon"},
+    "another sex": {"PatientSex": "female"},
+    "other letters": {"SpecificCharacterSet": "ISO_IR 100", "PatientName": "Müller^Jörg", "StudyID": "Ü1"},
+    "a character set that is none": {"SpecificCharacterSet": "NO_SUCH", "StudyID": "X"},
+    "retired class": {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.6"},
+    "a capture": {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.7"},
+}
+"""Headers that are met: what changes in ``KNOWN``; None: absent."""
+
+
+def odd_source(tmp_path: Path, name: str, n_frames: int = 1) -> Item:
+    """A cut source with one of ``ODD_HEADERS``."""
+    import pydicom
+
+    item = cut_source(tmp_path, n_frames)
+    data = pydicom.dcmread(item.location)
+    with pydicom.config.disable_value_validation():
+        for keyword, value in ODD_HEADERS[name].items():
+            if value is None:
+                del data[keyword]
+            else:
+                setattr(data, keyword, value)
+        data.save_as(item.location)
+    return item

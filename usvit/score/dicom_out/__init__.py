@@ -1,0 +1,1 @@
+"""Results as DICOM and pictures, without a trace of whom they are of."""

@@ -1,0 +1,123 @@
+"""The files that go with scored items, made after all are scored: each item is read once more, in a worker process."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from usvit.errors import UsvitError
+from usvit.progress import Progress, task
+from usvit.score.dicom_out.findings import Scorer, shown_frames
+from usvit.score.dicom_out.overlay import Saliency, saliency_of
+from usvit.score.dicom_out.products import Order, Product, products_or_trouble
+from usvit.score.ensemble import Ensemble
+from usvit.score.journal import SCORED, Journal, batched
+from usvit.score.pseudonyms import Pseudonyms
+from usvit.score.reading.workers import End, Readers, WorkerFailure
+from usvit.score.records import Frame, Item, ReadSettings
+
+PAGE = 32
+"""Items whose products are made at once, and noted together."""
+DRAWN = frozenset({"sc", "overlay"})
+"""Products that show what the networks looked at."""
+
+
+def make_products(
+    journal: Journal,
+    ensemble: Ensemble,
+    settings: ReadSettings,
+    *,
+    out: Path,
+    wanted: frozenset[str],
+    keep_ids: bool,
+    pseudonyms: Pseudonyms,
+    started: datetime,
+    workers: int,
+    timeout: float,
+    memory_gb: float,
+    progress: Progress,
+) -> None:
+    """Write structured reports, Secondary Captures and overlays of all items that are scored; resumable.
+
+    The saliency of an image is the mean over the networks of the ensemble.
+
+    Args:
+        journal: says what is scored, and takes down what was made.
+        ensemble: the networks.
+        settings: how items were read.
+        out: the job's folder.
+        wanted: of ``products.KINDS``.
+        keep_ids, pseudonyms, started: see ``products.Order``.
+        workers, timeout, memory_gb: of the reader processes.
+        progress: shown meanwhile.
+    """
+    scorer = Scorer(
+        name=ensemble.members[0].trained.spec.name,
+        sha256=ensemble.sha256,
+        classes=ensemble.classes,
+        positive=ensemble.positive,
+        n_members=ensemble.n_members,
+        resize=ensemble.preprocessing.resize,
+    )
+    local = started.astimezone().replace(tzinfo=None)
+    order = Order(out, scorer, wanted, keep_ids, pseudonyms, local, settings)
+
+    def sources(readers: Readers) -> Iterator[_Source]:
+        if wanted & DRAWN:
+            yield from _with_saliency(journal, readers, ensemble, scorer)
+        else:
+            yield from (_Source(seq, item, journal.rows_of(seq), {}) for seq, item in journal.waiting(SCORED))
+
+    with (
+        Readers(settings, workers=workers, timeout=timeout, memory_gb=memory_gb) as readers,
+        Readers(settings, workers=workers, timeout=timeout, memory_gb=memory_gb) as writers,
+        task(progress, "writing DICOM and pictures", journal.counts()["items"], "files") as advance,
+    ):
+        done = 0
+        for page in batched(sources(readers), PAGE):
+            scored = [one for one in page if one.rows]
+            calls = [
+                (order, one.item, one.rows, one.saliency, len(journal.frames_done(one.seq)) - len(one.rows))
+                for one in scored
+            ]
+            made = dict(zip((one.seq for one in scored), writers.map_calls(products_or_trouble, calls), strict=True))
+            if stop := next((one for one in made.values() if isinstance(one, str)), None):
+                raise UsvitError(stop)
+            for one in page:
+                journal.add_products(one.seq, _entries(made.get(one.seq, []), wanted))
+            advance(done := done + len(page))
+
+
+@dataclass(frozen=True)
+class _Source:
+    seq: int
+    item: Item
+    rows: list[dict[str, Any]]
+    saliency: dict[int, Saliency]
+
+
+def _with_saliency(journal: Journal, readers: Readers, ensemble: Ensemble, scorer: Scorer) -> Iterator[_Source]:
+    """Items with the maps of the frames that are drawn."""
+    rows: list[dict[str, Any]] = []
+    saliency: dict[int, Saliency] = {}
+    shown: set[int] = set()
+    fresh = True
+    for seq, item, message in readers.read(journal.waiting(SCORED)):
+        if fresh:
+            rows, saliency, fresh = journal.rows_of(seq), {}, False
+            shown = set(shown_frames(rows, scorer))
+        if isinstance(message, Frame) and message.number in shown:
+            maps = [saliency_of(member.trained, message.pixels) for member in ensemble.members]
+            saliency[message.number] = np.mean(maps, axis=0)
+        elif isinstance(message, End):
+            yield _Source(seq, item, rows, saliency)
+            fresh = True
+
+
+def _entries(made: list[Product] | WorkerFailure, wanted: frozenset[str]) -> list[tuple[str, str | None, str | None]]:
+    if isinstance(made, WorkerFailure):
+        return [(kind, None, made.code) for kind in sorted(wanted)]
+    return [(one.kind, one.path, one.error_code) for one in made]

@@ -1,0 +1,262 @@
+"""Files that go with a scored item, on request: structured report, Secondary Capture, overlays as PNG.
+
+Runs in worker processes: no torch. Maps of saliency come in as arrays (``overlay.saliency_of`` makes them).
+"""
+
+import datetime
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydicom.dataset import Dataset
+
+from usvit.data.dicom.header import read_header
+from usvit.data.images import BadImage, UInt8, refusing
+from usvit.errors import UsvitError
+from usvit.files import write_atomic
+from usvit.score.dicom_out.deidentify import evidence_of
+from usvit.score.dicom_out.findings import MOST_FRAMES, Finding, Scorer, finding_of, most_suspicious
+from usvit.score.dicom_out.overlay import Saliency, render, stacked, write_png
+from usvit.score.pseudonyms import Pseudonyms
+from usvit.score.reading.read import content_of, is_cut, view_of
+from usvit.score.records import FAILURES, Item, ReadSettings
+
+KINDS = ("sr", "sc", "overlay")
+PRODUCT_FAILURES = {
+    "no_reference": "the source does not say which image it is (SOP class, instance UID): no report can refer to it",
+    "burned_in": "words may be burned into the picture, and no tissue region is known that it could be cut to",
+    "not_written": "the object could not be built from what the source says of itself",
+    **FAILURES,
+}
+"""Why a product is missing; as ``FAILURES``, nothing of the file's own content stands in it."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """One file, or why it is not there."""
+
+    kind: str
+    """One of ``KINDS``."""
+    path: str | None
+    """Relative to the output folder, with forward slashes."""
+    error_code: str | None = None
+    """A key of ``PRODUCT_FAILURES``."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is wanted of every item of a job."""
+
+    out: Path
+    """The job's folder."""
+    scorer: Scorer
+    wanted: frozenset[str]
+    """Of ``KINDS``."""
+    keep_ids: bool
+    """File the objects beside their source, under the patient's own name."""
+    pseudonyms: Pseudonyms
+    """Of the user's key."""
+    started: datetime.datetime
+    """When the job began, in local time: the objects' content date and time."""
+    settings: ReadSettings
+    """How items were read."""
+    most: int = MOST_FRAMES
+    """Frames of an item that are drawn, and listed one by one in the report."""
+
+
+def write_products(
+    order: Order,
+    item: Item,
+    rows: Sequence[Mapping[str, Any]],
+    saliency: Mapping[int, Saliency] | None = None,
+    n_failed: int = 0,
+) -> list[Product]:
+    """Write ``dicom/<item_id>-sr.dcm``, ``dicom/<item_id>-sc.dcm`` and ``overlays/<item_id>-<frame>.png``.
+
+    What is there already is left as it is: a killed job is resumed, and the same arguments give the same bytes. A
+    report needs an instance that it can refer to, so a picture that is not DICOM gets none. Of a loop, ``shown_frames``
+    are drawn. Without ``keep_ids`` a frame is drawn only where no words are to be feared: one whose file or pixels tell
+    of burned-in words is left out (``burned_in``) unless its tissue region has been cut out of it.
+
+    Args:
+        order: what is wanted.
+        item: the source, read again.
+        rows: of ``scores.csv``, this item's, all of them.
+        saliency: (S, S) in [0, 1] of frames, by their number; those without are drawn plain.
+        n_failed: frames of the item that could not be scored.
+
+    Returns:
+        One for each file that is wanted, in the order of ``KINDS``; none for an item without rows.
+
+    Raises:
+        UsvitError: the disk is full or cannot be written. A bad source raises nothing; its products have a code.
+    """
+    if not rows:
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pydicom's quote values of the file
+        return _Work(order, item, rows, saliency or {}, n_failed).products()
+
+
+def products_or_trouble(
+    order: Order, item: Item, rows: Sequence[Mapping[str, Any]], saliency: Mapping[int, Saliency], n_failed: int
+) -> list[Product] | str:
+    """``write_products`` in a worker process, from which no exception travels back.
+
+    Returns:
+        The products; or, as a sentence, what stops the whole job, such as a full disk.
+    """
+    try:
+        return write_products(order, item, rows, saliency, n_failed)
+    except UsvitError as error:
+        return str(error)
+
+
+class _Work:
+    """One item; its header and its pictures are read when the first product needs them."""
+
+    def __init__(
+        self,
+        order: Order,
+        item: Item,
+        rows: Sequence[Mapping[str, Any]],
+        saliency: Mapping[int, Saliency],
+        n_failed: int,
+    ):
+        self.order, self.item, self.saliency, self.n_failed = order, item, saliency, n_failed
+        self.item_id, self.is_dicom = str(rows[0]["item_id"]), rows[0]["kind"] == "dicom"
+        self.n_frames = int(rows[0]["n_frames"])
+        self.findings = [finding_of(row, order.scorer) for row in rows]
+        self.shown = most_suspicious(self.findings, order.most)
+        self._header: Dataset | None = None
+        self._evidence: Dataset | None = None
+        self._pictures: dict[int, UInt8 | str] = {}
+
+    def products(self) -> list[Product]:
+        done, wanted = [], self.order.wanted
+        if "sr" in wanted and self.is_dicom:
+            done.append(self._made("sr", f"dicom/{self.item_id}-sr.dcm", self._report))
+        if "sc" in wanted:
+            done.append(self._made("sc", f"dicom/{self.item_id}-sc.dcm", self._capture))
+        if "overlay" in wanted:
+            for one in self.shown:
+                name = f"overlays/{self.item_id}-{one.frame}.png"
+                done.append(self._made("overlay", name, partial(self._png, one)))
+        return done
+
+    def _made(self, kind: str, name: str, make: Callable[[Path], None]) -> Product:
+        path = self.order.out / name
+        if path.is_file():
+            return Product(kind, name)
+        try:
+            make(path)
+        except _Refused as refused:
+            return Product(kind, None, refused.code)
+        except BadImage as error:
+            return Product(kind, None, error.code)
+        except (UsvitError, MemoryError):
+            raise
+        except Exception:  # whatever a header holds: one product less, and the job goes on
+            return Product(kind, None, "not_written")
+        return Product(kind, name)
+
+    def _png(self, one: Finding, path: Path) -> None:
+        write_png(path, self._drawn(one))
+
+    def _report(self, path: Path) -> None:
+        from usvit.score.dicom_out.sr import report_of
+
+        evidence = self._source()
+        if not (evidence.SOPClassUID and evidence.SOPInstanceUID):
+            raise _Refused("no_reference")
+        report = report_of(
+            evidence,
+            self.findings,
+            self.order.scorer,
+            item_id=self.item_id,
+            pseudonyms=self.order.pseudonyms,
+            started=self.order.started,
+            most=self.order.most,
+            n_failed=self.n_failed,
+        )
+        _save(path, report)
+
+    def _capture(self, path: Path) -> None:
+        from usvit.score.dicom_out.sc import capture_of
+
+        evidence = self._source()
+        drawn, frames, code = [], [], "burned_in"
+        for one in self.shown:
+            try:
+                drawn.append(self._drawn(one))
+                frames.append(one.frame)
+            except _Refused as refused:
+                code = refused.code
+            except BadImage as error:
+                code = error.code
+        if not drawn:
+            raise _Refused(code)
+        capture = capture_of(
+            evidence,
+            stacked(drawn),
+            frames,
+            self.order.scorer,
+            header=self._header,
+            has_saliency=any(frame in self.saliency for frame in frames),
+            lossy=not self.is_dicom and self._is_jpeg(),
+            pseudonyms=self.order.pseudonyms,
+            started=self.order.started,
+        )
+        _save(path, capture)
+
+    def _source(self) -> Dataset:
+        if self._evidence is None:
+            if self.is_dicom:
+                with refusing(Path(self.item.location)):
+                    header = read_header(content_of(self.item, self.order.settings), self.order.settings.max_bytes)
+                    header.source.close()
+                    self._header = header.data
+            self._evidence = evidence_of(self._header, self.item, self.order.pseudonyms, keep_ids=self.order.keep_ids)
+        return self._evidence
+
+    def _drawn(self, one: Finding) -> UInt8:
+        if one.frame not in self._pictures:
+            try:
+                self._pictures[one.frame] = self._draw(one)
+            except BadImage as error:
+                self._pictures[one.frame] = error.code
+        found = self._pictures[one.frame]
+        if isinstance(found, str):
+            raise _Refused(found)
+        return found
+
+    def _draw(self, one: Finding) -> UInt8 | str:
+        """The picture, or why there is none."""
+        evidence = self._source()
+        view = view_of(self.item, one.frame, self.order.settings)
+        cut = self.is_dicom and is_cut(view, evidence.Rows, evidence.Columns)
+        if not (self.order.keep_ids or cut) and not {"burned_in", "text"}.isdisjoint(one.flags):
+            return "burned_in"
+        saliency = self.saliency.get(one.frame)
+        return render(view, one, self.order.scorer, n_frames=self.n_frames, saliency=saliency)
+
+    def _is_jpeg(self) -> bool:
+        content = content_of(self.item, self.order.settings)
+        if isinstance(content, bytes):
+            return content.startswith(b"\xff\xd8\xff")
+        with content.open("rb") as file:
+            return file.read(3) == b"\xff\xd8\xff"
+
+
+class _Refused(Exception):
+    """A product that cannot be, by a code of ``PRODUCT_FAILURES``."""
+
+    def __init__(self, code: str):
+        self.code = code
+
+
+def _save(path: Path, data: Dataset) -> None:
+    write_atomic(path, lambda temporary: data.save_as(temporary, enforce_file_format=True))
