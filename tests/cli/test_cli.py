@@ -210,6 +210,37 @@ def test_a_bug_is_a_traceback_and_exit_code_1(usvit, monkeypatch):
     assert answer.code == 1 and "bug of usvit" in answer.err and "ZeroDivisionError" in answer.err
 
 
+@pytest.mark.parametrize(
+    ("command", "broken"),
+    [
+        (("score", "--model", "m", "--input", "i", "--out", "o"), "usvit.score.run.score"),
+        (("evaluate", "o", "--labels", "t"), "usvit.score.external.evaluate.evaluate_scores"),
+        (("recalibrate", "o", "--labels", "t", "--out", "f"), "usvit.score.external.recalibrate.recalibrate_scores"),
+    ],
+)
+def test_the_traceback_of_a_bug_quotes_no_value_where_patients_are_read(usvit, monkeypatch, command, broken):
+    def bug(*_, **__):
+        try:
+            raise KeyError("NOVAK^JANA")
+        except KeyError as error:
+            raise ValueError("cannot convert 'NOVAK^JANA'") from error
+
+    monkeypatch.setattr(broken, bug)
+    answer = usvit(*command)
+    assert answer.code == 1 and "bug of usvit" in answer.err
+    assert "KeyError" in answer.err and "ValueError" in answer.err and ", in bug" in answer.err
+    assert "NOVAK^JANA" not in answer.err.replace('raise KeyError("NOVAK^JANA")', "").replace(
+        "raise ValueError(\"cannot convert 'NOVAK^JANA'\")", ""
+    )
+
+
+def test_a_folder_whose_name_is_no_text_can_be_printed(capfd):
+    code = "import sys; from usvit.cli import main; sys.argv = ['usvit', '--version']\n"
+    code += "try: main()\nexcept SystemExit: pass\nprint('a\\udcff')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert r"a\udcff" in capfd.readouterr().out
+
+
 def test_the_phantom_is_written_in_the_layout_that_the_reader_reads(usvit, tmp_path):
     answer = usvit("data", "phantom", "--out", tmp_path / "p", "--n", 12, "--seed", 7, "--size", 64)
     assert answer.code == 0 and "12 images" in answer.out

@@ -1,11 +1,13 @@
 """``usvit evaluate``: every figure from any table of predictions."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from usvit.cli import labels as given
 from usvit.cli import options as o
 from usvit.errors import UsvitError
 
@@ -13,7 +15,10 @@ from usvit.errors import UsvitError
 def evaluate(
     predictions: Annotated[
         Path,
-        typer.Argument(help="A run directory, or a CSV or Parquet table, another tool's too.", metavar="PREDICTIONS"),
+        typer.Argument(
+            help="A run directory; a CSV or Parquet table, another tool's too; or what usvit score wrote.",
+            metavar="PREDICTIONS",
+        ),
     ],
     label: Annotated[
         str | None, typer.Option(help="Column of the reference class. (default: label)", metavar="COL")
@@ -55,6 +60,23 @@ def evaluate(
         Path | None,
         typer.Option(help="model.json of the network: refuses images it has seen (needs --manifest).", metavar="FILE"),
     ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="Labels of a scored set: CSV, TSV, XLSX or Parquet, column --label.", metavar="FILE"),
+    ] = None,
+    map_: given.Map = None,
+    join: given.Join = None,
+    key: given.Key = None,
+    input_root: given.InputRoot = None,
+    drop_seen: given.DropSeen = False,
+    unit: Annotated[
+        str | None, typer.Option(help="Count a scored set by frame, item, study or patient. (default: frame)")
+    ] = None,
+    roll_up: Annotated[str | None, typer.Option(help="Of a --unit's frames: mean or max. (default: mean)")] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(help="Judge a scored set by what usvit recalibrate wrote, on other patients.", metavar="FILE"),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for metrics.json and the table as understood.", metavar="DIR")
     ] = None,
@@ -63,17 +85,48 @@ def evaluate(
     """Every figure with its interval from a run or any table of predictions: another tool's, too.
 
     AUCs, sensitivity and the rest with patient-clustered intervals, nested thresholds, calibration, decision curve,
-    subgroups, patient level. --json prints all of it (docs/reference/metrics.schema.json).
+    subgroups, patient level. --json prints all of it (docs/reference/metrics.schema.json). With --labels, an external
+    test of a scored set: the model's own threshold, what could not be scored, what was seen before.
     """
     limits = _limits(by or [])
-    from usvit.cli.show import print_calibration, print_figures, print_operating_points, print_subgroups
-    from usvit.metrics.evaluate import evaluate as evaluate_predictions
-    from usvit.metrics.tables import Columns
+    own: dict[str, object] = {"--prob": prob, "--group": group, "--patient": patient, "--fold": fold, "--image": image}
+    own |= {"--positive": positive, "--manifest": manifest, "--passport": passport}
+    scored: dict[str, object] = {
+        "--map": map_,
+        "--join": join,
+        "--key": key,
+        "--input-root": input_root,
+        "--drop-seen": drop_seen,
+    }
+    scored |= {"--unit": unit, "--roll-up": roll_up, "--calibration": calibration}
+    if labels is not None:
+        _refuse(own, "of a scored set, whose columns are known")
+        from usvit.score.external.evaluate import evaluate_scores
 
-    columns = Columns(label=label, prob=tuple(prob or ()), group=group, patient=patient, fold=fold, image=image)
-    metrics, _ = evaluate_predictions(
-        predictions, columns=columns, positive=positive, manifest=manifest, passport=passport, by=limits, out=out
-    )
+        table = given.label_table(labels, label, map_, join, key, input_root)
+        metrics, _ = evaluate_scores(
+            predictions,
+            table,
+            by=limits,
+            unit=unit or "frame",  # type: ignore[arg-type]
+            roll_up=roll_up or "mean",  # type: ignore[arg-type]
+            drop_seen=drop_seen,
+            calibration=calibration,
+            out=out,
+        )
+    else:
+        _refuse(scored, "without --labels")
+        if any((predictions / name).is_file() for name in ("scores.parquet", "scores.csv")):
+            raise UsvitError(f"{predictions} is a scored set: give the labels of its images with --labels FILE.")
+        from usvit.metrics.evaluate import evaluate as evaluate_predictions
+        from usvit.metrics.tables import Columns
+
+        columns = Columns(label=label, prob=tuple(prob or ()), group=group, patient=patient, fold=fold, image=image)
+        metrics, _ = evaluate_predictions(
+            predictions, columns=columns, positive=positive, manifest=manifest, passport=passport, by=limits, out=out
+        )
+    from usvit.cli.show import print_calibration, print_figures, print_operating_points, print_subgroups
+
     if json_:
         print(json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False))
         return
@@ -82,12 +135,63 @@ def evaluate(
     counts = ", ".join(f"{name} {count}" for name, count in metrics["class_counts"].items())
     print(f"{metrics['n_images']} images in {metrics['n_groups']} groups{patients}: {counts}")
     print_figures(metrics)
-    print_operating_points(metrics)
+    if "external" in metrics:
+        print("(accuracy, sensitivity and specificity above: of the most probable class; below: at a threshold)")
+        there = [one for one in metrics["operating_points"] if one["pooled"] is not None]
+        print_operating_points({**metrics, "operating_points": there})
+        _print_external(metrics)
+    else:
+        print_operating_points(metrics)
     print_calibration(metrics)
     print_subgroups(metrics)
     if out is not None:
         print(f"\nmetrics: {out / 'metrics.json'}")
+        if labels is not None:
+            print(f"what takes no part: {out / 'unmatched.csv'}")
     print("For research use, not a medical device.")
+
+
+def _print_external(metrics: dict[str, Any]) -> None:
+    """What only an external test has: the frozen threshold, what failed, the calibrated probability."""
+    from usvit.cli.show import with_interval
+
+    external, positive = metrics["external"], metrics["positive_class"]
+    print("an external test chooses no threshold of its own: usvit recalibrate does, on other patients")
+    frozen = [one for one in metrics["operating_points"] if one["rule"].startswith("frozen")]
+    print(f"frozen thresholds (of the calibrated probability) are from {frozen[0]['source']}")
+    for one in frozen:
+        if one["pooled"] is None:
+            print(f"{one['rule']}: none, {one['reason']}")
+        else:
+            values = ", ".join(f"{name.upper()} {with_interval(one['pooled'][name])}" for name in ("ppv", "npv"))
+            print(f"{one['rule']}: {values}")
+    for one in external["abstained"]["decided_only"]:
+        both = ", ".join(f"{name} {with_interval(one['outcome'][name])}" for name in ("sensitivity", "specificity"))
+        print(f"{one['rule']}, of the images it decided: {both}")
+    failures = external["failures"]
+    if failures["share"] is None:
+        print(f"what could not be scored: unknown ({failures['reason']})")
+    else:
+        print(f"could not be scored: {failures['n_failed']}, a share of {with_interval(failures['share'])}")
+        for one in failures["worst_case"] if failures["n_failed"] else []:
+            both = ", ".join(f"{name} {with_interval(one[name])}" for name in ("sensitivity", "specificity"))
+            print(f"{one['rule']}, had each of these been called wrongly: {both}")
+    own = external["calibrated"]
+    parts = [
+        f"{title} {with_interval(value)}"
+        for title, value in (
+            ("slope", own["slope"]),
+            ("intercept", own["intercept"]),
+            ("ECE", own["reliability"]["ece"]),
+        )
+    ]
+    print(f"\ncalibrated probability of {positive}: {', '.join(parts)}")
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    for name, value in options.items():
+        if value not in (None, False):
+            raise UsvitError(f"{name} has no meaning {why}.")
 
 
 def _limits(given: list[str]) -> dict[str, list[float] | None]:

@@ -17,7 +17,7 @@ from usvit.metrics.tables import Columns, as_predictions, positive_of, read_raw,
 
 KEY = ["dataset", "image_id"]
 USUAL_COLUMNS = Columns()
-FILES = {"metrics.json", "predictions.csv"}
+FILES = {"metrics.json", "predictions.csv", "unmatched.csv"}
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,17 @@ def evaluate(
         LeakageError: the network has seen an image of the test.
     """
     if out is not None:
-        _refuse_occupied(out)
+        refuse_occupied(out)
     found = open_predictions(path, columns=columns, positive=positive, manifest=manifest, passport=passport)
+    metrics = measure(found, by)
+    if out is not None:
+        write_csv(out / "predictions.csv", found.table)
+        write_json(out / "metrics.json", metrics)
+    return metrics, found
+
+
+def measure(found: Predictions, by: Mapping[str, Sequence[float] | None] | None = None) -> dict[str, Any]:
+    """The content of metrics.json; ``by`` as in ``evaluate``."""
     metrics = summarise(
         found.table,
         classes=found.classes,
@@ -77,10 +86,7 @@ def evaluate(
     # Without groups there are no patients either: that is said once.
     own = [one for one in metrics["warnings"] if not (found.warnings and one.startswith(NO_PATIENT_ID))]
     metrics["warnings"] = [*found.warnings, *own]
-    if out is not None:
-        write_csv(out / "predictions.csv", found.table)
-        write_json(out / "metrics.json", metrics)
-    return metrics, found
+    return metrics
 
 
 def open_predictions(
@@ -241,6 +247,7 @@ def _all_columns(found: Predictions, by: Mapping[str, Sequence[float] | None]) -
     return {**usual, **by}
 
 
-def _refuse_occupied(out: Path) -> None:
+def refuse_occupied(out: Path) -> None:
+    """UsvitError where a folder holds anything but ``FILES``."""
     if out.exists() and not (out.is_dir() and {one.name for one in out.iterdir()} <= FILES):
         raise UsvitError(f"{out} holds other files. Nothing was changed: choose another folder with --out.")

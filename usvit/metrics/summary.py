@@ -21,7 +21,7 @@ from usvit.metrics.sections import (
     warnings_of,
 )
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.2"
 
 
 def summarise(
@@ -94,7 +94,7 @@ def summarise(
         "subgroups": subgroup_section(table, positive, columns, by),
     }
     summary["warnings"] = warnings_of(table, summary)
-    return {key: _listed(value) for key, value in summary.items()}
+    return {key: listed(value) for key, value in summary.items()}
 
 
 def _in_order(table: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
@@ -105,8 +105,8 @@ def _in_order(table: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
     return table[[*others, *(name for name in wanted if name in numbers)]]
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
     """Tuples as the lists that JSON makes of them, all the way down."""
     if isinstance(value, dict):
-        return {key: _listed(inner) for key, inner in value.items()}
-    return [_listed(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+        return {key: listed(inner) for key, inner in value.items()}
+    return [listed(inner) for inner in value] if isinstance(value, (list, tuple)) else value

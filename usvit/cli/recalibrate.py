@@ -1,0 +1,73 @@
+"""``usvit recalibrate``: a temperature and thresholds from local labels."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from usvit.cli import labels as given
+from usvit.cli import options as o
+
+
+def recalibrate(
+    scores: Annotated[Path, typer.Argument(help="Folder that usvit score wrote.", metavar="SCORES")],
+    labels: Annotated[
+        Path, typer.Option(help="Labels of its images: CSV, TSV, XLSX or Parquet, column --label.", metavar="FILE")
+    ],
+    out: Annotated[Path, typer.Option(help="JSON file to write, for --calibration.", metavar="FILE")],
+    label: Annotated[
+        str | None, typer.Option(help="Column of the reference class. (default: label)", metavar="COL")
+    ] = None,
+    map_: given.Map = None,
+    join: given.Join = None,
+    key: given.Key = None,
+    input_root: given.InputRoot = None,
+    drop_seen: given.DropSeen = False,
+    seed: Annotated[int, typer.Option(help="Of the resampling of patients.")] = 0,
+    json_: o.Json = False,
+) -> None:
+    """Refit temperature and thresholds on local labels, and print how little a few labels tell.
+
+    The model stays as it is: usvit score and usvit evaluate take the file with --calibration. Judge it on other
+    patients than these; they are refused there.
+    """
+    from usvit.score.external.recalibrate import recalibrate_scores
+
+    table = given.label_table(labels, label, map_, join, key, input_root)
+    record = recalibrate_scores(scores, table, out=out, drop_seen=drop_seen, seed=seed)
+    if json_:
+        print(json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    _show(record)
+    print(f"\ncalibration: {out}")
+    print("For research use, not a medical device.")
+
+
+def _show(record: dict[str, Any]) -> None:
+    counts = ", ".join(f"{name} {count}" for name, count in record["class_counts"].items())
+    print(f"{record['n_images']} images in {record['n_groups']} groups: {counts}")
+    if record["n_seen_images_left_out"]:
+        print(f"{record['n_seen_images_left_out']} images left out: of patients whom the model has seen")
+    temperature = record["temperature"]
+    print(f"temperature {_bounded(temperature['value'], temperature['ci95']) or 'none: ' + temperature['reason']}")
+    print(f"\n{'':20}{'threshold [95 %]':26}{'sensitivity [95 %]':24}{'corr.':8}{'specificity [95 %]':24}{'corr.'}")
+    for one in record["thresholds"]:
+        if one["threshold"] is None:
+            print(f"{one['rule']:20}none: {one['reason']}")
+            continue
+        cells = [f"{one['rule']:20}{_bounded(one['threshold'], one['ci95']):26}"]
+        for name in ("sensitivity", "specificity"):
+            corrected = one[name]["corrected"]
+            shown = "-" if corrected is None else f"{corrected:.3f}"
+            cells.append(f"{_bounded(one[name]['value'], one[name]['ci95']):24}{shown:8}")
+        print("".join(cells).rstrip())
+    print("corr.: less the optimism of choosing and judging on the same patients (bootstrap of patients)\n")
+    for sentence in record["said"]:
+        print(sentence)
+
+
+def _bounded(value: float | None, ci95: list[float] | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if ci95 is None else f"{value:.3f} [{ci95[0]:.3f}, {ci95[1]:.3f}]"

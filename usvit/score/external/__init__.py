@@ -1,0 +1,1 @@
+"""A scored set against labels: external testing of a frozen model, recalibration."""

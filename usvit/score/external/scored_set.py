@@ -1,0 +1,190 @@
+"""A folder that ``usvit score`` wrote, read back."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from usvit.data.groups import group_ids
+from usvit.errors import UsvitError
+from usvit.files import read_json
+from usvit.metrics.predictions import SUM_TOLERANCE
+from usvit.score.calibration import group_of
+from usvit.score.records import FAILURE_COLUMNS, score_columns
+
+_NUMBERS = ("frame", "n_frames", "threshold", "novelty", "quality", "pixel_spacing_mm")
+_YES = ("unusual", "seen")
+
+
+@dataclass(frozen=True)
+class ScoredSet:
+    """What a model said of a set of images; nothing is known of their labels."""
+
+    folder: Path
+    rows: pd.DataFrame = field(repr=False)
+    """``records.score_columns`` and ``group_id``; ids and other text as str, '' where there is none; numbers as float64
+    with NaN; ``unusual`` and ``seen`` as bool."""
+    failures: pd.DataFrame = field(repr=False)
+    """``records.FAILURE_COLUMNS``, all str."""
+    classes: tuple[str, ...]
+    positive: str
+    threshold: float | None
+    """On the calibrated probability; None: the model brought none."""
+    threshold_origin: str
+    model_sha256: str
+    fingerprint: str | None
+    """Of the key of the pseudonyms; None where the folder does not say."""
+
+    @property
+    def prob(self) -> np.ndarray:
+        """(n, K) float64, in the order of ``classes``."""
+        return self.rows[[f"prob_{name}" for name in self.classes]].to_numpy(np.float64)
+
+    def clear(self, private: str, pseudonym: str) -> dict[str, str] | None:
+        """Id of origin -> pseudonym, where the set was scored with ``--keep-ids``; else None.
+
+        Args:
+            private: a column of ``records.PRIVATE_COLUMNS``.
+            pseudonym: the column of its pseudonyms.
+        """
+        tables = [self.rows[[private, pseudonym]]]
+        if private in self.failures:
+            tables.append(self.failures[[private, pseudonym]])
+        both = pd.concat(tables)
+        both = both[both[private] != ""]
+        return None if both.empty else dict(zip(both[private], both[pseudonym], strict=True))
+
+
+def read_scored_set(folder: Path) -> ScoredSet:
+    """Read the tables of a finished scoring job.
+
+    Raises:
+        UsvitError: it is no such folder, its job is unfinished, or a table is damaged or holds no image.
+    """
+    if not folder.is_dir():
+        raise UsvitError(f"{folder} is no folder. Give the folder that usvit score wrote (--out).")
+    if (folder / "job.json").is_file() and read_json(folder / "job.json").get("state") != "finished":
+        raise UsvitError(f"The scoring job of {folder} is not finished. Give its command again first.")
+    file = next((folder / name for name in ("scores.parquet", "scores.csv") if (folder / name).is_file()), None)
+    if file is None:
+        raise UsvitError(
+            f"{folder} has no scores.parquet or scores.csv. Give the folder that usvit score wrote (--out)."
+        )
+    raw = _read(file)
+    classes, positive = _classes(raw, file)
+    missing = [name for name in score_columns(classes, positive) if name not in raw]
+    if missing:
+        raise UsvitError(f"{file} has no column {', '.join(missing)}: is it a table of usvit score?")
+    if raw.empty:
+        raise UsvitError(f"{file} holds no row: no image was scored.")
+    rows = _typed(raw, classes, positive, file)
+    failures = _failures(folder / "failures.csv")
+    threshold = rows["threshold"].unique()
+    for name in ("threshold", "threshold_origin", "model_sha256"):
+        if rows[name].nunique(dropna=False) != 1:
+            raise UsvitError(f"{file}: column '{name}' differs between rows; these are the scores of several jobs.")
+    return ScoredSet(
+        folder=folder,
+        rows=rows.assign(group_id=groups_of(rows)),
+        failures=failures,
+        classes=classes,
+        positive=positive,
+        threshold=None if np.isnan(threshold[0]) else float(threshold[0]),
+        threshold_origin=str(rows["threshold_origin"].iloc[0]),
+        model_sha256=str(rows["model_sha256"].iloc[0]),
+        fingerprint=_fingerprint(folder),
+    )
+
+
+def groups_of(rows: pd.DataFrame) -> list[str]:
+    """What is not independent (``calibration.group_of``).
+
+    Groups that share a picture, pixel by pixel, are one (as ``data.groups.group_ids`` has it), unless it is blank:
+    empty frames are alike in everyone.
+
+    Args:
+        rows: of a scored set.
+
+    Returns:
+        One id a row; of groups that are one the least.
+    """
+    own = [*map(group_of, rows["patient_id"], rows["study_id"], rows["item_id"])]
+    blank = rows["flags"].str.split(";").map(lambda flags: "blank" in flags)
+    table = pd.DataFrame(
+        {"dataset": "", "image_id": "", "patient_id": own, "sha256": rows["pixel_sha256"].where(~blank, "").to_numpy()}
+    )
+    return [one.removeprefix("patient::") for one in group_ids(table)]
+
+
+def _read(file: Path) -> pd.DataFrame:
+    try:
+        if file.suffix == ".parquet":
+            return pd.read_parquet(file)
+        found = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        # Without the apostrophe that keeps a spreadsheet from running a cell (cells.guarded).
+        return found.map(lambda text: text.removeprefix("'")).rename(columns=lambda name: name.removeprefix("'"))
+    except (OSError, ValueError) as error:  # pandas' and pyarrow's own errors are ValueErrors
+        raise UsvitError(
+            f"Cannot read {file}: it is damaged ({type(error).__name__}). Score the images again."
+        ) from error
+
+
+def _classes(raw: pd.DataFrame, file: Path) -> tuple[tuple[str, ...], str]:
+    classes = tuple(str(name).removeprefix("prob_") for name in raw.columns if str(name).startswith("prob_"))
+    positive = [str(name).removeprefix("calibrated_") for name in raw.columns if str(name).startswith("calibrated_")]
+    if len(classes) < 2 or len(positive) != 1 or positive[0] not in classes:
+        raise UsvitError(
+            f"{file} has no columns prob_<class> and calibrated_<positive class>: no table of usvit score."
+        )
+    return classes, positive[0]
+
+
+def _typed(raw: pd.DataFrame, classes: tuple[str, ...], positive: str, file: Path) -> pd.DataFrame:
+    rows = raw.copy()
+    numbers = [f"prob_{name}" for name in classes] + [f"calibrated_{positive}"]
+    measured = [*numbers, f"spread_{positive}", *_NUMBERS]
+    for name in measured:
+        cells = rows[name].map(lambda cell: np.nan if cell is None or cell == "" else cell)
+        try:
+            rows[name] = cells.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise UsvitError(f"{file}: column '{name}' holds something that is no number.") from error
+    for name in _YES:
+        rows[name] = rows[name].map(lambda cell: str(cell).strip().lower() in ("true", "1", "1.0", "yes"))
+    for name in (one for one in score_columns(classes, positive) if one not in {*measured, *_YES}):
+        rows[name] = rows[name].map(lambda cell: "" if cell is None or cell != cell else str(cell)).astype(object)
+    rows["frame"] = rows["frame"].astype(np.int64)
+    prob = rows[numbers].to_numpy(np.float64)
+    bad = (~np.isfinite(prob) | (prob < 0) | (prob > 1)).any(axis=1)
+    bad |= np.abs(prob[:, : len(classes)].sum(axis=1) - 1) > SUM_TOLERANCE
+    bad |= (rows["item_id"] == "").to_numpy() | rows.duplicated(["item_id", "frame"]).to_numpy()
+    if bad.any():
+        raise UsvitError(
+            f"{file}, row {int(bad.argmax()) + 1}: an id is empty or stands twice, or probabilities are not in 0 to 1 "
+            "or do not sum to 1. The table was changed after usvit score wrote it."
+        )
+    return rows
+
+
+def _failures(file: Path) -> pd.DataFrame:
+    if not file.is_file():
+        return pd.DataFrame(columns=list(FAILURE_COLUMNS), dtype=object)
+    found = _read(file)
+    missing = [name for name in FAILURE_COLUMNS if name not in found]
+    if missing:
+        raise UsvitError(f"{file} has no column {', '.join(missing)}: is it a table of usvit score?")
+    return found
+
+
+def _fingerprint(folder: Path) -> str | None:
+    """Of the key, from job.json or summary.json."""
+    found: Any = None
+    for name in ("job.json", "summary.json"):
+        if (folder / name).is_file():
+            content = read_json(folder / name)
+            identity = content.get("identity")
+            found = found or (identity.get("key") if isinstance(identity, dict) else None)
+            found = found or content.get("key_fingerprint")
+    return found if isinstance(found, str) else None
