@@ -1,4 +1,4 @@
-"""Where the files that ship with usvit lie: recipes and data cards.
+"""What there is to use: cores, and where the files lie that ship with usvit, recipes and data cards.
 
 In a checkout they stand beside the package, where people edit them; a wheel carries
 copies inside the package (``tool.hatch.build`` in pyproject.toml).
@@ -25,6 +25,11 @@ def configs_dir() -> Path:
 def data_cards_dir() -> Path:
     """The folder of data cards, one Markdown file per data set."""
     return _shipped("data_cards")
+
+
+def usable_cores() -> int:
+    """CPU cores that this process may use: fewer than the machine has in a container or under ``taskset``."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cache_dir() -> Path:

@@ -134,6 +134,6 @@ def test_where_nobody_answers_the_address_is_named_at_once(small_phantom, tmp_pa
 
 
 def test_nothing_to_do_starts_no_ray(monkeypatch):
-    monkeypatch.setattr(engines, "_connect", lambda *_: pytest.fail("connected"))
+    monkeypatch.setattr(engines, "connected", lambda *_: pytest.fail("connected"))
     assert list(Ray(1, None, None, use_gpus=False)([], lambda _: None, NoProgress())) == []
     assert list(Sequential(1)([], lambda _: None, NoProgress())) == []

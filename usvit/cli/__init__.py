@@ -4,13 +4,17 @@ Nothing heavy is imported here or at the top of a command's file: ``usvit cv --h
 before PyTorch would have been found.
 """
 
+import io
 import sys
 import traceback
 
 import typer
 
-from usvit.cli import bench, compare, cv, data, evaluate, explain, models, report, study
+from usvit.cli import bench, compare, cv, data, evaluate, explain, models, recalibrate, report, score, study
 from usvit.errors import EXIT_BUG, UsvitError
+
+PRIVATE = frozenset({"score", "evaluate", "recalibrate"})
+"""Commands whose input names patients."""
 
 app = typer.Typer(
     name="usvit",
@@ -24,8 +28,10 @@ app.command("cv")(cv.cv)
 app.command("train")(cv.train)
 app.command("study")(study.study)
 app.command("evaluate")(evaluate.evaluate)
+app.command("recalibrate")(recalibrate.recalibrate)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
+app.command("score")(score.score)
 app.command("explain")(explain.explain)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
@@ -45,16 +51,32 @@ def _options(
 
 def main() -> None:
     """Run the command line; a user's mistake becomes one paragraph and exit code 2, a bug a traceback and 1."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a folder's name that is no UTF-8; as stderr does
     try:
         app()
     except UsvitError as error:
         print(f"Error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        if sys.argv[1:2] and sys.argv[1] in PRIVATE:
+            print(without_values(error), file=sys.stderr)
+        else:
+            traceback.print_exc()
         print(
             "\nThis is a bug of usvit, not a mistake of yours: please report it with the lines above "
             "(check that they name no patient).",
             file=sys.stderr,
         )
         sys.exit(EXIT_BUG)
+
+
+def without_values(error: BaseException) -> str:
+    """A traceback of places and kinds of errors: an error's own words may quote a file, a name or a table's cell."""
+    earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    before = "" if earlier is None else f"{without_values(earlier)}\nwhich led to\n\n"
+    places = "".join(traceback.format_tb(error.__traceback__))
+    kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+    return (
+        f"{before}Traceback (most recent call last):\n{places}{kind} (its words are left out: they may name a patient)"
+    )

@@ -33,7 +33,9 @@ def print_figures(metrics: dict[str, Any]) -> None:
 
 def print_operating_points(metrics: dict[str, Any]) -> None:
     """Each rule's pooled sensitivity and specificity, and those of every fold: a mean would hide their spread."""
-    print(f"\n{'thresholds (nested)':{TITLE}}{'sensitivity':{POOLED}}{'specificity':{POOLED}}folds below target")
+    frozen = "external" in metrics  # no fold has chosen anything here
+    heads = ("thresholds", "") if frozen else ("thresholds (nested)", "folds below target")
+    print(f"\n{heads[0]:{TITLE}}{'sensitivity':{POOLED}}{'specificity':{POOLED}}{heads[1]}".rstrip())
     said = ""
     for one in metrics["operating_points"]:
         if one["pooled"] is None:
@@ -63,7 +65,11 @@ def print_calibration(metrics: dict[str, Any]) -> None:
             ("ECE", own["reliability"]["ece"]),
         )
     ]
-    print(f"\ncalibration of {positive}: {', '.join(parts)}")
+    frozen = "external" in metrics
+    title = f"probability of {positive} as the networks say it" if frozen else f"\ncalibration of {positive}"
+    print(f"{title}: {', '.join(parts)}")
+    if frozen:  # nothing may be fitted on these labels
+        return
     for one in metrics["calibration"]["recalibration"]:
         if one["method"] == "temperature" and one["after"] is None:
             print(one["reason"])

@@ -10,7 +10,7 @@ from usvit.cli import options as o
 from usvit.errors import EXIT_PARTLY
 
 if TYPE_CHECKING:
-    from usvit.data.audit import Audit
+    from usvit.data.audit.run import Audit
 
 
 def audit(

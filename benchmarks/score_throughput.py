@@ -1,0 +1,188 @@
+"""Batch scoring against its parts: decode alone, inference alone, and a plain loop over pydicom and timm.
+
+    python -m benchmarks.score_throughput speed --model RUN [--n 1000] [--fold all]
+    python -m benchmarks.score_throughput memory --model RUN [--n 1000 10000]
+
+``speed``: the same files (phantoms as DICOM, uncompressed, RLE, JPEG, JPEG 2000 in turn) are read without networks,
+pixels of the same number are scored without files, and both are done together by ``usvit.score``; the rounds alternate,
+and the medians of images per second are compared. ``memory``: resident memory of the whole process tree while
+``usvit score`` runs on so many files.
+"""
+
+import argparse
+import io
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pydicom
+import torch
+from PIL import Image
+
+from benchmarks.messy_export import dicom, phantoms
+from usvit.progress import NoProgress
+from usvit.score.engines import ModelChoice, Reading
+from usvit.score.find.items import discover
+from usvit.score.records import Frame, ReadSettings
+from usvit.score.run import Request, score
+
+KINDS = ("grey", "rle", "jpeg", "jpeg2000")
+
+
+class Clock(NoProgress):
+    """Times the scoring itself: loading networks and writing tables are the same however many files there are."""
+
+    seconds = 0.0
+
+    def start(self, name: str, total: int, unit: str, done: int = 0) -> None:
+        self._name, self._begun = name, time.perf_counter()
+
+    def finish(self) -> None:
+        if self._name == "scoring":
+            self.seconds = time.perf_counter() - self._begun
+
+
+def make_files(folder: Path, n: int, size: int) -> Path:
+    """``n`` single-frame DICOM files."""
+    images = phantoms(folder.with_name(f"{folder.name}-phantoms"), n, size)
+    coded = [dicom(images[number % len(images)], KINDS[number % 4], "P", "N") for number in range(min(n, 400))]
+    for number in range(n):
+        path = folder / f"{number // 500:03d}" / f"{number:06d}.dcm"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(coded[number % len(coded)])
+    return folder
+
+
+def plain_loop(files: list[Path], ensemble: object, batch_size: int) -> None:
+    """What one would write by hand: pydicom, Pillow, the same networks; no flags, hashes, limits or journal."""
+    preprocessing = ensemble.preprocessing  # type: ignore[attr-defined]
+    batch = []
+    for path in files:
+        pixels = pydicom.dcmread(path).pixel_array
+        image = np.asarray(Image.fromarray(pixels).convert("RGB"))
+        batch.append(preprocessing.resized(image))
+        if len(batch) == batch_size or path is files[-1]:
+            ensemble.score(np.stack(batch))  # type: ignore[attr-defined]
+            batch = []
+
+
+def speed(options: argparse.Namespace, folder: Path) -> None:
+    choice = ModelChoice(options.model, options.fold, options.device, options.precision, False, None, "0.5")
+    ensemble = choice.load()
+    files = make_files(folder / "export", options.n, options.size)
+    size, workers = ensemble.preprocessing.image_size, options.workers
+    settings = ReadSettings(size, ensemble.preprocessing.resize, ensemble.preprocessing.crop)
+    paths = sorted(files.rglob("*.dcm"))
+    batch = np.random.default_rng(0).integers(0, 256, (options.batch_size, size, size, 3), dtype=np.uint8)
+    rates: dict[str, list[float]] = {
+        "decode only": [],
+        "infer only": [],
+        "usvit score": [],
+        "whole command": [],
+        "plain loop": [],
+    }
+    ensemble.score(batch)
+    for round_ in range(options.rounds):
+        begun = time.perf_counter()
+        with Reading(settings, workers, 60, 4).open() as readers:
+            items = enumerate(discover([str(files)]))
+            seen = sum(isinstance(event, Frame) for _, _, event in readers.read(items))
+        assert seen == options.n
+        rates["decode only"].append(options.n / (time.perf_counter() - begun))
+        begun = time.perf_counter()
+        for _ in range(options.n // options.batch_size):
+            ensemble.score(batch)
+        rates["infer only"].append(options.n // options.batch_size * options.batch_size / (time.perf_counter() - begun))
+        request = Request(
+            options.model,
+            (str(files),),
+            folder / f"scores-{round_}",
+            folds=options.fold,
+            key=folder / "key",
+            workers=workers,
+            device=options.device,
+            precision=options.precision,
+            batch_size=options.batch_size,
+        )
+        begun, clock = time.perf_counter(), Clock()
+        counts = score(request, clock).summary["counts"]
+        rates["usvit score"].append(options.n / clock.seconds)
+        rates["whole command"].append(options.n / (time.perf_counter() - begun))
+        assert counts["frames_scored"] == options.n
+        begun = time.perf_counter()
+        plain_loop(paths, ensemble, options.batch_size)
+        rates["plain loop"].append(options.n / (time.perf_counter() - begun))
+    print(
+        f"{options.n} files, {options.size} px, {ensemble.n_members} networks, {workers} readers, "
+        f"{torch.get_num_threads()} threads, {options.rounds} rounds"
+    )
+    median = {name: statistics.median(values) for name, values in rates.items()}
+    for name, values in rates.items():
+        print(f"{name:14} {median[name]:8.1f} images/s  ({', '.join(f'{value:.1f}' for value in values)})")
+    slower = min(median["decode only"], median["infer only"])
+    print(f"usvit score / the slower of decode and infer: {median['usvit score'] / slower:.3f}")
+    print(f"usvit score / plain loop: {median['usvit score'] / median['plain loop']:.2f}")
+
+
+def memory(options: argparse.Namespace, folder: Path) -> None:
+    for n in options.counts:
+        files = make_files(folder / f"export-{n}", n, options.size)
+        command = [sys.executable, "-m", "usvit", "score", "--model", str(options.model), "--input", str(files)]
+        command += ["--out", str(folder / f"scores-{n}"), "--key", str(folder / "key"), "--fold", options.fold]
+        command += ["--workers", str(options.workers), "--batch-size", str(options.batch_size)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        begun, peaks = time.monotonic(), {"main": 0, "readers": 0}
+        while process.poll() is None:
+            for pid, kb in tree(process.pid):
+                kind = "main" if pid == process.pid else "readers"
+                peaks[kind] = max(peaks[kind], kb)
+            time.sleep(0.2)
+        seconds = time.monotonic() - begun
+        assert process.returncode == 0, process.returncode
+        print(
+            f"{n} files: {seconds:.0f} s, peak {peaks['main'] / 1024:.0f} MB in the main process, "
+            f"{peaks['readers'] / 1024:.0f} MB in the largest reader"
+        )
+
+
+def tree(root: int) -> list[tuple[int, int]]:
+    """(pid, resident kB) of a process and all below it."""
+    found, known = [], {root}
+    for name in sorted((entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()), key=int):
+        try:
+            status = dict(
+                line.split(":", 1) for line in io.StringIO(Path(f"/proc/{name}/status").read_text()) if ":" in line
+            )
+        except OSError:  # gone meanwhile
+            continue
+        parent = int(status["PPid"])
+        if int(name) in known or parent in known:
+            known.add(int(name))
+            found.append((int(name), int(status.get("VmRSS", "0 kB").split()[0])))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=("speed", "memory"))
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--n", dest="counts", type=int, nargs="+", default=[1000])
+    parser.add_argument("--size", type=int, default=512)
+    parser.add_argument("--fold", default="all")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    options.n = options.counts[0]
+    with tempfile.TemporaryDirectory() as folder:
+        (speed if options.what == "speed" else memory)(options, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

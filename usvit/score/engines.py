@@ -1,0 +1,188 @@
+"""Where images are scored: in this process with its readers, or on the machines of a Ray cluster."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import usvit
+from usvit.cluster import connected, refuse_what_never_fits
+from usvit.errors import UsvitError
+from usvit.progress import Progress
+from usvit.score.ensemble import Ensemble
+from usvit.score.journal import Batch
+from usvit.score.pseudonyms import Pseudonyms
+from usvit.score.reading.workers import Readers
+from usvit.score.records import Item, ReadSettings
+from usvit.score.stream import CHUNK, Describer, scored
+
+Numbered = tuple[int, Item]
+Known = Callable[[int], set[int | None]]
+
+AHEAD = 2
+"""Chunks given to each machine at once, so that it never waits for the next."""
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Which networks score, and how; plain data, so that it can travel."""
+
+    path: Path
+    folds: str
+    device: str
+    precision: str
+    flip: bool
+    calibration: Path | None
+    rule: str
+
+    def load(self) -> Ensemble:
+        """The networks.
+
+        Raises:
+            UsvitError: see ``Ensemble.load``.
+        """
+        return Ensemble.load(
+            self.path,
+            folds=self.folds,
+            device=self.device,
+            precision=self.precision,
+            flip=self.flip,
+            calibration=self.calibration,
+            rule=self.rule,
+        )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the reader processes work."""
+
+    settings: ReadSettings
+    workers: int
+    timeout: float
+    memory_gb: float
+
+    def open(self) -> Readers:
+        return Readers(self.settings, workers=self.workers, timeout=self.timeout, memory_gb=self.memory_gb)
+
+
+def score_here(
+    items: Iterable[Numbered], reading: Reading, describer: Describer, batch_size: int, known: Known
+) -> Iterator[Batch]:
+    """Score with this process's networks."""
+    with (
+        reading.open() as readers,
+        closing(scored(items, readers, describer, batch_size=batch_size, known=known)) as batches,
+    ):
+        yield from batches
+
+
+def score_on_ray(
+    items: Iterable[Numbered],
+    reading: Reading,
+    choice: ModelChoice,
+    describer: Describer,
+    *,
+    batch_size: int,
+    known: Known,
+    address: str | None,
+    cpus: int,
+    progress: Progress,
+) -> Iterator[Batch]:
+    """Score chunk by chunk on the machines of a Ray cluster; what comes back is what ``score_here`` gives.
+
+    Files, model and usvit must be the same on every machine: a shared file system. The pseudonyms' key travels to the
+    workers' memory. Paths travel, too; images do not.
+
+    Raises:
+        UsvitError: Ray is absent or cannot be reached; no machine is large enough; a worker refuses the model.
+    """
+    with connected(address) as ray:
+        gpus = 1.0 if choice.device != "cpu" and ray.cluster_resources().get("GPU", 0) >= 1 else 0.0
+        refuse_what_never_fits(ray, cpus, gpus)
+        n = max(1, int(ray.cluster_resources().get("CPU", 1) // cpus))
+        n = min(n, int(ray.cluster_resources()["GPU"])) if gpus else n
+        remote = ray.remote(_Scorer).options(num_cpus=cpus, num_gpus=gpus, max_restarts=2, max_task_retries=2)
+        words = (describer.pseudonyms, describer.keep_ids, describer.abstain)  # the networks are loaded there
+        actors = [
+            remote.remote(reading, choice, words, batch_size, cpus, gpus > 0, usvit.__version__) for _ in range(n)
+        ]
+        progress.say(f"Ray: {n} workers, each with {cpus} CPU" + (f" and {gpus:g} GPU." if gpus else "."))
+        chunks = itertools.groupby(items, key=lambda numbered: numbered[0] // CHUNK)
+        running: dict[Any, Any] = {}
+        free = [actor for actor in actors for _ in range(AHEAD)]
+        exhausted = False
+        while True:
+            while free and not exhausted:
+                if (chunk := next(chunks, None)) is None:
+                    exhausted = True
+                    break
+                members = list(chunk[1])
+                # Only the first of a killed job's items can be there in part, but asking costs little.
+                there = {seq: known(seq) for seq, _ in members}
+                actor = free.pop()
+                running[actor.score.remote(members, there)] = actor
+            if not running:
+                return
+            done, _ = ray.wait(list(running), num_returns=1)
+            free.append(running.pop(done[0]))
+            yield _answer(ray, done[0])
+
+
+class _Scorer:
+    """One worker of Ray: networks and readers, kept from chunk to chunk."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        choice: ModelChoice,
+        words: tuple[Pseudonyms, bool, bool],
+        batch_size: int,
+        cpus: int,
+        use_gpu: bool,
+        version: str,
+    ):
+        self._error: str | None = None
+        if version != usvit.__version__:
+            self._error = f"A worker has usvit {usvit.__version__} and the job {version}. Install the same version."
+            return
+        if not use_gpu:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        torch.set_num_threads(cpus)
+        try:
+            self._describer = Describer(choice.load(), *words)
+        except UsvitError as error:
+            self._error = f"On a worker of Ray: {error}"
+            return
+        self._readers, self._batch_size = reading.open(), batch_size
+        self._readers.__enter__()  # for the life of this process
+
+    def score(self, items: list[Numbered], known: dict[int, set[int | None]]) -> Batch | str:
+        """All of a chunk as one batch to commit; a sentence where the worker cannot."""
+        if self._error is not None:
+            return self._error
+        whole = Batch()
+        for batch in scored(
+            items, self._readers, self._describer, batch_size=self._batch_size, known=lambda seq: known[seq]
+        ):
+            whole.rows += batch.rows
+            whole.failures += batch.failures
+            whole.ended += batch.ended
+        return whole
+
+
+def _answer(ray: Any, reference: Any) -> Batch:
+    try:
+        answer: Batch | str = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        raise UsvitError(
+            "A worker of Ray was lost, again and again. What was scored is kept: give the same command again to "
+            f"resume. ({type(error).__name__})"
+        ) from error
+    if isinstance(answer, str):
+        raise UsvitError(answer)
+    return answer
