@@ -312,6 +312,8 @@ def test_what_is_wrong_with_a_request_is_said_before_anything_is_written(score, 
         (score("--input", export.folder, "--operating-point", "sensitive"), "sensitive"),
         (score("--input", export.folder, "--fold", 7), "7"),
         (score("--input", export.folder, "--engine", "dask"), "dask"),
+        (score("--input", export.folder, "--cpus", 2), "--engine ray"),
+        (score("--input", export.folder, "--batch-size", 0), "batch-size"),
         (score("--input", export.folder, "--calibration", tmp_path / "none.json"), "none.json"),
     ]
     for said, word in cases:

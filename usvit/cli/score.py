@@ -55,16 +55,16 @@ def score(
     timeout: Annotated[
         float, typer.Option(help="Seconds that a decoder may take for one image, else the file fails.")
     ] = 60.0,
-    memory_gb: Annotated[float, typer.Option(help="GB that one reader process may use.")] = 4.0,
-    batch_size: Annotated[int, typer.Option(help="Images that the networks see at once.")] = 32,
-    workers: Annotated[int | None, typer.Option(help="Reader processes. (default: cores less one)")] = None,
+    memory_gb: Annotated[float, typer.Option(help="GB that one reader process may use.", min=0.1)] = 4.0,
+    batch_size: Annotated[int, typer.Option(help="Images that the networks see at once.", min=1)] = 32,
+    workers: Annotated[int | None, typer.Option(help="Reader processes. (default: one a core)", min=1)] = None,
     device: o.DeviceOption = None,
     precision: o.Precision = None,
     engine: Annotated[str, typer.Option(help="local, or ray: over the machines of a cluster.")] = "local",
     address: Annotated[
         str | None, typer.Option(help="Of the Ray cluster. (default: one of our own, here)", metavar="HOST:PORT")
     ] = None,
-    cpus: Annotated[int | None, typer.Option(help="CPUs of each worker of Ray. (default: 2)")] = None,
+    cpus: Annotated[int | None, typer.Option(help="CPUs of each worker of Ray. (default: 2)", min=1)] = None,
     json_: o.Json = False,
 ) -> None:
     """Score every image below the inputs, whatever its name; what cannot be scored is listed with its reason.

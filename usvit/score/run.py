@@ -60,7 +60,7 @@ class Request:
     timeout: float = 60.0
     memory_gb: float = 4.0
     workers: int | None = None
-    """None: one less than there are cores, at least one."""
+    """None: one a core. They give way to the networks where these compute on the same cores."""
     batch_size: int = 32
     device: str = "auto"
     precision: str = "auto"
@@ -97,6 +97,8 @@ def score(request: Request, progress: Progress) -> Outcome:
     parse_frames(request.frames)
     if request.engine not in ("local", "ray"):
         raise UsvitError(f"Unknown engine '{request.engine}'. Known: local, ray.")
+    if request.engine == "local" and (request.address is not None or request.cpus is not None):
+        raise UsvitError("--address and --cpus belong to --engine ray.")
     choice = ModelChoice(
         request.model.resolve(),
         request.folds,
@@ -266,7 +268,7 @@ def _score_all(
 
 
 def _workers(request: Request) -> int:
-    return max(1, usable_cores() - 1) if request.workers is None else request.workers
+    return usable_cores() if request.workers is None else request.workers
 
 
 def _write(request: Request, folder: JobFolder, journal: Journal, ensemble: Ensemble, progress: Progress) -> None:
