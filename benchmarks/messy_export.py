@@ -87,7 +87,7 @@ def make_export(folder: Path, images: list[UInt8], n: int, *, damaged: float = 0
             folder / f"{name.replace('^', ' ')} {patient}" / f"Study {number // 3 % 3}" / ("A", "x y", "Ž")[number % 3]
         )
         place.mkdir(parents=True, exist_ok=True)
-        export.secrets |= {patient, *(part for part in name.split("^") if len(part) > 3)}
+        export.secrets |= {patient, *(part for part in name.split("^") if len(part) > 4)}
         image = images[number % len(images)]
         if number in broken:
             how = list(DAMAGE)[len(export.bad) % len(DAMAGE)]

@@ -219,8 +219,12 @@ def test_more_files_on_resume_are_scored_too(score, export, tmp_path, monkeypatc
     good = [path for path in export.good if path.suffix == ".dcm"]
     shutil.copy(good[0], folder / "a.dcm")
     request = ("--input", folder)
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt  # as Ctrl-C does; workers of pytest-xdist ignore the signal itself
+
     with monkeypatch.context() as stopped:
-        stopped.setattr("usvit.score.run.write_tables", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+        stopped.setattr("usvit.score.run.write_tables", stop)
         said = score(*request)
     assert said.code not in (0, 3) and "goes on where it was" in said.err
     shutil.copy(good[1], folder / "0.dcm")

@@ -13,7 +13,7 @@ STARTED = datetime.datetime(2026, 11, 21, 20, 30, 15, 987654)
 
 def evidence(tmp_path, item, keep_ids=False):
     header = pydicom.dcmread(item.location, stop_before_pixels=True)
-    return evidence_of(header, item, pseudonyms(tmp_path), keep_ids=keep_ids)
+    return evidence_of(header, item, pseudonyms(), keep_ids=keep_ids)
 
 
 def test_no_value_of_the_source_is_in_the_evidence(tmp_path):
@@ -33,7 +33,7 @@ def test_without_ids_the_objects_say_how_they_were_de_identified(tmp_path):
 
 
 def test_pseudonyms_are_those_of_the_tables(tmp_path):
-    names = pseudonyms(tmp_path)
+    names = pseudonyms()
     found = evidence(tmp_path, source(tmp_path))
     assert found.PatientID == names.patient("MRN-4711")
     assert str(found.PatientName) == f"{found.PatientID}^"
@@ -44,7 +44,7 @@ def test_pseudonyms_are_those_of_the_tables(tmp_path):
 def test_a_tables_patient_stands_for_the_headers(tmp_path):
     item = source(tmp_path)
     item = Item(item.name, item.location, patient="P-1")
-    assert evidence(tmp_path, item).PatientID == pseudonyms(tmp_path).patient("P-1")
+    assert evidence(tmp_path, item).PatientID == pseudonyms().patient("P-1")
 
 
 def test_with_ids_everything_files_beside_its_source(tmp_path):
@@ -62,7 +62,7 @@ def test_what_somebody_removed_before_us_stays_removed(tmp_path):
 
 
 def test_people_without_an_id_are_not_one_person(tmp_path):
-    names = pseudonyms(tmp_path)
+    names = pseudonyms()
     one, other = (evidence_of(None, Item(name, name), names, keep_ids=False) for name in ("a.png", "b.png"))
     assert one.PatientID and other.PatientID and one.PatientID != other.PatientID
     assert one.StudyInstanceUID != other.StudyInstanceUID
@@ -70,7 +70,7 @@ def test_people_without_an_id_are_not_one_person(tmp_path):
 
 
 def test_with_ids_a_picture_is_filed_under_its_tables_patient_or_its_own_pseudonym(tmp_path):
-    names = pseudonyms(tmp_path)
+    names = pseudonyms()
     found = [evidence_of(None, Item("a", "a", patient=who), names, keep_ids=True).PatientID for who in ("P-1", None)]
     assert found == ["P-1", names.item("a")]
 
@@ -107,7 +107,7 @@ def test_values_that_cannot_be_read_are_absent(tmp_path):
     header.add_new("NumberOfFrames", "IS", "1")
     header["NumberOfFrames"]._value = "many"
     header.Rows = 10
-    found = evidence_of(header, Item("x", "x"), pseudonyms(tmp_path), keep_ids=False)
+    found = evidence_of(header, Item("x", "x"), pseudonyms(), keep_ids=False)
     assert (found.NumberOfFrames, found.Rows, found.Columns) == (1, 10, 0)
 
 
@@ -122,6 +122,6 @@ def test_the_moment_of_writing_leaves_no_trace(tmp_path):
 
 
 def test_uids_of_objects_are_stable_and_different(tmp_path):
-    names = pseudonyms(tmp_path)
+    names = pseudonyms()
     uids = {object_uid(names, "1.2.3", kind) for kind in ("sr", "sc", "sr")}
     assert len(uids) == 2 and all(pydicom.uid.UID(uid).is_valid for uid in uids)

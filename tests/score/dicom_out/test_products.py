@@ -78,7 +78,7 @@ def test_a_picture_gets_no_report(tmp_path):
     assert [(product.kind, product.error_code) for product in products] == [("sc", None), ("overlay", None)]
     data = pydicom.dcmread(out / products[0].path)
     assert "SourceImageSequence" not in data and data.LossyImageCompression == "01"
-    assert data.PatientID == pseudonyms(tmp_path).item("Jane.jpg")
+    assert data.PatientID == pseudonyms().item("Jane.jpg")
     assert iod_errors(out / products[0].path) == []
 
 
@@ -197,7 +197,7 @@ def test_objects_of_the_real_files_have_no_error(tmp_path, real_data):
         for path in sorted((real_data / "us_dicom").glob("*.dcm")):
             n_frames = int(pydicom.dcmread(path, stop_before_pixels=True).get("NumberOfFrames") or 1)
             item = Item(path.name, str(path))
-            table = rows(pseudonyms(tmp_path).item(item.name), n_frames)
+            table = rows(pseudonyms().item(item.name), n_frames)
             out, products = make(tmp_path, item, table, ["sr", "sc"], keep_ids=keep_ids, out=f"out-{keep_ids}", most=2)
             assert [product.error_code for product in products] == [None, None], path.name
             assert [iod_errors(out / product.path) for product in products] == [[], []], path.name
@@ -381,7 +381,7 @@ def test_orthanc_takes_them_in_and_shows_them(tmp_path):
             shown[tags["SOPInstanceUID"]] = (identifier, tags)
         assert len(shown) == len(sent)
         (patient,) = rest.json("/patients")  # one PatientID in all four
-        assert rest.json(f"/patients/{patient}")["MainDicomTags"]["PatientID"] == pseudonyms(tmp_path).patient(
+        assert rest.json(f"/patients/{patient}")["MainDicomTags"]["PatientID"] == pseudonyms().patient(
             KNOWN["PatientID"]
         )
         for path in sent:

@@ -77,7 +77,7 @@ def lossy_of(tmp_path, syntax=None, lossy=False, **tags):
     with pydicom.config.disable_value_validation():
         for keyword, value in tags.items():
             setattr(header, keyword, value)
-    names = pseudonyms(tmp_path)
+    names = pseudonyms()
     evidence = evidence_of(header, Item("a", "a"), names, keep_ids=False)
     data = capture_of(
         evidence,

@@ -22,7 +22,7 @@ from usvit.score.dicom_out.findings import RESEARCH_USE_ONLY
 
 def written(tmp_path, n_frames=1, table=None, **more):
     item = cut_source(tmp_path, n_frames)
-    table = table or rows(pseudonyms(tmp_path).item(item.name), n_frames)
+    table = table or rows(pseudonyms().item(item.name), n_frames)
     out, (product,) = make(tmp_path, item, table, ["sr"], **more)
     assert product.error_code is None
     return out / product.path

@@ -314,6 +314,8 @@ def test_an_installation_that_cannot_read_is_an_error_and_no_endless_loop(tmp_pa
 
 SCRIPT = """
 import sys, os, signal, time
+# What a shell runs in the background ignores it, and so would this.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 {imports}
 from tests.score.reading import fake_readers
 from usvit.score.records import Facts, Item
