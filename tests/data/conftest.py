@@ -251,3 +251,14 @@ def dataset_b(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def _no_data_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("USVIT_DATA", raising=False)
+
+
+def tissue_region(left: int, top: int, right: int, bottom: int) -> Dataset:
+    """A 2-D tissue region of 0.1 mm a pixel; right and bottom are exclusive (PS3.3 C.8.5.5.1.2)."""
+    one = Dataset()
+    one.RegionSpatialFormat, one.RegionDataType, one.RegionFlags = 1, 1, 2
+    one.RegionLocationMinX0, one.RegionLocationMinY0 = left, top
+    one.RegionLocationMaxX1, one.RegionLocationMaxY1 = right - 1, bottom - 1
+    one.PhysicalUnitsXDirection = one.PhysicalUnitsYDirection = 3
+    one.PhysicalDeltaX = one.PhysicalDeltaY = 0.01
+    return one

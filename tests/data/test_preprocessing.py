@@ -6,9 +6,8 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from pydicom.dataset import Dataset
 
-from tests.data.conftest import blob, save, speckle, write_dicom
+from tests.data.conftest import blob, save, speckle, tissue_region, write_dicom
 from usvit.data.images import decode, pixel_sha256, read_image
 from usvit.data.loading import PixelStore
 from usvit.data.manifest import build_manifest
@@ -17,17 +16,6 @@ from usvit.data.view import lesion_cells
 from usvit.progress import NoProgress
 
 NOTHING, ONE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-
-
-def region(left: int, top: int, right: int, bottom: int) -> Dataset:
-    """A 2-D tissue region by the standard's own corners, which both lie inside it (PS3.3 C.8.5.5.1.2)."""
-    data = Dataset()
-    data.RegionSpatialFormat, data.RegionDataType, data.RegionFlags = 1, 1, 0
-    data.RegionLocationMinX0, data.RegionLocationMinY0 = left, top
-    data.RegionLocationMaxX1, data.RegionLocationMaxY1 = right - 1, bottom - 1
-    data.PhysicalUnitsXDirection = data.PhysicalUnitsYDirection = 3
-    data.PhysicalDeltaX = data.PhysicalDeltaY = 0.01
-    return data
 
 
 def banner(seed: int = 1) -> np.ndarray:
@@ -59,7 +47,7 @@ def test_training_cuts_images_and_masks_to_the_tissue_and_keeps_the_whole_frame_
     lesion[60:80, 100:130] = 255
     rows = []
     for number in range(4):
-        regions = {"SequenceOfUltrasoundRegions": [region(20, 40, 150, 120)]} if number % 2 else {}
+        regions = {"SequenceOfUltrasoundRegions": [tissue_region(20, 40, 150, 120)]} if number % 2 else {}
         write_dicom(tmp_path / "data" / f"{number}.dcm", banner(number), **regions)
         save(lesion, tmp_path / "data" / f"{number}_mask.png")
         rows.append((f"{number}.dcm", ("benign", "malignant")[number // 2], f"{number}_mask.png"))

@@ -13,12 +13,13 @@ from torch.nn import functional as F
 
 from usvit.errors import UsvitError, unknown
 from usvit.explain.anatomy import anatomy_of
-from usvit.explain.attention import Distances, attention_distances, head_maps, patch_distances, rollout_maps
+from usvit.explain.attention import Distances, attention_distances, patch_distances
 from usvit.explain.cases import Case, Images, Source, choose, choose_errors, choose_named, open_source
+from usvit.explain.maps import Found, find_maps
 from usvit.explain.parameters import filter_components, position_similarity
 from usvit.explain.picture import Panel, write_distances, write_filters, write_maps, write_similarity
 from usvit.explain.record import Record, file_name
-from usvit.explain.saliency import grad_cam, occlusion, refuse_without_monai
+from usvit.explain.saliency import refuse_without_monai
 from usvit.explain.scores import Map, Mask, MaskScore, is_blank, score, summary
 from usvit.files import sha256_of_file
 from usvit.models.trained import TrainedModel, load_trained
@@ -158,18 +159,6 @@ def _head(source: Source, trained: TrainedModel, folds: set[int]) -> dict[str, A
     }
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What a method says of one image."""
-
-    maps: Tensor
-    """(M, H, W), on any grid; the first is the one that is scored."""
-    titles: tuple[str, ...]
-    layer: str | None
-    heads: Tensor | None = None
-    """(heads, H, W), to be scored each by itself."""
-
-
 class _Work:
     def __init__(
         self,
@@ -201,7 +190,7 @@ class _Work:
                 index = [
                     trained.classes.index(name or case.predicted) for name, case in zip(explained, batch, strict=True)
                 ]
-                for at, found in enumerate(_find(method, trained, tensor, index)):
+                for at, found in enumerate(find_maps(method, trained, tensor, index)):
                     case, mask = batch[at], read[at][1]
                     fitted = None if mask is None else trained.preprocessing.resized_mask(mask)
                     if fitted is not None and not fitted.any():  # smaller than a pixel of the input
@@ -260,7 +249,7 @@ class _Work:
         method: str,
         case: Case,
         of_class: str | None,
-        found: _Found,
+        found: Found,
         image: Any,
         mask: Mask | None,
     ) -> tuple[dict[str, Any], MaskScore | None]:
@@ -379,29 +368,6 @@ class _Work:
         }
         self.record.put("filters", entry)
         return Explained(self.record.folder, "filters", entry)
-
-
-def _find(method: str, trained: TrainedModel, images: Tensor, class_index: list[int]) -> list[_Found]:
-    """What a method says of each image of a batch, (B, 3, S, S)."""
-    model, name = trained.model, trained.spec.name
-    if method == "rollout":
-        return [_Found(one[None], ("rollout",), None) for one in rollout_maps(model, images, name)]
-    if method == "attention":
-        found = head_maps(model, images, name, torch.tensor(class_index))
-        titles = tuple(f"head {number + 1}" for number in range(found.maps.shape[1]))
-        return [
-            _Found(heads, titles, found.layer, heads)
-            if len(heads) == 1
-            else _Found(
-                torch.cat([heads.mean(dim=0, keepdim=True), heads]), ("mean of heads", *titles), found.layer, heads
-            )
-            for heads in found.maps
-        ]
-    (one,), (index,) = images[None], class_index
-    if method == "gradcam":
-        cam, layer = grad_cam(model, one, index, name)
-        return [_Found(cam[None], ("Grad-CAM",), layer)]
-    return [_Found(occlusion(model, one, index)[None], ("occlusion",), None)]
 
 
 def _fitted(saliency: Tensor, size: int) -> Map:

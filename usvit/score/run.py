@@ -126,21 +126,18 @@ def score(request: Request, progress: Progress) -> Outcome:
             journal = open_journal(folder.journal)
             try:
                 _find(items, request, journal, pseudonyms, progress)
-                settings = _settings(request, ensemble)
-                _score_all(request, settings, choice, ensemble, pseudonyms, journal, progress)
+                reading = Reading(_settings(request, ensemble), _workers(request), request.timeout, request.memory_gb)
+                _score_all(request, reading, choice, ensemble, pseudonyms, journal, progress)
                 if request.products:
                     make_products(
                         journal,
                         ensemble,
-                        settings,
+                        reading,
                         out=folder.path,
                         wanted=request.products,
                         keep_ids=request.keep_ids,
                         pseudonyms=pseudonyms,
                         started=folder.started,
-                        workers=_workers(request),
-                        timeout=request.timeout,
-                        memory_gb=request.memory_gb,
                         progress=progress,
                     )
                 _write(request, folder, journal, ensemble, progress)
@@ -229,7 +226,7 @@ def _settings(request: Request, ensemble: Ensemble) -> ReadSettings:
 
 def _score_all(
     request: Request,
-    settings: ReadSettings,
+    reading: Reading,
     choice: ModelChoice,
     ensemble: Ensemble,
     pseudonyms: Pseudonyms,
@@ -239,7 +236,6 @@ def _score_all(
     counts = journal.counts()
     if counts["done"]:
         progress.say(f"Resuming: {counts['done']} of {counts['items']} files are done.")
-    reading = Reading(settings, _workers(request), request.timeout, request.memory_gb)
     items = journal.waiting(PENDING)
     describer = Describer(ensemble, pseudonyms, request.keep_ids, request.abstain)
     if request.engine == "ray":

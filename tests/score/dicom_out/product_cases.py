@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pydicom.dataset import Dataset
 from pydicom.sequence import Sequence
 
-from tests.data.conftest import speckle, write_dicom
+from tests.data.conftest import speckle, tissue_region, write_dicom
 from usvit.score.dicom_out.findings import Scorer
 from usvit.score.dicom_out.products import KINDS, MOST_FRAMES, Order, write_products
 from usvit.score.pseudonyms import Pseudonyms
@@ -60,17 +59,6 @@ def rows(item_id: str, n_frames: int, **more) -> list[dict]:
     return [row(item_id, k, n_frames=n_frames, p=(k + 0.5) / n_frames, **more) for k in range(n_frames)]
 
 
-def region(left: int, top: int, right: int, bottom: int) -> Dataset:
-    """A 2-D tissue region of 0.1 mm a pixel; right and bottom are exclusive."""
-    one = Dataset()
-    one.RegionSpatialFormat, one.RegionDataType, one.RegionFlags = 1, 1, 2
-    one.RegionLocationMinX0, one.RegionLocationMinY0 = left, top
-    one.RegionLocationMaxX1, one.RegionLocationMaxY1 = right - 1, bottom - 1
-    one.PhysicalUnitsXDirection = one.PhysicalUnitsYDirection = 3
-    one.PhysicalDeltaX = one.PhysicalDeltaY = 0.01
-    return one
-
-
 KNOWN = {
     "PatientName": "Doe^Jane",
     "PatientID": "MRN-4711",
@@ -98,7 +86,7 @@ def source(tmp_path: Path, n_frames: int = 1, *, size: tuple[int, int] = (96, 12
 
 def cut_source(tmp_path: Path, n_frames: int = 1, **tags) -> Item:
     """As ``source``, with a tissue region of 80 x 64 px in it."""
-    return source(tmp_path, n_frames, SequenceOfUltrasoundRegions=Sequence([region(24, 16, 104, 80)]), **tags)
+    return source(tmp_path, n_frames, SequenceOfUltrasoundRegions=Sequence([tissue_region(24, 16, 104, 80)]), **tags)
 
 
 def order(tmp_path: Path, out: Path, wanted=KINDS, *, keep_ids: bool = False, most: int = MOST_FRAMES) -> Order:

@@ -13,11 +13,12 @@ from usvit.progress import Progress, task
 from usvit.score.dicom_out.findings import Scorer, shown_frames
 from usvit.score.dicom_out.overlay import Saliency, saliency_of
 from usvit.score.dicom_out.products import Order, Product, products_or_trouble
+from usvit.score.engines import Reading
 from usvit.score.ensemble import Ensemble
 from usvit.score.journal import SCORED, Journal, batched
 from usvit.score.pseudonyms import Pseudonyms
 from usvit.score.reading.workers import End, Readers, WorkerFailure
-from usvit.score.records import Frame, Item, ReadSettings
+from usvit.score.records import Frame, Item
 
 PAGE = 32
 """Items whose products are made at once, and noted together."""
@@ -28,16 +29,13 @@ DRAWN = frozenset({"sc", "overlay"})
 def make_products(
     journal: Journal,
     ensemble: Ensemble,
-    settings: ReadSettings,
+    reading: Reading,
     *,
     out: Path,
     wanted: frozenset[str],
     keep_ids: bool,
     pseudonyms: Pseudonyms,
     started: datetime,
-    workers: int,
-    timeout: float,
-    memory_gb: float,
     progress: Progress,
 ) -> None:
     """Write structured reports, Secondary Captures and overlays of all items that are scored; resumable.
@@ -47,11 +45,10 @@ def make_products(
     Args:
         journal: says what is scored, and takes down what was made.
         ensemble: the networks.
-        settings: how items were read.
+        reading: how items were read, and are again.
         out: the job's folder.
         wanted: of ``products.KINDS``.
         keep_ids, pseudonyms, started: see ``products.Order``.
-        workers, timeout, memory_gb: of the reader processes.
         progress: shown meanwhile.
     """
     scorer = Scorer(
@@ -63,7 +60,7 @@ def make_products(
         resize=ensemble.preprocessing.resize,
     )
     local = started.astimezone().replace(tzinfo=None)
-    order = Order(out, scorer, wanted, keep_ids, pseudonyms, local, settings)
+    order = Order(out, scorer, wanted, keep_ids, pseudonyms, local, reading.settings)
 
     def sources(readers: Readers) -> Iterator[_Source]:
         if wanted & DRAWN:
@@ -72,8 +69,8 @@ def make_products(
             yield from (_Source(seq, item, journal.rows_of(seq), {}) for seq, item in journal.waiting(SCORED))
 
     with (
-        Readers(settings, workers=workers, timeout=timeout, memory_gb=memory_gb) as readers,
-        Readers(settings, workers=workers, timeout=timeout, memory_gb=memory_gb) as writers,
+        reading.open() as readers,
+        reading.open() as writers,
         task(progress, "writing DICOM and pictures", journal.counts()["items"], "files") as advance,
     ):
         done = 0
