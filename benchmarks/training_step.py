@@ -26,6 +26,7 @@ from usvit.models.zoo import find_model
 from usvit.train.device import resolve_device, seed_everything
 from usvit.train.loop import training_step
 from usvit.train.losses import WeightedCrossEntropy
+from usvit.train.objective import Classify
 from usvit.train.optim import make_optimizer
 
 IMAGES, CLASSES = 512, 3
@@ -91,11 +92,10 @@ def usvit_steps(args, device, pixels, targets) -> Iterator[None]:  # type: ignor
     batches = TrainBatches(
         PixelStore(pixels), np.arange(IMAGES), targets, batch_size=args.batch_size, augment=None, seed=0
     )
+    objective = Classify(model, loss_fn, preprocessing.normalised)
     loss_sum = torch.zeros((), device=fabric.device)
-    for images, labels in batches.iterate(0, 10_000):
-        loss_sum += training_step(
-            model, fabric, optimizer, loss_fn, preprocessing.normalised, images, labels, 1e-3, train, optim
-        )
+    for step, batch in enumerate(batches.iterate(0, 10_000)):
+        loss_sum += training_step(model, fabric, optimizer, objective, batch, step, 1e-3, train, optim)
         yield
 
 

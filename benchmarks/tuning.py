@@ -90,6 +90,7 @@ def one_case(args: argparse.Namespace) -> None:
     from usvit.train.device import resolve_device, seed_everything
     from usvit.train.loop import training_step
     from usvit.train.losses import WeightedCrossEntropy
+    from usvit.train.objective import Classify
     from usvit.train.optim import make_optimizer
 
     device = resolve_device(args.device, args.precision)
@@ -105,13 +106,14 @@ def one_case(args: argparse.Namespace) -> None:
     train_mode(wrapped)
     loss_fn = WeightedCrossEntropy(None, 3).to(fabric.device)
     prepare = Preprocessing(args.image_size, "pad", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)).normalised
+    objective = Classify(model, loss_fn, prepare)
     images = torch.randint(0, 255, (args.batch_size, args.image_size, args.image_size, 3), dtype=torch.uint8)
-    targets = torch.arange(args.batch_size) % 3
+    batch = {"images": images, "targets": torch.arange(args.batch_size) % 3}
     before = peak_bytes()
     times, cpu_times = [], []
     for _ in range(args.steps + 1):
         begun, cpu_begun = time.perf_counter(), time.process_time()
-        training_step(wrapped, fabric, optimizer, loss_fn, prepare, images, targets, 1e-4, train, optim)
+        training_step(wrapped, fabric, optimizer, objective, batch, 0, 1e-4, train, optim)
         if device.type == "cuda":
             torch.cuda.synchronize()
         times.append(time.perf_counter() - begun)

@@ -53,6 +53,7 @@ from usvit.train.device import seed_everything
 from usvit.train.features import HeadTraining, Subject
 from usvit.train.loop import FitResult, fit, predict_logits
 from usvit.train.losses import WeightedCrossEntropy, balanced_class_weights
+from usvit.train.objective import Classify
 
 
 @dataclass(frozen=True)
@@ -183,11 +184,9 @@ def _run_fold(
     seed_everything(config.seed, "train", fold)
     checkpoint = folder / "state.pt"
     result = fit(
-        subject.module,
+        Classify(subject.module, loss_fn.to(fabric.device), subject.prepare),
         fabric,
         batches,
-        subject.prepare,
-        loss_fn,
         _validation(loss_fn, targets[at["val"]], lambda wrapped: logits_of(wrapped, at["val"])),
         train=config.train,
         optim=optim,

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import nn
 
-from usvit.config import RunConfig, identity
+from usvit.config import RunConfig, Training, identity
 from usvit.data.manifest import Manifest
 from usvit.data.manifest_file import open_manifest
 from usvit.data.preprocessing import Preprocessing
@@ -133,7 +133,7 @@ def new_model_with_report(
     )
 
 
-def adapt(model: nn.Module, config: RunConfig) -> TuneReport:
+def adapt(model: nn.Module, config: Training) -> TuneReport:
     """Make a new network ready for its training: freeze what is not tuned, and compute anew what is not kept.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Any
 import filelock
 
 import usvit
-from usvit.config import identity
+from usvit.config import RunConfig, identity
 from usvit.errors import UsvitError
 from usvit.files import disk_errors, write_json
 
@@ -111,7 +111,8 @@ def _circumstances() -> dict[str, Any]:
 
 def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, Any]) -> None:
     there, here = ({"kind": record["kind"], **identity(record["config"])} for record in (existing, wanted))
-    differing = [key for key in here if there.get(key) != here[key]]
+    since = identity(RunConfig().model_dump(mode="json"))  # settings that came later do by default what was done before
+    differing = [key for key in here if there.get(key, since.get(key)) != here[key]]
     if differing:
         shown = "; ".join(f"{key} was {there.get(key)!r}, now {here[key]!r}" for key in differing[:4])
         raise UsvitError(

@@ -237,11 +237,11 @@ def stream(store: PixelStore, batch_size: int = 5, *, policy: str = "none", seed
 
 
 def seen(batches: TrainBatches, start: int, stop: int) -> list[int]:
-    return [int(image[0, 0, 0]) for images, _ in batches.iterate(start, stop) for image in images]
+    return [int(image[0, 0, 0]) for batch in batches.iterate(start, stop) for image in batch["images"]]
 
 
 def as_bytes(batches: TrainBatches, start: int, stop: int) -> list[bytes]:
-    return [images.numpy().tobytes() + targets.numpy().tobytes() for images, targets in batches.iterate(start, stop)]
+    return [b"".join(value.numpy().tobytes() for value in batch.values()) for batch in batches.iterate(start, stop)]
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, N, 2 * N + 3])
@@ -256,7 +256,7 @@ def test_every_epoch_holds_each_image_exactly_once_in_another_order(store, batch
 
 @pytest.mark.parametrize("batch_size", [5, 2 * N + 3])
 def test_every_batch_is_full_also_across_the_end_of_an_epoch(store, batch_size):
-    for images, targets in stream(store, batch_size).iterate(0, 12):
+    for images, targets in map(dict.values, stream(store, batch_size).iterate(0, 12)):
         assert images.shape == (batch_size, 32, 32, 3)
         assert images.dtype == torch.uint8
         assert targets.shape == (batch_size,)
@@ -264,7 +264,7 @@ def test_every_batch_is_full_also_across_the_end_of_an_epoch(store, batch_size):
 
 
 def test_targets_belong_to_their_images(store):
-    for images, targets in stream(store).iterate(0, 12):
+    for images, targets in map(dict.values, stream(store).iterate(0, 12)):
         assert (images[:, 0, 0, 0].long() % 3 == targets).all()
 
 
@@ -304,7 +304,7 @@ def test_a_lesion_in_the_corner_stays_in_the_batches_where_its_mask_is_known(kno
         augment=make_augment("light"),
         seed=0,
     )
-    images = np.concatenate([batch.numpy() for batch, _ in batches.iterate(0, 5)])[:, :, :, 0]
+    images = np.concatenate([batch["images"].numpy() for batch in batches.iterate(0, 5)])[:, :, :, 0]
     seen = (images > images.max(axis=(1, 2), keepdims=True) * 0.62).sum(axis=(1, 2)) / corner.sum()
     assert (seen.min() > LESION_KEPT - 0.1) == known
 
@@ -318,7 +318,7 @@ def test_memory_mapped_pixels_reach_the_workers(manifest, tmp_path):
     store = build(manifest, tmp_path, 0.0)
     rows = np.arange(len(store))
     batches = TrainBatches(store, rows, rows % 2, batch_size=7, augment=None, seed=0, workers=2)
-    for images, targets in batches.iterate(0, 4):
+    for images, targets in map(dict.values, batches.iterate(0, 4)):
         assert len(images) == len(targets) == 7
     assert not multiprocessing.active_children()
 
@@ -330,7 +330,11 @@ def test_another_seed_gives_another_order_and_another_augmentation(store):
 
 
 def test_an_image_is_augmented_anew_in_every_epoch(store):
-    images = [image.numpy().tobytes() for batch, _ in stream(store, N, policy="light").iterate(0, 3) for image in batch]
+    images = [
+        image.numpy().tobytes()
+        for batch in stream(store, N, policy="light").iterate(0, 3)
+        for image in batch["images"]
+    ]
     assert len(set(images)) == 3 * N
 
 
@@ -346,7 +350,7 @@ def test_a_very_long_training_is_listed_step_by_step(store):
     begun = time.perf_counter()
     first = next(iter(stream(store).iterate(0, 10**12)))
     assert time.perf_counter() - begun < 2
-    assert torch.equal(first[0], next(iter(stream(store).iterate(0, 1)))[0])
+    assert torch.equal(first["images"], next(iter(stream(store).iterate(0, 1)))["images"])
     assert len(list(islice(stream(store).iterate(10**9, 10**12), 3))) == 3
 
 

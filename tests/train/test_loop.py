@@ -12,6 +12,7 @@ from usvit.data.preprocessing import Preprocessing
 from usvit.progress import NoProgress
 from usvit.train.loop import fit, predict_logits
 from usvit.train.losses import WeightedCrossEntropy
+from usvit.train.objective import Classify
 
 PREPROCESSING = Preprocessing(8, "pad", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 TARGETS = np.arange(32, dtype=np.int64) % 2
@@ -33,11 +34,9 @@ def run(tmp_path, model=None, *, evaluate=None, precision="32-true", optim=None,
     fabric = lightning_fabric.Fabric(accelerator="cpu", devices=1, precision=precision)
     batches = TrainBatches(bright_or_dark(), np.arange(32), TARGETS, batch_size=8, augment=None, seed=0)
     result = fit(
-        model,
+        Classify(model, WeightedCrossEntropy(None, 2), PREPROCESSING.normalised),
         fabric,
         batches,
-        PREPROCESSING.normalised,
-        WeightedCrossEntropy(None, 2),
         evaluate or (lambda model: {"val_loss": 1.0, "val_accuracy": 0.5, "val_auc": None}),
         train=TrainConfig(batch_size=8, **{"steps": 12, "eval_every": 4, **train}),
         optim=optim or OptimConfig(name="sgd", lr=0.01),
@@ -64,7 +63,8 @@ def test_it_is_the_plain_loop_written_out(tmp_path):
     optimizer = torch.optim.SGD(plain.parameters(), momentum=0.9)
     batches = TrainBatches(bright_or_dark(), np.arange(32), TARGETS, batch_size=8, augment=None, seed=0)
     rates = [0.01 / 3, 0.02 / 3, 0.01, 0.01, 0.0075, 0.0025]  # warm-up 3, then half a cosine over 3
-    for (images, targets), rate in zip(batches.iterate(0, 6), rates, strict=True):
+    for batch, rate in zip(batches.iterate(0, 6), rates, strict=True):
+        images, targets = batch["images"], batch["targets"]
         optimizer.param_groups[0]["lr"] = rate
         loss = nn.functional.cross_entropy(plain(PREPROCESSING.normalised(images)), targets)
         optimizer.zero_grad()

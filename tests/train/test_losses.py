@@ -19,7 +19,7 @@ def test_the_loss_of_a_whole_batch_is_torchs_weighted_mean(smoothing):
     torch.manual_seed(0)
     logits, targets, weights = torch.randn(16, 3), torch.randint(0, 3, (16,)), np.array([0.5, 1.0, 2.0])
     ours = WeightedCrossEntropy(weights, 3, smoothing)
-    got = ours(logits, targets, ours.batch_weight(targets))
+    got = ours(logits, targets) / ours.batch_weight(targets)
     reference = nn.CrossEntropyLoss(torch.tensor(weights, dtype=torch.float32), label_smoothing=smoothing)
     assert got.item() == pytest.approx(reference(logits, targets).item(), rel=1e-5)
 
@@ -29,13 +29,13 @@ def test_portions_of_a_batch_add_up_to_the_whole():
     logits, targets = torch.randn(10, 3), torch.randint(0, 3, (10,))
     loss = WeightedCrossEntropy(np.array([0.2, 1.0, 3.0]), 3)
     weight = loss.batch_weight(targets)
-    portions = sum(loss(logits[at : at + 4], targets[at : at + 4], weight) for at in (0, 4, 8))
-    assert portions.item() == pytest.approx(loss(logits, targets, weight).item(), rel=1e-6)
+    portions = sum(loss(logits[at : at + 4], targets[at : at + 4]) / weight for at in (0, 4, 8))
+    assert portions.item() == pytest.approx((loss(logits, targets) / weight).item(), rel=1e-6)
 
 
 def test_without_weights_it_is_the_plain_mean():
     logits, targets = torch.randn(8, 2), torch.randint(0, 2, (8,))
     loss = WeightedCrossEntropy(None, 2)
-    assert loss(logits, targets, loss.batch_weight(targets)).item() == pytest.approx(
+    assert (loss(logits, targets) / loss.batch_weight(targets)).item() == pytest.approx(
         nn.functional.cross_entropy(logits, targets).item()
     )

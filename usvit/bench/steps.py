@@ -20,6 +20,7 @@ from usvit.models.zoo import find_model
 from usvit.train.device import Device
 from usvit.train.loop import training_step
 from usvit.train.losses import WeightedCrossEntropy
+from usvit.train.objective import Classify
 from usvit.train.optim import make_optimizer
 
 SEQUENTIAL, PARALLEL = "sequential", "parallel"
@@ -83,13 +84,13 @@ def _training(case: Case, device: Device, model: nn.Module) -> Step:
     wrapped, optimizer = fabric.setup(model, make_optimizer(model, optim))
     train_mode(wrapped)
     loss_fn = WeightedCrossEntropy(None, case.n_classes).to(fabric.device)
-    prepare = _preprocessing(spec, config).normalised
-    images, targets = _pixels(case, config), torch.arange(case.batch) % case.n_classes
+    objective = Classify(model, loss_fn, _preprocessing(spec, config).normalised)
+    batch = {"images": _pixels(case, config), "targets": torch.arange(case.batch) % case.n_classes}
     if device.type == "cuda":
-        images, targets = images.pin_memory(), targets.pin_memory()
+        batch = {key: value.pin_memory() for key, value in batch.items()}
 
     def step() -> Any:
-        return training_step(wrapped, fabric, optimizer, loss_fn, prepare, images, targets, optim.lr, train, optim)
+        return training_step(wrapped, fabric, optimizer, objective, batch, 0, optim.lr, train, optim)
 
     return step
 

@@ -1,13 +1,12 @@
 """From the manifest to batches: decode and resize once, then only gather and augment.
 
-``PixelStore`` holds every image of a run at the network's size; ``TrainBatches`` is an endless,
-stateless stream over it: what batch 17 holds depends on the seed alone, so that a killed run
-resumes at any step, and any number of workers gives the same batches.
+``PixelStore`` holds every image of a run at the network's size; ``TrainBatches`` is an endless stream over it
+(``usvit.data.stream``).
 """
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,16 +15,15 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset, Sampler
 
 from usvit.data.augment import Augment
 from usvit.data.images import BadImage, UInt8, decode, pixel_sha256, read_masks
 from usvit.data.manifest import Manifest, mask_names
 from usvit.data.preprocessing import Preprocessing
+from usvit.data.stream import Batch, Stream
 from usvit.data.view import CELLS, lesion_cells
 from usvit.files import disk_errors
 from usvit.progress import Progress, task
-from usvit.seeding import derive_seed
 
 
 class Store(Protocol):
@@ -121,31 +119,8 @@ def _mask_paths(manifest: Manifest, row: pd.Series) -> list[Path]:
     return [manifest.roots[row.dataset] / name for name in mask_names(row.mask_path)]
 
 
-Batch = tuple[torch.Tensor, torch.Tensor]
-
-
-class _Augmented(Dataset[Batch]):
-    """Batches of the store's ``rows``, each image augmented by the seed that comes with its position."""
-
-    def __init__(self, store: Store, rows: NDArray[np.int64], targets: NDArray[np.int64], augment: Augment | None):
-        self.store, self.rows, self.targets, self.augment = store, rows, targets, augment
-
-    def __getitems__(self, items: Sequence[tuple[int, int]]) -> Batch:
-        at = [position for position, _ in items]
-        rows = self.rows[at]
-        images = self.store[rows]
-        if self.augment is not None:
-            lesions = [None] * len(rows) if self.store.lesions is None else self.store.lesions[rows]
-            seeds = [seed for _, seed in items]
-            images = np.stack([*map(self.augment, images, seeds, lesions)])
-        return torch.from_numpy(images), torch.from_numpy(self.targets[at])
-
-    def __getitem__(self, item: tuple[int, int]) -> Batch:
-        return self.__getitems__([item])
-
-
-class TrainBatches:
-    """Full batches without end: epochs of shuffled images, one after the other.
+class TrainBatches(Stream):
+    """Batches of a store: ``images``, B of its rows, pixels (B, S, S, 3) uint8, and ``targets``, (B,) int64.
 
     Args:
         store: the pixels, or features.
@@ -168,62 +143,33 @@ class TrainBatches:
         seed: int,
         workers: int = 0,
     ):
-        self.rows, self.targets = rows, targets
-        self.batch_size, self.seed, self.workers = batch_size, seed, workers
-        self._dataset = _Augmented(store, rows, targets, augment)
+        super().__init__(_Augmented(store, rows, targets, augment), batch_size=batch_size, seed=seed, workers=workers)
 
-    @property
-    def steps_per_epoch(self) -> float:
-        return len(self.rows) / self.batch_size
 
-    def positions(self, step: int) -> list[tuple[int, int]]:
-        """(epoch, position in ``rows``) of each image of batch ``step``."""
-        numbers = range(step * self.batch_size, (step + 1) * self.batch_size)
-        return [
-            (number // len(self.rows), self._order(number // len(self.rows))[number % len(self.rows)])
-            for number in numbers
-        ]
+class _Augmented:
+    """The store's ``rows``, each image augmented by the seed that comes with its position."""
 
-    def iterate(self, start: int, stop: int) -> Iterator[Batch]:
-        """Batches ``start`` to ``stop - 1``: B rows of the store, pixels (B, S, S, 3) uint8, and (B,) int64."""
-        loader = DataLoader(
-            self._dataset,
-            batch_sampler=_Lazily(self._items, range(start, stop)),
-            collate_fn=_as_is,
-            num_workers=self.workers,
-            pin_memory=torch.cuda.is_available(),
-            generator=torch.Generator(),  # its own: the global one belongs to the model, and is restored on resume
-        )
-        yield from loader
+    def __init__(self, store: Store, rows: NDArray[np.int64], targets: NDArray[np.int64], augment: Augment | None):
+        self.store, self.rows, self.targets, self.augment = store, rows, targets, augment
 
-    def _items(self, step: int) -> list[tuple[int, int]]:
-        return [(at, derive_seed(self.seed, "augment", epoch, at)) for epoch, at in self.positions(step)]
+    def __len__(self) -> int:
+        return len(self.rows)
 
-    def _order(self, epoch: int) -> list[int]:
-        if getattr(self, "_epoch", None) != epoch:
-            generator = np.random.default_rng(derive_seed(self.seed, "order", epoch))
-            self._epoch, self._permutation = epoch, generator.permutation(len(self.rows)).tolist()
-        return self._permutation
+    def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
+        return generator.permutation(len(self.rows))
+
+    def batch(self, items: Sequence[tuple[int, int]]) -> Batch:
+        at = [position for position, _ in items]
+        rows = self.rows[at]
+        images = self.store[rows]
+        if self.augment is not None:
+            lesions = [None] * len(rows) if self.store.lesions is None else self.store.lesions[rows]
+            seeds = [seed for _, seed in items]
+            images = np.stack([*map(self.augment, images, seeds, lesions)])
+        return {"images": torch.from_numpy(images), "targets": torch.from_numpy(self.targets[at])}
 
 
 def eval_batches(store: Store, rows: NDArray[np.int64], batch_size: int) -> Iterator[torch.Tensor]:
     """The images of ``rows`` in their order, unaugmented: B rows of the store, pixels (B, S, S, 3) uint8."""
     for start in range(0, len(rows), batch_size):
         yield torch.from_numpy(store[rows[start : start + batch_size]])
-
-
-class _Lazily(Sampler[list[tuple[int, int]]]):
-    """What each step holds, made when its turn comes: a long training has millions of images to list."""
-
-    def __init__(self, items_of: Callable[[int], list[tuple[int, int]]], steps: range):
-        self._items_of, self._steps = items_of, steps
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        return map(self._items_of, self._steps)
-
-    def __len__(self) -> int:
-        return len(self._steps)
-
-
-def _as_is(batch: Any) -> Any:
-    return batch

@@ -24,7 +24,7 @@ def balanced_class_weights(targets: NDArray[np.int64], n_classes: int) -> NDArra
 
 
 class WeightedCrossEntropy(nn.Module):
-    """Cross-entropy, averaged by weight over the whole batch, also where the batch comes in portions.
+    """Cross-entropy, to be averaged by weight over the whole batch, also where the batch comes in portions.
 
     Args:
         class_weights: (K,) or None for equal weights.
@@ -40,18 +40,16 @@ class WeightedCrossEntropy(nn.Module):
         self.label_smoothing = label_smoothing
 
     def batch_weight(self, targets: torch.Tensor) -> torch.Tensor:
-        """Sum of the weights of a batch's images: what ``forward`` divides by unless told otherwise."""
+        """Sum of the weights of a batch's images: what the sum of ``forward`` over the batch is divided by."""
         return self.class_weights[targets].sum()
 
-    def forward(self, logits: torch.Tensor, targets: torch.Tensor, batch_weight: torch.Tensor) -> torch.Tensor:
-        """Sum of weighted losses of a portion, over the weight of the batch that it belongs to.
+    def forward(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Sum of the weighted losses of a portion of a batch.
 
         Args:
             logits: (B, K), computed on in float32.
             targets: (B,) int64.
-            batch_weight: of the whole batch, from ``batch_weight``.
         """
-        total = nn.functional.cross_entropy(
+        return nn.functional.cross_entropy(
             logits.float(), targets, self.class_weights, reduction="sum", label_smoothing=self.label_smoothing
         )
-        return total / batch_weight

@@ -1,6 +1,7 @@
 """Optimisers (through timm) and learning-rate schedules, per step."""
 
 import math
+from typing import Any
 
 import torch
 from timm.optim import create_optimizer_v2
@@ -10,7 +11,7 @@ from usvit.config import OptimConfig
 from usvit.errors import UsvitError
 
 _TIMM_NAMES = {"sgd": "momentum", "adam": "adam", "adamw": "adamw", "lamb": "lamb"}
-"""In timm, "sgd" is Nesterov's; the papers mean plain momentum."""
+"""In timm, "sgd" is Nesterov's; the papers mean plain momentum, unless they say so."""
 
 
 def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
@@ -27,11 +28,34 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
         check_layers(model)
     return create_optimizer_v2(
         model,
-        opt=_TIMM_NAMES[config.name],
+        opt="sgd" if config.name == "sgd" and config.nesterov else _TIMM_NAMES[config.name],
         lr=config.lr,
         weight_decay=config.weight_decay,
         momentum=config.momentum,  # read by SGD alone
         layer_decay=config.layer_decay,
+        **_moments(config),
+    )
+
+
+def _moments(config: OptimConfig) -> dict[str, Any]:
+    if config.name == "sgd":
+        return {}
+    given = {"betas": config.betas, "eps": config.eps}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def resolve(config: OptimConfig, batch_size: int, steps_per_epoch: float) -> OptimConfig:
+    """Rates for this batch size (``lr_batch``), and the warm-up in steps (``warmup_epochs``)."""
+    scale = 1.0 if config.lr_batch is None else batch_size / config.lr_batch
+    warmup = config.warmup_steps if config.warmup_epochs is None else round(config.warmup_epochs * steps_per_epoch)
+    return config.model_copy(
+        update={
+            "lr": config.lr * scale,
+            "min_lr": config.min_lr * scale,
+            "warmup_steps": warmup,
+            "lr_batch": None,
+            "warmup_epochs": None,
+        }
     )
 
 
@@ -54,10 +78,10 @@ def learning_rate(config: OptimConfig, step: int, steps: int) -> float:
     """The learning rate of one step.
 
     Linear from zero to ``config.lr`` over the warm-up (step 0 moves a little already), then
-    constant, or by a half cosine or a straight line to zero after the last step.
+    constant, by a half cosine or a straight line to ``config.min_lr`` after the last step, or in three steps.
 
     Args:
-        config: peak rate, warm-up steps and course.
+        config: peak rate, warm-up steps and course, as ``resolve`` gives it.
         step: in [0, steps).
         steps: length of the training.
     """
@@ -65,7 +89,9 @@ def learning_rate(config: OptimConfig, step: int, steps: int) -> float:
         return config.lr * (step + 1) / config.warmup_steps
     progress = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
     if config.schedule == "cosine":
-        return config.lr * 0.5 * (1 + math.cos(math.pi * progress))
+        return config.min_lr + (config.lr - config.min_lr) * 0.5 * (1 + math.cos(math.pi * progress))
     if config.schedule == "linear":
-        return config.lr * (1 - progress)
+        return config.min_lr + (config.lr - config.min_lr) * (1 - progress)
+    if config.schedule == "step":
+        return config.lr * 0.1 ** (3 * step // steps)
     return config.lr

@@ -1,27 +1,17 @@
-"""The one configuration of a run: what may be set, to what, and what it means.
+"""What every kind of training has: the sections of a configuration, and what each of their keys means."""
 
-A run's configuration is built in three layers, later ones winning: a recipe (YAML in
-``configs/``), the command line's own options, and ``--set key=value``. What results is
-complete: every default is written into ``run.json``, so that a run never depends on
-what a later usvit takes for granted.
-"""
+from typing import Annotated, Literal
 
-import contextlib
-from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-from usvit.errors import UsvitError, unknown
-from usvit.resources import configs_dir
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """Keys that are known, values that are finite; frozen."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class DataConfig(_Section):
+class DataConfig(Section):
     """Which images, and what is done to those that cannot be used as they are."""
 
     dataset: str = "phantom"
@@ -53,7 +43,7 @@ Attention = Literal["global", "axial"]
 Tune = Literal["full", "head", "attn", "ffn", "norm"]
 
 
-class ViTConfig(_Section):
+class ViTConfig(Section):
     """Parts of a ViT's shape to exchange; null: as the named model has it (``usvit.models.spec.ViTShape``)."""
 
     width: Annotated[int, Field(ge=1)] | None = None
@@ -73,7 +63,7 @@ class ViTConfig(_Section):
     class_position: bool | None = None
 
 
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """Which network, from which weights, and what of it is tuned."""
 
     name: str = "vit_b32"
@@ -87,6 +77,10 @@ class ModelConfig(_Section):
     """Side of the square input, in pixels."""
     drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Stochastic depth rate, for networks that have it."""
+    drop_path_schedule: Literal["model", "linear", "uniform"] = "model"
+    """Over the layers: from 0 to ``drop_path``, or ``drop_path`` in each; ``model``: as the network's code does."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """After each MLP and attention block's projections and the position embedding, for networks that have it."""
     tune: Tune = "full"
     """What is trained: everything, the ``head`` alone, or the head with the attention layers (and position
     embeddings), the MLPs (``ffn``), or the normalisation layers."""
@@ -95,7 +89,7 @@ class ModelConfig(_Section):
     vit: ViTConfig = ViTConfig()
 
 
-class InputConfig(_Section):
+class InputConfig(Section):
     """What is done to an image between the file and the network."""
 
     resize: Literal["squash", "pad"] = "pad"
@@ -108,35 +102,53 @@ class InputConfig(_Section):
     """Decoded images are kept in memory up to this many GB, above it in a memory-mapped file."""
 
 
-class LossConfig(_Section):
+class LossConfig(Section):
     """Cross-entropy and its weights."""
 
+    kind: Literal["ce", "bce"] = "ce"
+    """Cross-entropy over the classes, or binary cross-entropy of each class (DeiT III; Wightman et al. 2021, RSB)."""
+    bce_threshold: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """``bce``: mixed labels above it count as 1, others as 0 (DeiT III: 0); null: they stay as they were mixed."""
     class_weights: Literal["balanced", "none"] = "balanced"
     """``balanced``: N / (K n_c), from the training part of the fold alone."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
-class OptimConfig(_Section):
+class OptimConfig(Section):
     """How the weights move."""
 
     name: Literal["sgd", "adam", "adamw", "lamb"] = "sgd"
     lr: Annotated[float, Field(gt=0)] = 1e-3
     """Peak learning rate."""
+    lr_batch: Annotated[int, Field(ge=1)] | None = None
+    """The batch size that ``lr`` and ``min_lr`` are meant for: they are scaled by ``train.batch_size`` / this
+    (Goyal et al. 2017). null: they are taken as they are."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """SGD only (not Nesterov's)."""
+    """SGD only."""
+    nesterov: bool = False
+    """SGD only: Nesterov's momentum."""
+    betas: tuple[float, float] | None = None
+    """Adam, AdamW and LAMB; null: (0.9, 0.999)."""
+    eps: Annotated[float, Field(gt=0)] | None = None
+    """Adam, AdamW and LAMB; null: the optimiser's own."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Never applied to biases and normalisation layers."""
     layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
     """Each layer's learning rate is this times that of the layer above it (BEiT); null: one rate."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     """Global gradient norm above which gradients are scaled down; null: never."""
-    schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    """Course of the learning rate after warm-up, per step; cosine and linear end at zero."""
+    schedule: Literal["cosine", "linear", "step", "constant"] = "cosine"
+    """Course of the learning rate after warm-up, per step; cosine and linear end at ``min_lr``; ``step``: a tenth after
+    each third of the training (He et al. 2016: after 30 and 60 of 90 epochs)."""
+    min_lr: Annotated[float, Field(ge=0)] = 0.0
+    """Where cosine and linear end."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Steps of linear warm-up from zero."""
+    warmup_epochs: Annotated[float, Field(ge=0)] | None = None
+    """The same in epochs; if given, it counts instead of ``warmup_steps``."""
 
 
-class EarlyStopping(_Section):
+class EarlyStopping(Section):
     """When to stop, judged on the inner validation part alone."""
 
     monitor: Literal["val_loss", "val_auc", "val_accuracy"] = "val_loss"
@@ -146,7 +158,7 @@ class EarlyStopping(_Section):
     """Whose weights predict the test part."""
 
 
-class TrainConfig(_Section):
+class TrainConfig(Section):
     """How long, how often, in what portions."""
 
     batch_size: Annotated[int, Field(ge=1)] = 128
@@ -160,6 +172,19 @@ class TrainConfig(_Section):
     early_stopping: EarlyStopping = EarlyStopping()
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 60.0
     """A killed run loses at most this much work (0: a checkpoint after every step)."""
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Decay of a running mean of the weights, which is evaluated and kept in place of them (Polyak averaging)."""
+    log_every: Annotated[int, Field(ge=1)] = 50
+    """Steps between rows of the step log, and between looks whether the loss is still finite."""
+    compile: bool = False
+    """``torch.compile``: faster steps after a slow first one; the result differs by rounding."""
+    channels_last: bool = False
+    """Layout of pictures in memory: faster convolutions on GPUs; the result differs by rounding."""
+    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
+    """Several processes under ``torchrun``: whole copies of the network (``ddp``, what ``auto`` means), or its
+    parameters dealt out over them (``fsdp``)."""
+    peak_tflops: Annotated[float, Field(gt=0)] | None = None
+    """What the device computes at most, per device, for the step log's MFU; null: known for some GPUs."""
 
     @model_validator(mode="after")
     def _one_length(self) -> "TrainConfig":
@@ -168,7 +193,7 @@ class TrainConfig(_Section):
         return self
 
 
-class SplitConfig(_Section):
+class SplitConfig(Section):
     """How images are dealt into training, inner validation and test."""
 
     folds: Annotated[int, Field(ge=2, le=100)] = 5
@@ -192,158 +217,3 @@ class SplitConfig(_Section):
         if self.test_fraction + self.val_fraction >= 1:
             raise ValueError("split.test_fraction and split.val_fraction together leave nothing to train on")
         return self
-
-
-class RunConfig(_Section):
-    """Everything that decides a run's result, and, apart, what only decides its speed."""
-
-    recipe: str = "none"
-    """Name of the recipe it was built from, for the record."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """``auto``: bfloat16 autocast where the device computes in it, else float32."""
-    workers: Annotated[int, Field(ge=0)] = 0
-    """Processes that prepare batches; 0: the main process. Never changes the result."""
-    data: DataConfig = DataConfig()
-    model: ModelConfig = ModelConfig()
-    input: InputConfig = InputConfig()
-    loss: LossConfig = LossConfig()
-    optim: OptimConfig = OptimConfig()
-    train: TrainConfig = TrainConfig(steps=250)
-    split: SplitConfig = SplitConfig()
-
-    @property
-    def split_seed(self) -> int:
-        """Of the folds: their own, or the run's."""
-        return self.seed if self.data.split_seed is None else self.data.split_seed
-
-
-SPEED_ONLY = ("workers", "input.cache_gb", "train.checkpoint_seconds")
-"""Settings that cannot change a result: a run may be resumed with other values of these."""
-
-
-def identity(config: dict[str, Any]) -> dict[str, Any]:
-    """A dumped configuration, flat (``train.batch_size``), without ``SPEED_ONLY``: equal ones are the same run."""
-    flat = _flat(config)
-    return {key: value for key, value in flat.items() if key not in SPEED_ONLY}
-
-
-def recipe_names() -> list[str]:
-    """Names of the shipped fine-tuning recipes."""
-    return sorted(path.stem for path in (configs_dir() / "finetune").glob("*.yaml"))
-
-
-def load_recipe(name_or_file: str) -> dict[str, Any]:
-    """A recipe's settings as nested dictionaries, not yet validated.
-
-    Args:
-        name_or_file: a name of ``recipe_names()``, or the path of a YAML file.
-
-    Raises:
-        UsvitError: there is no such recipe or file, or it is not a YAML mapping.
-    """
-    path = configs_dir() / "finetune" / f"{name_or_file}.yaml"
-    if Path(name_or_file).suffix in (".yaml", ".yml"):
-        path = Path(name_or_file)
-        if not path.is_file():
-            raise UsvitError(
-                f"There is no recipe file {path}. Give a name ({', '.join(recipe_names())}) or a YAML file."
-            )
-    elif not path.is_file():
-        raise unknown("recipe", name_or_file, recipe_names(), "A path to a .yaml file is accepted too.")
-    try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsvitError(f"The recipe {path} is not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(settings, dict):
-        raise UsvitError(f"The recipe {path} must be a mapping of sections (data, model, train, ...), see docs.")
-    return {"recipe": path.stem, **settings}
-
-
-def parse_overrides(pairs: list[str]) -> dict[str, Any]:
-    """``["train.steps=10"]`` as nested dictionaries; values are read as YAML.
-
-    Raises:
-        UsvitError: a pair has no '=' or its value is not YAML.
-    """
-    overrides: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key:
-            raise UsvitError(f"--set takes key=value, such as --set train.steps=100; got '{pair}'.")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise UsvitError(f"--set {key}: '{text}' is not a YAML value.") from error
-        if isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string; people mean a number
-            with contextlib.suppress(ValueError):
-                value = float(value)
-        overrides = merge(overrides, _nest(key.strip().split("."), value))
-    return overrides
-
-
-def _nest(keys: list[str], value: Any) -> dict[str, Any]:
-    for key in reversed(keys):
-        value = {key: value}
-    return value
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
-
-
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """``base`` with ``over`` laid on it, section by section.
-
-    Setting one of ``steps`` and ``epochs`` clears the other: they are two ways to say one thing.
-    """
-    merged = dict(base)
-    for key, value in over.items():
-        if isinstance(value, dict) and isinstance(merged.get(key), dict):
-            merged[key] = merge(merged[key], value)
-        else:
-            merged[key] = value
-    for given, other in (("steps", "epochs"), ("epochs", "steps")):
-        if over.get(given) is not None and other not in over:
-            merged.pop(other, None)
-    return merged
-
-
-def build_config(*layers: dict[str, Any]) -> RunConfig:
-    """Merge layers of settings, later ones winning, and validate the result.
-
-    Raises:
-        UsvitError: a key is unknown (the nearest is named) or a value is out of range.
-    """
-    settings: dict[str, Any] = {}
-    for layer in layers:
-        settings = merge(settings, layer)
-    try:
-        return RunConfig.model_validate(settings)
-    except ValidationError as error:
-        raise _explain(error) from error
-
-
-def config_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> list[str]:
-    """Every key that can be set, dotted: ``train.batch_size``."""
-    keys = []
-    for name, field in section.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            keys += config_keys(field.annotation, f"{prefix}{name}.")
-        else:
-            keys.append(prefix + name)
-    return keys
-
-
-def _explain(error: ValidationError) -> UsvitError:
-    problem = error.errors()[0]
-    key = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        return unknown("setting", key, config_keys(), "All settings: docs/reference/configuration.md.")
-    message = problem["msg"].removeprefix("Value error, ")
-    given = "" if problem["type"] == "value_error" else f" (got {problem['input']!r})"
-    return UsvitError(f"The setting {key} cannot be used: {message}{given}.")

@@ -1,0 +1,98 @@
+"""The one configuration schema: what may be set, to what, and what it means.
+
+A configuration is built in three layers, later ones winning: a recipe (YAML in ``configs/``), the command line's
+own options, and ``--set key=value``. What results is complete: every default is written into ``run.json``, so
+that a run never depends on what a later usvit takes for granted. ``RunConfig`` (fine-tuning) and
+``PretrainConfig`` (upstream) share their sections.
+"""
+
+from usvit.config.pretrain import (
+    BeitConfig,
+    DistillConfig,
+    GrafitConfig,
+    MaeConfig,
+    MaskedPatchConfig,
+    MixConfig,
+    PretrainConfig,
+    SourceConfig,
+    TokenizerConfig,
+    ViewsConfig,
+)
+from usvit.config.run import RunConfig, Training, identity
+from usvit.config.sections import (
+    Attention,
+    DataConfig,
+    EarlyStopping,
+    Head,
+    InputConfig,
+    LossConfig,
+    ModelConfig,
+    OptimConfig,
+    Pool,
+    Position,
+    PositionAt,
+    SplitConfig,
+    Stem,
+    TrainConfig,
+    Tune,
+    ViTConfig,
+)
+from usvit.config.settings import (
+    Stage,
+    build,
+    build_config,
+    config_keys,
+    load_recipe,
+    merge,
+    parse_overrides,
+    recipe_names,
+)
+from usvit.config.transfer import TransferConfig
+
+__all__ = [
+    "Attention",
+    "BeitConfig",
+    "DataConfig",
+    "DistillConfig",
+    "EarlyStopping",
+    "GrafitConfig",
+    "Head",
+    "InputConfig",
+    "LossConfig",
+    "MaeConfig",
+    "MaskedPatchConfig",
+    "MixConfig",
+    "ModelConfig",
+    "OptimConfig",
+    "Pool",
+    "Position",
+    "PositionAt",
+    "PretrainConfig",
+    "Recipe",
+    "RunConfig",
+    "SourceConfig",
+    "SplitConfig",
+    "Stage",
+    "Stem",
+    "TokenizerConfig",
+    "TrainConfig",
+    "Training",
+    "TransferConfig",
+    "Tune",
+    "ViTConfig",
+    "ViewsConfig",
+    "build",
+    "build_config",
+    "cells",
+    "choose_cells",
+    "config_keys",
+    "for_dataset",
+    "identity",
+    "load_recipe",
+    "merge",
+    "parse_overrides",
+    "read_recipe",
+    "recipe_names",
+    "settings_for",
+    "size_note",
+]
