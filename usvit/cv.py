@@ -24,6 +24,7 @@ from torch import nn
 from usvit.config import RunConfig
 from usvit.data.augment import make_augment
 from usvit.data.loading import PixelStore, TrainBatches, eval_batches
+from usvit.data.seen import write_seen
 from usvit.data.splits import check_folds, folds_sha256, read_folds
 from usvit.errors import UsvitError
 from usvit.files import write_atomic, write_csv, write_json
@@ -214,7 +215,9 @@ def _run_fold(
     write_atomic(folder / "model.safetensors", lambda temporary: temporary.write_bytes(weights))
     if content:
         write_atomic(folder / novelty.FILE, lambda temporary: temporary.write_bytes(content))
-    write_json(folder / "model.json", passport(job, fold, rows, at, result, learnt))
+    parts = {name: rows.sha256.iloc[at[name]].tolist() for name in ("train", "val")}
+    known = write_seen(folder, parts, job.weights.of_fold(fold))
+    write_json(folder / "model.json", passport(job, fold, result, learnt, known))
     run.record["results"] = [
         *(done for done in run.record["results"] if done["fold"] != fold),
         {

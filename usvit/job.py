@@ -13,7 +13,7 @@ from usvit.config import RunConfig, Training, identity
 from usvit.data.manifest import Manifest
 from usvit.data.manifest_file import open_manifest
 from usvit.data.preprocessing import Preprocessing
-from usvit.data.seen import refuse_seen, seen_by
+from usvit.data.seen import refuse_seen, seen_by_weights
 from usvit.data.splits import folds_sha256, leaking_groups, make_folds
 from usvit.errors import LeakageError, UsvitError
 from usvit.files import sha256_of_text
@@ -101,12 +101,11 @@ def _check_first_weights(weights: Weights, rows: pd.DataFrame, folds: pd.DataFra
             f"where its fold k ended. Pass --set split.folds={len(weights.folds)}, or name a fold: {choice}/fold-0."
         )
     for fold in range(n_folds):
-        passport = weights.of_fold(fold).passport
-        if passport is None:
+        if weights.of_fold(fold).passport is None:
             continue
         tested = rows.merge(folds.loc[(folds.part == "test") & (folds.fold == fold), ["dataset", "image_id"]])
         try:
-            refuse_seen(tested, seen_by(passport), f"The network of --weights {choice}")
+            refuse_seen(tested, seen_by_weights(weights.of_fold(fold)), f"The network of --weights {choice}")
         except LeakageError as error:
             if not weights.folds:
                 raise
@@ -130,6 +129,8 @@ def new_model_with_report(
         n_classes=len(classes),
         image_size=config.model.image_size,
         drop_path=config.model.drop_path,
+        drop_path_schedule=config.model.drop_path_schedule,
+        dropout=config.model.dropout,
     )
 
 
@@ -258,14 +259,13 @@ def novelty_of(novelty: Novelty | str, content: bytes, test: Observed) -> dict[s
 def passport(
     job: Job,
     fold: int,
-    rows: pd.DataFrame,
-    at: dict[str, NDArray[np.int64]],
     result: FitResult,
     learnt: dict[str, Any],
+    seen: dict[str, Any],
 ) -> dict[str, Any]:
     """``model.json``: all that is needed to use a fold's weights, and to know what they have seen.
 
-    ``learnt``: ``weights_sha256``, ``calibration_of`` and ``novelty_of``.
+    ``learnt``: ``weights_sha256``, ``calibration_of`` and ``novelty_of``; ``seen``: ``usvit.data.seen.write_seen``.
     """
     return {
         "schema_version": PASSPORT_SCHEMA,
@@ -290,9 +290,6 @@ def passport(
         "seed": job.config.seed,
         "upstream": {"source": "scratch"} if job.weights.source == "scratch" else job.weights.of_fold(fold).describe(),
         "data_licenses": job.manifest.licenses,
-        "seen_sha256": {
-            **{part: rows.sha256.iloc[at[part]].tolist() for part in ("train", "val")},
-            "upstream": sorted(seen_by(job.weights.of_fold(fold).passport or {})),
-        },
+        "seen_sha256": seen,
         "intended_use": "research only; not a medical device",
     }

@@ -58,6 +58,12 @@ def test_repeats_are_other_views_of_the_same_examples_apart_from_one_another():
     assert len(set(seeds)) == len(seeds)
 
 
+def test_a_batch_that_is_no_multiple_of_the_repeats_is_full_and_lacks_last_views():
+    batches = rows(stream(batch_size=8, repeats=3), 0, 3)
+    assert all(len(batch) == 8 and batch[:3] == batch[3:6] and batch[6:] == batch[:2] for batch in batches)
+    assert len(set(sum((batch[:3] for batch in batches), []))) == 9, "three fresh examples a batch"
+
+
 def test_seeds_of_order_and_of_views_differ_with_the_streams_seed():
     assert rows(stream(), 0, 2) != rows(stream(seed=4), 0, 2)
     assert not set(np.ravel(rows(stream(), 0, 2, "seed"))) & set(np.ravel(rows(stream(seed=4), 0, 2, "seed")))

@@ -4,6 +4,8 @@ So a killed training goes on at any step, in the middle of an epoch too, with th
 processes gives the same batches; and several ranks hold, together, what one process alone would.
 """
 
+import atexit
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -38,8 +40,8 @@ class Stream:
         batch_size: examples a batch over all ranks; epochs run into each other, so that every batch is full.
         seed: of order and augmentation.
         workers: processes that make batches; 0 for the main process.
-        repeats: views of one example in a batch (repeated augmentation), which must divide ``batch_size``. They
-            stand apart: first one view of each, then the next.
+        repeats: views of one example in a batch (repeated augmentation). They stand apart: first one view of each, then
+            the next; where ``batch_size`` is no multiple (DeiT: 1024 and 3), the last examples lack their last view.
         rank, world: which share of each batch this process holds, of how many; ``world`` must divide ``batch_size``.
     """
 
@@ -54,7 +56,7 @@ class Stream:
         rank: int = 0,
         world: int = 1,
     ):
-        assert batch_size % repeats == 0 and batch_size % world == 0
+        assert batch_size % world == 0
         self.batch_size, self.seed, self.workers = batch_size, seed, workers
         self.repeats, self.rank, self.world = repeats, rank, world
         self._examples = examples
@@ -66,7 +68,7 @@ class Stream:
 
     def positions(self, step: int) -> list[tuple[int, int]]:
         """(epoch, position) of each distinct example of batch ``step``, over all ranks."""
-        fresh, n = self.batch_size // self.repeats, len(self._examples)
+        fresh, n = -(-self.batch_size // self.repeats), len(self._examples)
         numbers = range(step * fresh, (step + 1) * fresh)
         return [(number // n, self._order(number // n)[number % n]) for number in numbers]
 
@@ -77,10 +79,20 @@ class Stream:
             batch_sampler=_Lazily(self._items, range(start, stop)),
             collate_fn=_as_is,
             num_workers=self.workers,
+            worker_init_fn=_outlive_signals,
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator(),  # its own: the global one belongs to the model, and is restored on resume
         )
-        yield from loader
+        batches = iter(loader)
+        # At exit Python ends what processes are left by SIGTERM, which workers do not hear, and waits for them. So they
+        # are told to go before, also where the traceback of an error keeps this generator from being closed.
+        leave = getattr(batches, "_shutdown_workers", bool)
+        atexit.register(leave)
+        try:
+            yield from batches
+        finally:
+            leave()
+            atexit.unregister(leave)
 
     def _items(self, step: int) -> list[tuple[int, int]]:
         positions = self.positions(step)
@@ -89,7 +101,7 @@ class Stream:
             (at, derive_seed(self.seed, "augment", epoch, at, *([view] if view else [])))
             for view in range(self.repeats)
             for epoch, at in positions
-        ]
+        ][: self.batch_size]
         share = len(items) // self.world
         return items[self.rank * share : (self.rank + 1) * share]
 
@@ -126,3 +138,10 @@ class _Lazily(Sampler[list[tuple[int, int]]]):
 
 def _as_is(batch: Any) -> Any:
     return batch
+
+
+def _outlive_signals(worker: int) -> None:
+    """A cluster's signal reaches the workers, too: the training itself answers it, and needs them to its next step."""
+    for name in ("SIGTERM", "SIGUSR1"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)

@@ -11,8 +11,8 @@ from usvit.export import to_monai, to_onnx
 from usvit.export.card import model_card
 from usvit.export.check import Checked
 from usvit.export.folder import finished, identity, refuse_occupied, staged
-from usvit.export.source import NOVELTY_FILE, Source, open_source, without_novelty
-from usvit.files import write_json, write_text
+from usvit.export.source import NOVELTY_FILE, Source, open_source
+from usvit.files import write_text
 
 FORMATS = ("safetensors", "onnx", "monai")
 _NEEDS = {"onnx": to_onnx.NEEDS, "monai": to_monai.NEEDS}
@@ -75,14 +75,14 @@ def write_export(source: Source, format_: str, out: Path) -> Exported:
 
 def _write_safetensors(source: Source, folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(source.weights)
-    write_json(folder / "model.json", source.passport)
+    source.write_passport(folder, with_novelty=True)
     if source.novelty is not None:
         (folder / NOVELTY_FILE).write_bytes(source.novelty)
 
 
 def _write_onnx(source: Source, folder: Path) -> Checked:
     checked = to_onnx.write_onnx(source, folder)
-    write_json(folder / "model.json", without_novelty(source.passport))
+    source.write_passport(folder, with_novelty=False)
     return checked
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from torch import nn
 
 import usvit
 from usvit.data.preprocessing import Preprocessing
-from usvit.data.seen import seen_by
+from usvit.data.seen import Seen, passed_on, seen_by, seen_by_weights
 from usvit.errors import UsvitError, unknown
+from usvit.files import write_json
 from usvit.models.build import build_model, input_statistics
 from usvit.models.novelty import FILE as NOVELTY_FILE
 from usvit.models.novelty import read_novelty
@@ -41,6 +42,18 @@ class Source:
     """The content of ``model.safetensors``."""
     novelty: bytes | None = None
     """The content of ``novelty.safetensors``, where the passport names one."""
+    seen: Seen = field(default_factory=Seen)
+    """What the network has seen, some of it perhaps in files beside its passport."""
+
+    def write_passport(self, folder: Path, *, with_novelty: bool) -> None:
+        """``model.json``, and the files of hashes that it names.
+
+        Args:
+            folder: to write into.
+            with_novelty: whether this format shows the features by which novelty is judged.
+        """
+        write_json(folder / "model.json", self.passport if with_novelty else without_novelty(self.passport))
+        self.seen.copy_files(folder)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -100,8 +113,9 @@ def _of_run(folder: Path) -> Source:
     passport = {**trained.passport}
     if "measured" not in passport:
         passport["measured"] = _measured(folder, int(passport.get("fold", 0)))
-    source = _source(trained.model, passport, trained.preprocessing, paper=trained.spec.source)
     inside = fold_folders(folder)[0]
+    source = _source(trained.model, passport, trained.preprocessing, paper=trained.spec.source)
+    source = replace(source, seen=seen_by(passport, inside))
     if read_novelty(inside, passport) is None:
         return source
     return replace(source, novelty=(inside / NOVELTY_FILE).read_bytes())
@@ -123,6 +137,7 @@ def of_spec(
     torch.manual_seed(0)  # the same name gives the same export
     model = build_model(spec, found, n_classes=len(classes), image_size=image_size).eval()
     preprocessing = Preprocessing(image_size, "pad", *input_statistics(spec))
+    seen = seen_by_weights(found)
     passport = {
         "schema_version": "1.0",
         "architecture": spec.name,
@@ -142,10 +157,10 @@ def of_spec(
         "head": "untrained",
         "upstream": found.describe(),
         "data_licenses": {},
-        "seen_sha256": {"train": [], "val": [], "upstream": sorted(seen_by(found.passport or {}))},
+        "seen_sha256": {"train": [], "val": [], **passed_on(seen)},
         "measured": None,
     }
-    return _source(model, passport, preprocessing, paper=spec.source)
+    return replace(_source(model, passport, preprocessing, paper=spec.source), seen=seen)
 
 
 def without_novelty(passport: dict[str, Any]) -> dict[str, Any]:

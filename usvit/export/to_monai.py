@@ -14,7 +14,7 @@ import usvit
 from usvit.data.images import read_image
 from usvit.errors import UsvitError
 from usvit.export.check import Checked, quiet, refuse_difference, write_phantom_image
-from usvit.export.source import Source, without_novelty
+from usvit.export.source import Source
 from usvit.files import write_json, write_text
 
 NEEDS = ("monai", "fire")
@@ -72,7 +72,7 @@ def write_bundle(source: Source, folder: Path) -> Checked:
     write_text(folder / "LICENSE", license_text(source.passport))
     models = folder / "models"
     models.mkdir()
-    write_json(models / "model.json", without_novelty(source.passport))
+    source.write_passport(models, with_novelty=False)
     (models / "model.safetensors").write_bytes(source.weights)
     # MONAI's specification asks for this very file; usvit reads the other.
     torch.save({key: value.detach().cpu() for key, value in source.model.state_dict().items()}, models / "model.pt")

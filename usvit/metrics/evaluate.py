@@ -232,7 +232,7 @@ def _refuse_seen(found: Predictions, run: Path | None, passport: Path | None) ->
     for fold, file in passports.items():
         if fold is not None and not file.is_file():
             continue  # a run whose weights were not kept
-        seen = seen_by(read_json(file))
+        seen = seen_by(read_json(file), file.parent)
         refuse_seen(tested if fold is None else tested[tested["fold"] == fold], seen, f"The network of {file.parent}")
 
 

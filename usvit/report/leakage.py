@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from usvit.data.seen import seen_by
 from usvit.report.run import Run
 
 
@@ -65,8 +66,7 @@ def _seen(run: Run, parts: pd.DataFrame | None, keys: tuple[str, ...], question:
         return Check(question, None, "Not checked: it takes folds.csv, manifest.parquet and each fold's model.json.")
     found, looked = set(), 0
     for fold, passport in run.passports.items():
-        told = passport.get("seen_sha256") or {}
-        seen = {digest for key in keys for digest in told.get(key) or []}
+        seen = seen_by(passport, run.folder / f"fold-{fold}").of_parts(*keys)
         looked += len(seen)
         tested = parts[(parts["fold"] == fold) & (parts["part"] == "test")]
         found |= {(fold, digest) for digest in tested["sha256"] if digest in seen}

@@ -110,7 +110,7 @@ class Ensemble:
         self.preprocessing: Preprocessing = first.preprocessing
         self.sha256 = ensemble_sha256([member.sha256 for member in members])
         self.n_members = len(members)
-        self._seen = frozenset[str]().union(*(seen_by(member.trained.passport) for member in members))
+        self._seen = [seen_by(member.trained.passport, member.folder) for member in members]
 
     @classmethod
     def load(
@@ -176,7 +176,7 @@ class Ensemble:
             group: ``calibration.group_of``; networks were trained under other pseudonyms, and know pixels alone.
         """
         fit = self.calibration
-        return pixel_sha256 in self._seen or (fit is not None and fit.knows(pixel_sha256, group))
+        return any(pixel_sha256 in seen for seen in self._seen) or (fit is not None and fit.knows(pixel_sha256, group))
 
     def score(self, pixels: UInt8) -> Scores:
         """Judge images.

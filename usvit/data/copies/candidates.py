@@ -23,6 +23,8 @@ MAX_ERROR = 3
 MAX_NEIGHBOURS = 16
 """Equal hashes with which each one is compared. Without a bound, one hash shared by all images would compare
 all with all. Copies stay connected: each is compared with the next ones, and those with the next."""
+MAX_EQUAL = 256
+"""Equal hashes of an index with which each hash of another image is compared."""
 
 Int32 = NDArray[np.int32]
 
@@ -45,6 +47,39 @@ def find_candidates(descriptions: Sequence[Description]) -> list[Candidate]:
         for first, second in _alike(landmarks, *_equal_landmarks(landmarks, flipped), flipped)
     ]
     return sorted(found, key=lambda candidate: (candidate.first, candidate.second, candidate.flipped))
+
+
+class Index:
+    """The hashes of a few images, in order, for comparing very many others with them, some at a time.
+
+    Args:
+        descriptions: the few.
+    """
+
+    def __init__(self, descriptions: Sequence[Description]):
+        self.descriptions = list(descriptions)
+        hashes = _Landmarks(descriptions).hash
+        self._order = np.argsort(hashes, kind="stable").astype(np.int32)
+        self._hashes = hashes[self._order]
+
+    def candidates(self, others: Sequence[Description]) -> list[Candidate]:
+        """Pairs with at least ``MIN_VOTES`` common landmarks: ``first`` of the index, ``second`` of ``others``.
+
+        The others are not compared among themselves. In order of (second, first, flipped).
+        """
+        few = len(self.descriptions)
+        landmarks = _Landmarks([*self.descriptions, *others])
+        start = len(self._hashes)
+        found = []
+        for flipped in (False, True):
+            keys = mirrored(landmarks.hash[start:]) if flipped else landmarks.hash[start:]
+            low = np.searchsorted(self._hashes, keys, side="left")
+            count = np.minimum(np.searchsorted(self._hashes, keys, side="right") - low, MAX_EQUAL)
+            within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+            a = self._order[np.repeat(low, count) + within]
+            b = (start + np.repeat(np.arange(len(keys)), count)).astype(np.int32)
+            found += [Candidate(first, second - few, flipped) for first, second in _alike(landmarks, a, b, flipped)]
+        return sorted(found, key=lambda candidate: (candidate.second, candidate.first, candidate.flipped))
 
 
 def equal_pairs(keys: NDArray[np.unsignedinteger]) -> tuple[Int32, Int32]:

@@ -36,6 +36,8 @@ class Weights:
     upstream: str | None = None
     """Of the hub's: which of ``ModelSpec.weights``."""
     pretrained_by: str | None = None
+    lineage: tuple[dict[str, Any], ...] = ()
+    """Of weights that usvit trained: each training behind them, the last one first."""
     passport: dict[str, Any] | None = field(default=None, repr=False)
     """Of weights that usvit trained (``model.json`` beside the file): among others, which images they have seen."""
     folds: tuple["Weights", ...] = field(default=(), repr=False)
@@ -65,6 +67,7 @@ class Weights:
         """For ``run.json`` and ``model.json``: without the path, which belongs to one machine."""
         keys = ("source", "name", "sha256", "license", "upstream", "pretrained_by")
         record = {key: getattr(self, key) for key in keys}
+        record |= {"lineage": list(self.lineage)} if self.lineage else {}
         return record | ({"folds": [fold.sha256 for fold in self.folds]} if self.folds else {})
 
 
@@ -133,9 +136,17 @@ def _from_run(path: Path, spec: ModelSpec) -> Weights:
 
 
 def _lineage(passport: dict[str, Any] | None) -> dict[str, Any]:
-    """Licence and origin go with weights that were trained further."""
-    before = (passport or {}).get("upstream")
-    return {key: before.get(key) for key in ("license", "pretrained_by")} if isinstance(before, dict) else {}
+    """Licence and origin go with weights that were trained further, and every training behind them."""
+    if passport is None or "seen_sha256" not in passport:
+        return {}
+    before = passport.get("upstream")
+    before = before if isinstance(before, dict) else {}
+    said = ("stage", "objective", "recipe", "source", "seed", "fold", "steps", "weights_sha256")
+    this = {key: passport[key] for key in said if key in passport}
+    return {
+        **{key: before.get(key) for key in ("license", "pretrained_by")},
+        "lineage": (this, *before.get("lineage", [])),
+    }
 
 
 def _check_network(passport: dict[str, Any] | None, spec: ModelSpec, where: Path) -> None:

@@ -1,0 +1,198 @@
+"""Images in folders: one folder a class (ImageFolder's layout), or any tree without labels."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from usvit.data.readers import subfolders
+from usvit.data.sources.base import Indices, ListedSource, Names
+from usvit.data.sources.decode import SUFFIXES, rgb
+from usvit.errors import UsvitError
+
+LISTING_THREADS = 16
+"""Folders listed at once: on a network drive each waits."""
+SPLIT_FOLDERS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+
+
+class FileSource(ListedSource):
+    """Image files below one folder.
+
+    Args:
+        name: for the record.
+        root: the folder.
+        files: (N,) of each image, relative to ``root``, with '/'.
+        classes: names in the order of ``targets``; empty where images are unlabelled.
+        targets: (N,) class of each image, or -1.
+        multi: (N,) all classes that count as right for each image, where there may be several (ImageNet-ReaL).
+        levels: level -> coarser class of each class, such as {"order": ("Passeriformes", ...)}.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        root: Path,
+        files: Iterable[str],
+        classes: Iterable[str],
+        targets: Sequence[int] | Indices,
+        *,
+        multi: Sequence[Sequence[int]] | None = None,
+        levels: dict[str, tuple[str, ...]] | None = None,
+    ):
+        super().__init__(name, classes, np.asarray(targets, dtype=np.int64))
+        self.root, self.files, self.multi, self.levels = root, Names(files), multi, levels or {}
+
+    def image(self, index: int) -> Image.Image:
+        return rgb(self.root / self.files[index])
+
+    def image_name(self, index: int) -> str:
+        return str(self.files[index])
+
+    def listing(self) -> Iterable[NDArray[Any]]:
+        return self.files.blocks()
+
+
+def list_images(folder: Path) -> list[str]:
+    """Image files at any depth below a folder, relative to it with '/', sorted; hidden ones are left out.
+
+    Links to folders are followed once: one that leads back into its own tree is left out.
+    """
+    found: list[str] = []
+    _walk(folder, "", found, (folder.stat().st_dev, folder.stat().st_ino), ())
+    return sorted(found)
+
+
+def _walk(folder: Path, prefix: str, found: list[str], me: tuple[int, int], above: tuple[tuple[int, int], ...]) -> None:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith((".", "__MACOSX")):
+                continue
+            if entry.is_dir():
+                status = Path(entry.path).stat()
+                inner = (status.st_dev, status.st_ino)
+                if inner not in (*above, me):
+                    _walk(Path(entry.path), f"{prefix}{entry.name}/", found, inner, (*above, me))
+            elif os.path.splitext(entry.name)[1].lower() in SUFFIXES:  # noqa: PTH122 - millions of names
+                found.append(prefix + entry.name)
+
+
+def class_folders(
+    name: str,
+    root: Path,
+    classes: Sequence[str],
+    *,
+    names: Sequence[str] | None = None,
+    levels: dict[str, tuple[str, ...]] | None = None,
+) -> FileSource:
+    """Images of some class folders, the first folder's first; files may lie deeper.
+
+    Args:
+        name: for the record.
+        root: what holds the class folders.
+        classes: the folders, in the order of the labels.
+        names: of the classes, where they are not the folders'.
+        levels: as ``FileSource``'s.
+
+    Raises:
+        UsvitError: there are no images at all.
+    """
+    with reading(root), ThreadPoolExecutor(LISTING_THREADS) as pool:
+        listed = list(pool.map(lambda label: list_images(root / label), classes))
+    counts = [len(files) for files in listed]
+    if not sum(counts):
+        raise UsvitError(
+            f"There are no images in {root}: {len(classes)} class folders, none with files that end in "
+            f"{', '.join(sorted(SUFFIXES))}."
+        )
+    files = (f"{label}/{file}" for label, inner in zip(classes, listed, strict=True) for file in inner)
+    return FileSource(name, root, files, names or classes, np.repeat(np.arange(len(classes)), counts), levels=levels)
+
+
+def open_folder(path: Path, split: str = "train") -> FileSource:
+    """``<class>/*``: labels are the folders' names, sorted.
+
+    Args:
+        path: holds the class folders, or folders ``train``, ``val``, ``test`` that hold them.
+        split: which of those.
+
+    Raises:
+        UsvitError: no such folder, no classes in it, or images that lie beside them.
+    """
+    root = split_folder(path, split)
+    classes = [folder.name for folder in subfolders(root)]
+    strays = [entry.name for entry in root.iterdir() if entry.suffix.lower() in SUFFIXES and entry.is_file()]
+    if not classes:
+        what = f"only images ({strays[0]}, ...): name the source 'unlabeled', or sort them" if strays else "nothing"
+        raise UsvitError(f"{root} has no class folders but {what}. Expected <class>/<image>, such as cat/1.jpg.")
+    if strays:
+        raise UsvitError(
+            f"{root} holds class folders and, beside them, {len(strays)} images without a class ({strays[0]}, ...). "
+            "Move them into a class folder, or away."
+        )
+    source = class_folders("folder", root, classes)
+    counts = np.bincount(source.targets, minlength=len(classes))
+    if empty := [label for label, count in zip(classes, counts, strict=True) if not count]:
+        raise UsvitError(
+            f"{len(empty)} class folders of {root} hold no images: {', '.join(empty[:5])}"
+            f"{', ...' if len(empty) > 5 else ''}. Fill or remove them."
+        )
+    return source
+
+
+def open_unlabeled(path: Path, split: str = "train") -> FileSource:
+    """Every image below a folder, at any depth, without labels.
+
+    Args:
+        path: the folder, or one that holds nothing but folders ``train``, ``val``, ``test``.
+        split: which of those.
+
+    Raises:
+        UsvitError: no such folder, or no images in it.
+    """
+    root = split_folder(path, split)
+    with reading(root):
+        files = list_images(root)
+    if not files:
+        raise UsvitError(f"There are no images below {root} (files that end in {', '.join(sorted(SUFFIXES))}).")
+    return FileSource("unlabeled", root, files, (), np.full(len(files), -1))
+
+
+def split_folder(path: Path, split: str) -> Path:
+    """The folder of a split: ``path/<split>`` where ``path`` is divided into splits, else ``path`` for ``train``.
+
+    A class may be called ``train`` too, so the other folders decide: all, or two at least, are named like splits.
+
+    Raises:
+        UsvitError: there is no such folder, or no such split; those that exist are named.
+    """
+    if not path.is_dir():
+        raise UsvitError(f"There is no folder {path}. Set source.path to the folder of the images.")
+    found = [folder.name for folder in subfolders(path)]
+    splits = [folder for folder in found if folder in SPLIT_FOLDERS]
+    if splits and (splits == found or len(splits) > 1):
+        if split in found:
+            return path / split
+        raise UsvitError(f"{path} has no folder '{split}', only {', '.join(splits)}. Set source.split or source.val.")
+    if split == "train":
+        return path
+    raise UsvitError(
+        f"{path} is not divided into splits, so there is no '{split}': put the images into folders train and {split}, "
+        "or keep a part of them back with source.val_share."
+    )
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Turn what the system says while a folder is listed into an error that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise UsvitError(
+            f"Cannot read {error.filename or folder}: {error.strerror or error}. Check that it is there and readable."
+        ) from error

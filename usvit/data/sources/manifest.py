@@ -1,0 +1,80 @@
+"""The images of the downstream task as upstream images: the training part of a fold, mostly without labels."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from usvit.data.images import BadImage, UInt8, decode, pixel_sha256
+from usvit.data.manifest import Manifest
+from usvit.data.preprocessing import cropped
+from usvit.data.sources.base import Indices, ListedSource
+from usvit.progress import Progress
+
+UNLABELLED = -1
+
+
+class ManifestSource(ListedSource):
+    """Some images of a manifest, at their own size, read as the main job reads them.
+
+    Args:
+        manifest: the images.
+        rows: (N,) of ``manifest.usable``: which, in which order.
+        crop: ``tissue`` or ``whole`` (``Preprocessing.crop``).
+        labelled: keep the classes; else the images have none.
+        memory_gb: decoded images of so many GB are kept, in each process that decodes; all others are decoded each
+            time.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        rows: Indices,
+        crop: str = "tissue",
+        labelled: bool = False,
+        memory_gb: float = 1.0,
+    ):
+        table = manifest.usable.iloc[np.asarray(rows, dtype=np.int64)]
+        classes = manifest.classes if labelled else ()
+        codes = [classes.index(label) if labelled else UNLABELLED for label in table.label]
+        super().__init__("+".join(manifest.roots), classes, np.array(codes, dtype=np.int64))
+        self._crop, self._memory = crop, memory_gb * 1e9
+        self._paths = [manifest.image_path(row) for _, row in table.iterrows()]
+        self._frames: list[int] = table.frame.astype(int).tolist()
+        self._sha256: list[str] = table.sha256.tolist()
+        self._ids = [f"{dataset}/{name}" for dataset, name in zip(table.dataset, table.image_id, strict=True)]
+        self._kept: dict[int, UInt8] = {}
+        self._used = 0
+
+    def image(self, index: int) -> Image.Image:
+        if index not in self._kept:
+            pixels = self._decoded(index)
+            if self._used + pixels.nbytes > self._memory:
+                return Image.fromarray(pixels)
+            self._used += pixels.nbytes
+            self._kept[index] = pixels
+        return Image.fromarray(self._kept[index])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": {}, "_used": 0}  # pixels are not sent to worker processes
+
+    def _decoded(self, index: int) -> UInt8:
+        path = self._paths[index]
+        frame, tissue = decode(path, self._frames[index])
+        if pixel_sha256(frame) != self._sha256[index]:
+            reason = "its pixels are not those of the manifest: the file was changed or exchanged since"
+            raise BadImage(path, reason)
+        return cropped(frame, tissue, self._crop)
+
+    def image_name(self, index: int) -> str:
+        return self._ids[index]
+
+    def hashes(self, progress: Progress, indices: Indices | None = None) -> list[str]:
+        """Of the whole frames, as the manifest has them, whatever was cut away."""
+        return self._sha256 if indices is None else [self._sha256[index] for index in indices]
+
+    def listing(self) -> Iterable[NDArray[Any]]:
+        text = "\n".join([self._crop, *self._sha256, *self._ids])
+        return (np.frombuffer(text.encode("utf-8"), dtype=np.uint8),)

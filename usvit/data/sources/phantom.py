@@ -1,0 +1,67 @@
+"""The phantom as an endless stream: a new patient for each image, none of them of the embedded data set."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from usvit.data.phantom import GENERATOR_VERSION, render_image, sample_patient
+from usvit.data.phantom.render import FINEST_GRID
+from usvit.data.phantom.spec import CLASS_SHARE
+from usvit.data.sources.base import Indices, ListedSource
+from usvit.progress import Progress
+from usvit.seeding import derive_seed
+
+BEYOND = 2**64
+"""Added to each seed of a stream: no data set of ``usvit data phantom`` with a seed below has a patient of it."""
+
+
+class PhantomSource(ListedSource):
+    """Breast-ultrasound images from the physical model: image ``index`` shows patient ``index``, in one view.
+
+    The classes are those of the embedded data set, in its order, and as frequent as there. Labels and images depend
+    on seed, split and index alone: a larger ``size`` adds images and changes none.
+
+    Args:
+        size: images that an epoch is said to hold.
+        image_size: pixels a side.
+        split: patients of another split are others.
+        seed: patients of another seed are others.
+    """
+
+    def __init__(self, *, size: int, image_size: int, split: str = "train", seed: int = 0):
+        draws = np.random.default_rng(derive_seed(seed, "phantom classes", split)).random(size)
+        targets = np.searchsorted(np.cumsum(list(CLASS_SHARE.values()))[:-1], draws, side="right")
+        super().__init__("phantom", CLASS_SHARE, targets)
+        self._image_size, self._split, self._seed = image_size, split, seed
+        self._patients = BEYOND + derive_seed(seed, "phantom stream", split)
+
+    def image(self, index: int) -> Image.Image:
+        label = self.classes[self.targets[index]]
+        patient = sample_patient(self._patients, index, malignant=label == "malignant")
+        rendered = render_image(patient, 1, size=max(self._image_size, FINEST_GRID), with_lesion=label != "normal")
+        picture = Image.fromarray(rendered.image)
+        if self._image_size < FINEST_GRID:  # which the renderer itself would reach from a grid of twice the pixels
+            picture = picture.resize((self._image_size, self._image_size), Image.Resampling.BICUBIC)
+        return picture.convert("RGB")
+
+    def hashes(self, progress: Progress, indices: Indices | None = None) -> None:
+        return None
+
+    def listing(self) -> Iterable[NDArray[Any]]:
+        told = json.dumps(self.describe(), sort_keys=True)
+        return (np.frombuffer(told.encode(), dtype=np.uint8),)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "images": len(self),
+            "classes": len(self.classes),
+            "image_size": self._image_size,
+            "split": self._split,
+            "seed": self._seed,
+            "generator_version": GENERATOR_VERSION,
+        }
