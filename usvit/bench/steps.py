@@ -47,6 +47,8 @@ def new_network(case: Case) -> nn.Module:
         n_classes=case.n_classes,
         image_size=config.image_size,
         drop_path=config.drop_path,
+        drop_path_schedule=config.drop_path_schedule,
+        dropout=config.dropout,
     )
     if case.hardware.channels_last:
         model = model.to(memory_format=torch.channels_last)

@@ -9,6 +9,7 @@ from torch import nn
 
 import usvit.models.architectures  # noqa: F401  (registers ours with timm)
 from usvit.errors import UsvitError
+from usvit.models.regularize import Schedule, set_drop_path, set_dropout
 from usvit.models.spec import ModelSpec
 from usvit.models.weights import LoadReport, Weights, load_checkpoint
 from usvit.models.weights.resolve import hub_entry
@@ -17,14 +18,36 @@ Statistics = tuple[float, float, float]
 
 
 def build_model(
-    spec: ModelSpec, weights: Weights, *, n_classes: int, image_size: int, drop_path: float = 0.0
+    spec: ModelSpec,
+    weights: Weights,
+    *,
+    n_classes: int,
+    image_size: int,
+    drop_path: float = 0.0,
+    drop_path_schedule: Schedule = "model",
+    dropout: float = 0.0,
 ) -> nn.Module:
     """``build_with_report`` without the report."""
-    return build_with_report(spec, weights, n_classes=n_classes, image_size=image_size, drop_path=drop_path)[0]
+    return build_with_report(
+        spec,
+        weights,
+        n_classes=n_classes,
+        image_size=image_size,
+        drop_path=drop_path,
+        drop_path_schedule=drop_path_schedule,
+        dropout=dropout,
+    )[0]
 
 
 def build_with_report(
-    spec: ModelSpec, weights: Weights, *, n_classes: int, image_size: int, drop_path: float = 0.0
+    spec: ModelSpec,
+    weights: Weights,
+    *,
+    n_classes: int,
+    image_size: int,
+    drop_path: float = 0.0,
+    drop_path_schedule: Schedule = "model",
+    dropout: float = 0.0,
 ) -> tuple[nn.Module, LoadReport]:
     """A network with pre-trained or random weights and a new head, and what was loaded into it.
 
@@ -40,6 +63,8 @@ def build_with_report(
         n_classes: outputs K.
         image_size: side of the square input, in pixels.
         drop_path: stochastic depth rate in [0, 1).
+        drop_path_schedule: how it is spread over the layers (``set_drop_path``).
+        dropout: rate in [0, 1) within the blocks (``set_dropout``).
 
     Returns:
         A module from (B, 3, S, S) float to (B, K) logits, in training mode, and the report.
@@ -56,6 +81,8 @@ def build_with_report(
         options["img_size"] = image_size
     try:
         model: nn.Module = timm.create_model(spec.architecture, num_classes=n_classes, **options)
+        set_drop_path(model, drop_path, drop_path_schedule)
+        set_dropout(model, dropout)
         _try_out(model, image_size)
     except (TypeError, AssertionError, ValueError, RuntimeError) as error:
         raise _impossible(spec, image_size, error) from error
@@ -72,6 +99,8 @@ def _impossible(spec: ModelSpec, image_size: int, error: Exception) -> UsvitErro
     reason = " ".join(str(error).split())[:200]
     if "drop_path_rate" in reason:
         return UsvitError(f"The model {spec.name} has no stochastic depth: set model.drop_path to 0.")
+    if "drop_rate" in reason:
+        return UsvitError(f"The model {spec.name} has no dropout in its blocks: set model.dropout to 0.")
     if spec.changed:
         parts = ", ".join(f"model.vit.{key}={value}" for key, value in spec.changed.items())
         return UsvitError(

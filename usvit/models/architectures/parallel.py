@@ -28,8 +28,8 @@ Folded = tuple[Tensor, ...]
 class ParallelBlock(ParallelThingsBlock):
     """timm's block, (B, T, D) -> (B, T, D), which can run its branches at once (``fuse_branches``).
 
-    Weights, their names and the result (but for rounding) stay. In training with stochastic depth each branch is
-    dropped alone, so there it runs branch by branch.
+    Weights, their names and the result (but for rounding) stay. In training with stochastic depth or dropout each
+    branch is dropped alone, so there it runs branch by branch.
     """
 
     attns: Any
@@ -38,7 +38,8 @@ class ParallelBlock(ParallelThingsBlock):
     _kept: Folded | None = None
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        drops = self.training and not isinstance(self.attns[0].drop_path, nn.Identity)
+        attn = self.attns[0]
+        drops = self.training and not (isinstance(attn.drop_path, nn.Identity) and attn.attn.proj_drop.p == 0)
         if not self.fused or drops or args or kwargs:
             return super().forward(x, *args, **kwargs)
         qkv_w, qkv_b, proj_w, proj_b, fc1_w, fc1_b, fc2_w, fc2_b = self._folded()

@@ -56,7 +56,7 @@ class ViT(VisionTransformer):
     - There is a class token if and only if the head reads it. Mean and attention pooling read patches after the last
       layer normalisation (eq. 4; big_vision), whose key is ``norm`` in every case.
     - ``drop_path_rate`` grows linearly over the layers from 0, which is timm's rule and DeiT's. The thesis has one
-      rate for all layers in its later chapters: half of timm's, for the same mean.
+      rate for all layers in its later chapters: half of timm's, for the same mean (``regularize.set_drop_path``).
     - Weights start as timm's: truncated normals of 0.02, zero biases; convolutions of stems as PyTorch's.
 
     Args:
@@ -160,7 +160,9 @@ class ViT(VisionTransformer):
             return super()._pos_embed(x)
         if self.cls_token is not None:  # which older timm leaves out where it has no positions
             x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
-        return x + self.pos_embeds[0]() if len(self.pos_embeds) and self.shape.position_at == "stem" else x
+        if len(self.pos_embeds) and self.shape.position_at == "stem":
+            x = x + self.pos_embeds[0]()
+        return self.pos_drop(x)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Tokens (B, P + N, D) to logits (B, K); with ``pre_logits`` to what the whole head reads, (B, D)."""
