@@ -14,6 +14,8 @@ FLOORS = [
     {"cli"},
     {"study"},
     {"cv"},
+    {"transfer"},
+    {"pretrain"},
     {"score"},
     {"job", "run_dir", "bench", "export", "explain"},
     {"report"},

@@ -10,8 +10,22 @@ import traceback
 
 import typer
 
-from usvit.cli import bench, compare, cv, data, evaluate, explain, models, recalibrate, report, score, study
-from usvit.errors import EXIT_BUG, UsvitError
+from usvit.cli import (
+    bench,
+    compare,
+    cv,
+    data,
+    evaluate,
+    explain,
+    models,
+    pretrain,
+    recalibrate,
+    report,
+    score,
+    study,
+    transfer,
+)
+from usvit.errors import EXIT_BUG, EXIT_STOPPED, UsvitError
 
 PRIVATE = frozenset({"score", "evaluate", "recalibrate"})
 """Commands whose input names patients."""
@@ -26,6 +40,8 @@ app = typer.Typer(
 )
 app.command("cv")(cv.cv)
 app.command("train")(cv.train)
+app.command("pretrain")(pretrain.pretrain)
+app.command("transfer")(transfer.transfer)
 app.command("study")(study.study)
 app.command("evaluate")(evaluate.evaluate)
 app.command("recalibrate")(recalibrate.recalibrate)
@@ -56,7 +72,9 @@ def main() -> None:
     try:
         app()
     except UsvitError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        # Stopped, as asked, is no error; of several processes, one says so.
+        said = str(error) if error.exit_code == EXIT_STOPPED else f"Error: {error}"
+        print(said, file=sys.stderr, end="\n" if said else "")
         sys.exit(error.exit_code)
     except Exception as error:
         if sys.argv[1:2] and sys.argv[1] in PRIVATE:

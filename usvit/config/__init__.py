@@ -47,6 +47,7 @@ from usvit.config.settings import (
     parse_overrides,
     recipe_names,
 )
+from usvit.config.sweep import Recipe, cells, choose_cells, for_dataset, read_recipe, settings_for, size_note
 from usvit.config.transfer import TransferConfig
 
 __all__ = [

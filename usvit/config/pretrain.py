@@ -22,15 +22,16 @@ class SourceConfig(Section):
     """Folder of ``folder`` and ``unlabeled``; address of ``shards``, such as ``train-{0000..0146}.tar`` (a path or any
     URL). Data sets by name are found by ``--data-root``."""
     split: str = "train"
-    """The part of a data set to learn from."""
+    """The part of a data set to learn from; several joined by '+': ``train+val``."""
     val: str | None = None
-    """The part to validate on; null: none, or what ``val_share`` keeps back."""
+    """The part to validate on, of ``shards`` their address; null: none, or what ``val_share`` keeps back."""
     val_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the training images kept back to validate on, drawn by the seed."""
     limit: Annotated[int, Field(ge=1)] | None = None
     """Only so many training images, drawn by the seed."""
     coarse: str | None = None
-    """CSV with columns ``class,coarse``: learn the coarse classes, keep the fine ones for evaluation (Grafit)."""
+    """Learn coarse classes, keep the fine ones for evaluation (Grafit): a CSV with columns ``class,coarse``, or a level
+    that the data set has itself (``superclass`` of ``cifar100``; ``kingdom`` to ``genus`` of ``inat18``)."""
     size: Annotated[int, Field(ge=1)] = 100_000
     """Images in an epoch of ``fractals`` and ``phantom``."""
     classes: Annotated[int, Field(ge=2)] = 1000
@@ -78,7 +79,16 @@ class ViewsConfig(Section):
     test_crop: Annotated[float, Field(gt=0, le=1)] = 0.875
     """Test images: short side to size / this, central square."""
     on: Literal["auto", "cpu", "device"] = "auto"
-    """Where flips, 3-Augment, colour jitter and erasing are computed; ``auto``: on a GPU where there is one."""
+    """Where flips, 3-Augment, and colour jitter are computed; ``auto``: on a GPU where there is one."""
+
+    @model_validator(mode="after")
+    def _ranges(self) -> "ViewsConfig":
+        for name, (low, high), end in (("scale", self.scale, 1.0), ("ratio", self.ratio, float("inf"))):
+            if not 0 < low <= high <= end:
+                raise ValueError(
+                    f"views.{name} is {low}, {high}: give the smaller first, above 0, the larger up to {end}"
+                )
+        return self
 
 
 class MixConfig(Section):
@@ -216,8 +226,4 @@ class PretrainConfig(Training):
             raise ValueError(f"objective {self.objective} has no labels to mix or to distil: turn mix and distill off")
         if mixes and self.train.batch_size % 2:
             raise ValueError("mix pairs the images of a batch: set an even train.batch_size")
-        if self.train.batch_size % self.views.repeats:
-            raise ValueError(
-                f"train.batch_size {self.train.batch_size} is no multiple of views.repeats {self.views.repeats}"
-            )
         return self

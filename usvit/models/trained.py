@@ -20,6 +20,9 @@ from usvit.models.weights import Weights, read_state_dict
 from usvit.models.weights.runs import fold_folders
 from usvit.models.zoo import find_model
 
+UPSTREAM = "pretrain"
+"""``stage`` of a passport: first weights for a training, and no classifier of ultrasound images."""
+
 
 @dataclass(frozen=True)
 class TrainedModel:
@@ -110,6 +113,11 @@ def _described(passport: dict[str, Any], where: Path) -> tuple[ModelSpec, Prepro
     ]
     if missing:
         raise UsvitError(f"{where} is no passport of usvit: it has no {', '.join(missing)}. Copy the fold's own again.")
+    if passport.get("stage") == UPSTREAM:
+        raise UsvitError(
+            f"{where} is of a network that 'usvit pretrain' made: it knows no classes of ultrasound images yet. "
+            f"Fine-tune it first: usvit cv --weights {where.parent}."
+        )
     if str(passport["schema_version"]).partition(".")[0] != "1":
         raise UsvitError(
             f"{where} has the schema version {passport['schema_version']}, and this usvit reads 1.x. Update usvit."

@@ -1,0 +1,75 @@
+"""Does pre-training on images that cost nothing help on BUSI? The whole chain, measured.
+
+    PYTHONPATH=. python benchmarks/chain.py --data-root DIR --out runs/chain
+
+One network (vit_ti16) begins a 5-fold cross-validation on BUSI from random weights, from fractal images (supervised),
+and from masked auto-encoding of phantoms with the unlabelled training images of each fold; the folds, the recipe and
+the seed are the same, and predictions are compared image by image with intervals clustered by group.
+Every stage is a usvit command, printed before it runs; a stage that is finished is not run again.
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SIZE = "model.image_size=112"
+FINETUNE = [
+    "optim.name=adamw", "optim.lr=5e-4", "optim.weight_decay=0.05", "optim.warmup_steps=50", "train.batch_size=64",
+    "train.epochs=40", "train.eval_every=40", "train.early_stopping.patience=null", "input.resize=pad",
+]  # fmt: skip
+"""From scratch and from weights alike; none of it was tuned for either."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data-root", required=True)
+    parser.add_argument("--out", type=Path, default=Path("runs/chain"))
+    parser.add_argument("--fractal-steps", type=int, default=3000)
+    parser.add_argument("--mae-steps", type=int, default=1200, help="of each fold")
+    parser.add_argument("--epochs", type=int, default=40, help="of the cross-validation")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--device", default="cpu")
+    args = parser.parse_args()
+    common = ["--device", args.device, "--set", SIZE]
+    data = ["--dataset", "busi", "--data-root", args.data_root]
+
+    starts = {"scratch": "scratch"}
+    for name, options in {
+        "fractals": ["--recipe", "fractals", "--set", f"train.steps={args.fractal_steps}"],
+        "mae": ["--recipe", "mae_phantom", *data, "--set", f"train.steps={args.mae_steps}"],
+    }.items():
+        starts[name] = str(args.out / f"pretrain-{name}")
+        usvit("pretrain", "--model", "vit_ti16", *common, *options, "--out", starts[name])
+    for seed in args.seeds:
+        for name, weights in starts.items():
+            settings = [*FINETUNE, f"train.epochs={args.epochs}", "data.split_seed=0"]
+            usvit(
+                "cv", *data, "--model", "vit_ti16", "--recipe", "gheflati2022_vit_aug", "--weights", weights, *common,
+                *(part for setting in settings for part in ("--set", setting)), "--seed", str(seed),
+                "--out", str(cross_validation(args.out, name, seed)),
+            )  # fmt: skip
+        for name in list(starts)[1:]:
+            runs = [str(cross_validation(args.out, start, seed)) for start in (name, "scratch")]
+            usvit("compare", *runs, "--out", str(args.out / f"compare-{name}-seed{seed}"))
+    for name in list(starts)[1:]:
+        record = json.loads((args.out / f"pretrain-{name}" / "run.json").read_text())
+        print(f"{name}: pre-trained in {sum(fold['seconds'] for fold in record['results']) / 60:.1f} minutes")
+
+
+def cross_validation(out: Path, name: str, seed: int) -> Path:
+    return out / f"cv-{name}-seed{seed}"
+
+
+def usvit(*arguments: str) -> None:
+    print(f"$ usvit {shlex.join(arguments)}", flush=True)
+    begun = time.monotonic()
+    subprocess.run([sys.executable, "-m", "usvit", *arguments], check=True)
+    print(f"({time.monotonic() - begun:.0f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main()

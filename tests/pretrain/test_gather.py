@@ -1,0 +1,45 @@
+import pytest
+import torch
+from torch import distributed, multiprocessing
+
+from tests.pretrain.test_grafit import grafit, rows
+from tests.pretrain.test_tokenizer import tiny
+from tests.pretrain.toy import batch
+from usvit.pretrain.gather import sum_over_processes, whole_batch
+
+
+def after_a_step(objective, given):
+    objective.loss(objective.module.train(), given, 0)
+    objective.updated(0)
+    return [buffer.clone() for name, buffer in objective.module.named_buffers() if "running" not in name]
+
+
+def followed(share):
+    """What follows a batch of four: the tokenizer's vocabulary, and Grafit's memory (no batch normalisation before)."""
+    return [
+        *after_a_step(tiny(), {key: value[share] for key, value in batch(4).items()}),
+        *after_a_step(grafit(projector="linear"), {key: value[share] for key, value in rows(4).items()}),
+    ]
+
+
+def process(rank, world, file):
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{file}.meet", rank=rank, world_size=world)
+    torch.save(followed(slice(2 * rank, 2 * rank + 2)), f"{file}.{rank}")
+    distributed.destroy_process_group()
+
+
+def test_one_process_alone_has_everything():
+    value = torch.arange(4.0)
+    assert sum_over_processes(value) is value and whole_batch(value) is value
+
+
+@pytest.mark.slow
+def test_two_processes_remember_what_one_would(tmp_path):
+    multiprocessing.spawn(process, (2, tmp_path / "state"), nprocs=2)
+    expected = followed(slice(None))
+    for rank in range(2):
+        found = torch.load(tmp_path / f"state.{rank}", weights_only=True)
+        assert len(found) == len(expected) > 4
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,177 @@
+"""``usvit transfer``: from upstream weights to other images, and which of several to take."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from usvit.cli import options as o
+from usvit.cli.pretrain import PathOption
+from usvit.cli.show import with_interval
+
+if TYPE_CHECKING:
+    from usvit.transfer.run import Outcome
+
+HowOption = Annotated[
+    str | None,
+    typer.Option(
+        help="fewshot, linear or knn on frozen features; or finetune. (default: the recipe's, else fewshot)",
+        metavar="HOW",
+    ),
+]
+WeightsOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--weights",
+        help="A run of 'usvit pretrain', hub, hub:UPSTREAM, scratch or a file; several: which one to take.",
+        metavar="W",
+    ),
+]
+RecipeOption = Annotated[
+    str | None, typer.Option(help="A recipe of --list-recipes, or a YAML file. (default: none)", metavar="NAME|FILE")
+]
+SourceOption = Annotated[
+    str | None,
+    typer.Option(help="Images: cifar10, flowers102, folder, ... of 'usvit pretrain --list-sources'.", metavar="S"),
+]
+Tune = Annotated[str | None, typer.Option(help="finetune: full, attn, ffn, norm or head.", metavar="PART")]
+ImageSize = Annotated[int | None, typer.Option(help="Side of the network's input, in pixels.")]
+Cell = Annotated[
+    str | None, typer.Option(help="finetune: one cell of the recipe's sweep, not all of them.", metavar="NAME")
+]
+
+
+def transfer(
+    how: HowOption = None,
+    weights: WeightsOptions = None,
+    source: SourceOption = None,
+    path: PathOption = None,
+    dataset: o.Dataset = None,
+    recipe: RecipeOption = None,
+    model: o.Model = None,
+    data_root: o.DataRoot = None,
+    tune: Tune = None,
+    image_size: ImageSize = None,
+    cell: Cell = None,
+    out: o.Out = None,
+    seed: o.Seed = None,
+    device: o.DeviceOption = None,
+    precision: o.Precision = None,
+    workers: o.Workers = None,
+    set_: o.Set = None,
+    json_: o.Json = False,
+    list_recipes: Annotated[bool, typer.Option("--list-recipes", help="Show the recipes and stop.")] = False,
+) -> None:
+    """Transfer upstream weights to other images: few-shot, linear or nearest-neighbour probe, or fine-tuning.
+
+    What is chosen (strengths, cells) is chosen on validation images; the test is seen once. With several --weights,
+    the network to take is chosen by upstream validation and by adapting all, and the difference is shown.
+    """
+    if list_recipes:
+        return _print_recipes()
+    from usvit.config import TransferConfig, build, merge, parse_overrides
+    from usvit.config.sweep import yielding
+
+    if dataset is not None and source is None:
+        source = "data"
+    overrides = parse_overrides(set_ or [])
+    given = weights or []
+    named = model is not None or "name" in overrides.get("model", {})
+    options = o.given(
+        how=how,
+        data__dataset=dataset,
+        source__name=source,
+        source__path=path,
+        model__name=model,
+        model__weights=given[0] if len(given) == 1 else None,
+        model__tune=tune,
+        model__image_size=image_size,
+        upstream=given if len(given) > 1 else None,
+        seed=seed,
+        device=device,
+        precision=precision,
+        workers=workers,
+    )
+    settings: dict[str, Any] = {}
+    if recipe is not None:
+        wanted = overrides.get("source", {}).get("name", source)
+        settings = _of_recipe(recipe, wanted, overrides.get("model", {}).get("name", model), cell)
+        if options.get("how", settings.get("how")) != "finetune":
+            settings.pop("cells", None)
+        if "cells" in settings:
+            settings["cells"] = yielding(settings["cells"], merge(options, overrides))
+    config = build(TransferConfig, settings, options, overrides)
+    from usvit.progress import make_progress
+    from usvit.transfer.run import run_transfer  # from here on it takes seconds
+
+    with o.resumable():
+        outcome = run_transfer(
+            config,
+            roots=o.data_roots(data_root),
+            out=out,
+            command=o.command_line(),
+            progress=make_progress(),
+            model_named=named,
+        )
+    if json_:
+        print(json.dumps(outcome.result, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        _print(outcome)
+    return None
+
+
+def _of_recipe(name: str, source: str | None, model: str | None, cell: str | None) -> dict[str, Any]:
+    """A recipe's settings for these images and this model, its sweep as ``cells``."""
+    from usvit.config.sweep import cells, choose_cells, for_dataset, read_recipe, settings_for, size_note
+
+    recipe = read_recipe(name, "transfer")
+    source = source or recipe.settings.get("source", {}).get("name")
+    recipe = recipe if source is None else for_dataset(recipe, source)
+    if note := size_note(recipe, model):
+        print(note, file=sys.stderr)
+    chosen = cells(recipe) if cell is None else choose_cells(recipe, cell, model)
+    return {**settings_for(recipe, model), **({"cells": chosen} if chosen else {})}
+
+
+def _print(outcome: "Outcome") -> None:
+    result = outcome.result
+    images = result["images"]
+    dropped = {why: count for why, count in result["dropped"].items() if count}
+    print(
+        f"{images['source']}: {len(images['classes'])} classes; {images['n_train']} training, {images['n_val']} "
+        f"validation and {images['n_test']} test images"
+    )
+    for why, count in dropped.items():
+        print(f"left out of the test: {count} images ({why.replace('_', ' ')})")
+    if images["chosen_on"] != "none" and result["how"] != "knn":
+        print(f"chosen on: {images['chosen_on']}")
+    if result["recommended"] is not None:
+        _print_recommended(result["recommended"])
+    print(f"{'':30}{'test accuracy [95 % interval]':32}mean over classes")
+    for line in result["summary"]:
+        tail = "" if line.get("mean_average_precision") is None else f"   mAP {line['mean_average_precision']:.3f}"
+        print(f"{line['name'][:29]:30}{with_interval(line['accuracy']):32}{line['mean_class_accuracy']:.3f}{tail}")
+    print(f"all results: {outcome.path / 'results.csv'}")
+    print(f"weights: {outcome.path}    go on with: usvit cv --weights {outcome.path}")
+
+
+def _print_recommended(found: dict[str, Any]) -> None:
+    print(f"{'upstream network':30}{'upstream val':>14}{'downstream val':>16}{'test [95 % interval]':>28}")
+    for one in found["candidates"]:
+        values = [one["upstream_val_accuracy"], one["downstream_val_accuracy"]]
+        known = ["-" if value is None else f"{value:.3f}" for value in values]
+        print(f"{one['name'][:29]:30}{known[0]:>14}{known[1]:>16}{with_interval(one['test']):>28}")
+    for way, key in (("upstream validation", "by_upstream_validation"), ("adapting all", "by_adapting_all")):
+        print(f"by {way}: {found[key]['name'] or 'not known: ' + found[key]['reason']}")
+    if found["difference"] is not None:
+        print(f"difference on the test: {with_interval(found['difference']['accuracy'])}")
+
+
+def _print_recipes() -> None:
+    from usvit.config import recipe_names
+    from usvit.resources import configs_dir
+
+    for name in recipe_names("transfer"):
+        first = (configs_dir() / "transfer" / f"{name}.yaml").read_text(encoding="utf-8").partition("\n")[0]
+        print(f"{name:24} {first.lstrip('# ')}")

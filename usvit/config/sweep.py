@@ -1,0 +1,246 @@
+"""Recipes that hold more than one training: what differs by model, by cell of a sweep, and by data set.
+
+A recipe of ``configs/pretrain`` and ``configs/transfer`` is a YAML mapping of settings and, beside them:
+
+``sizes``
+    Name of a model, or several with commas -> settings laid on the recipe's when that model is chosen; ``{}``: the
+    source has this model, too, with nothing changed.
+``sweep``
+    Axes, whose product are the cells. An axis is ``name: {value: settings, ...}``, or a setting with a list of values,
+    ``optim.lr: [0.003, 0.01]``, which are named ``lr0.003`` and ``lr0.01``.
+``recommended``
+    Name of a model -> the cell that the source recommends for it.
+``datasets``
+    Name of a source of images -> settings laid on the recipe's for it; a ``sweep`` in there replaces the recipe's axes
+    of the same names (null: there is no such axis).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+from usvit.config.settings import Stage, load_recipe, merge
+from usvit.errors import UsvitError, unknown
+
+Settings = dict[str, Any]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+"""Of cells: they become names of folders."""
+_PARTS = ("sizes", "sweep", "recommended", "datasets")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe, taken apart."""
+
+    name: str
+    settings: Settings
+    """Nested, not yet validated, with the recipe's name under ``recipe``."""
+    sizes: Mapping[str, Settings] = field(default_factory=dict)
+    """Model -> settings."""
+    sweep: Mapping[str, Mapping[str, Settings]] = field(default_factory=dict)
+    """Axis -> name of a value -> settings."""
+    recommended: Mapping[str, str] = field(default_factory=dict)
+    """Model -> cell."""
+    datasets: Mapping[str, Settings] = field(default_factory=dict)
+    """Source of images -> settings, a sweep's axes among them."""
+
+    @property
+    def model(self) -> str | None:
+        """The model that the recipe names itself."""
+        name = _mapping(self.settings.get("model", {}), self.name, "model").get("name")
+        return None if name is None else str(name)
+
+
+def read_recipe(name_or_file: str, stage: Stage = "pretrain") -> Recipe:
+    """A recipe by its name, or a YAML file of one's own.
+
+    Raises:
+        UsvitError: there is no such recipe, it is not YAML, or a part of it is not what this module's text describes.
+    """
+    settings = load_recipe(name_or_file, stage)
+    name = str(settings["recipe"])
+    parts = {part: _mapping(settings.pop(part, None) or {}, name, part) for part in _PARTS}
+    recipe = Recipe(
+        name=name,
+        settings=settings,
+        sizes=dict(_sizes(parts["sizes"], name)),
+        sweep=_axes(parts["sweep"], name),
+        recommended={str(model): str(cell) for model, cell in parts["recommended"].items()},
+        datasets={str(key): _mapping(value or {}, name, f"datasets.{key}") for key, value in parts["datasets"].items()},
+    )
+    known = cells(recipe)
+    for model, cell in recipe.recommended.items():
+        if cell not in known:
+            raise _wrong(name, f"recommended.{model}", f"'{cell}' is no cell of its sweep")
+    return recipe
+
+
+def settings_for(recipe: Recipe, model: str | None = None) -> Settings:
+    """The recipe's settings for one model; one that its source does not have gets those of the recipe as they are.
+
+    Args:
+        recipe: as ``read_recipe`` gives it.
+        model: a name of ``usvit models list``; None: the recipe's own.
+    """
+    model = model or recipe.model
+    if model is None:
+        return recipe.settings
+    return merge(merge(recipe.settings, recipe.sizes.get(model, {})), {"model": {"name": model}})
+
+
+def size_note(recipe: Recipe, model: str | None = None) -> str | None:
+    """What to tell the user of a model that the recipe's source does not have; None: nothing."""
+    model = model or recipe.model
+    if not recipe.sizes or model is None or model in recipe.sizes:
+        return None
+    return (
+        f"The recipe {recipe.name} has no values of its own for {model} (it has them for {', '.join(recipe.sizes)}): "
+        f"it is trained with those of the recipe as they are."
+    )
+
+
+def cells(recipe: Recipe) -> dict[str, Settings]:
+    """Name of each cell of the sweep -> its settings, in the order of the file; empty: the recipe has no sweep.
+
+    Raises:
+        UsvitError: two axes set the same, or a name cannot be a folder's.
+    """
+    if not recipe.sweep:
+        return {}
+    found: dict[str, Settings] = {}
+    for values in product(*(axis.items() for axis in recipe.sweep.values())):
+        name = "-".join(value for value, _ in values)
+        settings: Settings = {}
+        for axis, (_, overrides) in zip(recipe.sweep, values, strict=True):
+            twice = sorted(set(_flat(settings)) & set(_flat(overrides)))
+            if twice:
+                raise _wrong(recipe.name, f"sweep.{axis}", f"{twice[0]} is set by another axis, too")
+            settings = merge(settings, overrides)
+        if not _NAME.fullmatch(name) or name in found:
+            raise _wrong(recipe.name, "sweep", f"'{name}' cannot be the name of a cell, or is that of two")
+        found[name] = settings
+    return found
+
+
+def choose_cells(recipe: Recipe, choice: str, model: str | None = None) -> dict[str, Settings]:
+    """Of ``cells``, those that ``--cell`` means.
+
+    Args:
+        recipe: as ``read_recipe`` gives it.
+        choice: ``all``, ``recommended`` (the source's for this model), or the name of one.
+        model: None: the recipe's own.
+
+    Raises:
+        UsvitError: the recipe has no sweep or no such cell, or its source recommends none for this model.
+    """
+    found, model = cells(recipe), model or recipe.model
+    if not found:
+        raise UsvitError(f"The recipe {recipe.name} has no sweep: leave out --cell.")
+    if choice == "all":
+        return found
+    if choice == "recommended":
+        if model is None or model not in recipe.recommended:
+            known = ", ".join(recipe.recommended) or "none"
+            raise UsvitError(
+                f"The source of the recipe {recipe.name} recommends no cell for the model {model} (known: {known}). "
+                "Name one; --list-cells shows them."
+            )
+        choice = recipe.recommended[model]
+    if choice not in found:
+        hint = f"The recipe {recipe.name} has {len(found)}; --list-cells shows them."
+        raise unknown("cell", choice, [*found, "all", "recommended"], hint)
+    return {choice: found[choice]}
+
+
+def yielding(found: Mapping[str, Settings], given: Settings) -> dict[str, Settings]:
+    """Cells that leave to the user what the user set: of those that then are the same, the first.
+
+    Args:
+        found: of ``cells`` or ``choose_cells``.
+        given: the command line's settings, nested.
+    """
+    kept: dict[str, Settings] = {}
+    for name, settings in found.items():
+        left = _without(settings, given)
+        if left not in kept.values():
+            kept[name] = left
+    return kept
+
+
+def for_dataset(recipe: Recipe, dataset: str) -> Recipe:
+    """The recipe as its source has it for one set of images; for others it stays as it is.
+
+    Args:
+        recipe: as ``read_recipe`` gives it.
+        dataset: a name of ``usvit pretrain --list-sources``.
+    """
+    own = dict(recipe.datasets.get(dataset, {}))
+    if not own:
+        return recipe
+    given = _mapping(own.pop("sweep", None) or {}, recipe.name, f"datasets.{dataset}.sweep")
+    axes = {**recipe.sweep, **_axes({key: axis for key, axis in given.items() if axis is not None}, recipe.name)}
+    for key in [key for key, axis in given.items() if axis is None]:
+        axes.pop(key, None)
+    return replace(recipe, settings=merge(recipe.settings, own), sweep=axes)
+
+
+def _sizes(given: Settings, recipe: str) -> Iterator[tuple[str, Settings]]:
+    for names, settings in given.items():
+        for name in str(names).split(","):
+            yield name.strip(), _mapping(settings or {}, recipe, f"sizes.{names}")
+
+
+def _axes(given: Settings, recipe: str) -> dict[str, dict[str, Settings]]:
+    axes: dict[str, dict[str, Settings]] = {}
+    for key, axis in given.items():
+        if isinstance(axis, list):
+            label = str(key).rsplit(".", 1)[-1]
+            axes[key] = {f"{label}{_text(value)}": _nest(str(key), value) for value in axis}
+        else:
+            values = _mapping(axis, recipe, f"sweep.{key}")
+            axes[key] = {str(name): _mapping(value or {}, recipe, f"sweep.{key}") for name, value in values.items()}
+        if not axes[key]:
+            raise _wrong(recipe, f"sweep.{key}", "it has no values")
+    return axes
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _nest(key: str, value: Any) -> Settings:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)
+
+
+def _flat(settings: Settings, prefix: str = "") -> Iterator[str]:
+    for key, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + str(key)
+
+
+def _without(settings: Settings, given: Settings) -> Settings:
+    if {"steps", "epochs"} & set(given):  # two ways to say one thing
+        given = {"steps": None, "epochs": None, **given}
+    left = {}
+    for key, value in settings.items():
+        if key not in given:
+            left[key] = value
+        elif isinstance(value, dict) and isinstance(given[key], dict) and (rest := _without(value, given[key])):
+            left[key] = rest
+    return left
+
+
+def _mapping(value: Any, recipe: str, where: str) -> Settings:
+    if not isinstance(value, dict):
+        raise _wrong(recipe, where, f"it must be a mapping, not {value!r}")
+    return value
+
+
+def _wrong(recipe: str, where: str, what: str) -> UsvitError:
+    return UsvitError(f"The recipe {recipe} cannot be used: {where}: {what}. See docs/reference/recipes.md.")

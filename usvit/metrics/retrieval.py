@@ -1,0 +1,235 @@
+"""Nearest neighbours of embeddings: on-the-fly classification and category-level retrieval.
+
+Everything is computed in float64, in portions of the queries, so that 50,000 keys fit into memory.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+K_CHOICES = (10, 15, 20, 25, 30)
+"""Neighbours among which k is chosen (thesis, section 2.4.2)."""
+SIGMA = 0.05
+"""Temperature of neighbours' weights, on the cosine's scale (thesis, section 2.4.3)."""
+_CELLS = 4_000_000  # of a block of similarities: 32 MB
+
+
+def cosine(queries: ArrayLike, keys: ArrayLike) -> Floats:
+    """(n, m) cosine similarities of (n, D) and (m, D) vectors; 0 for a vector of zeros.
+
+    Raises:
+        ValueError: shapes that do not fit, or a value that is not finite.
+    """
+    return _unit(queries) @ _unit(keys).T
+
+
+def knn_probabilities(
+    queries: ArrayLike,
+    keys: ArrayLike,
+    labels: ArrayLike,
+    k: int,
+    sigma: float = SIGMA,
+    *,
+    n_classes: int | None = None,
+) -> Floats:
+    """Class probabilities by the k nearest keys j: p(x, y) ~ sum over those of class y of exp(cos(x, x_j) / sigma).
+
+    Args:
+        queries: (n, D) float.
+        keys: (m, D) float.
+        labels: (m,) int, class of each key, from 0.
+        k: neighbours, at most m. Where several keys are equally near, those that come first count.
+        sigma: > 0; small: the nearest decides.
+        n_classes: K; by default the largest label + 1.
+
+    Returns:
+        (n, K) float64 in [0, 1], rows sum to one.
+
+    Raises:
+        ValueError: shapes or values that do not fit.
+
+    Source: Touvron (2022), PhD thesis, eq. 2.6; Wu et al. (2018), Improving Generalization via Scalable Neighborhood
+    Component Analysis.
+    """
+    asked, known, of_key = _unit(queries), _unit(keys), _labels(labels, n_classes)
+    if len(known) != len(of_key):
+        raise ValueError(f"{len(known)} keys and {len(of_key)} labels")
+    if not 1 <= k <= len(known):
+        raise ValueError(f"k = {k} neighbours of {len(known)} keys")
+    if not sigma > 0:
+        raise ValueError(f"sigma must be positive, not {sigma}")
+    n_classes = n_classes or int(of_key.max()) + 1
+    found = np.empty((len(asked), n_classes))
+    for rows in _portions(len(asked), len(known)):
+        found[rows] = _vote(asked[rows] @ known.T, of_key, k, sigma, n_classes)
+    return found
+
+
+def knn_predict(queries: ArrayLike, keys: ArrayLike, labels: ArrayLike, k: int, sigma: float = SIGMA) -> Ints:
+    """(n,) the most probable class of each query; ``knn_probabilities`` says of what. Ties: the smaller class."""
+    return knn_probabilities(queries, keys, labels, k, sigma).argmax(axis=1)
+
+
+def leave_one_out(
+    keys: ArrayLike,
+    labels: ArrayLike,
+    ks: Sequence[int] = K_CHOICES,
+    sigma: float = SIGMA,
+    *,
+    groups: ArrayLike | None = None,
+) -> dict[int, float]:
+    """Accuracy in [0, 1] of each k, each key being judged by all others.
+
+    Args:
+        keys: (m, D) float.
+        labels: (m,) int, from 0.
+        ks: which to try; one that is not smaller than what others there are is left out.
+        sigma: as ``knn_probabilities``.
+        groups: (m,) patients (or clusters of copies): keys of a query's own group are no neighbours of it.
+
+    Returns:
+        {k: accuracy}; where every k is too large, the largest that is possible alone.
+
+    Raises:
+        ValueError: shapes or values that do not fit, or there is nothing to compare with.
+    """
+    known, of_key = _unit(keys), _labels(labels, None)
+    n = len(known)
+    group = np.arange(n) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1].ravel()
+    if not n == len(of_key) == len(group):
+        raise ValueError(f"{n} keys, {len(of_key)} labels and {len(group)} groups")
+    most = n - int(np.bincount(group).max())
+    if most < 1:
+        raise ValueError("no key has others to be compared with")
+    ks = [k for k in ks if k <= most] or [most]
+    n_classes, hits = int(of_key.max()) + 1, dict.fromkeys(ks, 0)
+    for rows in _portions(n, n):
+        similar = known[rows] @ known.T
+        similar[group[rows, None] == group[None]] = -np.inf
+        for k in ks:
+            hits[k] += int((_vote(similar, of_key, k, sigma, n_classes).argmax(1) == of_key[rows]).sum())
+    return {k: count / n for k, count in hits.items()}
+
+
+def choose_k(
+    keys: ArrayLike,
+    labels: ArrayLike,
+    ks: Sequence[int] = K_CHOICES,
+    sigma: float = SIGMA,
+    *,
+    groups: ArrayLike | None = None,
+) -> int:
+    """The k of the best ``leave_one_out`` accuracy; the smallest of equal ones."""
+    accuracy = leave_one_out(keys, labels, ks, sigma, groups=groups)
+    return min(accuracy, key=lambda k: (-accuracy[k], k))
+
+
+def mean_average_precision(
+    queries: ArrayLike,
+    keys: ArrayLike,
+    query_labels: ArrayLike,
+    key_labels: ArrayLike,
+    *,
+    coarse_prob: ArrayLike | None = None,
+    key_coarse: ArrayLike | None = None,
+) -> float | None:
+    """Mean over queries of the average precision of all keys, ranked by similarity; keys of its class are right.
+
+    Average precision is the mean, over the right keys, of the share of right ones among those ranked no lower than it.
+    Keys of equal score share a rank, so that the order of the keys does not matter.
+
+    Args:
+        queries: (n, D) float.
+        keys: (m, D) float, the collection that is searched.
+        query_labels, key_labels: (n,) and (m,) int, from 0.
+        coarse_prob: (n, C) in [0, 1], a classifier's probabilities of each query's coarse class: they are added to the
+            cosine as log(p / (1 - p)) of the key's coarse class (eq. 2.5). One-hot: the oracle.
+        key_coarse: (m,) int, the known coarse class of each key.
+
+    Returns:
+        In [0, 1]; queries whose class no key has are not counted. None where no query counts.
+
+    Raises:
+        ValueError: shapes or values that do not fit, or one of the coarse arguments without the other.
+
+    Source: Touvron (2022), PhD thesis, section 2.3.2.
+    """
+    asked, known = _unit(queries), _unit(keys)
+    of_query, of_key = _labels(query_labels, None), _labels(key_labels, None)
+    if len(asked) != len(of_query) or len(known) != len(of_key):
+        raise ValueError(f"{len(asked)} queries, {len(of_query)} labels; {len(known)} keys, {len(of_key)} labels")
+    if (coarse_prob is None) != (key_coarse is None):
+        raise ValueError("coarse_prob and key_coarse go together")
+    odds, coarse = None, None
+    if coarse_prob is not None and key_coarse is not None:
+        # Just inside (0, 1): an oracle's certainty must outweigh every cosine, and stay comparable.
+        prob = np.clip(np.asarray(coarse_prob, dtype=np.float64), 1e-12, 1 - 1e-12)
+        odds, coarse = np.log(prob / (1 - prob)), _labels(key_coarse, prob.shape[1])
+    found: list[float] = []
+    for rows in _portions(len(asked), len(known)):
+        scores = asked[rows] @ known.T
+        if odds is not None and coarse is not None:
+            scores += odds[rows][:, coarse]
+        relevant = of_query[rows, None] == of_key[None]
+        found += average_precision(scores, relevant)[relevant.any(axis=1)].tolist()
+    return float(np.mean(found)) if found else None
+
+
+def average_precision(scores: ArrayLike, relevant: ArrayLike) -> Floats:
+    """(n,) average precision of each row of (n, m) scores, higher first; NaN where nothing is relevant.
+
+    Args:
+        scores: (n, m) float.
+        relevant: (n, m) bool.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    n, m = values.shape
+    order = np.argsort(-values, axis=1, kind="stable")
+    ranked = np.take_along_axis(values, order, axis=1)
+    right = np.take_along_axis(np.asarray(relevant, dtype=bool), order, axis=1)
+    precision = right.cumsum(axis=1) / np.arange(1, m + 1)
+    # Where a run of equal scores ends: its members all get the precision there.
+    last = np.concatenate([ranked[:, 1:] != ranked[:, :-1], np.ones((n, 1), dtype=bool)], axis=1)
+    ends = np.where(last, np.arange(m), m)
+    ends = np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1]
+    total, count = (np.take_along_axis(precision, ends, axis=1) * right).sum(axis=1), right.sum(axis=1)
+    return np.divide(total, count, out=np.full(n, np.nan), where=count > 0)
+
+
+def _vote(similar: Floats, labels: Ints, k: int, sigma: float, n_classes: int) -> Floats:
+    """(n, K) probabilities from (n, m) similarities."""
+    kth = np.partition(similar, similar.shape[1] - k, axis=1)[:, [-k]]
+    above, level = similar > kth, similar == kth
+    chosen = above | (level & (level.cumsum(axis=1) <= k - above.sum(axis=1, keepdims=True)))
+    columns = np.nonzero(chosen)[1].reshape(len(similar), k)
+    near = np.take_along_axis(similar, columns, axis=1)
+    weight = np.exp((near - near.max(axis=1, keepdims=True)) / sigma)
+    cell = np.arange(len(similar))[:, None] * n_classes + labels[columns]
+    votes = np.bincount(cell.ravel(), weight.ravel(), len(similar) * n_classes).reshape(-1, n_classes)
+    return votes / votes.sum(axis=1, keepdims=True)
+
+
+def _portions(n: int, m: int) -> Iterator[slice]:
+    step = max(1, _CELLS // m)
+    return (slice(start, start + step) for start in range(0, n, step))
+
+
+def _unit(vectors: ArrayLike) -> Floats:
+    values = np.asarray(vectors, dtype=np.float64)
+    if values.ndim != 2 or not values.size:
+        raise ValueError(f"embeddings have shape {values.shape}, expected (n, D)")
+    if not np.isfinite(values).all():
+        raise ValueError(f"embedding {int((~np.isfinite(values)).any(axis=1).argmax())} is not finite")
+    length = np.linalg.norm(values, axis=1, keepdims=True)
+    return values / np.where(length > 0, length, 1)
+
+
+def _labels(labels: ArrayLike, n_classes: int | None) -> Ints:
+    codes = np.asarray(labels)
+    if codes.ndim != 1 or not len(codes) or codes.min() < 0 or (n_classes is not None and codes.max() >= n_classes):
+        raise ValueError("labels must be class numbers, from 0")
+    return codes.astype(np.int64)

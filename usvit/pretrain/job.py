@@ -1,0 +1,205 @@
+"""A pre-training resolved and checked, before anything is written."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from usvit.config import PretrainConfig, identity
+from usvit.data.manifest import Manifest
+from usvit.data.manifest_file import open_manifest
+from usvit.data.sources.manifest import ManifestSource
+from usvit.data.sources.open import open_training
+from usvit.data.sources.source import Source
+from usvit.data.splits import folds_sha256, make_folds
+from usvit.data.views.device import DeviceViews, resolve_on
+from usvit.errors import UsvitError
+from usvit.files import sha256_of_text
+from usvit.job import adapt
+from usvit.models.build import build_with_report, count_parameters, input_statistics
+from usvit.models.count import count
+from usvit.models.spec import ModelSpec
+from usvit.models.tune import TuneReport
+from usvit.models.weights import LoadReport, Weights, resolve_weights
+from usvit.models.zoo import find_model
+from usvit.pretrain.families import UNLABELLED, make_objective
+from usvit.pretrain.plan import Plan, UpstreamObjective
+from usvit.progress import Progress
+from usvit.train.device import Device, resolve_device, seed_everything
+
+DATA = "data"
+"""The source that is the training parts of a data card's folds."""
+
+
+@dataclass(frozen=True)
+class PretrainJob:
+    """Everything resolved and checked, before anything is written."""
+
+    config: PretrainConfig
+    roots: dict[str, Path]
+    """Data set -> folder, "" for all."""
+    spec: ModelSpec
+    weights: Weights
+    device: Device
+    sources: tuple[Source, ...]
+    """What each fold learns from; one, but for the source ``data``."""
+    validation: Source | None
+    manifest: Manifest | None
+    """Of the source ``data``."""
+    folds: pd.DataFrame | None
+    inputs: DeviceViews
+    n_parameters: int
+    macs: int | None
+    """Of one image's forward pass; None: the objective computes something else than the network's."""
+    tuned: TuneReport
+    loaded: LoadReport
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Of the head; none where nothing is labelled, or labels are not learnt."""
+        return () if self.config.objective in UNLABELLED else self.sources[0].classes
+
+    def fold_name(self, fold: int) -> str:
+        return f"fold {fold + 1}/{len(self.sources)}" if len(self.sources) > 1 else "pre-training"
+
+
+def default_out(config: PretrainConfig) -> Path:
+    """``runs/pretrain-fractals-vit_ti16-fractals-seed0``."""
+    name = f"pretrain-{config.source.name}-{config.model.name}-{config.recipe}-seed{config.seed}"
+    return Path("runs") / name.replace(":", "-").replace("/", "-")
+
+
+def prepare(config: PretrainConfig, roots: dict[str, Path], progress: Progress) -> PretrainJob:
+    """Resolve and check everything, the cheap first: a run that cannot be made stops here."""
+    device = resolve_device(config.device, config.precision)
+    spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
+    weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
+    mean, std = input_statistics(spec, weights)
+    inputs = DeviceViews(config.views, mean, std, on_device=resolve_on(config.views.on, device.type))
+    sources, validation, manifest, folds = _sources(config, roots, progress)
+    _check_labels(config, sources[0])
+    if weights.folds and len(weights.folds) != len(sources):
+        raise UsvitError(
+            f"--weights {config.model.weights} is a run of {len(weights.folds)} folds, and this pre-training has "
+            f"{len(sources)}. Name one of its folds: {config.model.weights}/fold-0."
+        )
+    n_classes = 0 if config.objective in UNLABELLED else len(sources[0].classes)
+    # Built once for nothing: weights that do not fit, an impossible size, a recipe for other networks show now.
+    network, loaded, tuned = new_network(config, spec, weights, n_classes, fold=0)
+    plan = Plan(config, spec, n_classes, len(sources[0]), inputs, torch.device("cpu"), sources[0].classes)
+    make_objective(config)(plan, network)
+    return PretrainJob(
+        config,
+        roots,
+        spec,
+        weights,
+        device,
+        sources,
+        validation,
+        manifest,
+        folds,
+        inputs,
+        count_parameters(network),
+        count(spec, config.model.image_size, n_classes).macs if config.objective == "supervised" else None,
+        tuned,
+        loaded,
+    )
+
+
+def new_network(
+    config: PretrainConfig, spec: ModelSpec, weights: Weights, n_classes: int, fold: int
+) -> tuple[nn.Module, LoadReport, TuneReport]:
+    """The network that a fold begins from; the same seed and fold give the same."""
+    seed_everything(config.seed, "model", fold)
+    network, loaded = build_with_report(
+        spec,
+        weights.of_fold(fold),
+        n_classes=n_classes,
+        image_size=config.model.image_size,
+        drop_path=config.model.drop_path,
+        drop_path_schedule=config.model.drop_path_schedule,
+        dropout=config.model.dropout,
+    )
+    return network, loaded, adapt(network, config)
+
+
+def new_objective(job: PretrainJob, fold: int, n_images: int, device: torch.device) -> UpstreamObjective:
+    """The objective of a fold, with a new network, on the CPU."""
+    network, _, _ = new_network(job.config, job.spec, job.weights, len(job.classes), fold)
+    plan = Plan(job.config, job.spec, len(job.classes), len(job.sources[fold]), job.inputs, device, job.classes)
+    return make_objective(job.config)(plan, network)
+
+
+def describe(job: PretrainJob, command: str) -> dict[str, Any]:
+    """What ``run.json`` says of a pre-training before it begins."""
+    config = job.config.model_dump(mode="json")
+    sources = [source.describe() for source in job.sources]
+    validation = None if job.validation is None else job.validation.describe()
+    folds = {"n": len(job.sources)} | ({} if job.folds is None else {"sha256": folds_sha256(job.folds)})
+    return {
+        "kind": "pretrain",
+        "name": default_out(job.config).name,
+        "command": command,
+        "config": config,
+        "config_sha256": sha256_of_text(str(sorted(identity(config).items()))),
+        "seed": job.config.seed,
+        "device": job.device.describe(),
+        "data": {
+            "sources": sources,
+            "validation": validation,
+            "classes": list(job.classes),
+            "sha256": sha256_of_text(str((sources, validation))),
+        },
+        "folds": folds,
+        "model": {
+            "name": job.spec.name,
+            "vit": dict(job.spec.changed),
+            "timm": job.spec.architecture,
+            "params": job.n_parameters,
+            "trainable": job.tuned.trainable,
+            "weights": job.weights.describe()
+            | ({} if job.weights.source == "scratch" else {"loaded": job.loaded.describe()}),
+        },
+    }
+
+
+def _sources(
+    config: PretrainConfig, roots: dict[str, Path], progress: Progress
+) -> tuple[tuple[Source, ...], Source | None, Manifest | None, pd.DataFrame | None]:
+    """What each fold learns from, what is validated on, and the data set and folds behind the source ``data``."""
+    if DATA not in config.source.name.split("+"):
+        training, validation = open_training(config.source, roots, seed=config.seed)
+        return (training,), validation, None, None
+    if config.source.val or config.source.val_share:
+        raise UsvitError(
+            "The source data is the training images of folds, without labels: there is nothing to validate on. "
+            "Set source.val to null and source.val_share to 0."
+        )
+    manifest = open_manifest(config.data, roots, progress)
+    folds = make_folds("cv", manifest.usable, config.split, config.split_seed)
+    parts = [
+        open_training(config.source, roots, seed=config.seed, data=part)[0] for part in _training_parts(manifest, folds)
+    ]
+    return tuple(parts), None, manifest, folds
+
+
+def _training_parts(manifest: Manifest, folds: pd.DataFrame) -> Iterator[Source]:
+    """The training images of each fold: those that ``usvit cv`` with the same data, seed and split settings draws."""
+    keys = pd.MultiIndex.from_frame(manifest.usable[["dataset", "image_id"]])
+    for fold in range(int(folds.fold.nunique())):
+        train = folds[(folds.fold == fold) & (folds.part == "train")]
+        inside = keys.isin(pd.MultiIndex.from_frame(train[["dataset", "image_id"]]))
+        yield ManifestSource(manifest, np.flatnonzero(inside))
+
+
+def _check_labels(config: PretrainConfig, source: Source) -> None:
+    if config.objective not in UNLABELLED and not source.classes:
+        raise UsvitError(
+            f"objective {config.objective} learns from labels, and source.name={config.source.name} has none. "
+            f"Choose another source, or one of the objectives without labels: {', '.join(UNLABELLED)}."
+        )

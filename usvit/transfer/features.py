@@ -1,0 +1,99 @@
+"""A network in eval mode, run over the images of a part: its features, or its logits."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import lightning_fabric
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from usvit.data.preprocessing import Preprocessing
+from usvit.data.views import test_view
+from usvit.errors import UsvitError
+from usvit.files import write_atomic
+from usvit.models.penultimate import logits_and_features
+from usvit.progress import Progress, task
+from usvit.resources import usable_cores
+from usvit.transfer.parts import Part
+
+Floats = NDArray[np.float32]
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Eye:
+    """How a network sees images: preprocessing, device, precision."""
+
+    preprocessing: Preprocessing
+    test_crop: float
+    fabric: lightning_fabric.Fabric
+    progress: Progress
+    batch_size: int = BATCH
+
+    def features(self, model: nn.Module, part: Part, kept: Path) -> Floats:
+        """(n, D) float32, what the network hands to its classifier; kept in a file until the run is finished.
+
+        Raises:
+            BadImage: an image cannot be read.
+            UsvitError: the network shows no features, or they are not finite.
+        """
+        if kept.is_file():
+            return np.asarray(np.load(kept, allow_pickle=False), dtype=np.float32)
+        _, features = self._forward(model, part, "features")
+        if features is None:
+            raise UsvitError(
+                f"This network ({type(model).__name__}) does not show what it hands to its classifier, so its features "
+                "cannot be probed. Use --how finetune."
+            )
+        write_atomic(kept, lambda temporary: _save(temporary, features))
+        return features
+
+    def logits(self, model: nn.Module, part: Part) -> Floats:
+        """(n, K) float32 outputs of the network.
+
+        Raises:
+            BadImage: an image cannot be read.
+            UsvitError: they are not finite.
+        """
+        return self._forward(model, part, "predictions")[0]
+
+    def _forward(self, model: nn.Module, part: Part, what: str) -> tuple[Floats, Floats | None]:
+        wrapped = self.fabric.setup_module(model).eval()
+        logits: list[Floats] = []
+        features: list[Floats | None] = []
+        with torch.inference_mode(), task(self.progress, f"{what}: {part.name}", len(part), "images") as advance:
+            done = 0
+            for pixels in self._batches(part):
+                inputs = self.preprocessing.normalised(torch.from_numpy(pixels).to(self.fabric.device))
+                out, caught = logits_and_features(model, inputs, through=wrapped)
+                logits.append(out.cpu().numpy())
+                features.append(None if caught is None else caught.cpu().numpy())
+                done += len(pixels)
+                advance(done)
+        found = [one for one in features if one is not None]
+        whole = np.concatenate(logits), np.concatenate(found) if len(found) == len(features) else None
+        if not all(np.isfinite(one).all() for one in whole if one is not None):
+            raise UsvitError("The network's outputs are not finite. Use --precision fp32, or other weights.")
+        return whole
+
+    def _batches(self, part: Part) -> Iterator[NDArray[np.uint8]]:
+        size, crop = self.preprocessing.image_size, self.test_crop
+
+        def seen(row: int) -> NDArray[np.uint8]:
+            return test_view(part.source.image(row), size, crop)
+
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            for start in range(0, len(part), self.batch_size):
+                yield np.stack([*pool.map(seen, part.rows[start : start + self.batch_size].tolist())])
+
+
+def _save(path: Path, values: Floats) -> None:
+    with open(path, "wb") as file:  # np.save would add a suffix of its own
+        np.save(file, values)
+        file.flush()
+        os.fsync(file.fileno())

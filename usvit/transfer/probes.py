@@ -1,0 +1,203 @@
+"""The three ways to judge frozen features: few-shot least squares, logistic regression, nearest neighbours."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from usvit.config import TransferConfig
+from usvit.errors import UsvitError
+from usvit.metrics.points import Value
+from usvit.metrics.retrieval import knn_probabilities, leave_one_out, mean_average_precision
+from usvit.progress import Progress, task
+from usvit.transfer import judge, least_squares, linear
+from usvit.transfer.affine import Affine
+from usvit.transfer.least_squares import LeastSquares, check_shots, draw_shots
+from usvit.transfer.parts import Part, Parts
+
+Floats = NDArray[np.float64]
+_SMALLEST = 1e-12  # of a neighbours' probability: the table holds its logarithm
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Images as a network sees them."""
+
+    part: Part
+    features: NDArray[np.float32]
+    """(n, D)."""
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        return self.part.targets
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a transfer came to."""
+
+    rows: list[dict[str, Any]]
+    """Of ``results.csv``."""
+    summary: list[dict[str, Any]]
+    """The printed table: ``name``, ``accuracy`` (a Value), ``mean_class_accuracy``, and more."""
+    chosen: dict[str, Any]
+    """What was chosen, and how well it did on the images it was chosen on."""
+    logits: NDArray[np.floating]
+    """(n, K) of the test images, by what was chosen."""
+    head: Affine | None = None
+    """The network's new head; None: it keeps the one it has."""
+    learnt_from: tuple[str, ...] = field(default=("train",))
+    """Parts whose images the result has seen."""
+
+
+Probe = Callable[[TransferConfig, Parts, dict[str, Seen], Progress], Judged]
+
+
+def fewshot(config: TransferConfig, parts: Parts, seen: dict[str, Seen], progress: Progress) -> Judged:
+    """k images of each class, drawn several times; one strength for each k, by the draws' mean on validation images.
+
+    The predictions, and the head of the network that is kept, are those of the largest k and its first draw.
+    """
+    train, test, val = seen["train"], seen["test"], seen.get("val")
+    strengths = config.l2 or least_squares.L2
+    n_classes = len(parts.classes)
+    rows: list[dict[str, Any]] = []
+    summary: list[dict[str, Any]] = []
+    kept: tuple[Affine, dict[str, Any]] | None = None
+    of_val: float | None = None
+    with task(progress, "few-shot probes", len(config.shots) * config.draws, "probes") as advance:
+        for number, k in enumerate(sorted(config.shots)):
+            problems = []
+            for draw in range(config.draws):
+                shots = draw_shots(train.targets, k, config.seed, draw)
+                problems.append(LeastSquares.of(train.features[shots], train.targets[shots], n_classes))
+                advance(number * config.draws + draw + 1)
+            strength = strengths[0]
+            if val is not None:
+                tried = [
+                    {
+                        "l2": l2,
+                        "draw": draw,
+                        "accuracy": float(judge.right(val.part, one.solve(l2)(val.features)).mean()),
+                    }
+                    for l2 in strengths
+                    for draw, one in enumerate(problems)
+                ]
+                table = pd.DataFrame(tried)
+                strength = least_squares.choose(table)
+                means = table.groupby("l2").accuracy.mean()
+                of_val = float(means[strength])
+                rows += [
+                    {"accuracy": float(means[l2]), "l2": l2, "chosen": l2 == strength, **_of_val(val.part, k)}
+                    for l2 in strengths
+                ]
+            found = []
+            for draw, problem in enumerate(problems):
+                probe = problem.solve(strength)
+                hits = judge.right(test.part, probe(test.features))
+                of_table = draw == 0 and k == max(config.shots)
+                more = {"draw": draw, "k": k, "l2": strength, "chosen": of_table}
+                found.append(judge.row("fewshot", test.part, hits, interval=True, **more))
+                if of_table:
+                    kept = probe, {"k": k, "l2": strength, "draw": 0, "val_accuracy": of_val}
+            rows += found
+            one = judge.accuracy(test.part, judge.right(test.part, problems[0].solve(strength)(test.features)))
+            summary.append(
+                {
+                    "name": f"{k}-shot",
+                    "accuracy": judge.over_draws([each["accuracy"] for each in found], one["n_groups"]),
+                    "mean_class_accuracy": float(np.mean([each["mean_class_accuracy"] for each in found])),
+                    "first_draw": one,
+                    "l2": strength,
+                }
+            )
+    assert kept is not None
+    head, chosen = kept
+    return Judged(rows, summary, chosen, head(test.features), head)
+
+
+def logistic(config: TransferConfig, parts: Parts, seen: dict[str, Seen], progress: Progress) -> Judged:
+    """Logistic regression; its strength by accuracy, then cross-entropy, on validation images."""
+    train, test, val = seen["train"], seen["test"], seen.get("val")
+    strengths, n_classes = config.l2 or linear.L2, len(parts.classes)
+    rows: list[dict[str, Any]] = []
+    best, score = 0, None  # of one strength, without validation images
+    probes = []
+    with task(progress, "linear probe", len(strengths), "strengths") as advance:
+        for done, l2 in enumerate(strengths, start=1):
+            probes.append(linear.fit_logistic(train.features, train.targets, n_classes, l2, progress))
+            advance(done)
+    if val is not None:
+        values = [probe(val.features) for probe in probes]
+        hits = [judge.right(val.part, one) for one in values]
+        loss = [linear.cross_entropy(one, val.targets) for one in values]
+        best = linear.choose(strengths, [float(one.mean()) for one in hits], loss)
+        score = float(hits[best].mean())
+        rows += [
+            judge.row("linear", val.part, one, l2=l2, chosen=number == best)
+            for number, (l2, one) in enumerate(zip(strengths, hits, strict=True))
+        ]
+    probe, learnt_from = probes[best], ("train", "val") if val is not None else ("train",)
+    if config.final is not None and val is not None:
+        both = np.concatenate([train.features, val.features]), np.concatenate([train.targets, val.targets])
+        probe = linear.fit_logistic(*both, n_classes, strengths[best], progress)
+    logits = probe(test.features)
+    hits_test = judge.right(test.part, logits)
+    rows.append(judge.row("linear", test.part, hits_test, interval=True, l2=strengths[best], chosen=True))
+    summary = [_line("linear probe", test.part, hits_test, l2=strengths[best])]
+    return Judged(rows, summary, {"l2": strengths[best], "val_accuracy": score}, logits, probe, learnt_from)
+
+
+def neighbours(config: TransferConfig, parts: Parts, seen: dict[str, Seen], progress: Progress) -> Judged:
+    """Nearest neighbours among the training images; k by leaving out one of them (or one patient) at a time."""
+    train, test = seen["train"], seen["test"]
+    n_classes = len(parts.classes)
+    tried = leave_one_out(train.features, train.targets, config.k, config.sigma, groups=train.part.groups)
+    k = min(tried, key=lambda one: (-tried[one], one))
+    progress.say(f"Nearest neighbours: k = {k} of {', '.join(map(str, tried))}.")
+    prob = knn_probabilities(test.features, train.features, train.targets, k, config.sigma, n_classes=n_classes)
+    hits = judge.right(test.part, prob)
+    precision = mean_average_precision(test.features, train.features, test.targets, train.targets)
+    rows = [
+        {"how": "knn", "part": "train", "n_images": len(train.part), "k": one, "accuracy": value, "chosen": one == k}
+        for one, value in tried.items()
+    ]
+    rows.append(judge.row("knn", test.part, hits, interval=True, k=k, mean_average_precision=precision, chosen=True))
+    summary = [_line(f"{k} nearest neighbours", test.part, hits, mean_average_precision=precision, k=k)]
+    chosen = {"k": k, "sigma": config.sigma, "leave_one_out_accuracy": tried[k]}
+    return Judged(rows, summary, chosen, np.log(np.maximum(prob, _SMALLEST)), learnt_from=())
+
+
+PROBES: dict[str, Probe] = {"fewshot": fewshot, "linear": logistic, "knn": neighbours}
+
+
+def check(config: TransferConfig, parts: Parts) -> None:
+    """Refuse what cannot be chosen, or drawn, before any image is read.
+
+    Raises:
+        UsvitError: naming the setting.
+    """
+    if config.how == "fewshot":
+        check_shots(parts.train.targets, parts.classes, config.shots)
+    choices = {"fewshot": config.l2 or least_squares.L2, "linear": config.l2 or linear.L2, "finetune": config.cells}
+    count = len(choices.get(config.how, ()))
+    if count > 1 and parts.val is None:
+        what = "cells of the sweep" if config.how == "finetune" else "strengths l2"
+        raise UsvitError(
+            f"{count} {what} are to be chosen among, and there are no validation images (test images must not "
+            "choose). Set source.val to a part, or source.val_share to a share of the training images"
+            + ("." if config.how == "finetune" else ", or l2 to one value: --set l2=[1].")
+        )
+
+
+def _of_val(val: Part, k: int) -> dict[str, Any]:
+    return {"how": "fewshot", "part": "val", "n_images": len(val), "k": k}
+
+
+def _line(name: str, part: Part, hits: judge.Bools, **more: Any) -> dict[str, Any]:
+    found: Value = judge.accuracy(part, hits)
+    mean = judge.mean_class_accuracy(part.targets, hits)
+    return {"name": name, "accuracy": found, "mean_class_accuracy": mean, **more}
