@@ -8,6 +8,8 @@ import difflib
 from collections.abc import Iterable
 
 EXIT_DONE, EXIT_BUG, EXIT_USER, EXIT_PARTLY = 0, 1, 2, 3
+EXIT_STOPPED = 143
+"""Stopped by a signal with its state on the disk: what a shell says of a process that SIGTERM (15) ended, 128 + 15."""
 
 
 class UsvitError(Exception):
@@ -21,6 +23,10 @@ class UsvitError(Exception):
 
 class LeakageError(UsvitError):
     """A group (patient or duplicate cluster) would stand in two parts of one fold."""
+
+
+class Diverged(UsvitError):
+    """A training's loss or weights are no finite numbers any more."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> UsvitError:

@@ -32,6 +32,11 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def process_rank() -> int:
+    """Which of the processes of ``torchrun`` this is; 0, the one that speaks and writes, also without it."""
+    return int(os.environ.get("RANK", 0)) if "TORCHELASTIC_RUN_ID" in os.environ else 0
+
+
 def cache_dir() -> Path:
     """The user's cache folder (``USVIT_CACHE`` or the system's convention); nothing in it is irreplaceable."""
     return Path(os.environ.get("USVIT_CACHE") or platformdirs.user_cache_dir("usvit", appauthor=False))

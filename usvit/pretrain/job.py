@@ -182,10 +182,10 @@ def _sources(
         )
     manifest = open_manifest(config.data, roots, progress)
     folds = make_folds("cv", manifest.usable, config.split, config.split_seed)
-    parts = [
+    parts = tuple(
         open_training(config.source, roots, seed=config.seed, data=part)[0] for part in _training_parts(manifest, folds)
-    ]
-    return tuple(parts), None, manifest, folds
+    )
+    return parts, None, manifest, folds
 
 
 def _training_parts(manifest: Manifest, folds: pd.DataFrame) -> Iterator[Source]:

@@ -15,13 +15,22 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from usvit.config import OptimConfig, TrainConfig
 from usvit.data.stream import Batch, Stream
-from usvit.errors import UsvitError
 from usvit.models.tune import train_mode
 from usvit.progress import Progress
 from usvit.train.checkpoint import load_checkpoint, save_checkpoint
+from usvit.train.distributed import (
+    Team,
+    full_optimizer_state,
+    full_state,
+    load_full_optimizer_state,
+    load_full_state,
+)
 from usvit.train.early_stopping import BestSoFar
+from usvit.train.lost import lost_processes
 from usvit.train.objective import Objective, Prepare
 from usvit.train.optim import learning_rate, make_optimizer, resolve
+from usvit.train.running_loss import RunningLoss, check_weights
+from usvit.train.stopping import stop_requests, stopped
 
 HISTORY_COLUMNS = ["step", "epoch", "lr", "train_loss", "val_loss", "val_accuracy", "val_auc", "images_per_second"]
 
@@ -29,13 +38,18 @@ Figures = dict[str, float | None]
 
 
 class Log(Protocol):
-    """Where rows of the step log go (``usvit.train.step_log``)."""
+    """Where rows of the step log go (``usvit.train.step_log``); the first of several processes alone writes it."""
 
     def resume(self, step: int) -> None:
         """The training goes on after ``step``: rows of later ones are of a process that was killed."""
 
     def add(self, row: Mapping[str, float]) -> None:
         """One row: step, epoch, lr, loss, images_per_second, seconds_left."""
+
+    def evaluated(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Figures of an evaluation after ``step``."""
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -70,10 +84,10 @@ def fit(
     Args:
         objective: what is minimised; its module is trained in place, but for parameters that need no gradient: these
             have no part in the optimiser, and modules that hold no others stay in eval mode.
-        fabric: device and precision.
-        stream: the endless stream of training batches.
-        evaluate: called with the module (its running mean, where ``train.ema`` is set) in eval mode; returns val_loss,
-            val_accuracy, val_auc (None: undefined), and more.
+        fabric: device, precision and processes (``usvit.train.distributed.launch``).
+        stream: the endless stream of training batches; of several processes, each has its share.
+        evaluate: called, in all processes, with the module (its running mean, where ``train.ema`` is set) in eval mode;
+            returns val_loss, val_accuracy, val_auc (None: undefined), and more; what the first process says counts.
         train, optim: the recipe.
         checkpoint: file of the unfinished state; read if it is there, left there at the end (the
             caller deletes it once the results are written).
@@ -82,18 +96,18 @@ def fit(
         log: gets a row every ``train.log_every`` steps.
 
     Raises:
-        UsvitError: the loss is no longer finite, or the disk is full.
+        UsvitError: the loss or a weight is no longer finite, the disk is full, or a process that took part is gone.
+        Stopped: a signal asked for it; the state is on the disk.
     """
-    module = objective.module
+    module, team = objective.module, Team(fabric)
     optim = resolve(optim, train.batch_size, stream.steps_per_epoch)
-    optimizer = make_optimizer(module, optim)
     if train.channels_last:
         module.to(memory_format=torch.channels_last)
     if train.compile:
         module.compile()
-    wrapped, optimizer = fabric.setup(module, optimizer)
-    mean = _running_mean(module, train.ema)
-    evaluated = wrapped if mean is None else fabric.setup_module(mean.module)
+    mean = _running_mean(module, train.ema)  # before parameters are dealt out
+    wrapped, optimizer = team.setup(module, lambda: make_optimizer(module, optim))
+    evaluated = wrapped if mean is None else team.setup_mean(mean.module)
     kept = module if mean is None else mean.module
     steps = train.steps or math.ceil((train.epochs or 0) * stream.steps_per_epoch)
     eval_every = min(train.eval_every or math.ceil(stream.steps_per_epoch), steps)
@@ -102,84 +116,112 @@ def fit(
     best_weights: dict[str, torch.Tensor] = {}
     history: list[dict[str, Any]] = []
     step, seconds, training_seconds = 0, 0.0, 0.0
-    losses = _Losses(fabric.device)
+    losses = RunningLoss(team)
 
     if state := load_checkpoint(checkpoint):
-        module.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
+        load_full_state(module, state["model"])
+        load_full_optimizer_state(optimizer, state["optimizer"])
         if mean is not None:
-            mean.load_state_dict(state["mean"])
+            load_full_state(mean, state["mean"])
         best.load(state["best"])
         best_weights, history, step = state["best_weights"], state["history"], state["step"]
         seconds, training_seconds = state["seconds"], state["training_seconds"]
         losses.load(state["losses"])
+    team.check_same(step)
     good = step  # the last checkpoint's
+    if not team.first:
+        log = None
     if log is not None:
         log.resume(step)
 
-    def save() -> None:
-        nonlocal good
-        save_checkpoint(
-            checkpoint,
-            {
-                "step": step,
-                "model": module.state_dict(),
-                "mean": {} if mean is None else mean.state_dict(),
-                "optimizer": optimizer.state_dict(),
-                "best": best.state(),
-                "best_weights": best_weights,
-                "history": history,
-                "losses": losses.state(),
-                "seconds": seconds + time.monotonic() - begun,
-                "training_seconds": training_seconds,
-            },
-        )
-        good = step
-
-    progress.start(name, steps, "steps", done=step)
     begun = saved = time.monotonic()
+
+    def save() -> None:
+        nonlocal good, saved
+        team.average_statistics(module)
+        whole: dict[str, Any] = {
+            "step": step,
+            "model": full_state(module, keep=team.first),
+            "mean": {} if mean is None else full_state(mean, keep=team.first),
+            "optimizer": full_optimizer_state(optimizer, keep=team.first),
+            "best": best.state(),
+            "best_weights": best_weights,
+            "history": history,
+            "losses": losses.state(),
+            "seconds": seconds + time.monotonic() - begun,
+            "training_seconds": training_seconds,
+        }
+        check_weights(whole["model"], step, learning_rate(optim, max(0, step - 1), steps), good)
+        if team.first:
+            save_checkpoint(checkpoint, whole)
+        good, saved = step, time.monotonic()
+
+    batches = stream.iterate(step, steps)
+    progress.start(name, steps, "steps", done=step)
     try:
-        if step < steps and not best.should_stop:
-            train_mode(wrapped)
-            tick = time.monotonic()
-            for batch in stream.iterate(step, steps):
-                lr = learning_rate(optim, step, steps)
-                losses.add(training_step(wrapped, fabric, optimizer, objective, batch, step, lr, train, optim), step)
-                objective.updated(step)
-                if mean is not None:
-                    mean.update_parameters(module)
-                step += 1
-                at_evaluation = step % eval_every == 0 or step == steps
-                at_log = log is not None and (step % train.log_every == 0 or step == steps)
-                at_save = time.monotonic() - saved >= train.checkpoint_seconds
-                if at_evaluation or at_log or at_save:
-                    losses.check(optim, steps, good)  # waits for the device
-                training_seconds += time.monotonic() - tick
-                speed = step * stream.batch_size / training_seconds
-                row = {"step": step, "epoch": step / stream.steps_per_epoch, "lr": lr}
-                if log is not None and at_log:
-                    left = (steps - step) * training_seconds / step
-                    log.add({**row, "loss": losses.logged(), "images_per_second": speed, "seconds_left": left})
-                if at_evaluation:
-                    figures = _evaluated(evaluated, evaluate)
-                    train_mode(wrapped)
-                    history.append(
-                        {**row, "train_loss": losses.epoch(), **figures, "images_per_second": round(speed, 2)}
-                    )
-                    if best.update(step, figures[train.early_stopping.monitor]):
-                        best_weights = {key: value.detach().cpu().clone() for key, value in kept.state_dict().items()}
-                    if best.should_stop:
-                        break
-                progress.update(step, _note(speed, history))
-                if at_save:
-                    save()
-                    saved = time.monotonic()
+        with stop_requests() as stop, lost_processes(lambda: good, batches):
+            if step < steps and not best.should_stop:
+                train_mode(wrapped)
                 tick = time.monotonic()
+                for batch in batches:
+                    asked, at_save = team.any(
+                        stop.name is not None, time.monotonic() - saved >= train.checkpoint_seconds and step > good
+                    )
+                    if asked or at_save:
+                        losses.check(optim, steps, good)
+                        if step > good:
+                            save()
+                        tick = time.monotonic()
+                    if asked:
+                        team.wait()  # whoever leaves first would take the first process with it, which still writes
+                        raise stopped(stop.name or "a signal to another process", step, team.first)
+                    lr = learning_rate(optim, step, steps)
+                    team.reseed(stream.seed, step)
+                    losses.add(
+                        training_step(wrapped, fabric, optimizer, objective, batch, step, lr, train, optim, team), step
+                    )
+                    objective.updated(step)
+                    if mean is not None:
+                        mean.update_parameters(module)
+                    step += 1
+                    at_evaluation = step % eval_every == 0 or step == steps
+                    at_log = step % train.log_every == 0 or step == steps
+                    if at_evaluation or at_log:
+                        losses.check(optim, steps, good)  # waits for the device
+                    training_seconds += time.monotonic() - tick
+                    speed = step * stream.batch_size / training_seconds
+                    row = {"step": step, "epoch": step / stream.steps_per_epoch, "lr": lr}
+                    if at_log:
+                        left, loss = (steps - step) * training_seconds / step, losses.logged()
+                        if log is not None:
+                            log.add({**row, "loss": loss, "images_per_second": speed, "seconds_left": left})
+                    if at_evaluation:
+                        team.average_statistics(kept)
+                        figures = team.from_first(_evaluated(evaluated, evaluate))
+                        train_mode(wrapped)
+                        if log is not None:
+                            log.evaluated(step, figures)
+                        history.append(
+                            {**row, "train_loss": losses.epoch(), **figures, "images_per_second": round(speed, 2)}
+                        )
+                        if best.update(step, figures[train.early_stopping.monitor]):
+                            best_weights = {key: value.clone() for key, value in full_state(kept).items()}
+                        if best.should_stop:
+                            break
+                    progress.update(step, _note(speed, history))
+                    tick = time.monotonic()
+                if team.any(stop.name is not None)[0]:  # it came in the last step
+                    save()
+                    team.wait()
+                    raise stopped(stop.name or "a signal to another process", step, team.first)
     finally:
         progress.finish()
+        if log is not None:
+            log.close()
+    team.average_statistics(kept)
     keep_best = train.early_stopping.keep == "best" and bool(best_weights)
     if keep_best or mean is not None:
-        module.load_state_dict(best_weights if keep_best else kept.state_dict())
+        load_full_state(module, best_weights if keep_best else full_state(kept))
     return FitResult(
         steps=step,
         best_step=best.best_step if keep_best else step,
@@ -199,31 +241,35 @@ def training_step(
     lr: float,
     train: TrainConfig,
     optim: OptimConfig,
+    team: Team | None = None,
 ) -> torch.Tensor:
     """One update of the weights, the batch in portions of ``micro_batch``.
 
     Args:
         module: the objective's, as ``fabric.setup`` wraps it.
-        batch: B rows of each of its tensors, on the host.
+        batch: B rows of each of its tensors, on the host: this process's share of the batch.
         step: its number.
         lr: of this step; a group of parameters with ``lr_scale`` (layer-wise decay) has that share of it.
+        team: the processes; None: ``fabric`` has one.
 
     Returns:
-        The batch's loss, detached, on the device.
+        This process's part of the batch's loss, detached, on the device; the loss is their sum.
     """
+    team = team or Team(fabric)
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("lr_scale", 1.0)
-    weight = objective.weight(batch, step).to(fabric.device, non_blocking=True)
+    weight = team.sum(objective.weight(batch, step).to(fabric.device, non_blocking=True))
     total = torch.zeros((), device=fabric.device)
     size = len(next(iter(batch.values())))
-    portion = train.micro_batch or size
+    portion = min(train.micro_batch or size, size)
     optimizer.zero_grad()
     for start in range(0, size, portion):
         rows = {
             key: value[start : start + portion].to(fabric.device, non_blocking=True) for key, value in batch.items()
         }
-        loss = objective.loss(module, rows, step) / weight
-        fabric.backward(loss)
+        with team.last_synced(module, start + portion >= size):
+            loss = objective.loss(module, rows, step) / weight
+            fabric.backward(loss * team.world)  # the processes' gradients are averaged
         total += loss.detach()
     if optim.clip_norm is not None:
         fabric.clip_gradients(module, optimizer, max_norm=optim.clip_norm, error_if_nonfinite=False)
@@ -239,55 +285,6 @@ def predict_logits(
     with torch.inference_mode():
         logits = [model(prepare(images.to(fabric.device))).float().cpu() for images in batches]
     return torch.cat(logits)
-
-
-class _Losses:
-    """Means of the loss, kept on the device: reading it every step would stall a GPU."""
-
-    def __init__(self, device: torch.device):
-        zero, none = torch.zeros((), device=device), torch.full((), -1, dtype=torch.int64, device=device)
-        self._tensors = {"since_log": zero.clone(), "since_evaluation": zero, "first_bad": none}
-        self._steps = {"since_log": 0, "since_evaluation": 0}
-
-    def add(self, loss: torch.Tensor, step: int) -> None:
-        bad = self._tensors["first_bad"]
-        bad.copy_(torch.where((bad < 0) & ~loss.isfinite(), step, bad))
-        for span in self._steps:
-            self._tensors[span] += loss
-            self._steps[span] += 1
-
-    def check(self, optim: OptimConfig, steps: int, good: int) -> None:
-        """Raise if a loss was not finite."""
-        bad = int(self._tensors["first_bad"].item())
-        if bad >= 0:
-            kept = f"the last good checkpoint is of step {good}" if good else "there was no checkpoint yet"
-            raise UsvitError(
-                f"The training loss is no finite number at step {bad + 1} (learning rate "
-                f"{learning_rate(optim, bad, steps):.3g}): training has diverged; {kept}. "
-                "Lower optim.lr, set optim.clip_norm=1, or use --precision fp32."
-            )
-
-    def logged(self) -> float:
-        """Mean since the last row of the log."""
-        return self._mean("since_log")
-
-    def epoch(self) -> float:
-        """Mean since the last evaluation."""
-        return self._mean("since_evaluation")
-
-    def state(self) -> dict[str, Any]:
-        return {"tensors": {key: value.cpu() for key, value in self._tensors.items()}, "steps": dict(self._steps)}
-
-    def load(self, state: dict[str, Any]) -> None:
-        for key, value in state["tensors"].items():
-            self._tensors[key].copy_(value)
-        self._steps = dict(state["steps"])
-
-    def _mean(self, span: str) -> float:
-        mean = self._tensors[span].item() / max(1, self._steps[span])
-        self._tensors[span].zero_()
-        self._steps[span] = 0
-        return mean
 
 
 def _running_mean(module: nn.Module, decay: float | None) -> AveragedModel | None:

@@ -1,0 +1,244 @@
+"""The tables of the sources, typed from them: what each recipe must hold.
+
+A value after ``CODE |`` is printed by no paper of ours and is from the public code (big_vision, vision_transformer,
+deit, mae, unilm/beit, timm's arguments of RSB).
+"""
+
+VIT_COMMON = {  # Dosovitskiy et al. 2021, Table 3's caption and section 4.1
+    "train.batch_size": 4096, "optim.warmup_steps": 10_000, "model.image_size": 224, "optim.betas": (0.9, 0.999),
+    "model.dropout": 0.1, "model.vit.head": "hidden", "model.weights": "scratch", "objective": "supervised",
+    "views.policy": "none", "mix.mixup": 0, "mix.cutmix": 0, "views.repeats": 1, "loss.label_smoothing": 0,
+}  # fmt: skip
+STEINER = {  # Steiner et al. 2022, sections 3.3 and 3.4
+    "train.batch_size": 4096, "train.epochs": 300, "optim.lr": 1e-3, "optim.betas": (0.9, 0.999),
+    "optim.schedule": "cosine", "optim.warmup_steps": 10_000, "optim.clip_norm": 1.0, "views.crop": "rrc",
+    "views.hflip": 0.5, "model.drop_path_schedule": "linear", "model.vit.head": None,
+    "views.randaugment": "original", "mix.cutmix": 0, "model.image_size": 224,
+}  # fmt: skip
+DEIT = {  # thesis, Table 3.9
+    "train.batch_size": 1024, "train.epochs": 300, "optim.name": "adamw", "optim.lr": 0.0005, "optim.lr_batch": 512,
+    "optim.schedule": "cosine", "optim.weight_decay": 0.05, "optim.warmup_epochs": 5, "loss.label_smoothing": 0.1,
+    "model.dropout": 0, "model.drop_path": 0.1, "views.repeats": 3, "optim.clip_norm": None,
+    "views.policy": "randaugment", "views.magnitude": 9, "views.magnitude_std": 0.5, "mix.mixup": 0.8,
+    "mix.cutmix": 1.0, "views.erasing": 0.25, "views.test_crop": 0.875, "model.drop_path_schedule": "linear",
+    "loss.kind": "ce", "views.crop": "rrc", "train.ema": None, "model.image_size": 224,
+}  # fmt: skip
+TOKEN = {"distill.kind": "token", "distill.teacher": "regnety_16gf", "model.name": "deit_b_distilled"}
+HARD = {"distill.kind": "hard", "distill.teacher": "regnety_16gf"}
+CODE_384 = {"optim.lr": 5e-6, "optim.min_lr": 5e-6, "optim.weight_decay": 1e-8, "train.batch_size": 512}
+CAIT = DEIT | {  # thesis, section 3.7
+    "train.epochs": 400, "optim.lr": 0.001, "optim.lr_batch": None, "views.test_crop": 1.0,
+    "model.drop_path_schedule": "uniform",
+}  # fmt: skip
+RESMLP = DEIT | {  # thesis, section 4.3.1 and Table 4.3
+    "optim.name": "lamb", "optim.lr": 5e-3, "optim.lr_batch": None, "optim.weight_decay": 0.2, "train.epochs": 400,
+    "model.drop_path_schedule": "uniform",
+}  # fmt: skip
+PATCH = {  # thesis, section 5.2.3
+    "optim.name": "lamb", "train.epochs": 400, "train.batch_size": 2048, "optim.lr": 3e-3, "optim.schedule": "cosine",
+    "optim.weight_decay": 0.01, "views.policy": "randaugment", "mix.mixup": 0.8, "mix.cutmix": 1.0,
+    "views.repeats": 3, "optim.clip_norm": None, "train.ema": None, "views.erasing": 0, "seed": 0,
+    "model.drop_path_schedule": "uniform", "model.image_size": 224,
+}  # fmt: skip
+DEIT3_1K = {  # thesis, Table 6.1, column "ImNet-1k"
+    "train.batch_size": 2048, "optim.name": "lamb", "optim.lr": 3e-3, "optim.schedule": "cosine",
+    "optim.weight_decay": 0.02, "optim.warmup_epochs": 5, "loss.label_smoothing": 0, "model.dropout": 0,
+    "views.repeats": 3, "optim.clip_norm": 1.0, "views.hflip": 0.5, "views.crop": "rrc",
+    "views.policy": "three_augment", "mix.mixup": 0.8, "mix.cutmix": 1.0, "views.erasing": 0,
+    "views.color_jitter": 0.3, "views.test_crop": 1.0, "loss.kind": "bce", "train.epochs": 400,
+    "model.drop_path_schedule": "uniform", "loss.bce_threshold": 0,
+}  # fmt: skip
+DEIT3_21K = DEIT3_1K | {  # Table 6.1, column "ImNet-21k, Pretrain."
+    "loss.label_smoothing": 0.1, "views.repeats": 1, "views.crop": "src", "mix.mixup": 0, "loss.kind": "ce",
+    "loss.bce_threshold": None, "train.epochs": 90,
+}  # fmt: skip
+LONG = {"train.epochs": 800, "optim.weight_decay": 0.05}  # thesis, section 6.4
+FIXRES = {  # thesis, section 6.3.6; CODE | optimiser, augmentation
+    "optim.lr": 1e-5, "train.batch_size": 512, "train.epochs": 20, "optim.weight_decay": 0.1, "views.repeats": 1,
+    "optim.name": "adamw", "views.magnitude": 9, "views.magnitude_std": 0.5, "mix.mixup": 0.8, "mix.cutmix": 1.0,
+    "views.erasing": 0, "loss.kind": "ce", "loss.label_smoothing": 0.1, "optim.warmup_epochs": 5,
+    "views.test_crop": 1.0,
+}  # fmt: skip
+A2 = {  # thesis, Table 6.1, column "Wightman et al."; CODE | mixup, threshold, stochastic depth
+    "train.batch_size": 2048, "optim.name": "lamb", "optim.lr": 5e-3, "optim.schedule": "cosine",
+    "optim.weight_decay": 0.02, "optim.warmup_epochs": 5, "loss.label_smoothing": 0, "views.repeats": 3,
+    "optim.clip_norm": 1.0, "views.crop": "rrc", "views.policy": "randaugment", "views.magnitude": 7,
+    "views.magnitude_std": 0.5, "mix.cutmix": 1.0, "views.erasing": 0, "views.color_jitter": 0,
+    "views.test_crop": 0.95, "loss.kind": "bce", "train.epochs": 300, "mix.mixup": 0.1, "loss.bce_threshold": 0.2,
+    "model.drop_path": 0.05,
+}  # fmt: skip
+THREE = A2 | {"optim.lr": 3e-3, "model.drop_path": 0.1, "model.vit.layer_scale": None}  # section 2.2, ViT-B
+MAE = {  # CODE | PRETRAIN.md, main_pretrain.py
+    "objective": "mae", "train.batch_size": 4096, "train.epochs": 800, "optim.name": "adamw", "optim.lr": 1.5e-4,
+    "optim.lr_batch": 256, "optim.betas": (0.9, 0.95), "optim.weight_decay": 0.05, "optim.warmup_epochs": 40,
+    "mae.mask": 0.75, "mae.decoder_width": 512, "mae.decoder_depth": 8, "mae.decoder_heads": 16,
+    "mae.norm_pixels": True, "views.scale": (0.2, 1.0), "views.policy": "none", "model.vit.position": "sincos_2d",
+}  # fmt: skip
+FINETUNED = {  # CODE | both MAE's and BEiT's fine-tuning
+    "train.batch_size": 1024, "train.epochs": 100, "optim.name": "adamw", "optim.betas": (0.9, 0.999),
+    "optim.weight_decay": 0.05, "optim.layer_decay": 0.65, "model.drop_path": 0.1, "views.magnitude": 9,
+    "views.magnitude_std": 0.5, "views.erasing": 0.25, "mix.mixup": 0.8, "mix.cutmix": 1.0,
+    "loss.label_smoothing": 0.1, "model.vit.pool": "avg",
+}  # fmt: skip
+BEIT = {  # CODE | README.md
+    "objective": "beit", "train.batch_size": 2048, "train.epochs": 800, "optim.lr": 1.5e-3,
+    "optim.warmup_epochs": 10, "optim.weight_decay": 0.05, "optim.clip_norm": 3.0, "model.drop_path": 0.1,
+    "model.vit.layer_scale": 0.1, "beit.mask": 0.4, "beit.min_block": 16, "views.color_jitter": 0.4,
+    "optim.min_lr": 1e-5,
+}  # fmt: skip
+GRAFIT = {  # thesis, sections 2.3, 2.4.3 and 2.5.1
+    "objective": "grafit", "optim.name": "sgd", "optim.nesterov": True, "optim.schedule": "cosine",
+    "optim.lr": 0.1, "optim.lr_batch": 256, "train.epochs": 600, "train.batch_size": 1024, "grafit.sigma": 0.05,
+    "grafit.projector": "mlp", "grafit.width": 256, "grafit.instance": 1, "grafit.knn": 1, "views.crop": "rrc",
+    "views.policy": "randaugment", "views.count": 4, "model.image_size": 224, "model.name": "resnet50",
+    "source.name": "imagenet",
+}  # fmt: skip
+
+TABLES = {
+    # Dosovitskiy et al. 2021, Table 3, rows "ViT-* ImageNet" and "ImageNet-21k"
+    "vit_i1k": VIT_COMMON | {"train.epochs": 300, "optim.lr": 3e-3, "optim.schedule": "cosine",
+                             "optim.weight_decay": 0.3, "optim.clip_norm": 1.0, "source.name": "imagenet"},
+    "vit_i21k": VIT_COMMON | {"train.epochs": 90, "optim.lr": 1e-3, "optim.schedule": "linear",
+                              "optim.weight_decay": 0.03, "source.name": "imagenet21k"},
+    "augreg_i1k": STEINER | {"source.name": "imagenet", "source.val_share": 0.01},
+    "augreg_i21k": STEINER | {"source.name": "imagenet21k"},
+    "deit": DEIT | {"distill.kind": "none"},
+    "deit_distilled": DEIT | TOKEN,
+    "deit_1000ep": DEIT | TOKEN | {"train.epochs": 1000},
+    # thesis, section 3.4.5: 25 epochs, the augmentation of training
+    "deit_384": DEIT | CODE_384 | {"train.epochs": 25, "model.image_size": 384},
+    "cait": CAIT,
+    "cait_distilled": CAIT | HARD,
+    "cait_384": CAIT | CODE_384 | {"train.epochs": 25, "model.image_size": 384, "optim.lr_batch": 512},
+    "cait_448": CAIT | CODE_384 | HARD | {"train.epochs": 25, "model.image_size": 448, "optim.lr_batch": 512,
+                                          "model.drop_path": 0.4},
+    "resmlp": RESMLP,
+    "resmlp_distilled": RESMLP | HARD,
+    "resmlp_i21k": RESMLP | {"train.epochs": 60, "source.name": "imagenet21k", "views.repeats": 1},
+    # thesis, Table 4.3: SGD, 90 epochs, waterfall
+    "resmlp_old_fashioned": {"optim.name": "sgd", "train.epochs": 90, "optim.schedule": "step", "views.policy": "none",
+                             "mix.mixup": 0, "mix.cutmix": 0, "loss.label_smoothing": 0, "model.drop_path": 0},
+    "patchconvnet_i1k": PATCH | {"model.drop_path": 0.15},
+    "patchconvnet_i21k": PATCH | {"train.epochs": 90, "views.repeats": 1, "source.name": "imagenet21k"},
+    "patchconvnet_i21k_i1k": PATCH | {"train.epochs": 100, "train.batch_size": 1024, "optim.lr": 5e-4,
+                                      "views.repeats": 1, "model.drop_path": 0.05},
+    "patchconvnet_highres": PATCH | {"train.epochs": 10, "train.batch_size": 1024, "optim.lr": 1e-5,
+                                     "views.repeats": 1, "model.drop_path": 0.05, "model.image_size": 384},
+    "deit3_i1k": DEIT3_1K | {"model.drop_path": 0.1, "model.image_size": 224},
+    "deit3_i1k_800ep": DEIT3_1K | LONG | {"model.drop_path": 0.2},
+    "deit3_lowres": DEIT3_1K | LONG | {"model.drop_path": 0.2, "model.image_size": 192},
+    "deit3_fixres": FIXRES | {"model.image_size": 224, "model.drop_path": 0.2},
+    "deit3_i21k": DEIT3_21K | {"source.name": "imagenet21k"},
+    # Table 6.1, column "Finetune": the rate; section 6.3.2.1: 50 epochs
+    "deit3_i21k_i1k": DEIT3_21K | {"optim.lr": 3e-4, "train.epochs": 50, "source.name": "imagenet"},
+    "rsb_a2": A2 | {"model.name": "resnet50"},
+    "three_things": THREE,
+    "three_things_ls": THREE | {"train.epochs": 400, "model.vit.layer_scale": 0.1},
+    "three_things_384": FIXRES | {"model.image_size": 384, "model.tune": "attn"},
+    "mae": MAE,
+    "mae_hmlp": MAE | {"model.name": "vit_b16_hmlp"},
+    "mae_finetune": FINETUNED | {"optim.lr": 5e-4, "optim.lr_batch": 256, "optim.warmup_epochs": 5},
+    "beit_tokenizer": {"objective": "tokenizer", "tokenizer.vocabulary": 8192, "tokenizer.patch": 16},
+    "beit": BEIT,
+    # Three things, Table 7: 300 epochs
+    "beit_hmlp": BEIT | {"train.epochs": 300, "model.name": "vit_b16_hmlp"},
+    "beit_finetune": FINETUNED | {"optim.lr": 4e-3, "optim.warmup_epochs": 20, "optim.min_lr": 1e-6},
+    # Dosovitskiy et al. 2021, appendix B.1.2
+    "masked_patch": {"objective": "masked_patch", "masked_patch.corrupted": 0.5, "masked_patch.replaced": 0.8,
+                     "masked_patch.swapped": 0.1, "masked_patch.bits": 3, "optim.lr": 2e-4,
+                     "optim.warmup_steps": 10_000, "optim.schedule": "cosine", "train.batch_size": 4096,
+                     "train.steps": 100_000},
+    # Dosovitskiy et al. 2021, Table 4, row "ImageNet"
+    "masked_patch_finetune": {"train.steps": 20_000, "train.batch_size": 512, "optim.name": "sgd",
+                              "optim.momentum": 0.9, "optim.weight_decay": 0, "optim.clip_norm": 1.0,
+                              "optim.schedule": "cosine", "model.image_size": 384, "source.val_share": 0.01},
+    "grafit": GRAFIT,
+    "grafit_fc": GRAFIT | {"grafit.projector": "linear", "grafit.width": 128},
+    "grafit_cifar100": GRAFIT | {"views.count": 8, "model.image_size": 32, "source.name": "cifar100",
+                                 "source.coarse": "superclass"},
+    "snca_plus": GRAFIT | {"grafit.instance": 0, "views.count": 1},
+    # Ours
+    "fractals": {"source.name": "fractals", "model.name": "vit_ti16", "objective": "supervised"},
+    "mae_phantom": {"source.name": "phantom+data", "model.name": "vit_ti16", "objective": "mae", "mae.mask": 0.75},
+}  # fmt: skip
+"""Recipe -> setting -> value."""
+
+DROP_PATH = {
+    # thesis, Table 3.16
+    "cait": {"cait_xxs24": 0.05, "cait_xxs36": 0.1, "cait_xs24": 0.05, "cait_xs36": 0.1, "cait_s24": 0.1,
+             "cait_s36": 0.2, "cait_s48": 0.3, "cait_m24": 0.2, "cait_m36": 0.3, "cait_m48": 0.4},
+    # thesis, Table 5.8
+    "patchconvnet_i1k": {"patchconvnet_s20": 0.0, "patchconvnet_s36": 0.05, "patchconvnet_s60": 0.15,
+                         "patchconvnet_s120": 0.2, "patchconvnet_b36": 0.2, "patchconvnet_b60": 0.3,
+                         "patchconvnet_b120": 0.4},
+    # the same less 0.1 (section 5.3.4)
+    "patchconvnet_highres": {"patchconvnet_s20": 0.0, "patchconvnet_s36": 0.0, "patchconvnet_s60": 0.05,
+                             "patchconvnet_s120": 0.1, "patchconvnet_b36": 0.1, "patchconvnet_b60": 0.2,
+                             "patchconvnet_b120": 0.3},
+    # thesis, Table 6.14
+    "deit3_i1k": {"deit3_ti16": 0.0, "deit3_s16": 0.0, "deit3_b16": 0.1, "deit3_l16": 0.4, "deit3_h14": 0.5},
+    "deit3_i21k": {"deit3_ti16": 0.0, "deit3_s16": 0.0, "deit3_b16": 0.1, "deit3_l16": 0.3, "deit3_h14": 0.5},
+    # 0.05 more for every 200 epochs above 400 (section 6.4)
+    "deit3_i1k_800ep": {"deit3_s16": 0.1, "deit3_b16": 0.2, "deit3_l16": 0.5, "deit3_h14": 0.6},
+    "deit3_lowres": {"deit3_b16": 0.2, "deit3_l16": 0.5, "deit3_h14": 0.6},
+    # CODE
+    "deit3_fixres": {"deit3_s16": 0.0, "deit3_b16": 0.2, "deit3_l16": 0.45, "deit3_h14": 0.55},
+    "deit3_i21k_i1k": {"deit3_s16": 0.05, "deit3_b16": 0.15, "deit3_l16": 0.4, "deit3_h14": 0.45},
+    "mae_finetune": {"vit_b16": 0.1, "vit_l16": 0.2, "vit_h14": 0.3},
+    # Three things, section 2.2
+    "three_things": {"vit_ti16": 0.0, "vit_s16": 0.05, "vit_b16": 0.1, "vit_l16": 0.4},
+}  # fmt: skip
+"""Recipe -> model -> stochastic depth."""
+DROP_PATH["cait_384"] = DROP_PATH["cait_distilled"] = DROP_PATH["cait"]
+DROP_PATH["patchconvnet_i21k_i1k"] = DROP_PATH["patchconvnet_highres"]
+DROP_PATH["patchconvnet_i21k"] = DROP_PATH["patchconvnet_i1k"]
+DROP_PATH["three_things_ls"] = DROP_PATH["three_things"]
+
+OTHER_SIZES = {
+    # thesis, section 5.2.3: 0.01 for S models and 0.05 for wider ones
+    ("patchconvnet_i1k", "patchconvnet_s120", "optim.weight_decay"): 0.01,
+    ("patchconvnet_i1k", "patchconvnet_b60", "optim.weight_decay"): 0.05,
+    ("patchconvnet_i21k", "patchconvnet_b60", "optim.weight_decay"): 0.01,
+    # Three things, section 2.2
+    ("three_things", "vit_ti16", "optim.lr"): 4e-3,
+    ("three_things", "vit_s16", "optim.lr"): 4e-3,
+    ("three_things", "vit_b16", "optim.lr"): 3e-3,
+    ("three_things", "vit_l16", "optim.lr"): 3e-3,
+    # thesis, Table 6.6
+    ("deit3_lowres", "deit3_l16", "model.image_size"): 192,
+    ("deit3_lowres", "deit3_h14", "model.image_size"): 154,
+    # CODE
+    ("mae_finetune", "vit_l16", "optim.lr"): 1e-3,
+    ("mae_finetune", "vit_l16", "optim.layer_decay"): 0.75,
+    ("mae_finetune", "vit_h14", "train.epochs"): 50,
+    ("beit", "vit_l16", "model.vit.layer_scale"): 1e-5,
+    ("beit_finetune", "vit_l16", "optim.warmup_epochs"): 5,
+    ("beit_finetune", "vit_l16", "train.epochs"): 50,
+}
+
+TRANSFER = {
+    # Dosovitskiy et al. 2021, Table 4: steps, base rates; appendix B.1.1: the development set
+    "vit": {
+        "imagenet": (20_000, [0.003, 0.01, 0.03, 0.06], 0.01),
+        "cifar100": (10_000, [0.001, 0.003, 0.01, 0.03], 0.02),
+        "cifar10": (10_000, [0.001, 0.003, 0.01, 0.03], 0.02),
+        "pets": (500, [0.001, 0.003, 0.01, 0.03], 0.1),
+        "flowers102": (500, [0.001, 0.003, 0.01, 0.03], 0.1),
+    },
+    # Steiner et al. 2022, Table 4: rates, (total, warm-up) steps
+    "augreg": {
+        "imagenet": ([0.01, 0.03], [(20_000, 500)]),
+        "pets": ([1e-3, 3e-3, 0.01], [(500, 100), (2_500, 200)]),
+        "kitti_distance": ([1e-3, 3e-3, 0.01], [(500, 100), (2_500, 200)]),
+        "cifar100": ([1e-3, 3e-3, 0.01], [(2_500, 200), (10_000, 500)]),
+        "resisc45": ([1e-3, 3e-3, 0.01], [(2_500, 200), (10_000, 500)]),
+    },
+    # thesis, section 3.7.1.3: what the rate of training is divided by, epochs
+    "thesis": {
+        "cifar10": (100, 1000), "cifar100": (100, 1000), "flowers102": (10, 1000), "cars": (10, 1000),
+        "inat18": (10, 360), "inat19": (10, 360),
+    },
+    # thesis, section 2.5.4: epochs of Tables 2.9 and 2.10
+    "grafit": {"flowers102": (240, 1000), "cars": (240, 1000), "food101": (240, 300), "inat18": (240, 300),
+               "inat19": (240, 300)},
+}  # fmt: skip

@@ -1,0 +1,150 @@
+"""Recipes of transfer against the tables of their sources."""
+
+from itertools import product
+
+import pytest
+
+from tests.config.recipe_tables import TRANSFER
+from tests.conftest import REPOSITORY
+from usvit.config import TransferConfig, build, cells, for_dataset, read_recipe, recipe_names, settings_for
+from usvit.resources import configs_dir
+
+NAMES = recipe_names("transfer")
+READ = {name: read_recipe(name, "transfer") for name in NAMES}
+THESIS = {"deit": "deit", "cait": "cait", "resmlp": "resmlp", "patchconvnet": "patchconvnet_i1k", "deit3": "deit3_i1k",
+          "three_things": "three_things_ls"}  # fmt: skip
+"""Transfer -> the pre-training whose hyper-parameters it keeps (thesis, section 3.7.1.3)."""
+
+
+def config_of(name, dataset=None, model=None, overrides=None):
+    recipe = READ[name]
+    recipe = for_dataset(recipe, dataset) if dataset else recipe
+    source = {"source": {"name": dataset}} if dataset else {}
+    return build(TransferConfig, settings_for(recipe, model), {"cells": cells(recipe)}, source, overrides or {})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_size_data_set_and_cell_is_valid(name):
+    from usvit.data.sources.catalog import SOURCES
+    from usvit.models.zoo import find_model
+
+    recipe = READ[name]
+    for dataset in [None, *recipe.datasets]:
+        config = config_of(name, dataset)
+        assert config.recipe == name and config.source.name in SOURCES
+        for overrides in config.cells.values():
+            config_of(name, dataset, None, overrides)
+    for model in recipe.sizes:
+        config = config_of(name, None, model)
+        find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_part_is_one_of_the_data_sets_parts_and_none_is_two(name):
+    """What is learnt from, chosen on and tested."""
+    from usvit.data.sources.open import named_sets
+
+    for dataset in [None, *READ[name].datasets]:
+        config = config_of(name, dataset)
+        splits = named_sets([config.source.name])[config.source.name].splits
+        parts = [config.source.split, config.source.val, config.test]
+        known = "+".join(part for part in parts if part).split("+")
+        assert set(known) <= set(splits) and len(known) == len(set(known)), (dataset, known)
+        if config.final is not None:
+            assert set(config.final.split("+")) <= set(splits) - {config.test}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_header_names_source_and_command_and_the_reference_lists_it(name):
+    header = (configs_dir() / "transfer" / f"{name}.yaml").read_text().split("\n\n")[0]
+    assert all(line.startswith("#") for line in header.splitlines())
+    assert f"usvit transfer --recipe {name} --source" in header
+    transfer = (REPOSITORY / "docs" / "reference" / "recipes.md").read_text().split("\n## Transfer")[1]
+    assert f"| `{name}` |" in transfer
+
+
+@pytest.mark.parametrize("dataset", TRANSFER["vit"])
+def test_vit_is_table_4(dataset):
+    """Dosovitskiy et al. 2021, Table 4 and appendix B.1.1."""
+    config = config_of("vit", dataset)
+    steps, rates, share = TRANSFER["vit"][dataset]
+    assert (config.train.steps, config.source.val_share) == (steps, share)
+    assert [cell["optim"]["lr"] for cell in config.cells.values()] == rates
+    optim = config.optim
+    assert (optim.name, optim.momentum, optim.weight_decay, optim.clip_norm) == ("sgd", 0.9, 0, 1.0)
+    assert (config.train.batch_size, optim.schedule, config.model.image_size) == (512, "cosine", 384)
+    assert config.final == config.source.split, "the final training is on the entire training set"
+
+
+def test_vtab_is_one_setting_of_table_4():
+    config = config_of("vtab1k")
+    assert (config.train.steps, config.optim.lr, config.train.batch_size, config.model.image_size) == (
+        2500, 0.01, 512, 384,
+    )  # fmt: skip
+    assert (config.source.split, config.source.val, config.final) == ("train800", "val200", "train800val200")
+    assert config.cells == {}
+
+
+@pytest.mark.parametrize("dataset", TRANSFER["augreg"])
+def test_augreg_is_table_4(dataset):
+    """Steiner et al. 2022, Table 4 and section 3.5."""
+    rates, lengths = TRANSFER["augreg"][dataset]
+    config = config_of("augreg", dataset)
+    found = [
+        (cell["optim"]["lr"], (cell["train"]["steps"], cell["optim"]["warmup_steps"])) for cell in config.cells.values()
+    ]
+    assert sorted(found) == sorted(product(rates, lengths))
+    assert (config.optim.name, config.optim.momentum, config.optim.clip_norm) == ("sgd", 0.9, 1.0)
+    assert (config.train.batch_size, config.optim.schedule) == (512, "cosine")
+    assert (config.model.dropout, config.model.drop_path, config.mix.mixup, config.views.policy) == (0, 0, 0, "none")
+
+
+def test_augreg_chooses_on_the_stated_parts():
+    """Steiner et al. 2022, section 3.1."""
+    stated = {"imagenet": 0.01, "cifar100": 0.02, "pets": 0.1}
+    assert {name: config_of("augreg", name).source.val_share for name in stated} == stated
+    assert {config_of("augreg", name).source.val for name in ("resisc45", "kitti_distance")} == {"val"}
+
+
+def test_augreg_on_vtab_has_8_cells():
+    """Steiner et al. 2022, appendix C: four rates, two schedules."""
+    found = [(cell["optim"]["lr"], cell["train"]["steps"]) for cell in config_of("augreg_vtab").cells.values()]
+    assert sorted(found) == sorted(product([0.001, 0.003, 0.01, 0.03], [500, 2500]))
+
+
+@pytest.mark.parametrize(("name", "dataset"), list(product(THESIS, TRANSFER["thesis"])))
+def test_the_thesis_transfers_with_the_trainings_values_and_a_part_of_its_rate(name, dataset):
+    """Thesis, section 3.7.1.3."""
+    from usvit.config import PretrainConfig
+
+    transfer = config_of(name, dataset)
+    training = build(PretrainConfig, settings_for(read_recipe(THESIS[name]), transfer.model.name))
+    part, epochs = TRANSFER["thesis"][dataset]
+    assert transfer.optim.lr == pytest.approx(training.optim.lr / part)
+    assert transfer.train.epochs == epochs
+    same = {"lr": 0, "min_lr": 0}
+    assert {**transfer.optim.model_dump(), **same} == {**training.optim.model_dump(), **same}
+    assert (transfer.views, transfer.mix, transfer.loss) == (training.views, training.mix, training.loss)
+    assert transfer.train.batch_size == training.train.batch_size
+    assert transfer.model.drop_path == training.model.drop_path
+    assert transfer.distill.kind == "none"
+    tunes = {cell["model"]["tune"] for cell in transfer.cells.values()} or {transfer.model.tune}
+    expected = {"deit3": {"attn" if dataset == "flowers102" else "full"}, "three_things": {"full", "attn", "ffn"}}
+    assert tunes == expected.get(name, {"full"})
+
+
+@pytest.mark.parametrize("dataset", TRANSFER["grafit"])
+def test_grafit_is_section_2_5_4(dataset):
+    short, long = TRANSFER["grafit"][dataset]
+    config, best = config_of("grafit", dataset), config_of("grafit_sota", dataset)
+    assert (config.train.epochs, config.optim.lr, config.train.batch_size) == (short, 0.01, 512)
+    assert (config.optim.schedule, config.model.image_size, config.optim.warmup_steps) == ("cosine", 224, 0)
+    assert (best.train.epochs, best.model.image_size, best.mix.cutmix > 0) == (long, 384, True)
+
+
+def test_the_probes_have_the_sources_values():
+    """Dosovitskiy et al. 2021, section 4.1; the issue's 5, 10 and 25; thesis, section 2.4.3."""
+    assert config_of("fewshot").shots == (5, 10, 25)
+    knn = config_of("knn")
+    assert (knn.k, knn.sigma) == ((10, 15, 20, 25, 30), 0.05)
+    assert [config_of(name).how for name in ("fewshot", "linear", "knn")] == ["fewshot", "linear", "knn"]

@@ -1,0 +1,121 @@
+"""A small training, as a function and as a script: ``python [-m torch.distributed.run ...] small_training.py JSON``."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from usvit.config import EarlyStopping, OptimConfig, TrainConfig
+from usvit.data.stream import Stream
+from usvit.errors import UsvitError
+from usvit.models.architectures.vit import ViT
+from usvit.progress import NoProgress
+from usvit.train.device import Device
+from usvit.train.distributed import Team, full_state, launch
+from usvit.train.loop import fit
+from usvit.train.losses import WeightedCrossEntropy
+from usvit.train.objective import Classify
+from usvit.train.step_log import StepLog
+
+N = 26
+
+
+class Pictures:
+    """26 images of noise, 32 x 32; two classes; with an accident that may happen while one batch is made."""
+
+    def __init__(self, accident=None, at=None, pause=0.0):
+        self.pixels = np.random.default_rng(0).integers(0, 256, (N, 32, 32, 3), dtype=np.uint8)
+        self.accident, self.at, self.pause, self.made = accident, at, pause, 0
+
+    def __len__(self):
+        return N
+
+    def order(self, generator):
+        return generator.permutation(N)
+
+    def batch(self, items):
+        time.sleep(self.pause)
+        if self.made == self.at:
+            self.accident()
+        self.made += 1
+        rows = [position for position, _ in items]
+        return {"images": torch.from_numpy(self.pixels[rows]), "targets": torch.tensor([row % 2 for row in rows])}
+
+
+def vit(norm=False):
+    torch.manual_seed(0)
+    network = ViT(width=16, depth=2, mlp=32, heads=2, patch=8, img_size=32, num_classes=2)
+    nn.init.normal_(network.head.weight, std=0.1)
+    return nn.Sequential(nn.BatchNorm2d(3), network) if norm else network
+
+
+def normalised(images):
+    return images.permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+def killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def asked():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def training(folder, *, fabric=None, examples=None, module=None, optim=None, workers=0, evaluate=None, **train):
+    """Its module, its result and the processes."""
+    team = Team(fabric or launch(Device("cpu", "fp32")))
+    module = module or vit()
+    torch.manual_seed(1)
+    stream = Stream(examples or Pictures(), batch_size=8, seed=0, workers=workers, rank=team.rank, world=team.world)
+    loss = WeightedCrossEntropy(np.array([0.5, 2.0]), 2)  # so that processes hold unequal weights
+    last = EarlyStopping(patience=None, keep="last")
+    settings = {"steps": 8, "eval_every": 4, "log_every": 1, "early_stopping": last, **train}
+    result = fit(
+        Classify(module, loss, normalised),
+        team.fabric,
+        stream,
+        evaluate or (lambda module: {"val_loss": 1.0, "val_accuracy": None, "val_auc": None}),
+        train=TrainConfig(batch_size=8, **settings),
+        optim=OptimConfig(**{"name": "adamw", "lr": 1e-3, **(optim or {})}),
+        checkpoint=Path(folder) / "state.pt",
+        name="test",
+        progress=NoProgress(),
+        log=StepLog(Path(folder), device=team.fabric.device),
+    )
+    return module, result, team
+
+
+CASES = {
+    "adamw": {"optim": {"clip_norm": 0.5, "weight_decay": 0.05}, "micro_batch": 3},
+    "lamb": {"optim": {"name": "lamb", "weight_decay": 0.02}},
+    "mean": {"optim": {"name": "sgd", "lr": 0.1}, "ema": 0.7},
+}
+
+
+def main(orders):
+    """Train as ``orders`` say, and save the weights of each case in ``orders['out']``."""
+    out = Path(orders["out"])
+    examples = Pictures({"kill": killed, "stop": asked}.get(orders.get("accident")), orders.get("at"), orders["pause"])
+    for strategy in orders["strategies"]:
+        fabric = launch(Device("cpu", "fp32"), strategy)
+        for case in orders["cases"]:
+            module, _, team = training(
+                out / f"{strategy}-{case}", fabric=fabric, examples=examples, **CASES[case], **orders["train"]
+            )
+            state = full_state(module)
+            if team.first:
+                torch.save(state, out / f"{strategy}-{case}.pt")
+
+
+if __name__ == "__main__":
+    try:
+        main(json.loads(sys.argv[1]))
+    except UsvitError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,93 @@
+"""Which upstream network to take: both ways of Steiner et al. (2022), and their difference on the test."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.transfer.test_run import accuracy_of, run
+from usvit.transfer.select import Candidate, accuracy_difference, recommend, upstream_figures
+
+
+class Test12:
+    __test__ = False
+
+    def __len__(self):
+        return 12
+
+
+def candidate(name, upstream, downstream, validation="x"):
+    figures = {"val_accuracy": upstream, "val_loss": None, "validation": validation, "name": "imagenet"}
+    value = {"value": 0.5, "ci95": None, "method": "none", "n_groups": 12}
+    result = {
+        "upstream": figures,
+        "chosen": {"val_accuracy": downstream},
+        "summary": [{"name": "linear probe", "accuracy": value, "mean_class_accuracy": 0.5}],
+        "predictions": None,
+        "predictions_missing": "none",
+    }
+    return Candidate(name, f"runs/{name}", None, result, Test12())
+
+
+def test_both_ways_choose_by_their_own_validation():
+    found = recommend([candidate("a", 0.8, 0.6), candidate("b", 0.7, 0.9), candidate("c", 0.6, 0.7)])["recommended"]
+    assert found["by_upstream_validation"]["name"] == "a"
+    assert (found["by_adapting_all"]["name"], found["kept"]) == ("b", "b")
+    assert found["difference"]["accuracy"]["value"] is None  # without predictions
+
+
+def test_where_both_choose_the_same_there_is_no_difference():
+    found = recommend([candidate("a", 0.8, 0.9), candidate("b", 0.7, 0.6)])["recommended"]
+    assert found["difference"]["accuracy"]["value"] == 0
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [(candidate("b", None, 0.9), "known of b"), (candidate("b", 0.9, 0.9, "y"), "different images")],
+)
+def test_upstream_accuracies_that_do_not_compare_choose_nothing(second, reason):
+    found = recommend([candidate("a", 0.8, 0.6), second])["recommended"]
+    assert found["by_upstream_validation"]["name"] is None
+    assert reason in found["by_upstream_validation"]["reason"]
+    assert found["kept"] == "b" and found["difference"] is None
+
+
+def test_paired_interval_is_that_of_the_differences_of_groups():
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(200), 2)
+    a = rng.random(400) < 0.8
+    b = np.where(rng.random(400) < 0.1, ~a, a)
+    found = accuracy_difference(a, b, group)
+    per_group = (a.astype(float) - b).reshape(200, 2).mean(1)
+    half = 1.96 * per_group.std(ddof=1) / np.sqrt(200)
+    assert found["value"] == pytest.approx(per_group.mean())
+    np.testing.assert_allclose(found["ci95"], [per_group.mean() - half, per_group.mean() + half], atol=0.006)
+    assert accuracy_difference(b, a, group)["value"] == pytest.approx(-found["value"])
+
+
+def test_upstream_figures_are_read_from_a_run_or_its_fold_and_null_of_anything_else(tmp_path):
+    fold = tmp_path / "fold-0"
+    fold.mkdir()
+    (fold / "model.json").write_text("{}")
+    (tmp_path / "pretrain.json").write_text(json.dumps({"kept": [{"fold": 0, "val_accuracy": 0.75, "val_loss": 1.5}]}))
+    validation = {"name": "fractals", "images": 100, "listing_sha256": "ab"}
+    (tmp_path / "run.json").write_text(json.dumps({"data": {"validation": validation}}))
+    expected = {"val_accuracy": 0.75, "val_loss": 1.5, "validation": "ab", "name": "fractals"}
+    assert upstream_figures(str(tmp_path)) == upstream_figures(str(fold)) == expected
+    for other in ("hub", "scratch", str(tmp_path / "nothing")):
+        assert upstream_figures(other)["val_accuracy"] is None
+
+
+def test_several_weights_are_adapted_alike_and_the_best_by_validation_is_kept(settings, tmp_path):
+    one = run(settings, tmp_path / "one", {"how": "linear", "seed": 1})
+    more = {"how": "linear", "upstream": ["scratch", str(one.path)]}
+    outcome = run({**settings, "source": {**settings["source"]}}, tmp_path / "both", more)
+    found = outcome.result["recommended"]
+    assert [row["name"] for row in found["candidates"]] == ["0-scratch", "1-one"]
+    best = max(found["candidates"], key=lambda row: row["downstream_val_accuracy"])
+    assert found["kept"] == best["name"]
+    kept = outcome.path / "upstream" / found["kept"]
+    for file in ("predictions.csv", "results.csv", "fold-0/model.safetensors", "fold-0/model.json"):
+        assert (outcome.path / file).read_bytes() == (kept / file).read_bytes()
+    assert accuracy_of(outcome.path) == outcome.result["summary"][0]["accuracy"]["value"]
+    assert run({**settings}, tmp_path / "both", more).result == outcome.result
