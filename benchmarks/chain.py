@@ -19,7 +19,7 @@ from pathlib import Path
 SIZE = "model.image_size=112"
 FINETUNE = [
     "optim.name=adamw", "optim.lr=5e-4", "optim.weight_decay=0.05", "optim.warmup_steps=50", "train.batch_size=64",
-    "train.epochs=40", "train.eval_every=40", "train.early_stopping.patience=null", "input.resize=pad",
+    "train.eval_every=25", "train.early_stopping.patience=null", "input.resize=pad",
 ]  # fmt: skip
 """From scratch and from weights alike; none of it was tuned for either."""
 
@@ -28,9 +28,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data-root", required=True)
     parser.add_argument("--out", type=Path, default=Path("runs/chain"))
-    parser.add_argument("--fractal-steps", type=int, default=3000)
-    parser.add_argument("--mae-steps", type=int, default=1200, help="of each fold")
-    parser.add_argument("--epochs", type=int, default=40, help="of the cross-validation")
+    parser.add_argument("--fractal-steps", type=int, default=1200)
+    parser.add_argument("--mae-steps", type=int, default=350, help="of each fold")
+    parser.add_argument("--epochs", type=int, default=15, help="of the cross-validation")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()

@@ -1,5 +1,7 @@
 """Sources that are made on the fly: no download, no files, and no image of a person."""
 
+import functools
+
 from usvit.config import SourceConfig
 from usvit.data.sources.fractals import FractalSource
 from usvit.data.sources.phantom import PhantomSource
@@ -25,6 +27,12 @@ def open_generated(config: SourceConfig, *, split: str, seed: int) -> Source:
     if config.name not in GENERATED:
         raise unknown("generated source", config.name, GENERATED)
     size = config.size if split == "train" else min(config.size, VAL_SIZE)
-    if config.name == "phantom":
-        return PhantomSource(size=size, image_size=config.image_size, split=split, seed=seed)
-    return FractalSource(classes=config.classes, size=size, image_size=config.image_size, split=split, seed=seed)
+    return _made(config.name, size, config.classes, config.image_size, split, seed)
+
+
+@functools.lru_cache(maxsize=4)
+def _made(name: str, size: int, classes: int, image_size: int, split: str, seed: int) -> Source:
+    """The same source for all who ask for it: the folds of one run share the pictures that it keeps."""
+    if name == "phantom":
+        return PhantomSource(size=size, image_size=image_size, split=split, seed=seed)
+    return FractalSource(classes=classes, size=size, image_size=image_size, split=split, seed=seed)
