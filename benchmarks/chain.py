@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 SIZE = "model.image_size=112"
+"""Of the cross-validation: each pre-training has the size that its recipe says; positions are resized."""
 FINETUNE = [
     "optim.name=adamw", "optim.lr=5e-4", "optim.weight_decay=0.05", "optim.warmup_steps=50", "train.batch_size=64",
     "train.eval_every=25", "train.early_stopping.patience=null", "input.resize=pad",
@@ -28,13 +29,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data-root", required=True)
     parser.add_argument("--out", type=Path, default=Path("runs/chain"))
-    parser.add_argument("--fractal-steps", type=int, default=1200)
-    parser.add_argument("--mae-steps", type=int, default=350, help="of each fold")
-    parser.add_argument("--epochs", type=int, default=15, help="of the cross-validation")
+    parser.add_argument("--fractal-steps", type=int, default=1500)
+    parser.add_argument("--mae-steps", type=int, default=250, help="of each fold")
+    parser.add_argument("--epochs", type=int, default=10, help="of the cross-validation")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
-    common = ["--device", args.device, "--set", SIZE]
+    common = ["--device", args.device]
     data = ["--dataset", "busi", "--data-root", args.data_root]
 
     starts = {"scratch": "scratch"}
@@ -46,7 +47,7 @@ def main() -> None:
         usvit("pretrain", "--model", "vit_ti16", *common, *options, "--out", starts[name])
     for seed in args.seeds:
         for name, weights in starts.items():
-            settings = [*FINETUNE, f"train.epochs={args.epochs}", "data.split_seed=0"]
+            settings = [SIZE, *FINETUNE, f"train.epochs={args.epochs}", "data.split_seed=0"]
             usvit(
                 "cv", *data, "--model", "vit_ti16", "--recipe", "gheflati2022_vit_aug", "--weights", weights, *common,
                 *(part for setting in settings for part in ("--set", setting)), "--seed", str(seed),

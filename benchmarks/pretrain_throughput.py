@@ -5,7 +5,8 @@
 
 Each recipe's own augmentation, mixing, loss and optimiser, on JPEG files of 500 x 375 pixels that are made for it; the
 resident batch is random pixels that already lie on the device. The two are timed in turns, so that a machine that slows
-down slows both; batches that workers made ahead are used up before the clock starts. MFU counts the network's multiply-accumulates six times (``usvit.train.step_log``).
+down slows both; batches that workers made ahead are used up before the clock starts. MFU counts the network's
+multiply-accumulates six times (``usvit.train.step_log``).
 """
 
 import argparse

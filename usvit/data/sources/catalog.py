@@ -48,5 +48,6 @@ SOURCES = {
         f"vtab_{task}": f"VTAB-1k {task}: 1,000 training images, {classes} classes (Zhai et al. 2019)"
         for task, classes in VTAB_TASKS.items()
     },
+    "torchvision:NAME": "what torchvision downloaded: SVHN, DTD, EuroSAT, STL10, FGVCAircraft, SUN397, MNIST, ...",
 }
 """Name -> what it is."""

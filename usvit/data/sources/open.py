@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # imported where they are needed: the list of names comes wit
 
 GENERATED = ("fractals", "phantom")
 BY_PATH = ("folder", "unlabeled", "shards")
+TORCHVISION = "torchvision:"
 _FAMILIES = ("imagenet", "cifar", "fine_grained", "inaturalist", "kitti", "vtab")
 
 __all__ = ["SOURCES", "named_sets", "open_source", "open_training"]
@@ -44,7 +45,7 @@ def open_source(
 
     names = config.name.split("+")
     for name in names:
-        if name not in SOURCES:
+        if name not in SOURCES and not name.startswith(TORCHVISION):
             raise unknown("source", name, SOURCES, "'usvit pretrain --list-sources' lists them.")
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsvitError(f"source.name is '{config.name}': {twice[0]} stands there twice.")
@@ -135,6 +136,10 @@ def _open_one(
         return open_generated(config.model_copy(update={"name": name, "path": None}), split=split, seed=seed)
     if name in BY_PATH:
         return _open_path(config, name, split)
+    if name.startswith(TORCHVISION):
+        from usvit.data.sources.torchvision_sets import open_torchvision
+
+        return open_torchvision(name, roots, split)
     from usvit.data.sources.named_set import open_named
 
     return open_named(named_sets()[name], roots, split)
