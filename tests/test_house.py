@@ -84,7 +84,7 @@ def installed_needs(name, seen):
 
 def test_nothing_that_usvit_needs_is_under_the_gpl():
     needs = installed_needs("usvit", set())
-    assert {"torch", "timm", "albumentations"} <= needs
+    assert {"torch", "timm", "albumentations", "braceexpand", "tensorboardx", "protobuf", "fsspec"} <= needs
     assert needs.isdisjoint({"albumentationsx", "pylibjpeg-libjpeg", "credible"})
     for name in sorted(needs):
         metadata = distribution(name).metadata

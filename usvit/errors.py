@@ -25,6 +25,14 @@ class LeakageError(UsvitError):
     """A group (patient or duplicate cluster) would stand in two parts of one fold."""
 
 
+class SaidElsewhere(UsvitError):
+    """Another process of the same work has said what stands in the way: this one ends as that one does, in silence."""
+
+    def __init__(self, exit_code: int = EXIT_USER):
+        super().__init__("")
+        self.exit_code = exit_code
+
+
 class Diverged(UsvitError):
     """A training's loss or weights are no finite numbers any more."""
 

@@ -20,7 +20,7 @@ from usvit.files import sha256_of_text
 from usvit.metrics.intervals import wilson
 from usvit.metrics.recalibration import NoFit, Temperature, fit_temperature
 from usvit.metrics.thresholds import RULES, Choice, choose_threshold
-from usvit.models.build import build_with_report, count_parameters, input_statistics
+from usvit.models.build import build_with_report, count_parameters, input_statistics, start_off_zero
 from usvit.models.novelty import Novelty, Observed
 from usvit.models.spec import ModelSpec
 from usvit.models.tune import TuneReport, checkpoint_gradients, set_trainable
@@ -137,6 +137,8 @@ def new_model_with_report(
 def adapt(model: nn.Module, config: Training) -> TuneReport:
     """Make a new network ready for its training: freeze what is not tuned, and compute anew what is not kept.
 
+    A head that starts at zero is given small random weights where LAMB trains it.
+
     Raises:
         UsvitError: the network has no such parts, or does not take a setting.
     """
@@ -144,6 +146,8 @@ def adapt(model: nn.Module, config: Training) -> TuneReport:
         checkpoint_gradients(model)
     if config.optim.layer_decay is not None:
         check_layers(model)
+    if config.optim.name == "lamb":
+        start_off_zero(model)
     return set_trainable(model, config.model.tune)
 
 

@@ -5,9 +5,13 @@ copies inside the package (``tool.hatch.build`` in pyproject.toml).
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import platformdirs
+
+from usvit.errors import SaidElsewhere, UsvitError
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -35,6 +39,21 @@ def usable_cores() -> int:
 def process_rank() -> int:
     """Which of the processes of ``torchrun`` this is; 0, the one that speaks and writes, also without it."""
     return int(os.environ.get("RANK", 0)) if "TORCHELASTIC_RUN_ID" in os.environ else 0
+
+
+@contextmanager
+def said_once() -> Iterator[None]:
+    """What each process of ``torchrun`` meets alike, before they know one another, one on each machine says.
+
+    Raises:
+        UsvitError: as within; in the others of the machine ``SaidElsewhere``.
+    """
+    try:
+        yield
+    except UsvitError as error:
+        if "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("LOCAL_RANK", "0") != "0":
+            raise SaidElsewhere(error.exit_code) from error
+        raise
 
 
 def cache_dir() -> Path:

@@ -119,8 +119,9 @@ def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, An
             f"{path} holds a run with another configuration ({shown}). "
             "Nothing was changed: choose another folder with --out, or give the same settings to resume."
         )
-    for what, key in (("images", "data"), ("folds", "folds"), ("weights", "model")):
-        if _hash(existing[key]) != _hash(wanted[key]):
+    parts = {"images": "data", "folds": "folds", "weights": "model", "teachers or tokenizers": "learnt_from"}
+    for what, key in parts.items():
+        if _hash(existing.get(key, {})) != _hash(wanted.get(key, {})):
             raise UsvitError(
                 f"{path} was begun with other {what} than are there now, so it cannot be resumed. "
                 "Nothing was changed: choose another folder with --out."

@@ -16,6 +16,8 @@ COMMANDS = [
     [],
     ["cv"],
     ["train"],
+    ["pretrain"],
+    ["transfer"],
     ["report"],
     ["data"],
     ["data", "phantom"],

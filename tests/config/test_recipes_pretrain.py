@@ -4,6 +4,7 @@ import math
 import re
 
 import pytest
+import timm
 
 from tests.config.recipe_tables import DROP_PATH, OTHER_SIZES, TABLES
 from tests.conftest import REPOSITORY
@@ -94,8 +95,6 @@ def test_augreg_has_its_28_cells(name):
 
 def test_the_recommended_cells_are_those_of_the_released_files():
     """timm names the file of each of AugReg's weights after its cell."""
-    import timm
-
     from usvit.models.zoo import find_model
 
     for name, upstream in (("augreg_i21k", "in21k"), ("augreg_i1k", "in1k")):
@@ -171,10 +170,6 @@ def test_the_reference_lists_every_recipe_with_a_small_model():
     assert sorted(_first_look()[1]) == NAMES
 
 
-QUICK = ("deit3_i1k", "mae")
-"""Of each kind one; the others take minutes."""
-
-
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     out = tmp_path_factory.mktemp("tokenizer") / "run"
@@ -182,9 +177,7 @@ def tokenizer(tmp_path_factory):
     return out
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_first_steps_on_two_cores_with_the_stated_override(name, tmp_path, request):
     more = [f"beit.tokenizer={request.getfixturevalue('tokenizer')}"] if name in ("beit", "beit_hmlp") else []
     metrics = _first_steps(name, tmp_path / "run", *more)
@@ -200,4 +193,18 @@ def _first_steps(name, out, *more):
     model, own = models[name]
     overrides = parse_overrides([*common, *[pair for pair in own if "=RUN" not in pair], *more, "device=cpu"])
     config = build(PretrainConfig, settings_for(READ[name], model), overrides)
-    return run_pretraining(config, roots={}, out=out, command="test", progress=make_progress()).metrics
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timm, "create_model", _shallow)
+        return run_pretraining(config, roots={}, out=out, command="test", progress=make_progress()).metrics
+
+
+CREATE = timm.create_model
+
+
+def _shallow(name, **options):
+    """Two layers where the network has 12 to 24: to make them is most of the time of the first steps.
+
+    timm's ResMLPs take no other number.
+    """
+    fewer = {"resnet10t": {}, "resnet18": {"layers": (1, 1, 1, 1)}, "resmlp": {}}
+    return CREATE(name, **options | fewer.get(name.split("_")[0], {"depth": 2}))

@@ -331,9 +331,7 @@ def test_another_seed_gives_another_order_and_another_augmentation(store):
 
 def test_an_image_is_augmented_anew_in_every_epoch(store):
     images = [
-        image.numpy().tobytes()
-        for batch in stream(store, N, policy="light").iterate(0, 3)
-        for image in batch["images"]
+        image.numpy().tobytes() for batch in stream(store, N, policy="light").iterate(0, 3) for image in batch["images"]
     ]
     assert len(set(images)) == 3 * N
 

@@ -1,5 +1,7 @@
 """The stream: what a batch holds depends on the seed alone, whoever makes it."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 import torch
@@ -31,8 +33,12 @@ def rows(stream, start, stop, key="at"):
     return [batch[key].tolist() for batch in stream.iterate(start, stop)]
 
 
+def together(lists):
+    return list(chain.from_iterable(lists))
+
+
 def test_an_epoch_holds_every_example_once_and_batches_are_full():
-    flat = sum(rows(stream(), 0, 5), [])  # 30 examples: three epochs
+    flat = together(rows(stream(), 0, 5))  # 30 examples: three epochs
     assert all(sorted(flat[start : start + 10]) == list(range(10)) for start in (0, 10, 20))
     assert flat[:10] != flat[10:20]
 
@@ -45,23 +51,23 @@ def test_any_step_can_be_the_first(workers):
 @pytest.mark.parametrize("world", [2, 3])
 def test_ranks_hold_together_what_one_process_holds(world):
     shares = [rows(stream(rank=rank, world=world), 0, 4, "seed") for rank in range(world)]
-    together = [sum(parts, []) for parts in zip(*shares, strict=True)]
-    assert together == rows(stream(), 0, 4, "seed")
+    found = [together(parts) for parts in zip(*shares, strict=True)]
+    assert found == rows(stream(), 0, 4, "seed")
 
 
 def test_repeats_are_other_views_of_the_same_examples_apart_from_one_another():
     batches = rows(stream(repeats=3), 0, 5)
     assert all(batch[:2] == batch[2:4] == batch[4:] for batch in batches)
-    distinct = sum((batch[:2] for batch in batches), [])
+    distinct = together(batch[:2] for batch in batches)
     assert sorted(distinct) == list(range(10)), "after five batches of two, each example was there once"
-    seeds = sum(rows(stream(repeats=3), 0, 5, "seed"), [])
+    seeds = together(rows(stream(repeats=3), 0, 5, "seed"))
     assert len(set(seeds)) == len(seeds)
 
 
 def test_a_batch_that_is_no_multiple_of_the_repeats_is_full_and_lacks_last_views():
     batches = rows(stream(batch_size=8, repeats=3), 0, 3)
     assert all(len(batch) == 8 and batch[:3] == batch[3:6] and batch[6:] == batch[:2] for batch in batches)
-    assert len(set(sum((batch[:3] for batch in batches), []))) == 9, "three fresh examples a batch"
+    assert len(set(together(batch[:3] for batch in batches))) == 9, "three fresh examples a batch"
 
 
 def test_seeds_of_order_and_of_views_differ_with_the_streams_seed():

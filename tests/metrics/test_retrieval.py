@@ -89,8 +89,17 @@ def test_k_is_the_best_that_there_are_neighbours_for(cloud):
     accuracy = leave_one_out(keys, labels, (1, 5, 20, 39, 40))
     assert set(accuracy) == {1, 5, 20, 39}  # 39 others
     best = max(accuracy.values())
-    assert choose_k(keys, labels, (1, 5, 20, 39, 40)) == min(k for k, one in accuracy.items() if one == best)
-    assert choose_k(keys[:4], labels[:4]) == 3  # all of K_CHOICES are too many
+    assert choose_k(accuracy) == min(k for k, one in accuracy.items() if one == best)
+    assert choose_k({20: 0.5, 10: 0.5, 5: 0.4}) == 10
+    assert set(leave_one_out(keys[:4], labels[:4])) == {3}  # all of K_CHOICES are too many
+
+
+def test_some_keys_can_be_judged_by_all_others(cloud):
+    _, keys, _, labels = cloud
+    right = [leave_one_out(keys, labels, (3,), rows=np.array([row]))[3] for row in (4, 9, 30)]
+    assert set(right) <= {0.0, 1.0}
+    assert leave_one_out(keys, labels, (3,), rows=np.array([4, 9, 30])) == {3: pytest.approx(np.mean(right))}
+    assert leave_one_out(keys, labels, (3,), rows=np.arange(len(keys))) == leave_one_out(keys, labels, (3,))
 
 
 def test_portions_change_nothing(cloud, monkeypatch):

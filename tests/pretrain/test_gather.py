@@ -1,10 +1,11 @@
 import pytest
 import torch
-from torch import distributed, multiprocessing
+from torch import distributed
 
 from tests.pretrain.test_grafit import grafit, rows
 from tests.pretrain.test_tokenizer import tiny
 from tests.pretrain.toy import batch
+from tests.processes import start
 from usvit.pretrain.gather import sum_over_processes, whole_batch
 
 
@@ -23,7 +24,6 @@ def followed(share):
 
 
 def process(rank, world, file):
-    torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{file}.meet", rank=rank, world_size=world)
     torch.save(followed(slice(2 * rank, 2 * rank + 2)), f"{file}.{rank}")
     distributed.destroy_process_group()
@@ -36,7 +36,9 @@ def test_one_process_alone_has_everything():
 
 @pytest.mark.slow
 def test_two_processes_remember_what_one_would(tmp_path):
-    multiprocessing.spawn(process, (2, tmp_path / "state"), nprocs=2)
+    begun = [start(tmp_path / f"said-{rank}", process, rank, 2, tmp_path / "state") for rank in range(2)]
+    for one in begun:
+        assert one.wait().returncode == 0, one.wait().stderr
     expected = followed(slice(None))
     for rank in range(2):
         found = torch.load(tmp_path / f"state.{rank}", weights_only=True)

@@ -7,6 +7,7 @@ from torch import nn
 
 from tests.pretrain.toy import Normalised, plan, tiny_vit
 from usvit.config.pretrain import GrafitConfig
+from usvit.data.views.chance import number_table
 from usvit.errors import UsvitError
 from usvit.models.tune import train_mode
 from usvit.pretrain.grafit import (
@@ -21,6 +22,7 @@ from usvit.pretrain.grafit import (
     remember,
     view_seeds,
 )
+from usvit.seeding import derive_seed
 
 SMALL = {"width": 6, "hidden": 10}
 
@@ -231,6 +233,16 @@ def test_views_have_seeds_of_their_own():
     assert torch.equal(got[:, 0], seeds)
     assert len(got.unique()) == 12 and (got >= 0).all()
     assert torch.equal(got[1:2], view_seeds(seeds[1:2], 4))
+
+
+def test_what_one_view_draws_is_not_what_another_draws_one_number_later():
+    seeds = torch.tensor([derive_seed(0, "test", index) for index in range(400)])
+    drawn = number_table(view_seeds(seeds, 3).flatten()).unflatten(0, (400, 3))
+    for one in range(3):
+        for other in range(3):
+            for later in range(0 if one != other else 1, 4):
+                same = drawn[:, one, later:] == drawn[:, other, : drawn.shape[2] - later]
+                assert same.float().mean() < 0.001
 
 
 def count(module):

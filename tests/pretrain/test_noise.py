@@ -1,5 +1,8 @@
+import pytest
 import torch
 
+from tests.pretrain.toy import plan, tiny_vit
+from usvit.pretrain.families import make_objective
 from usvit.pretrain.noise import new_weights, permutation, random_bits, uniform
 from usvit.seeding import derive_seed
 
@@ -63,3 +66,13 @@ def test_new_weights_start_from_the_seed_and_leave_the_global_generator():
     with new_weights(3, "decoder"):
         assert torch.equal(torch.rand(4), first)
     assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("objective", ["mae", "masked_patch", "grafit", "tokenizer"])
+def test_making_an_objective_does_not_seed_the_generators_of_gpus(objective, monkeypatch):
+    small = {"mae": {"decoder_width": 16, "decoder_heads": 2, "decoder_depth": 1}, "views": {"count": 2}}
+    given, network = plan(objective=objective, **small), tiny_vit()
+    before = torch.get_rng_state()
+    monkeypatch.setattr(torch, "manual_seed", lambda seed: pytest.fail("it seeds every device"))
+    make_objective(given.config)(given, network)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,21 +1,26 @@
 """``usvit pretrain`` from images to weights: what it writes, what begins from it, and what bad input gets."""
 
 import contextlib
+import hashlib
 import io
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tests.conftest import TINY
 from usvit.cli import main
+from usvit.errors import UsvitError
+from usvit.train.step_log import StepLog
 
 SMALL = (
     *("--model", "vit_ti16", "--device", "cpu", "--precision", "fp32"),
@@ -69,24 +74,35 @@ def test_a_run_is_whole_and_says_what_it_is(supervised):
     assert kept["val_accuracy"] == history.val_accuracy.iloc[-1] and kept["step"] == 6
 
 
-def test_a_run_that_stopped_at_any_step_goes_on_to_the_same_weights_and_losses(supervised, tmp_path):
-    """SIGTERM after the first row of the log, then the same command again."""
+def test_a_run_that_stopped_at_any_step_goes_on_to_the_same_weights_and_losses(supervised, tmp_path, monkeypatch):
+    """SIGTERM after the second row of the log, in the middle of an epoch, then the same command again."""
+    command, add = ("pretrain", *FRACTALS, "--set", "train.steps=6", "--out", tmp_path / "run"), StepLog.add
+
+    def asked(log, row):
+        add(log, row)
+        if row["step"] == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StepLog, "add", asked)
+        stopped = usvit(*command, check=False)
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "usvit", "pretrain", *FRACTALS, "--set", "train.steps=6", "--out", str(out)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    log = out / "fold-0" / "steps.csv"
-    while process.poll() is None and not (log.is_file() and log.read_text().count("\n") > 1):
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate()
-    if process.returncode != 0:  # on a fast machine it may have been done
-        assert process.returncode == 143 and "the same command goes on" in said, said
-        assert not (out / "fold-0" / "model.json").exists()
-    usvit(*command[3:])
+    assert stopped.returncode == 143 and "the same command goes on" in stopped.stderr
+    assert (out / "fold-0" / "state.pt").exists() and not (out / "fold-0" / "model.json").exists()
+    usvit(*command)
     whole, resumed = (load_file(run / "fold-0" / "model.safetensors") for run in (supervised, out))
     assert all(np.array_equal(whole[key], resumed[key]) for key in whole)
     curves = [pd.read_csv(run / "fold-0" / "steps.csv").loss.tolist() for run in (supervised, out)]
     assert curves[0] == curves[1]
+
+
+def test_another_resolution_goes_on_with_the_head(supervised, tmp_path):
+    go_on = ("--weights", supervised, "--set", "model.head=kept", "--set", "train.steps=1", "--set", "optim.lr=1e-20")
+    usvit("pretrain", *FRACTALS, *go_on, "--set", "model.image_size=48", "--out", tmp_path / "run")
+    before, after = (load_file(run / "fold-0" / "model.safetensors") for run in (supervised, tmp_path / "run"))
+    assert np.array_equal(before["head.weight"], after["head.weight"]) and before["head.weight"].any()
+    other = usvit("pretrain", *FRACTALS, *go_on, "--set", "source.classes=4", "--out", tmp_path / "no", check=False)
+    assert other.returncode == 2 and "set model.head to new" in other.stderr
 
 
 def test_fine_tuning_begins_from_it_and_says_so(supervised, small_phantom, tmp_path):
@@ -152,6 +168,8 @@ def test_what_is_a_copy_of_a_test_image_is_left_out(small_phantom, tmp_path):
         (["--set", "model.image_size=40"], "40"),
         (["--cell", "recommended"], "no sweep"),
         (["--source", "phantom+fractals"], "labels"),
+        (["--set", "model=vit_ti16"], "model"),
+        (["--set", "train.early_stopping.patience=2", "--set", "source.val=null"], "no validation images"),
         (["--set", "optim.lr=1e30", "--set", "optim.clip_norm=null", "--set", "train.steps=6"], "at step"),
     ],
 )
@@ -173,3 +191,99 @@ def test_another_recipe_does_not_go_on_in_the_same_folder(supervised):
 def test_a_pretrained_network_is_no_classifier_to_score_with(supervised, small_phantom, tmp_path):
     done = usvit("score", "--model", supervised, "--input", small_phantom, "--out", tmp_path / "s", check=False)
     assert done.returncode == 2 and "usvit cv --weights" in done.stderr
+
+
+def test_what_validated_it_has_been_seen(small_phantom, tmp_path):
+    folder = tmp_path / "folder" / "train"
+    for number in range(8):
+        (folder / f"c{number % 2}").mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"c{number % 2}" / f"{number}.png")
+    source = ("--source", "folder", "--path", tmp_path / "folder", "--set", "source.val_share=0.25")
+    usvit("pretrain", *FRACTALS, *source, "--set", "train.steps=1", "--out", tmp_path / "run")
+    seen = read(tmp_path / "run" / "fold-0" / "model.json")["seen_sha256"]
+    assert len(seen["train"]) == 6 and len(seen["val"]) == 2 and not set(seen["train"]) & set(seen["val"])
+
+
+def test_the_teacher_is_in_the_record_the_passport_and_the_identity(supervised, tmp_path):
+    teacher = tmp_path / "teacher"
+    shutil.copytree(supervised / "fold-0", teacher)
+    arguments = ("--set", "distill.kind=hard", "--set", "distill.teacher=vit_ti16", "--set", "train.steps=2")
+    arguments = (*FRACTALS, *arguments, "--set", f"distill.weights={teacher}", "--out", tmp_path / "run")
+    usvit("pretrain", *arguments)
+    run, passport = read(tmp_path / "run" / "run.json"), read(tmp_path / "run" / "fold-0" / "model.json")
+    sha256 = read(teacher / "model.json")["weights_sha256"]
+    told = run["learnt_from"]["networks"]
+    assert [(one["role"], one["architecture"], one["weights_sha256"]) for one in told] == [
+        ("teacher", "vit_ti16", sha256)
+    ]
+    assert passport["learnt_from"] == told
+    other = load_file(teacher / "model.safetensors")
+    save_file({key: value * 1.5 for key, value in other.items()}, teacher / "model.safetensors")
+    changed = read(teacher / "model.json") | {
+        "weights_sha256": hashlib.sha256((teacher / "model.safetensors").read_bytes()).hexdigest()
+    }
+    (teacher / "model.json").write_text(json.dumps(changed))
+    done = usvit("pretrain", *arguments, check=False)
+    assert done.returncode == 2 and "other teachers or tokenizers" in done.stderr
+
+
+def test_a_checkpoint_of_another_recipe_is_refused(supervised, tmp_path, monkeypatch):
+    """The same shapes, another rate: nothing but the identity tells."""
+    from usvit.pretrain import run as module
+
+    stopped = UsvitError("full")
+    monkeypatch.setattr(module, "safetensors_bytes", lambda state: (_ for _ in ()).throw(stopped))
+    for name, rate in (("a", "0.001"), ("b", "0.002")):
+        arguments = (*FRACTALS, "--set", "train.steps=3", "--set", f"optim.lr={rate}", "--out", tmp_path / name)
+        assert usvit("pretrain", *arguments, check=False).returncode == 2
+    monkeypatch.undo()
+    state = (tmp_path / "a" / "fold-0" / "state.pt").read_bytes()
+    (tmp_path / "b" / "fold-0" / "state.pt").write_bytes(state)
+    done = usvit("pretrain", *arguments, check=False)
+    assert done.returncode == 2 and "is of another training" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_cell_leaves_to_the_user_what_the_user_sets(tmp_path, monkeypatch):
+    """Cells that differ in the rate alone are one training where the rate is given."""
+    (tmp_path / "own.yaml").write_text("sweep: {optim.lr: [0.1, 0.2], seed: [1, 2]}\n")
+    trained = []
+    done = SimpleNamespace(metrics={"kept": []}, path=tmp_path, record={"config": {"objective": "tokenizer"}})
+    monkeypatch.setattr("usvit.pretrain.run.run_pretraining", lambda config, **given: trained.append(config) or done)
+    own = ("--recipe", tmp_path / "own.yaml", "--cell", "all", "--set", "optim.lr=0.5", "--set", "train.steps=1")
+    usvit("pretrain", *own, "--out", tmp_path / "out")
+    assert [(config.seed, config.optim.lr) for config in trained] == [(1, 0.5), (2, 0.5)]
+
+
+def test_the_data_set_that_is_learnt_from_cannot_be_left_out(small_phantom, tmp_path):
+    data = ("--source", "phantom+data", "--dataset", "phantom", "--data-root", small_phantom)
+    shape = ("--recipe", "mae_phantom", *SMALL, "--set", "train.steps=1", "--set", "source.exclude=[phantom]")
+    done = usvit("pretrain", *shape, *data, "--out", tmp_path / "run", check=False)
+    assert done.returncode == 2 and "source.exclude names phantom" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_tokenizer_is_not_offered_to_cv(capsys):
+    from usvit.cli.pretrain import _print
+
+    for kept, where in (([], "a b"), ([{"fold": 0, "step": 1}, {"fold": 1, "step": 1}], "a b/fold-0")):
+        _print(SimpleNamespace(metrics={"kept": kept}, path="a b", record={"config": {"objective": "tokenizer"}}))
+        said = capsys.readouterr().out
+        assert "usvit cv" not in said and f"--recipe beit --set beit.tokenizer='{where}'" in said
+
+
+@pytest.mark.slow
+def test_of_two_processes_one_says_what_both_end_with(supervised, tmp_path):
+    """A folder that is refused, found by the first process alone; and an unknown setting, found by both."""
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "usvit", "pretrain")
+    for arguments, words in (
+        (("--set", "train.steps=7"), "holds a run with another configuration"),
+        (("--set", "train.stepss=7"), "train.steps"),
+        (("--source", "imagenet", "--set", "train.steps=1"), "--data-root"),
+    ):
+        command = [sys.executable, *torchrun, *FRACTALS, *arguments, "--out", str(supervised)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        said = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]  # torchrun adds its own words
+        assert len(said) == 1 and words in said[0], done.stderr
+        # The launcher may end the second one (SIGTERM) before it has ended itself.
+        assert "exitcode  : 2 " in done.stderr and "bug of usvit" not in done.stderr, done.stderr

@@ -1,6 +1,5 @@
-"""A small training, as a function and as a script: ``python [-m torch.distributed.run ...] small_training.py JSON``."""
+"""A small training, as a function and as what a process does (``tests.processes``)."""
 
-import json
 import os
 import signal
 import sys
@@ -67,7 +66,24 @@ def asked():
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def training(folder, *, fabric=None, examples=None, module=None, optim=None, workers=0, evaluate=None, **train):
+def launcher_asked():
+    """By the first of its processes."""
+    if os.environ["RANK"] == "0":
+        os.kill(os.getppid(), signal.SIGTERM)
+
+
+def training(
+    folder,
+    *,
+    fabric=None,
+    examples=None,
+    module=None,
+    optim=None,
+    workers=0,
+    evaluate=None,
+    identity="a",
+    **train,
+):
     """Its module, its result and the processes."""
     team = Team(fabric or launch(Device("cpu", "fp32")))
     module = module or vit()
@@ -87,6 +103,7 @@ def training(folder, *, fabric=None, examples=None, module=None, optim=None, wor
         name="test",
         progress=NoProgress(),
         log=StepLog(Path(folder), device=team.fabric.device),
+        identity=identity,
     )
     return module, result, team
 
@@ -101,7 +118,8 @@ CASES = {
 def main(orders):
     """Train as ``orders`` say, and save the weights of each case in ``orders['out']``."""
     out = Path(orders["out"])
-    examples = Pictures({"kill": killed, "stop": asked}.get(orders.get("accident")), orders.get("at"), orders["pause"])
+    accident = {"kill": killed, "stop launcher": launcher_asked}.get(orders.get("accident"))
+    examples = Pictures(accident, orders.get("at"), orders["pause"])
     for strategy in orders["strategies"]:
         fabric = launch(Device("cpu", "fp32"), strategy)
         for case in orders["cases"]:
@@ -113,9 +131,10 @@ def main(orders):
                 torch.save(state, out / f"{strategy}-{case}.pt")
 
 
-if __name__ == "__main__":
+def script(orders):
+    """``main`` as a command ends: a UsvitError is said, and is the exit code."""
     try:
-        main(json.loads(sys.argv[1]))
+        main(orders)
     except UsvitError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

@@ -1,38 +1,24 @@
 """Several processes: the same steps as one, and what happens when one of them ends."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 
-from tests.train.small_training import CASES, training
+from tests.processes import start
+from tests.train.small_training import CASES, script, training
 from usvit.errors import EXIT_STOPPED, UsvitError
 from usvit.train import distributed
 from usvit.train.checkpoint import load_checkpoint
 
-SCRIPT = Path(__file__).with_name("small_training.py")
-ROOT = SCRIPT.parent.parent.parent
-
-
-def command(orders, processes=1):
-    whole = {"strategies": ["ddp"], "cases": ["adamw"], "train": {}, "pause": 0.0, **orders}
-    run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)] if processes > 1 else []
-    return [sys.executable, *run, str(SCRIPT), json.dumps({**whole, "out": str(whole["out"])})]
-
-
-def environment():
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-
 
 def run(orders, processes=1):
-    return subprocess.run(command(orders, processes), env=environment(), capture_output=True, text=True, timeout=300)
+    whole = {"strategies": ["ddp"], "cases": ["adamw"], "train": {}, "pause": 0.0, **orders}
+    orders["out"].mkdir(exist_ok=True)
+    said = orders["out"] / f"said-{len(list(orders['out'].glob('said-*')))}.txt"
+    return start(said, script, whole, torchrun=processes if processes > 1 else 0).wait()
 
 
 def difference(one, other):
@@ -47,8 +33,8 @@ def test_two_processes_train_the_weights_that_one_does(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     for case, settings in CASES.items():
         alone, _, _ = training(tmp_path / f"alone-{case}", **settings)
-        begun, _, _ = training(tmp_path / f"begun-{case}", **{**settings, "steps": 1})
-        moved = difference(alone.state_dict(), begun.state_dict())
+        first, _, _ = training(tmp_path / f"first-{case}", **{**settings, "steps": 1})
+        moved = difference(alone.state_dict(), first.state_dict())
         for strategy in ("ddp", "fsdp"):
             together = torch.load(tmp_path / f"{strategy}-{case}.pt", weights_only=True)
             assert difference(alone.state_dict(), together) < 2e-6, (strategy, case)
@@ -77,14 +63,9 @@ def test_a_training_that_is_killed_goes_on_to_the_bit(tmp_path):
 @pytest.mark.slow
 def test_sigterm_to_torchrun_loses_nothing(tmp_path):
     """What a cluster does: the launcher gets the signal. Goes on with two processes, then ends as one would."""
-    orders = {"out": tmp_path, "pause": 0.2, "train": {"steps": 40}}
-    launcher = subprocess.Popen(command(orders, 2), env=environment(), stderr=subprocess.PIPE, text=True)
+    orders = {"out": tmp_path, "pause": 0.1, "train": {"steps": 40}}
     table = tmp_path / "ddp-adamw" / "steps.csv"
-    end = time.monotonic() + 120
-    while (not table.is_file() or len(table.read_text().splitlines()) < 6) and time.monotonic() < end:
-        time.sleep(0.05)
-    launcher.send_signal(signal.SIGTERM)
-    said = launcher.communicate(timeout=120)[1]
+    said = run({**orders, "accident": "stop launcher", "at": 6}, processes=2).stderr
     step = load_checkpoint(tmp_path / "ddp-adamw" / "state.pt")["step"]
     assert said.count("Stopped by SIGTERM at step") == 1
     assert f"Stopped by SIGTERM at step {step}. Nothing is lost" in said
@@ -174,6 +155,9 @@ def test_batches_that_cannot_be_shared_are_refused(monkeypatch):
     with pytest.raises(UsvitError, match=r"torchrun started 3 processes, and train\.batch_size 8.*no multiple"):
         distributed.check_share(8)
     distributed.check_share(9)
+    with pytest.raises(UsvitError, match=r"mix pairs.*has 3 of train\.batch_size 9: set a multiple of 6"):
+        distributed.check_share(9, pairs=True)
+    distributed.check_share(12, pairs=True)
 
 
 def test_more_processes_than_gpus_are_refused(monkeypatch):

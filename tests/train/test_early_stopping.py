@@ -24,6 +24,7 @@ def test_patience_counts_evaluations_without_a_better_one():
 def test_a_tie_is_not_better_and_undefined_never_is():
     assert follow([1.0, 1.0, 1.0], patience=2) == (1, 3)
     assert follow([None, 2.0, None], patience=None) == (2, None)
+    assert follow([float("nan"), 2.0, float("nan")], patience=None) == (2, None)
 
 
 def test_the_state_goes_on_after_saving():

@@ -9,6 +9,7 @@ from torch import nn
 from usvit.config import EarlyStopping, OptimConfig, TrainConfig
 from usvit.data.loading import PixelStore, TrainBatches
 from usvit.data.preprocessing import Preprocessing
+from usvit.errors import Diverged, UsvitError
 from usvit.progress import NoProgress
 from usvit.train.loop import fit, predict_logits
 from usvit.train.losses import WeightedCrossEntropy
@@ -189,3 +190,36 @@ def test_a_groups_share_of_the_rate_is_its_own(tmp_path):
     whole, decayed = moved(), moved(layer_decay=0.5)
     for index, share in enumerate((0.5, 0.5, 1.0, 1.0)):
         assert torch.allclose(decayed[index], share * whole[index], atol=1e-7), index
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path):
+    """Of another network, of other settings, and a file that is none at all."""
+    from tests.train.small_training import training, vit
+
+    training(tmp_path / "one", checkpoint_seconds=0.0)
+    for folder in ("other", "none"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "other" / "state.pt").write_bytes((tmp_path / "one" / "state.pt").read_bytes())
+    with pytest.raises(UsvitError, match=r"other/state\.pt is of another training \(.*delete it"):
+        training(tmp_path / "other", module=vit(norm=True))
+    with pytest.raises(UsvitError, match=r"another training \(it has other settings"):
+        training(tmp_path / "one", identity="b")
+    torch.save({"model": {}}, tmp_path / "none" / "state.pt")
+    with pytest.raises(UsvitError, match=r"is none of usvit's\. Delete it"):
+        training(tmp_path / "none")
+
+
+def test_a_last_step_that_was_one_too_many_is_not_kept(tmp_path):
+    from tests.train.small_training import training, vit
+
+    module = vit()
+    module.head.weight.register_hook(lambda gradient: gradient * float("nan"))
+    with pytest.raises(Diverged, match=r"weights are no finite numbers after step 1"):
+        training(tmp_path, module=module, steps=1, eval_every=1)
+
+
+def test_a_validation_loss_that_is_no_number_stops_the_training(tmp_path):
+    from tests.train.small_training import training
+
+    with pytest.raises(Diverged, match=r"validation loss .* after step 4 \(learning rate .*no checkpoint yet"):
+        training(tmp_path, evaluate=lambda _: {"val_loss": float("nan"), "val_accuracy": None, "val_auc": None})

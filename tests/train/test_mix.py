@@ -85,6 +85,15 @@ def test_cutmix_pastes_one_box_and_counts_its_pixels():
     assert len(boxes) > 10
 
 
+@pytest.fixture
+def _numpys_generator():
+    """timm draws from numpy's global one, which is as it was afterwards."""
+    state = np.random.get_state()  # noqa: NPY002
+    yield
+    np.random.set_state(state)  # noqa: NPY002
+
+
+@pytest.mark.usefixtures("_numpys_generator")
 def test_draws_are_timm_s():
     """Both on: which is made, and how strong, follows numpy's generator as in timm's Mixup."""
     mix, kinds = mix_of(mixup=0.8, cutmix=1.0), set()

@@ -45,7 +45,8 @@ def accuracy_of(path):
 @pytest.mark.parametrize("how", ["fewshot", "linear", "knn"])
 def test_probes_of_a_random_network_tell_easy_pictures_apart(settings, tmp_path, how):
     outcome = run(settings, tmp_path / "run", {"how": how})
-    assert [outcome.result["images"][f"n_{part}"] for part in N] == [3 * count for count in N.values()]
+    expected = {part: 3 * count for part, count in N.items()} | ({"val": 0} if how == "knn" else {})
+    assert {part: outcome.result["images"][f"n_{part}"] for part in N} == expected
     best = outcome.result["summary"][-1]["accuracy"]
     assert best["value"] > 0.7
     results = pd.read_csv(outcome.path / "results.csv")
@@ -160,6 +161,23 @@ def test_features_that_were_computed_before_a_kill_are_not_computed_again(settin
     assert len(calls) == 7
 
 
+def test_few_shots_need_no_more_features_than_are_drawn(settings, tmp_path, monkeypatch):
+    looked_at = {}
+    forward = features.Eye._forward
+
+    def counted(self, model, part, what):
+        looked_at[part.name] = len(part)
+        return forward(self, model, part, what)
+
+    monkeypatch.setattr(features.Eye, "_forward", counted)
+    outcome = run(settings, tmp_path / "run", {"how": "fewshot", "shots": [1], "draws": 2, "l2": [1.0]})
+    assert 3 <= looked_at["train"] <= 6 and outcome.result["images"]["n_train"] == 30
+    all_of_them = {"how": "fewshot", "shots": [1, 10], "draws": 2, "l2": [1.0]}
+    more = run(settings, tmp_path / "more", all_of_them)
+    assert looked_at["train"] == 30
+    assert outcome.result["summary"][0] == more.result["summary"][0]  # the same draws of one image
+
+
 def test_other_settings_do_not_go_on_in_the_same_folder(settings, tmp_path):
     run(settings, tmp_path / "run", {"how": "knn"})
     with pytest.raises(UsvitError, match="another configuration"):
@@ -192,6 +210,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(settings, tmp
         ({"how": "knn", "cells": {"a": {}}}, "cells are of finetune"),
         ({"how": "fewshots"}, "fewshots"),
         ({"shots": [0]}, "shots"),
+        ({"source": {"exclude": ["busi"]}}, "source.exclude"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, more, message):
@@ -213,15 +232,14 @@ def test_json_is_what_the_schema_says(settings, tmp_path):
         jsonschema.validate(run(settings, tmp_path / how, {"how": how}).result, schema)
 
 
-@pytest.mark.slow
-def test_a_data_cards_images_are_divided_by_groups_and_its_predictions_name_them(settings, tmp_path, real_data):
+def test_a_data_cards_images_are_divided_by_groups_and_its_predictions_name_them(settings, tmp_path, small_phantom):
     config = build(TransferConfig, settings, {"how": "knn", "source": {"name": "data", "path": None, "val": None}})
-    config = config.model_copy(update={"data": config.data.model_copy(update={"dataset": "busi"})})
+    config = config.model_copy(update={"data": config.data.model_copy(update={"dataset": "phantom"})})
     outcome = run_transfer(
-        config, roots={"": real_data}, out=tmp_path / "run", command="usvit transfer", progress=NoProgress()
+        config, roots={"": small_phantom}, out=tmp_path / "run", command="usvit transfer", progress=NoProgress()
     )
     images = outcome.result["images"]
     assert set(images["classes"]) == {"benign", "malignant", "normal"}
     table = read_predictions(outcome.path / "predictions.csv")
-    assert len(table) == images["n_test"] and set(table.dataset) == {"busi"}
+    assert len(table) == images["n_test"] and set(table.dataset) == {"phantom"}
     assert outcome.result["summary"][0]["accuracy"]["n_groups"] == table.group_id.nunique() < len(table)

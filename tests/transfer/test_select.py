@@ -69,11 +69,16 @@ def test_upstream_figures_are_read_from_a_run_or_its_fold_and_null_of_anything_e
     fold = tmp_path / "fold-0"
     fold.mkdir()
     (fold / "model.json").write_text("{}")
-    (tmp_path / "pretrain.json").write_text(json.dumps({"kept": [{"fold": 0, "val_accuracy": 0.75, "val_loss": 1.5}]}))
+    (tmp_path / "fold-1").mkdir()
+    (tmp_path / "fold-1" / "model.json").write_text("{}")
+    kept = [{"fold": number, "val_accuracy": value, "val_loss": 1.5} for number, value in ((0, 0.75), (1, 0.5))]
+    (tmp_path / "pretrain.json").write_text(json.dumps({"kept": kept}))
     validation = {"name": "fractals", "images": 100, "listing_sha256": "ab"}
     (tmp_path / "run.json").write_text(json.dumps({"data": {"validation": validation}}))
     expected = {"val_accuracy": 0.75, "val_loss": 1.5, "validation": "ab", "name": "fractals"}
     assert upstream_figures(str(tmp_path)) == upstream_figures(str(fold)) == expected
+    assert upstream_figures(str(fold / "model.json")) == expected
+    assert upstream_figures(str(tmp_path / "fold-1"))["val_accuracy"] == 0.5
     for other in ("hub", "scratch", str(tmp_path / "nothing")):
         assert upstream_figures(other)["val_accuracy"] is None
 

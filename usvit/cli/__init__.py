@@ -6,6 +6,7 @@ before PyTorch would have been found.
 
 import io
 import sys
+import time
 import traceback
 
 import typer
@@ -27,6 +28,9 @@ from usvit.cli import (
 )
 from usvit.errors import EXIT_BUG, EXIT_STOPPED, UsvitError
 
+GRACE_SECONDS = 20
+"""torchrun ends all processes with the first that ends. So one that leaves the words to another lets it end first; if
+nothing has ended it by then, it says itself what it knows."""
 PRIVATE = frozenset({"score", "evaluate", "recalibrate"})
 """Commands whose input names patients."""
 
@@ -72,8 +76,12 @@ def main() -> None:
     try:
         app()
     except UsvitError as error:
-        # Stopped, as asked, is no error; of several processes, one says so.
-        said = str(error) if error.exit_code == EXIT_STOPPED else f"Error: {error}"
+        # Stopped, as asked, is no error; of several processes, one says what all end with.
+        text = str(error)
+        if not text and error.exit_code != EXIT_STOPPED:
+            time.sleep(GRACE_SECONDS)
+            text = "" if error.__cause__ is None else str(error.__cause__)
+        said = text if error.exit_code == EXIT_STOPPED or not text else f"Error: {text}"
         print(said, file=sys.stderr, end="\n" if said else "")
         sys.exit(error.exit_code)
     except Exception as error:

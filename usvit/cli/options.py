@@ -33,6 +33,9 @@ WeightsOption = Annotated[
         metavar="W",
     ),
 ]
+UpstreamOut = Annotated[
+    Path | None, typer.Option("--out", help="Run directory. (default: a folder in runs/, named after what was asked)")
+]
 DataRoot = Annotated[
     list[str] | None,
     typer.Option(
@@ -90,6 +93,13 @@ def given(**options: Any) -> dict[str, Any]:
             inner = inner.setdefault(section, {})
         inner[last] = value
     return settings
+
+
+def name_in(overrides: dict[str, Any], section: str) -> str | None:
+    """What ``--set model.name=x`` names; None where nothing does, or where ``--set model=x`` is refused later."""
+    inside = overrides.get(section)
+    name = inside.get("name") if isinstance(inside, dict) else None
+    return None if name is None else str(name)
 
 
 def command_line() -> str:

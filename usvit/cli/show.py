@@ -1,5 +1,7 @@
 """How figures are printed, for every command that has some."""
 
+import shlex
+from pathlib import Path
 from typing import Any
 
 TITLE = 28
@@ -106,3 +108,20 @@ def _short(title: str) -> str:
     """A title in its column: a long class name must not push the numbers out of line."""
     title = title.replace("_", " ")
     return title if len(title) < TITLE else title[: TITLE - 3] + ".. "
+
+
+def go_on(path: Path, record: dict[str, Any]) -> str:
+    """The command that begins from a run of pre-training or transfer: its network, with the parts it was made with.
+
+    Args:
+        path: the run's folder.
+        record: the content of its ``run.json``.
+    """
+    config, model = record["config"], record["model"]
+    # Folds of the same data set fit a pre-training alone: a transfer has seen a hold-out's training images.
+    same = record["kind"] == "pretrain" and "data" in config["source"]["name"].split("+")
+    words = ["usvit", "cv", "--dataset", config["data"]["dataset"] if same else "DATASET"]
+    words += ["--model", model["name"], "--weights", str(path)]
+    for key, value in model["vit"].items():
+        words += ["--set", f"model.vit.{key}={value}"]
+    return shlex.join(words)

@@ -8,7 +8,7 @@ import typer
 
 from usvit.cli import options as o
 from usvit.cli.pretrain import PathOption
-from usvit.cli.show import with_interval
+from usvit.cli.show import go_on, with_interval
 
 if TYPE_CHECKING:
     from usvit.transfer.run import Outcome
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HowOption = Annotated[
     str | None,
     typer.Option(
-        help="fewshot, linear or knn on frozen features; or finetune. (default: the recipe's, else fewshot)",
+        help="fewshot, linear, knn or retrieval on frozen features; or finetune. (default: the recipe's, else fewshot)",
         metavar="HOW",
     ),
 ]
@@ -26,6 +26,20 @@ WeightsOptions = Annotated[
         "--weights",
         help="A run of 'usvit pretrain', hub, hub:UPSTREAM, scratch or a file; several: which one to take.",
         metavar="W",
+    ),
+]
+DatasetOption = Annotated[
+    str | None,
+    typer.Option(
+        help="A data card's images, in a hold-out by patients, instead of --source: busi. (default: the phantom)",
+        metavar="D[+D]",
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        help="A name of 'usvit models list', or timm:NAME. (default: that of the run in --weights, or the recipe's)",
+        metavar="M",
     ),
 ]
 RecipeOption = Annotated[
@@ -47,14 +61,14 @@ def transfer(
     weights: WeightsOptions = None,
     source: SourceOption = None,
     path: PathOption = None,
-    dataset: o.Dataset = None,
+    dataset: DatasetOption = None,
     recipe: RecipeOption = None,
-    model: o.Model = None,
+    model: ModelOption = None,
     data_root: o.DataRoot = None,
     tune: Tune = None,
     image_size: ImageSize = None,
     cell: Cell = None,
-    out: o.Out = None,
+    out: o.UpstreamOut = None,
     seed: o.Seed = None,
     device: o.DeviceOption = None,
     precision: o.Precision = None,
@@ -66,7 +80,8 @@ def transfer(
     """Transfer upstream weights to other images: few-shot, linear or nearest-neighbour probe, or fine-tuning.
 
     What is chosen (strengths, cells) is chosen on validation images; the test is seen once. With several --weights,
-    the network to take is chosen by upstream validation and by adapting all, and the difference is shown.
+    the network to take is chosen by upstream validation and by adapting all, and the difference is shown. Retrieval
+    without --source searches a run's own training images with its validation images.
     """
     if list_recipes:
         return _print_recipes()
@@ -77,7 +92,7 @@ def transfer(
         source = "data"
     overrides = parse_overrides(set_ or [])
     given = weights or []
-    named = model is not None or "name" in overrides.get("model", {})
+    named = model is not None or o.name_in(overrides, "model") is not None
     options = o.given(
         how=how,
         data__dataset=dataset,
@@ -94,13 +109,18 @@ def transfer(
         workers=workers,
     )
     settings: dict[str, Any] = {}
+    images_named = source is not None or "name" in overrides.get("source", {})
     if recipe is not None:
-        wanted = overrides.get("source", {}).get("name", source)
-        settings = _of_recipe(recipe, wanted, overrides.get("model", {}).get("name", model), cell)
+        wanted = o.name_in(overrides, "source") or source
+        settings = _of_recipe(recipe, wanted, o.name_in(overrides, "model") or model, cell)
         if options.get("how", settings.get("how")) != "finetune":
             settings.pop("cells", None)
         if "cells" in settings:
             settings["cells"] = yielding(settings["cells"], merge(options, overrides))
+    elif "retrieval" in (how, overrides.get("how")) and len(given) == 1 and not images_named:
+        from usvit.transfer.own import own_images
+
+        settings = own_images(given[0])
     config = build(TransferConfig, settings, options, overrides)
     from usvit.progress import make_progress
     from usvit.transfer.run import run_transfer  # from here on it takes seconds
@@ -144,7 +164,7 @@ def _print(outcome: "Outcome") -> None:
     )
     for why, count in dropped.items():
         print(f"left out of the test: {count} images ({why.replace('_', ' ')})")
-    if images["chosen_on"] != "none" and result["how"] != "knn":
+    if images["chosen_on"] != "none":
         print(f"chosen on: {images['chosen_on']}")
     if result["recommended"] is not None:
         _print_recommended(result["recommended"])
@@ -152,8 +172,13 @@ def _print(outcome: "Outcome") -> None:
     for line in result["summary"]:
         tail = "" if line.get("mean_average_precision") is None else f"   mAP {line['mean_average_precision']:.3f}"
         print(f"{line['name'][:29]:30}{with_interval(line['accuracy']):32}{line['mean_class_accuracy']:.3f}{tail}")
+        if "map_conditioned" in line:
+            of_coarse = [("conditioned on the predicted coarse class", line["map_conditioned"])]
+            of_coarse += [("on the true one", line["map_oracle"])]
+            told = ", ".join(f"{what} {'-' if value is None else f'{value:.3f}'}" for what, value in of_coarse)
+            print(f"  mAP {told}; accuracy of the coarse class {line['coarse_accuracy']:.3f}")
     print(f"all results: {outcome.path / 'results.csv'}")
-    print(f"weights: {outcome.path}    go on with: usvit cv --weights {outcome.path}")
+    print(f"weights: {outcome.path}\ngo on with: {go_on(outcome.path, outcome.record)}")
 
 
 def _print_recommended(found: dict[str, Any]) -> None:

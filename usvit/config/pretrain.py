@@ -194,6 +194,9 @@ class UpstreamModelConfig(ModelConfig):
     """Upstream training begins from scratch unless told otherwise."""
 
     weights: str = "scratch"
+    head: Literal["new", "kept"] = "new"
+    """``kept``: go on with the classifier of the first weights, for the same classes: fine-tuning at another resolution
+    (FixRes, Touvron et al. 2019)."""
 
 
 class UpstreamTrainConfig(TrainConfig):

@@ -136,7 +136,7 @@ class OptimConfig(Section):
     layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
     """Each layer's learning rate is this times that of the layer above it (BEiT); null: one rate."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
-    """Global gradient norm above which gradients are scaled down; null: never."""
+    """Global gradient norm above which gradients are scaled down; null: never, but by LAMB itself, above 1."""
     schedule: Literal["cosine", "linear", "step", "constant"] = "cosine"
     """Course of the learning rate after warm-up, per step; cosine and linear end at ``min_lr``; ``step``: a tenth after
     each third of the training (He et al. 2016: after 30 and 60 of 90 epochs)."""

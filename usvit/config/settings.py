@@ -79,7 +79,8 @@ def _nest(keys: list[str], value: Any) -> dict[str, Any]:
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """``base`` with ``over`` laid on it, section by section.
 
-    Setting one of ``steps`` and ``epochs`` clears the other: they are two ways to say one thing.
+    Setting one of ``steps`` and ``epochs`` clears the other: they are two ways to say one thing. So are ``val`` and a
+    ``val_share`` above 0.
     """
     merged = dict(base)
     for key, value in over.items():
@@ -87,9 +88,10 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
             merged[key] = merge(merged[key], value)
         else:
             merged[key] = value
-    for given, other in (("steps", "epochs"), ("epochs", "steps")):
-        if over.get(given) is not None and other not in over:
-            merged.pop(other, None)
+    for one, two in (("steps", "epochs"), ("val", "val_share")):
+        for given, other in ((one, two), (two, one)):
+            if over.get(given) not in (None, 0) and other not in over:
+                merged.pop(other, None)
     return merged
 
 

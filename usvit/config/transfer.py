@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from usvit.config.pretrain import PretrainConfig, SourceConfig
 
-How = Literal["fewshot", "linear", "knn", "finetune"]
+How = Literal["fewshot", "linear", "knn", "retrieval", "finetune"]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -34,11 +34,13 @@ class TransferConfig(PretrainConfig):
     """
 
     how: How = "fewshot"
-    """``fewshot`` (regularised least squares on a few images a class), ``linear`` (logistic regression) or ``knn``, all
-    on frozen features; or ``finetune``, ``model.tune`` of the network."""
+    """``fewshot`` (regularised least squares on a few images a class), ``linear`` (logistic regression), ``knn`` or
+    ``retrieval`` (``knn`` by the embedding of a run of Grafit; with ``source.coarse``, from coarse classes to fine
+    ones), all on frozen features; or ``finetune``, ``model.tune`` of the network."""
     source: TransferSourceConfig = TransferSourceConfig()
-    test: str = "test"
-    """The part of the source that is tested, once; of ``data``, the test part of a hold-out (``split``)."""
+    test: str | None = "test"
+    """The part of the source that is tested, once; of ``data``, the test part of a hold-out (``split``). null, only of
+    ``retrieval``, which chooses nothing on them: the images of ``source.val`` or ``source.val_share``."""
     final: str | None = None
     """The part of the source on which the chosen is trained again before it is tested, such as ``train800val200``;
     ``train`` where ``source.val_share`` kept images back. null: what was chosen is tested as it is."""
@@ -54,9 +56,9 @@ class TransferConfig(PretrainConfig):
     """Strength of the regularisation to choose among, on validation images; one value is taken as it is. null: 2^-10
     to 2^9 for ``fewshot`` (on the sum of squares), 10^-6 to 10 for ``linear`` (on the mean cross-entropy)."""
     k: tuple[Count, ...] = (10, 15, 20, 25, 30)
-    """``knn``: neighbours to choose among, on the training images, each judged by the others."""
+    """``knn``, ``retrieval``: neighbours to choose among, on the training images, each judged by the others."""
     sigma: Positive = 0.05
-    """``knn``: temperature of the neighbours' weights, exp(cosine / sigma)."""
+    """``knn``, ``retrieval``: temperature of the neighbours' weights, exp(cosine / sigma)."""
     leaks: Literal["refuse", "drop"] = "refuse"
     """Test images whose very pixels are among the training images or those that the first weights saw: ``refuse`` to
     go on, or ``drop`` them from the test and say how many."""
@@ -72,4 +74,11 @@ class TransferConfig(PretrainConfig):
             )
         if self.how != "finetune" and self.cells:
             raise ValueError(f"cells are of finetune; {self.how} has none")
+        if self.source.exclude and self.how != "finetune":
+            raise ValueError("source.exclude is of what a network learns from: of usvit pretrain, and of finetune")
+        if self.test is None and (self.how != "retrieval" or not (self.source.val or self.source.val_share)):
+            raise ValueError(
+                "test is null, which only retrieval knows: it then searches with the images of source.val or "
+                "source.val_share. Set test to a part of the source"
+            )
         return self

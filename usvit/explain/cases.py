@@ -18,6 +18,7 @@ from usvit.data.preprocessing import cropped
 from usvit.data.roots import open_dataset
 from usvit.errors import UsvitError, unknown
 from usvit.metrics.predictions import classes_of, read_predictions
+from usvit.metrics.upstream import refuse_upstream
 from usvit.models.weights.runs import fold_folders
 from usvit.progress import Progress
 
@@ -68,6 +69,7 @@ def open_source(path: Path) -> Source:
     is_fold = folders == [path]
     run = path.absolute().parent if is_fold else path
     record = _record(run, path)
+    refuse_upstream(path, record, "An explanation")
     try:
         config, name = record["config"], str(record.get("name") or run.name)
         numbers = [int(folder.name.removeprefix("fold-")) for folder in folders]

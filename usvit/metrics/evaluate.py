@@ -14,6 +14,7 @@ from usvit.metrics.predictions import check_complete, classes_of, read_predictio
 from usvit.metrics.sections import NO_PATIENT_ID, SUBGROUP_COLUMNS
 from usvit.metrics.summary import summarise
 from usvit.metrics.tables import Columns, as_predictions, positive_of, read_raw, with_columns
+from usvit.metrics.upstream import refuse_upstream
 
 KEY = ["dataset", "image_id"]
 USUAL_COLUMNS = Columns()
@@ -140,6 +141,12 @@ def _run_of(path: Path) -> Path | None:
 
 def _open_run(run: Path) -> Predictions:
     record = read_json(run / "run.json")
+    refuse_upstream(run, record, "An evaluation", but=("transfer",))
+    if record.get("kind") == "transfer" and not (run / "predictions.csv").is_file():
+        raise UsvitError(
+            f"{run} is a run of usvit transfer without predictions.csv: its transfer.json says why "
+            "(predictions_missing); or it is not finished. Its figures are in results.csv."
+        )
     try:
         n_folds, classes = int(record["folds"]["n"]), list(record["data"]["classes"])
         positive = record["data"]["positive_class"]

@@ -3,7 +3,7 @@
 Everything is computed in float64, in portions of the queries, so that 50,000 keys fit into memory.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -81,6 +81,7 @@ def leave_one_out(
     sigma: float = SIGMA,
     *,
     groups: ArrayLike | None = None,
+    rows: Ints | None = None,
 ) -> dict[int, float]:
     """Accuracy in [0, 1] of each k, each key being judged by all others.
 
@@ -90,6 +91,7 @@ def leave_one_out(
         ks: which to try; one that is not smaller than what others there are is left out.
         sigma: as ``knn_probabilities``.
         groups: (m,) patients (or clusters of copies): keys of a query's own group are no neighbours of it.
+        rows: (n,) keys that are judged; None: all of them.
 
     Returns:
         {k: accuracy}; where every k is too large, the largest that is possible alone.
@@ -107,24 +109,18 @@ def leave_one_out(
         raise ValueError("no key has others to be compared with")
     ks = [k for k in ks if k <= most] or [most]
     n_classes, hits = int(of_key.max()) + 1, dict.fromkeys(ks, 0)
-    for rows in _portions(n, n):
-        similar = known[rows] @ known.T
-        similar[group[rows, None] == group[None]] = -np.inf
+    asked = np.arange(n) if rows is None else rows
+    for portion in _portions(len(asked), n):
+        own = asked[portion]
+        similar = known[own] @ known.T
+        similar[group[own, None] == group[None]] = -np.inf
         for k in ks:
-            hits[k] += int((_vote(similar, of_key, k, sigma, n_classes).argmax(1) == of_key[rows]).sum())
-    return {k: count / n for k, count in hits.items()}
+            hits[k] += int((_vote(similar, of_key, k, sigma, n_classes).argmax(1) == of_key[own]).sum())
+    return {k: count / len(asked) for k, count in hits.items()}
 
 
-def choose_k(
-    keys: ArrayLike,
-    labels: ArrayLike,
-    ks: Sequence[int] = K_CHOICES,
-    sigma: float = SIGMA,
-    *,
-    groups: ArrayLike | None = None,
-) -> int:
-    """The k of the best ``leave_one_out`` accuracy; the smallest of equal ones."""
-    accuracy = leave_one_out(keys, labels, ks, sigma, groups=groups)
+def choose_k(accuracy: Mapping[int, float]) -> int:
+    """The k of the best accuracy (``leave_one_out``); the smallest of equal ones."""
     return min(accuracy, key=lambda k: (-accuracy[k], k))
 
 

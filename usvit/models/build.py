@@ -89,10 +89,22 @@ def build_with_report(
     report = LoadReport()
     if weights.source != "scratch":
         where = str(weights.path or weights.name)
-        report = load_checkpoint(model, weights.read(), file=where, name=spec.name)
+        checkpoint = weights.read()
+        try:
+            report = load_checkpoint(model, checkpoint, file=where, name=spec.name)
+        except UsvitError as error:
+            raise UsvitError(f"{error}{_parts_of(weights)}") from error
     if spec.family != "cnn":
         zero_head(model)
     return model, report
+
+
+def _parts_of(weights: Weights) -> str:
+    """Of weights that usvit trained: the settings that their network was made with."""
+    parts = (weights.passport or {}).get("vit")
+    if not isinstance(parts, dict) or not parts:
+        return ""
+    return " They were trained with " + " ".join(f"--set model.vit.{key}={value}" for key, value in parts.items()) + "."
 
 
 def _impossible(spec: ModelSpec, image_size: int, error: Exception) -> UsvitError:
@@ -115,10 +127,26 @@ def _impossible(spec: ModelSpec, image_size: int, error: Exception) -> UsvitErro
 
 def zero_head(model: nn.Module) -> None:
     """Set the classifier's weights and biases to zero."""
-    head = model.get_classifier()  # type: ignore[operator]
-    for classifier in head if isinstance(head, tuple) else (head,):  # a distilled network has two
+    for classifier in _classifiers(model):
         for parameter in classifier.parameters():
             nn.init.zeros_(parameter)
+
+
+def start_off_zero(model: nn.Module) -> None:
+    """Give a classifier of zeros truncated normals of 0.02, as timm and DeiT start theirs (Hanin & Rolnick 2018).
+
+    For LAMB (You et al. 2020, Algorithm 2), which moves a matrix by a share of its own norm: one that starts at zero
+    grows by 1 + rate a step from next to nothing, and stays there for a whole fine-tuning at DeiT III's rate of 3e-4.
+    """
+    for classifier in _classifiers(model):
+        for parameter in classifier.parameters():
+            if parameter.ndim > 1 and not parameter.any():
+                nn.init.trunc_normal_(parameter, std=0.02)
+
+
+def _classifiers(model: nn.Module) -> tuple[nn.Module, ...]:
+    head = model.get_classifier()  # type: ignore[operator]
+    return head if isinstance(head, tuple) else (head,)  # a distilled network has two
 
 
 def input_statistics(spec: ModelSpec, weights: Weights | None = None) -> tuple[Statistics, Statistics]:

@@ -115,7 +115,8 @@ def _described(passport: dict[str, Any], where: Path) -> tuple[ModelSpec, Prepro
         raise UsvitError(f"{where} is no passport of usvit: it has no {', '.join(missing)}. Copy the fold's own again.")
     if passport.get("stage") == UPSTREAM:
         raise UsvitError(
-            f"{where} is of a network that 'usvit pretrain' made: it knows no classes of ultrasound images yet. "
+            f"{where} is of a network that 'usvit pretrain' or 'usvit transfer' made: it is no classifier of "
+            "ultrasound images yet. "
             f"Fine-tune it first: usvit cv --weights {where.parent}."
         )
     if str(passport["schema_version"]).partition(".")[0] != "1":

@@ -10,27 +10,28 @@ authors' reads it at half the size, since its words stand for 8 pixels. Position
 network's own.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from usvit.data.preprocessing import Preprocessing
-from usvit.data.seen import Trained, passport_beside
+from usvit.data.seen import passport_beside
 from usvit.data.stream import Batch
 from usvit.errors import UsvitError
+from usvit.files import sha256_of_file
 from usvit.models.weights.runs import fold_folders
+from usvit.pretrain.around import Around, OverImages
 from usvit.pretrain.block_masks import block_masks
+from usvit.pretrain.noise import new_weights
+from usvit.pretrain.origin import Origin
 from usvit.pretrain.patches import Tokens, freeze_head
 from usvit.pretrain.plan import Inputs, Plan, UpstreamObjective
 from usvit.pretrain.tokenizer import Tokenizer, load_tokenizer
-from usvit.seeding import derive_seed
 
 
-class BeitNetwork(nn.Module):
+class BeitNetwork(Around):
     """The network, the mask embedding, and the classifier of words.
 
     Args:
@@ -40,8 +41,8 @@ class BeitNetwork(nn.Module):
     """
 
     def __init__(self, network: nn.Module, tokens: Tokens, vocabulary: int):
-        super().__init__()
-        self.network, self.tokens = network, tokens
+        super().__init__(network)
+        self.tokens = tokens
         self.mask_token = nn.Parameter(torch.zeros(1, 1, tokens.width))
         self.words = nn.Linear(tokens.width, vocabulary)
         nn.init.trunc_normal_(self.mask_token, std=0.02)
@@ -66,13 +67,8 @@ class BeitNetwork(nn.Module):
         logits: Tensor = self.words(patches.flatten(0, 1)[places])
         return logits
 
-    def no_weight_decay(self) -> set[str]:
-        """The network's own (positions, class token), by their names here."""
-        network: Any = self.network
-        return {f"network.{name}" for name in network.no_weight_decay()}
 
-
-class Beit:
+class Beit(OverImages):
     """The objective: cross-entropy of masked words, mean over all masked patches of a batch.
 
     Args:
@@ -88,12 +84,11 @@ class Beit:
         config = plan.config.beit
         tokens = Tokens.of(network, "beit")
         self._tokenizer, own = tokenizer
-        self.learnt_from: tuple[Trained, ...] = ()
+        self.learnt_from: tuple[Origin, ...] = ()
         _check(tokens, self._tokenizer, plan)
         self._tokens, self._inputs, self._config = tokens, plan.inputs, config
         self._renormalised = _Renormalised(plan.inputs, own)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(plan.config.seed, "beit", "head"))
+        with new_weights(plan.config.seed, "beit", "head"):
             self.module = BeitNetwork(network, tokens, self._tokenizer.config.vocabulary)
 
     def weight(self, batch: Batch, step: int) -> Tensor:
@@ -104,13 +99,6 @@ class Beit:
         images = self._inputs(portion["images"], portion["seeds"])
         logits, words, _ = self._predict(module, images, portion["seeds"])
         return F.cross_entropy(logits, words, reduction="sum")
-
-    def updated(self, step: int) -> None:
-        pass
-
-    def network(self, module: nn.Module) -> nn.Module:
-        kept: nn.Module = module.network  # type: ignore[assignment]
-        return kept
 
     def evaluate(self, module: nn.Module, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Means over each image's masked patches, summed over images; ``val_accuracy``: of the words."""
@@ -154,16 +142,9 @@ def make(plan: Plan, network: nn.Module) -> UpstreamObjective:
         raise UsvitError(f"beit.tokenizer: there is no run {where}. Name the folder of a run of a tokenizer.")
     objective = Beit(plan, network, load_tokenizer(Path(where)))
     file = fold_folders(Path(where))[0] / "model.safetensors"
-    objective.learnt_from = (_Origin(passport_beside(file), file),)
+    sha256, own = sha256_of_file(file), passport_beside(file)
+    objective.learnt_from = (Origin("tokenizer", "tokenizer", sha256, passport=own, path=file),)
     return objective
-
-
-@dataclass(frozen=True)
-class _Origin:
-    """The tokenizer as what the network learnt from: what it has seen, the network has seen."""
-
-    passport: dict[str, Any] | None
-    path: Path | None
 
 
 class _Renormalised:

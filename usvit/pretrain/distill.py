@@ -12,6 +12,7 @@ from usvit.data.stream import Batch
 from usvit.errors import UsvitError
 from usvit.models.zoo import ZOO
 from usvit.pretrain import supervised
+from usvit.pretrain.origin import Origin
 from usvit.pretrain.plan import Plan
 from usvit.pretrain.teacher import Teacher, make_teacher
 
@@ -62,6 +63,7 @@ class Distill(supervised.Supervised):
     def __init__(self, plan: Plan, network: nn.Module, teacher: Teacher):
         super().__init__(plan, network)
         self.teacher, self._distill = teacher, plan.config.distill
+        self.learnt_from: tuple[Origin, ...] = ()
 
     def loss(self, module: nn.Module, portion: Batch, step: int) -> torch.Tensor:
         """() sum over images of (1 - lambda) L + lambda tau^2 KL (soft), or of (L + CE(Z_s, y_t)) / 2 (hard, token).
@@ -99,4 +101,6 @@ def make(plan: Plan, network: nn.Module) -> Distill:
         network.set_distilled_training(config.distill.kind == "token")  # type: ignore[operator]
     student = (plan.inputs.mean, plan.inputs.std)
     teacher = make_teacher(config, student, n_classes=plan.n_classes, classes=plan.classes, device=plan.device)
-    return Distill(plan, network, teacher)
+    objective = Distill(plan, network, teacher)
+    objective.learnt_from = () if teacher.origin is None else (teacher.origin,)
+    return objective

@@ -19,9 +19,7 @@ first view; an image that is alone in its class has L_knn = 0.
 from copy import deepcopy
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -30,8 +28,8 @@ from usvit.data.stream import Batch
 from usvit.errors import UsvitError
 from usvit.models.tune import head_parts
 from usvit.pretrain.gather import whole_batch
+from usvit.pretrain.noise import new_weights, random_bits
 from usvit.pretrain.plan import Plan, UpstreamObjective
-from usvit.seeding import derive_seed
 
 UNSEEN = -2
 """Label of a memory's entry whose image was in no batch yet; -1 are images without a label."""
@@ -121,11 +119,9 @@ class Grafit:
         self._config, self._views = plan.config.grafit, plan.config.views.count
         _check(self._config, self._views)
         self._inputs = plan.inputs
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(plan.config.seed, "grafit"))
+        with new_weights(plan.config.seed, "grafit"):
             self.module = GrafitNetwork(network, self._config, plan.n_images)
         self._seen: list[tuple[Tensor, Tensor, Tensor]] = []
-        self._fine: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def weight(self, batch: Batch, step: int) -> Tensor:
         return torch.tensor(float(len(batch["images"])))
@@ -261,8 +257,7 @@ def nearest_class(embedded: Tensor, memory: Tensor, labels: Tensor, sigma: float
 
 def view_seeds(seeds: Tensor, count: int) -> Tensor:
     """(B,) int64 -> (B, T): one for each view, for what is changed on the device; the first is the example's own."""
-    steps = torch.arange(count, device=seeds.device) * 0x1E3779B97F4A7C15
-    return (seeds[:, None] + steps) & 0x7FFFFFFFFFFFFFFF
+    return torch.cat([seeds[:, None], random_bits(seeds, count - 1, "grafit/views")], dim=1)
 
 
 def _check(config: GrafitConfig, views: int) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from usvit.config import PretrainConfig, identity
+from usvit.config import DataConfig, PretrainConfig, identity
 from usvit.data.manifest import Manifest
 from usvit.data.manifest_file import open_manifest
 from usvit.data.sources.manifest import ManifestSource
@@ -28,10 +28,13 @@ from usvit.models.tune import TuneReport
 from usvit.models.weights import LoadReport, Weights, resolve_weights
 from usvit.models.zoo import find_model
 from usvit.pretrain.families import UNLABELLED, make_objective
+from usvit.pretrain.heads import check_classes, load_head
+from usvit.pretrain.origin import Origin
 from usvit.pretrain.plan import Plan, UpstreamObjective
 from usvit.progress import Progress
 from usvit.train.device import Device, resolve_device, seed_everything
 
+_NEW_HEAD = "For other classes a new head is trained: set model.head to new."
 DATA = "data"
 """The source that is the training parts of a data card's folds."""
 
@@ -52,6 +55,10 @@ class PretrainJob:
     manifest: Manifest | None
     """Of the source ``data``."""
     folds: pd.DataFrame | None
+    downstream: Manifest | None
+    """What shall be tested later, of ``source.exclude``: neither it nor copies of it are learnt from."""
+    learnt_from: tuple[Origin, ...]
+    """Other networks: the teacher of a distillation, BEiT's tokenizer."""
     inputs: DeviceViews
     n_parameters: int
     macs: int | None
@@ -83,6 +90,8 @@ def prepare(config: PretrainConfig, roots: dict[str, Path], progress: Progress) 
     inputs = DeviceViews(config.views, mean, std, on_device=resolve_on(config.views.on, device.type))
     sources, validation, manifest, folds = _sources(config, roots, progress)
     _check_labels(config, sources[0])
+    _check_stopping(config, validation)
+    downstream = _downstream(config, roots, manifest, progress)
     if weights.folds and len(weights.folds) != len(sources):
         raise UsvitError(
             f"--weights {config.model.weights} is a run of {len(weights.folds)} folds, and this pre-training has "
@@ -90,9 +99,11 @@ def prepare(config: PretrainConfig, roots: dict[str, Path], progress: Progress) 
         )
     n_classes = 0 if config.objective in UNLABELLED else len(sources[0].classes)
     # Built once for nothing: weights that do not fit, an impossible size, a recipe for other networks show now.
+    if config.model.head == "kept":
+        check_classes(weights, sources[0].classes, f"The network of --weights {config.model.weights}", _NEW_HEAD)
     network, loaded, tuned = new_network(config, spec, weights, n_classes, fold=0)
     plan = Plan(config, spec, n_classes, len(sources[0]), inputs, torch.device("cpu"), sources[0].classes)
-    make_objective(config)(plan, network)
+    objective = make_objective(config)(plan, network)
     return PretrainJob(
         config,
         roots,
@@ -103,6 +114,8 @@ def prepare(config: PretrainConfig, roots: dict[str, Path], progress: Progress) 
         validation,
         manifest,
         folds,
+        downstream,
+        tuple(getattr(objective, "learnt_from", ())),
         inputs,
         count_parameters(network),
         count(spec, config.model.image_size, n_classes).macs if config.objective == "supervised" else None,
@@ -125,13 +138,17 @@ def new_network(
         drop_path_schedule=config.model.drop_path_schedule,
         dropout=config.model.dropout,
     )
+    if config.model.head == "kept":
+        if weights.source == "scratch":
+            raise UsvitError("model.head is kept, but --weights scratch has none. Give the weights to go on from.")
+        load_head(network, weights.of_fold(fold), n_classes, f"The network {spec.name}", _NEW_HEAD)
     return network, loaded, adapt(network, config)
 
 
 def new_objective(job: PretrainJob, fold: int, n_images: int, device: torch.device) -> UpstreamObjective:
-    """The objective of a fold, with a new network, on the CPU."""
+    """The objective of a fold, with a new network, on the CPU; ``n_images``: those that are learnt from."""
     network, _, _ = new_network(job.config, job.spec, job.weights, len(job.classes), fold)
-    plan = Plan(job.config, job.spec, len(job.classes), len(job.sources[fold]), job.inputs, device, job.classes)
+    plan = Plan(job.config, job.spec, len(job.classes), n_images, job.inputs, device, job.classes)
     return make_objective(job.config)(plan, network)
 
 
@@ -140,6 +157,12 @@ def describe(job: PretrainJob, command: str) -> dict[str, Any]:
     config = job.config.model_dump(mode="json")
     sources = [source.describe() for source in job.sources]
     validation = None if job.validation is None else job.validation.describe()
+    read: tuple[Any, ...] = (sources, validation)
+    excluded = {}
+    if job.downstream is not None:
+        excluded = {"exclude": {"datasets": list(job.downstream.roots), "manifest_sha256": job.downstream.sha256()}}
+        read = (*read, excluded["exclude"]["manifest_sha256"])
+    others = [one.describe() for one in job.learnt_from]
     folds = {"n": len(job.sources)} | ({} if job.folds is None else {"sha256": folds_sha256(job.folds)})
     return {
         "kind": "pretrain",
@@ -153,8 +176,10 @@ def describe(job: PretrainJob, command: str) -> dict[str, Any]:
             "sources": sources,
             "validation": validation,
             "classes": list(job.classes),
-            "sha256": sha256_of_text(str((sources, validation))),
+            **excluded,
+            "sha256": sha256_of_text(str(read)),
         },
+        **({"learnt_from": {"networks": others, "sha256": sha256_of_text(str(others))}} if others else {}),
         "folds": folds,
         "model": {
             "name": job.spec.name,
@@ -195,6 +220,40 @@ def _training_parts(manifest: Manifest, folds: pd.DataFrame) -> Iterator[Source]
         train = folds[(folds.fold == fold) & (folds.part == "train")]
         inside = keys.isin(pd.MultiIndex.from_frame(train[["dataset", "image_id"]]))
         yield ManifestSource(manifest, np.flatnonzero(inside))
+
+
+def _downstream(
+    config: PretrainConfig, roots: dict[str, Path], manifest: Manifest | None, progress: Progress
+) -> Manifest | None:
+    if not config.source.exclude:
+        return None
+    wanted = DataConfig(dataset="+".join(config.source.exclude), near_duplicates="ignore")  # who is whose copy is known
+    found = open_manifest(wanted, roots, progress)
+    own = set() if manifest is None else set(manifest.roots)
+    if both := [name for name in found.roots if name in own]:
+        raise UsvitError(
+            f"source.exclude names {both[0]}, and the source data is the training images of its folds: they would all "
+            "be left out. Take it out of source.exclude; each fold's test images are not learnt from as it is."
+        )
+    return found
+
+
+def _check_stopping(config: PretrainConfig, validation: Source | None) -> None:
+    """Refuse to wait for a figure that never comes: the training would stop after a few evaluations, for nothing."""
+    stopping = config.train.early_stopping
+    if stopping.patience is None and (stopping.keep == "last" or validation is None):
+        return
+    if validation is None:
+        raise UsvitError(
+            f"train.early_stopping.patience {stopping.patience} waits for validation figures, and there are no "
+            "validation images: set source.val or source.val_share, or patience to null."
+        )
+    known = ["val_loss"] if config.objective in ("mae", "tokenizer") else ["val_loss", "val_accuracy"]
+    if stopping.monitor not in known:
+        raise UsvitError(
+            f"train.early_stopping.monitor {stopping.monitor} is not measured with objective {config.objective}: set "
+            f"{' or '.join(known)}."
+        )
 
 
 def _check_labels(config: PretrainConfig, source: Source) -> None:

@@ -20,6 +20,7 @@ from usvit.config import MaeConfig
 from usvit.data.stream import Batch
 from usvit.errors import UsvitError
 from usvit.models.architectures.positions import sincos_2d
+from usvit.pretrain.around import Around, OverImages
 from usvit.pretrain.noise import new_weights, permutation
 from usvit.pretrain.patches import Tokens, freeze_head, patchify
 from usvit.pretrain.plan import Plan, UpstreamObjective
@@ -73,7 +74,7 @@ class Decoder(nn.Module):
         return predicted
 
 
-class MaskedAutoencoder(nn.Module):
+class MaskedAutoencoder(Around):
     """The network and its decoder.
 
     Args:
@@ -83,8 +84,8 @@ class MaskedAutoencoder(nn.Module):
     """
 
     def __init__(self, network: nn.Module, tokens: Tokens, config: MaeConfig):
-        super().__init__()
-        self.network, self.tokens = network, tokens
+        super().__init__(network)
+        self.tokens = tokens
         self.decoder = Decoder(tokens, config)
         freeze_head(network)
 
@@ -95,13 +96,8 @@ class MaskedAutoencoder(nn.Module):
         predicted: Tensor = self.decoder(prefix, seen, visible, masked)
         return predicted
 
-    def no_weight_decay(self) -> set[str]:
-        """The network's own (positions, class token), by their names here."""
-        network: Any = self.network
-        return {f"network.{name}" for name in network.no_weight_decay()}
 
-
-class Mae:
+class Mae(OverImages):
     """The objective: mean squared error of masked patches.
 
     Args:
@@ -121,19 +117,9 @@ class Mae:
         with new_weights(plan.config.seed, "mae", "decoder"):
             self.module = MaskedAutoencoder(network, tokens, config)
 
-    def weight(self, batch: Batch, step: int) -> Tensor:
-        return torch.tensor(float(len(batch["images"])))
-
     def loss(self, module: nn.Module, portion: Batch, step: int) -> Tensor:
         images = self._inputs(portion["images"], portion["seeds"])
         return self._losses(module, images, portion["seeds"]).sum()
-
-    def updated(self, step: int) -> None:
-        pass
-
-    def network(self, module: nn.Module) -> nn.Module:
-        kept: nn.Module = module.network  # type: ignore[assignment]
-        return kept
 
     def evaluate(self, module: nn.Module, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         places = torch.arange(len(images), device=images.device)  # the same masks at every evaluation

@@ -7,8 +7,6 @@ corrupted patch using their respective patch representations."
 Source: Dosovitskiy et al. 2021, section 4.6 and appendix B.1.2.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -16,6 +14,7 @@ from torch.nn import functional as F
 from usvit.config import MaskedPatchConfig
 from usvit.data.stream import Batch
 from usvit.errors import UsvitError
+from usvit.pretrain.around import Around, OverImages
 from usvit.pretrain.noise import new_weights, permutation, uniform
 from usvit.pretrain.patches import Tokens, freeze_head, patchify
 from usvit.pretrain.plan import Plan, UpstreamObjective
@@ -50,7 +49,7 @@ class Corruption:
         return torch.where(self.replaced[..., None], mask_token.to(patches.dtype), patches)
 
 
-class MaskedPatchNetwork(nn.Module):
+class MaskedPatchNetwork(Around):
     """The network, the mask embedding and the classifier of colours.
 
     Args:
@@ -60,8 +59,8 @@ class MaskedPatchNetwork(nn.Module):
     """
 
     def __init__(self, network: nn.Module, tokens: Tokens, config: MaskedPatchConfig):
-        super().__init__()
-        self.network, self.tokens, self.config = network, tokens, config
+        super().__init__(network)
+        self.tokens, self.config = tokens, config
         self.mask_token = nn.Parameter(torch.zeros(1, 1, tokens.width))
         self.colour = nn.Linear(tokens.width, 2 ** (3 * config.bits))
         nn.init.trunc_normal_(self.mask_token, std=0.02)
@@ -77,13 +76,8 @@ class MaskedPatchNetwork(nn.Module):
         logits: Tensor = self.colour(torch.take_along_dim(patches, corruption.corrupted[..., None], dim=1))
         return logits
 
-    def no_weight_decay(self) -> set[str]:
-        """The network's own (positions, class token), by their names here."""
-        network: Any = self.network
-        return {f"network.{name}" for name in network.no_weight_decay()}
 
-
-class MaskedPatch:
+class MaskedPatch(OverImages):
     """The objective: cross-entropy of the corrupted patches' colours, mean over patches.
 
     Args:
@@ -101,20 +95,10 @@ class MaskedPatch:
         with new_weights(plan.config.seed, "masked_patch", "head"):
             self.module = MaskedPatchNetwork(network, self._tokens, self._config)
 
-    def weight(self, batch: Batch, step: int) -> Tensor:
-        return torch.tensor(float(len(batch["images"])))
-
     def loss(self, module: nn.Module, portion: Batch, step: int) -> Tensor:
         images = self._inputs(portion["images"], portion["seeds"])
         logits, colours = self._predict(module, images, portion["seeds"])
         return _per_image(logits, colours).sum()
-
-    def updated(self, step: int) -> None:
-        pass
-
-    def network(self, module: nn.Module) -> nn.Module:
-        kept: nn.Module = module.network  # type: ignore[assignment]
-        return kept
 
     def evaluate(self, module: nn.Module, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """``val_accuracy``: sum over images of the share of their corrupted patches whose colour is right."""

@@ -10,23 +10,18 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from usvit.seeding import derive_seed
-
-_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+from usvit.seeding import GOLDEN, derive_seed, scrambled, shifted
 
 
 def random_bits(seeds: Tensor, count: int, purpose: str) -> Tensor:
     """Independent numbers for each seed: (B,) int64 -> (B, count) int64 in [0, 2**63), on the device of ``seeds``.
 
     Number i of seed s is output i of SplitMix64 whose state is a hash of s and the purpose: other purposes give
-    other numbers. Whole numbers, so that devices agree to the bit.
-
-    Source: Steele, Lea & Flood (2014), Fast splittable pseudorandom number generators, OOPSLA, Fig. 17 and the variant
-    13 of its mixing.
+    other numbers (``usvit.seeding.scrambled``). Whole numbers, so that devices agree to the bit.
     """
-    state = _mixed(seeds[:, None] ^ _signed(derive_seed(0, purpose)))
-    steps = torch.arange(1, count + 1, device=seeds.device) * _signed(_GOLDEN)
-    return _shifted(_mixed(state + steps), 1)
+    state = scrambled(seeds[:, None] ^ derive_seed(0, purpose))
+    steps = torch.arange(1, count + 1, device=seeds.device) * GOLDEN
+    return shifted(scrambled(state + steps), 1)
 
 
 def uniform(seeds: Tensor, count: int, purpose: str) -> Tensor:
@@ -45,20 +40,3 @@ def new_weights(seed: int, *purpose: str) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive_seed(seed, *purpose))  # of the CPU alone, unlike torch.manual_seed
         yield
-
-
-def _mixed(z: Tensor) -> Tensor:
-    """SplitMix64's finaliser; 64-bit products wrap, as they do in C."""
-    z = (z ^ _shifted(z, 30)) * _signed(_FIRST)
-    z = (z ^ _shifted(z, 27)) * _signed(_SECOND)
-    return z ^ _shifted(z, 31)
-
-
-def _shifted(z: Tensor, bits: int) -> Tensor:
-    """To the right, with zeros: torch repeats the sign."""
-    return (z >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _signed(word: int) -> int:
-    """A 64-bit word as int64 writes it."""
-    return word - (1 << 64) if word >> 63 else word

@@ -8,7 +8,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,21 +19,23 @@ from safetensors.torch import save as safetensors_bytes
 
 from usvit.config import PretrainConfig
 from usvit.data.seen import write_seen
-from usvit.data.sources.examples import ViewExamples
+from usvit.data.sources.examples import ViewExamples, readable
+from usvit.data.sources.source import Source
 from usvit.data.stream import Stream
 from usvit.data.views.host import make_views
-from usvit.files import write_atomic, write_csv, write_json
-from usvit.pretrain.copies import without_copies
+from usvit.files import sha256_of_text, write_atomic, write_csv, write_json
+from usvit.pretrain.copies import EXCLUDED, EXCLUDED_VAL, without_copies
 from usvit.pretrain.job import PretrainJob, default_out, describe, new_objective, prepare
 from usvit.pretrain.passport import passport
 from usvit.pretrain.validate import validation_of
 from usvit.progress import NoProgress, Progress
-from usvit.resources import process_rank
+from usvit.resources import process_rank, said_once
 from usvit.run_dir import RunDir, open_run
 from usvit.seeding import derive_seed
-from usvit.train.device import seed_everything
+from usvit.train.device import resolve_device, seed_everything
 from usvit.train.distributed import Team, check_share, full_state, launch
 from usvit.train.loop import FitResult, fit
+from usvit.train.lost import lost_peers
 from usvit.train.step_log import StepLog
 
 SCHEMA_VERSION = "1.0"
@@ -68,37 +70,44 @@ def run_pretraining(
         progress: where progress is shown.
 
     Raises:
-        UsvitError: anything about the input; nothing has been written then, or the run can be resumed.
+        UsvitError: anything about the input; nothing has been written then, or the run can be resumed. Of several
+            processes, all end, and one says why.
     """
     progress = progress if process_rank() == 0 else NoProgress()
-    check_share(config.train.batch_size)
-    job = prepare(config, roots, progress)
-    begun = time.monotonic()
-    team = Team(launch(job.device, config.train.strategy))
-    with _opened(out or default_out(config), describe(job, command), team) as run:
-        if not run.finished:
-            _train_all(job, run, team, progress)
-            if team.first:
-                _conclude(job, run, begun)
-            team.wait()
-        metrics = json.loads((run.path / "pretrain.json").read_text(encoding="utf-8"))
-        return Outcome(run.path, metrics, run.record)
+    with said_once():
+        check_share(config.train.batch_size, pairs=config.mix.mixup > 0 or config.mix.cutmix > 0)
+        team = Team(launch(resolve_device(config.device, config.precision), config.train.strategy))
+    with lost_peers():
+        job = team.together(prepare, config, roots, progress)
+        begun = time.monotonic()
+        with _opened(out or default_out(config), describe(job, command), team) as run, readable():
+            if not run.finished:
+                _train_all(job, run, team, progress)
+                team.first_does(_conclude, job, run, begun)
+            return Outcome(run.path, team.first_does(_metrics, run.path), run.record)
+
+
+def _metrics(path: Path) -> dict[str, Any]:
+    return dict(json.loads((path / "pretrain.json").read_text(encoding="utf-8")))
 
 
 @contextmanager
 def _opened(path: Path, record: dict[str, Any], team: Team) -> Iterator[RunDir]:
     """``open_run`` in the first process; the others, which write nothing, see what it made."""
-    if team.first:
-        with open_run(path, record) as run:
-            team.from_first(run.record)
-            yield run
-    else:
-        yield RunDir(path, team.from_first(None))
+    with ExitStack() as stack:
+        opened: list[RunDir] = []
+
+        def begin() -> dict[str, Any]:
+            opened.append(stack.enter_context(open_run(path, record)))
+            return opened[0].record
+
+        found = team.first_does(begin)
+        yield opened[0] if opened else RunDir(path, found)
 
 
 def _train_all(job: PretrainJob, run: RunDir, team: Team, progress: Progress) -> None:
-    if job.folds is not None and team.first:
-        write_csv(run.path / "folds.csv", job.folds)
+    if job.folds is not None:
+        team.first_does(write_csv, run.path / "folds.csv", job.folds)
     todo = team.from_first([fold for fold in range(len(job.sources)) if not (run.fold(fold) / "model.json").is_file()])
     if len(todo) < len(job.sources):
         progress.say(f"Resuming {run.path}: {len(job.sources) - len(todo)} of {len(job.sources)} folds are done.")
@@ -115,7 +124,9 @@ def _train_all(job: PretrainJob, run: RunDir, team: Team, progress: Progress) ->
 def _run_fold(job: PretrainJob, run: RunDir, fold: int, team: Team, progress: Progress) -> FitResult:
     """Train one fold; its folder is complete once ``model.json`` is there."""
     config, folder = job.config, run.fold(fold)
-    source = without_copies(job, job.sources[fold], folder, team, progress)
+    source, validation = without_copies(job, job.sources[fold], folder / EXCLUDED, team, progress), job.validation
+    if validation is not None:
+        validation = without_copies(job, validation, folder / EXCLUDED_VAL, team, progress)
     objective = new_objective(job, fold, len(source), team.fabric.device)
     views = make_views(config.views, config.model.image_size, on_device=job.inputs.on_device)
     stream = Stream(
@@ -133,7 +144,7 @@ def _run_fold(job: PretrainJob, run: RunDir, fold: int, team: Team, progress: Pr
         objective,
         team.fabric,
         stream,
-        validation_of(objective, job, team),
+        validation_of(objective, job, validation, team),
         train=config.train,
         optim=config.optim,
         checkpoint=checkpoint,
@@ -146,6 +157,7 @@ def _run_fold(job: PretrainJob, run: RunDir, fold: int, team: Team, progress: Pr
             world=team.world,
             stated_peak=config.train.peak_tflops,
         ),
+        identity=_identity(run.record, fold),
     )
     state = {
         key: value.contiguous()
@@ -153,35 +165,57 @@ def _run_fold(job: PretrainJob, run: RunDir, fold: int, team: Team, progress: Pr
     }
     beside = getattr(objective, "beside", None)  # what else of the module is worth keeping: Grafit's projector
     others = {name: full_state(part, keep=team.first) for name, part in (beside() if beside else {}).items()}
-    if team.first:
+
+    def keep() -> None:
         write_csv(folder / "history.csv", result.history)
-        weights = safetensors_bytes(state)
-        hashes = source.hashes(progress) if config.source.hashes else None
-        write_atomic(folder / "model.safetensors", lambda temporary: temporary.write_bytes(weights))
         for name, other in others.items():
             content = safetensors_bytes({key: value.contiguous() for key, value in other.items()})
             write_atomic(folder / f"{name}.safetensors", partial(_write, content=content))
-        learnt_from = getattr(objective, "learnt_from", ())  # other networks: BEiT's tokenizer
-        seen = write_seen(folder, {"train": hashes or []}, job.weights.of_fold(fold), *learnt_from)
-        run.record["results"] = [
-            *(done for done in run.record["results"] if done["fold"] != fold),
-            {
-                "fold": fold,
-                "steps": result.steps,
-                "best_step": result.best_step,
-                "seconds": round(result.seconds, 1),
-                "images_per_second": round(result.images_per_second, 1),
-            },
-        ]
-        run.save()
-        description = passport(job, fold, source, result, hashlib.sha256(weights).hexdigest(), seen)
-        if learnt_from:
-            told = ("architecture", "weights_sha256", "source")
-            description["learnt_from"] = [{key: one.passport.get(key) for key in told} for one in learnt_from]
-        write_json(folder / "model.json", description)  # last: it says that the fold is done
+        _write_network(job, run, fold, (source, validation), result, safetensors_bytes(state), progress)
         checkpoint.unlink(missing_ok=True)
-    team.wait()
+
+    team.first_does(keep)
     return result
+
+
+def _write_network(
+    job: PretrainJob,
+    run: RunDir,
+    fold: int,
+    images: tuple[Source, Source | None],
+    result: FitResult,
+    weights: bytes,
+    progress: Progress,
+) -> None:
+    """The network of a fold and its passport; ``images``: what it learnt from, and what it was validated on."""
+    folder = run.fold(fold)
+    write_atomic(folder / "model.safetensors", partial(_write, content=weights))
+    parts = dict(zip(("train", "val"), images, strict=True))
+    hashes: dict[str, list[str]] = {"train": []}
+    if job.config.source.hashes:
+        hashes |= {part: source.hashes(progress) or [] for part, source in parts.items() if source is not None}
+    seen = write_seen(folder, hashes, job.weights.of_fold(fold), *job.learnt_from)
+    run.record["results"] = [
+        *(done for done in run.record["results"] if done["fold"] != fold),
+        {
+            "fold": fold,
+            "steps": result.steps,
+            "best_step": result.best_step,
+            "seconds": round(result.seconds, 1),
+            "images_per_second": round(result.images_per_second, 1),
+        },
+    ]
+    run.save()
+    description = passport(job, fold, images[0], result, hashlib.sha256(weights).hexdigest(), seen)
+    if job.learnt_from:
+        description["learnt_from"] = [one.describe() for one in job.learnt_from]
+    write_json(folder / "model.json", description)  # last: it says that the fold is done
+
+
+def _identity(record: dict[str, Any], fold: int) -> str:
+    """Of a fold's training: what its checkpoint must have been made with."""
+    others, weights = record.get("learnt_from", {}), record["model"]["weights"].get("sha256")
+    return sha256_of_text(str((record["config_sha256"], record["data"]["sha256"], weights, others.get("sha256"), fold)))
 
 
 def _conclude(job: PretrainJob, run: RunDir, begun: float) -> None:

@@ -1,19 +1,24 @@
 """The teacher of a distillation: a network of the zoo with the head that it was trained with, frozen."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from usvit.config import PretrainConfig
+from usvit.data.seen import passport_beside
 from usvit.errors import UsvitError
 from usvit.models.build import Statistics, build_model, input_statistics
 from usvit.models.spec import ModelSpec
 from usvit.models.weights import Weights, resolve_weights
-from usvit.models.weights.load import head_of
-from usvit.models.weights.names import by_timm, to_network_names
+from usvit.models.weights.runs import fold_folders
 from usvit.models.zoo import find_model
+from usvit.pretrain.heads import check_classes, load_head
+from usvit.pretrain.origin import Origin
 from usvit.train.device import resolve_device
+
+HINT = "Choose a teacher that was trained on the same classes, in the same order (distill.teacher, distill.weights)."
 
 
 class Teacher:
@@ -28,6 +33,7 @@ class Teacher:
         student: the mean and standard deviation that the images come with.
         device: where it computes.
         bf16: whether under bfloat16 autocast.
+        origin: which network it is, for the record.
     """
 
     def __init__(
@@ -40,7 +46,9 @@ class Teacher:
         student: tuple[Statistics, Statistics],
         device: torch.device,
         bf16: bool = False,
+        origin: Origin | None = None,
     ):
+        self.origin = origin
         self.model = model.eval().requires_grad_(False).to(device)
         self._image_size, self._bf16 = image_size, bf16
         # (x * s + m - mean) / std, as one product and one sum of each channel
@@ -73,6 +81,8 @@ def find_teacher(config: PretrainConfig) -> tuple[ModelSpec, Weights]:
     """
     spec = find_model(config.distill.teacher)
     try:
+        if own_parts := _own_parts(Path(config.distill.weights)):
+            spec = find_model(config.distill.teacher, own_parts)
         weights = resolve_weights(config.distill.weights, spec)
     except UsvitError as error:
         raise UsvitError(
@@ -83,9 +93,15 @@ def find_teacher(config: PretrainConfig) -> tuple[ModelSpec, Weights]:
             f"distill.weights {config.distill.weights} is a run of {len(weights.folds)} folds, and a teacher is one "
             f"network. Name a fold: {config.distill.weights}/fold-0."
         )
-    # A teacher that usvit trained may have parts of its own.
-    own_parts = (weights.passport or {}).get("vit")
-    return (find_model(config.distill.teacher, own_parts) if own_parts else spec), weights
+    return spec, weights
+
+
+def _own_parts(weights: Path) -> dict[str, Any]:
+    """A teacher that usvit trained may have parts of its own, which its passport names."""
+    if not weights.exists():
+        return {}
+    file = fold_folders(weights)[0] / "model.safetensors" if weights.is_dir() else weights
+    return (passport_beside(file) or {}).get("vit") or {}
 
 
 def make_teacher(
@@ -111,58 +127,18 @@ def make_teacher(
     """
     spec, weights = find_teacher(config)
     size = config.distill.image_size or config.model.image_size
-    _check_classes(spec, weights, classes)
+    who = f"The teacher {spec.name}"
+    check_classes(weights, classes, f"{who} ({weights.name})", HINT)
     try:
         with torch.random.fork_rng(devices=[]):
             model = build_model(spec, weights, n_classes=n_classes, image_size=size)
     except UsvitError as error:
         raise UsvitError(
-            f"The teacher {spec.name} cannot be made for images of {size} x {size} pixels (distill.image_size sets "
-            f"its own): {error}"
+            f"{who} cannot be made for images of {size} x {size} pixels (distill.image_size sets its own): {error}"
         ) from error
     if weights.source != "scratch":
-        load_head(model, weights, spec, n_classes)
+        load_head(model, weights, n_classes, who, HINT)
     mean, std = input_statistics(spec, weights)
     bf16 = resolve_device(config.device, config.precision).precision == "bf16"
-    return Teacher(model, image_size=size, mean=mean, std=std, student=student, device=device, bf16=bf16)
-
-
-def load_head(model: nn.Module, weights: Weights, spec: ModelSpec, n_classes: int) -> None:
-    """Put the head of a checkpoint, which fine-tuning leaves out, into the network.
-
-    Raises:
-        UsvitError: the file has no head, or one of other classes.
-    """
-    where = weights.path.name if weights.source == "file" and weights.path else weights.name
-    named = to_network_names(weights.read(), model)
-    by_timm(named, model)
-    is_head = head_of(model)
-    own: dict[str, Any] = {key: value for key, value in model.state_dict().items() if is_head(key)}
-    missing = [key for key in own if key not in named.tensors]
-    if missing:
-        raise UsvitError(
-            f"The weights {where} of the teacher {spec.name} have no head ({', '.join(missing[:3])}), so it cannot "
-            "name classes. Choose weights that were trained on labels (distill.weights)."
-        )
-    head = {key: named.tensors[key] for key in own}
-    wrong = [key for key, value in head.items() if value.shape != own[key].shape]
-    if wrong:
-        there = head[next((key for key in wrong if key.endswith("bias")), wrong[0])].shape[0]
-        raise UsvitError(
-            f"The teacher {spec.name} ({where}) knows {there} classes, and the images have {n_classes}: it cannot "
-            "teach them. Choose a teacher that was trained on the same classes (distill.teacher, distill.weights)."
-        )
-    model.load_state_dict(head, strict=False)
-
-
-def _check_classes(spec: ModelSpec, weights: Weights, classes: tuple[str, ...]) -> None:
-    theirs = (weights.passport or {}).get("classes")
-    if not classes or not isinstance(theirs, list) or not theirs or tuple(map(str, theirs)) == classes:
-        return
-    pairs = enumerate(zip(theirs, classes, strict=False))
-    different = (f"class {at} is {its} there and {ours} here" for at, (its, ours) in pairs if str(its) != ours)
-    first = next(different, f"{len(theirs)} there and {len(classes)} here")
-    raise UsvitError(
-        f"The teacher {spec.name} ({weights.name}) was trained on other classes than the images have: {first}. "
-        "Choose a teacher of the same classes, in the same order (distill.teacher, distill.weights)."
-    )
+    origin = Origin("teacher", spec.name, weights.sha256, weights.describe(), weights.passport, weights.path)
+    return Teacher(model, image_size=size, mean=mean, std=std, student=student, device=device, bf16=bf16, origin=origin)

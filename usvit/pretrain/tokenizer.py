@@ -30,10 +30,9 @@ from usvit.models.weights import read_state_dict
 from usvit.models.weights.runs import fold_folders
 from usvit.pretrain.codebook import Codebook
 from usvit.pretrain.gather import sum_over_processes, whole_batch
-from usvit.pretrain.noise import random_bits
+from usvit.pretrain.noise import new_weights, random_bits
 from usvit.pretrain.patches import unpatchify
 from usvit.pretrain.plan import Plan, UpstreamObjective
-from usvit.seeding import derive_seed
 
 BETA = 0.25
 """Weight of the commitment loss (van den Oord et al. 2017, section 3.2)."""
@@ -106,8 +105,7 @@ class TokenizerObjective:
                 f"model.image_size {size} is no multiple of tokenizer.patch {config.patch}: set another of them."
             )
         self._inputs = plan.inputs
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(plan.config.seed, "tokenizer"))
+        with new_weights(plan.config.seed, "tokenizer"):
             self.module = Tokenizer(config)
         self._seen: list[tuple[Tensor, Tensor, Tensor]] = []
 

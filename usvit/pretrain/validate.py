@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from usvit.config import ViewsConfig
+from usvit.data.sources.source import Source
 from usvit.data.views.device import DeviceViews
 from usvit.data.views.host import test_view
 from usvit.pretrain.job import PretrainJob
@@ -18,12 +19,14 @@ from usvit.train.loop import Figures
 NOTHING: Figures = {"val_loss": None, "val_accuracy": None, "val_auc": None}
 
 
-def validation_of(objective: UpstreamObjective, job: PretrainJob, team: Team) -> Callable[[nn.Module], Figures]:
-    """The figures of the validation images, means over them; all undefined where there are none.
+def validation_of(
+    objective: UpstreamObjective, job: PretrainJob, source: Source | None, team: Team
+) -> Callable[[nn.Module], Figures]:
+    """The figures of the validation images ``source``, means over them; all undefined where there are none.
 
     Each process takes its share of them, and all of them say the same.
     """
-    source, config = job.validation, job.config
+    config = job.config
     if source is None:
         return lambda module: dict(NOTHING)
     size = config.train.micro_batch or max(1, config.train.batch_size // team.world)

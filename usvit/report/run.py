@@ -10,6 +10,7 @@ import pandas as pd
 from usvit.errors import UsvitError
 from usvit.files import read_json
 from usvit.metrics.predictions import classes_of, read_predictions
+from usvit.metrics.upstream import refuse_upstream
 
 _NEEDED = {"positive_class", "classes", "n_images", "n_groups", "class_counts"}
 _NEEDED |= {"pooled", "folds", "mean_sd", "confusion"}
@@ -49,6 +50,8 @@ def read_run(run_dir: Path) -> Run:
         UsvitError: a needed file is absent or damaged, or predictions.csv and metrics.json tell of
             different classes or numbers of images.
     """
+    if (run_dir / "run.json").is_file():
+        refuse_upstream(run_dir, read_json(run_dir / "run.json"), "A report")
     metrics = read_json(run_dir / "metrics.json", _NEEDS_RUN)
     version = str(metrics.get("schema_version", "absent"))
     if version.partition(".")[0] != "1":

@@ -28,7 +28,7 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     """The state that was saved, with the generators set back to it; None where there is none.
 
     Raises:
-        UsvitError: the file is damaged.
+        UsvitError: the file is damaged, or something else.
     """
     if not path.is_file():
         return None
@@ -36,6 +36,8 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many types for a damaged file
         raise UsvitError(f"The checkpoint {path} is damaged. Delete it to begin this fold again.") from error
+    if not isinstance(state, dict) or "generators" not in state:
+        raise UsvitError(f"The checkpoint {path} is none of usvit's. Delete it to begin this fold again.")
     generators = state.pop("generators")
     torch.set_rng_state(generators["torch"])
     if "cuda" in generators and torch.cuda.is_available():

@@ -23,7 +23,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from usvit.errors import UsvitError
+from usvit.errors import SaidElsewhere, UsvitError
 from usvit.seeding import derive_seed
 from usvit.train.device import Device
 
@@ -42,8 +42,12 @@ def world_size() -> int:
     return int(os.environ["WORLD_SIZE"]) if dist.is_torchelastic_launched() else 1
 
 
-def check_share(batch_size: int) -> None:
+def check_share(batch_size: int, *, pairs: bool = False) -> None:
     """Raise unless the processes of ``torchrun`` can have equal shares of a batch.
+
+    Args:
+        batch_size: of all together.
+        pairs: the images are mixed in pairs, so that shares must be even.
 
     Raises:
         UsvitError: they cannot.
@@ -52,6 +56,11 @@ def check_share(batch_size: int) -> None:
         raise UsvitError(
             f"torchrun started {world_size()} processes, and train.batch_size {batch_size}, which is of all together, "
             "is no multiple of that. Set another train.batch_size."
+        )
+    if pairs and batch_size // world_size() % 2:
+        raise UsvitError(
+            f"mix pairs the images of a process, and each of the {world_size()} processes of torchrun has "
+            f"{batch_size // world_size()} of train.batch_size {batch_size}: set a multiple of {2 * world_size()}."
         )
 
 
@@ -176,6 +185,34 @@ class Team:
         dist.broadcast_object_list(box, src=0, group=self._control)
         return box[0]
 
+    def together(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """What ``work`` makes in each process; an error in one ends all of them.
+
+        Raises:
+            UsvitError: as ``work``'s; each text is said by the first process that has it, the others end in silence.
+        """
+        if self.world == 1:
+            return work(*arguments)
+        value, error = None, None
+        try:
+            value = work(*arguments)
+        except UsvitError as raised:
+            error = raised
+        told: list[Any] = [None] * self.world
+        dist.all_gather_object(told, error and (str(error), error.exit_code), group=self._control)
+        failed = [one for one in told if one is not None]
+        if error is not None and str(error) not in [one[0] for one in told[: self.rank] if one is not None]:
+            raise error
+        if failed:
+            raise SaidElsewhere(failed[0][1])
+        return value
+
+    def first_does(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """What ``work`` makes in the first process, everywhere; an error there ends all, and is said once."""
+        if self.world == 1:
+            return work(*arguments)
+        return self.from_first(self.together(work, *arguments) if self.first else self.together(lambda: None))
+
     def wait(self) -> None:
         """Go on when all processes are here."""
         self.any(False)
@@ -211,6 +248,8 @@ class Team:
             UsvitError: they do not: they see different folders.
         """
         if self.any(step != self.from_first(step))[0]:
+            if not self.first:
+                raise SaidElsewhere
             raise UsvitError(
                 "The processes of this training found different checkpoints: all nodes must see the same folder. Put "
                 "the run (--out) on a disk that they share."

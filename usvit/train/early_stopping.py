@@ -1,5 +1,6 @@
 """Which evaluation was the best, and whether to go on."""
 
+import math
 from dataclasses import dataclass
 
 from usvit.config import EarlyStopping
@@ -17,10 +18,13 @@ class BestSoFar:
     """Evaluations since the best."""
 
     def update(self, step: int, value: float | None) -> bool:
-        """Take in an evaluation; returns whether it is the best so far. Undefined (None) never is, nor is a tie."""
+        """Take in an evaluation; returns whether it is the best so far. Undefined (None, NaN) never is, nor is a
+        tie."""
         lower_is_better = self.config.monitor == "val_loss"
-        better = value is not None and (
-            self.best_value is None or (value < self.best_value if lower_is_better else value > self.best_value)
+        better = (
+            value is not None
+            and not math.isnan(value)
+            and (self.best_value is None or (value < self.best_value if lower_is_better else value > self.best_value))
         )
         if better:
             self.best_step, self.best_value, self.without_better = step, value, 0

@@ -15,6 +15,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from usvit.config import OptimConfig, TrainConfig
 from usvit.data.stream import Batch, Stream
+from usvit.errors import UsvitError
 from usvit.models.tune import train_mode
 from usvit.progress import Progress
 from usvit.train.checkpoint import load_checkpoint, save_checkpoint
@@ -29,7 +30,7 @@ from usvit.train.early_stopping import BestSoFar
 from usvit.train.lost import lost_processes
 from usvit.train.objective import Objective, Prepare
 from usvit.train.optim import learning_rate, make_optimizer, resolve
-from usvit.train.running_loss import RunningLoss, check_weights
+from usvit.train.running_loss import RunningLoss, check_weights, diverged
 from usvit.train.stopping import stop_requests, stopped
 
 HISTORY_COLUMNS = ["step", "epoch", "lr", "train_loss", "val_loss", "val_accuracy", "val_auc", "images_per_second"]
@@ -78,6 +79,7 @@ def fit(
     name: str,
     progress: Progress,
     log: Log | None = None,
+    identity: str = "",
 ) -> FitResult:
     """Train, keep the best weights, and survive being killed at any moment.
 
@@ -94,9 +96,11 @@ def fit(
         name: shown with the progress.
         progress: where progress is shown.
         log: gets a row every ``train.log_every`` steps.
+        identity: of the training: a checkpoint of another one is refused. "": only one that does not fit is.
 
     Raises:
-        UsvitError: the loss or a weight is no longer finite, the disk is full, or a process that took part is gone.
+        UsvitError: the loss or a weight is no longer finite, the disk is full, the checkpoint is of another training,
+            or a process that took part is gone.
         Stopped: a signal asked for it; the state is on the disk.
     """
     module, team = objective.module, Team(fabric)
@@ -118,21 +122,34 @@ def fit(
     step, seconds, training_seconds = 0, 0.0, 0.0
     losses = RunningLoss(team)
 
-    if state := load_checkpoint(checkpoint):
-        load_full_state(module, state["model"])
-        load_full_optimizer_state(optimizer, state["optimizer"])
-        if mean is not None:
-            load_full_state(mean, state["mean"])
-        best.load(state["best"])
-        best_weights, history, step = state["best_weights"], state["history"], state["step"]
-        seconds, training_seconds = state["seconds"], state["training_seconds"]
-        losses.load(state["losses"])
+    def resume() -> None:
+        nonlocal best_weights, history, step, seconds, training_seconds
+        state = load_checkpoint(checkpoint)
+        if state is None:
+            return
+        try:
+            if state.get("identity", identity) != identity:  # older ones have none
+                raise ValueError("it has other settings, images or first weights")
+            load_full_state(module, state["model"])
+            load_full_optimizer_state(optimizer, state["optimizer"])
+            if mean is not None:
+                load_full_state(mean, state["mean"])
+            best.load(state["best"])
+            best_weights, history, step = state["best_weights"], state["history"], state["step"]
+            seconds, training_seconds = state["seconds"], state["training_seconds"]
+            losses.load(state["losses"])
+        except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise UsvitError(
+                f"The checkpoint {checkpoint} is of another training ({reason}). Put the run's own back, or delete it "
+                "to begin this fold again."
+            ) from error
+
+    team.together(resume)
     team.check_same(step)
     good = step  # the last checkpoint's
-    if not team.first:
-        log = None
     if log is not None:
-        log.resume(step)
+        team.first_does(log.resume, step)
 
     begun = saved = time.monotonic()
 
@@ -140,6 +157,7 @@ def fit(
         nonlocal good, saved
         team.average_statistics(module)
         whole: dict[str, Any] = {
+            "identity": identity,
             "step": step,
             "model": full_state(module, keep=team.first),
             "mean": {} if mean is None else full_state(mean, keep=team.first),
@@ -151,9 +169,9 @@ def fit(
             "seconds": seconds + time.monotonic() - begun,
             "training_seconds": training_seconds,
         }
-        check_weights(whole["model"], step, learning_rate(optim, max(0, step - 1), steps), good)
-        if team.first:
-            save_checkpoint(checkpoint, whole)
+        lr = learning_rate(optim, max(0, step - 1), steps)
+        team.first_does(check_weights, whole["model"], step, lr, good)
+        team.first_does(save_checkpoint, checkpoint, whole)
         good, saved = step, time.monotonic()
 
     batches = stream.iterate(step, steps)
@@ -194,13 +212,18 @@ def fit(
                     if at_log:
                         left, loss = (steps - step) * training_seconds / step, losses.logged()
                         if log is not None:
-                            log.add({**row, "loss": loss, "images_per_second": speed, "seconds_left": left})
+                            told = {**row, "loss": loss, "images_per_second": speed, "seconds_left": left}
+                            team.first_does(log.add, told)
                     if at_evaluation:
                         team.average_statistics(kept)
                         figures = team.from_first(_evaluated(evaluated, evaluate))
                         train_mode(wrapped)
+                        val_loss = figures["val_loss"]
+                        if val_loss is not None and not math.isfinite(val_loss):
+                            what = f"The validation loss is no finite number after step {step}"
+                            raise diverged(what, lr, good, team)
                         if log is not None:
-                            log.evaluated(step, figures)
+                            team.first_does(log.evaluated, step, figures)
                         history.append(
                             {**row, "train_loss": losses.epoch(), **figures, "images_per_second": round(speed, 2)}
                         )
@@ -222,6 +245,9 @@ def fit(
     keep_best = train.early_stopping.keep == "best" and bool(best_weights)
     if keep_best or mean is not None:
         load_full_state(module, best_weights if keep_best else full_state(kept))
+    # The last update, too, may have been one too many.
+    result = full_state(module, keep=team.first)
+    team.first_does(check_weights, result, step, learning_rate(optim, max(0, step - 1), steps), good)
     return FitResult(
         steps=step,
         best_step=best.best_step if keep_best else step,

@@ -17,6 +17,8 @@ _PEER = re.compile(
     r"gloo|NCCL|ncclRemoteError|Connection (closed|reset) by peer|Broken pipe|TCPStore|Timed out waiting"
 )
 
+_GONE = "Another process of this training is gone, or does not answer; if it said why, it did so above."
+
 
 @contextmanager
 def lost_processes(last_checkpoint: Callable[[], int], batches: Iterator[Any]) -> Iterator[None]:
@@ -40,12 +42,28 @@ def lost_processes(last_checkpoint: Callable[[], int], batches: Iterator[Any]) -
                 f"A process that makes batches {how}. Often that is the system, out of memory: try fewer --workers. "
                 f"{_go_on(last_checkpoint())}"
             ) from error
-        if dist.is_initialized() and (isinstance(error, dist.DistError) or _PEER.search(text)):
-            raise UsvitError(
-                "Another process of this training is gone, or does not answer; if it said why, it did so above. "
-                f"{_go_on(last_checkpoint())}"
-            ) from error
+        if _of_peer(error):
+            raise UsvitError(f"{_GONE} {_go_on(last_checkpoint())}") from error
         raise
+
+
+@contextmanager
+def lost_peers() -> Iterator[None]:
+    """Outside of the steps: turn the loss of another process of the training into an error.
+
+    Raises:
+        UsvitError: one is gone.
+    """
+    try:
+        yield
+    except (RuntimeError, ConnectionError, EOFError) as error:
+        if _of_peer(error):
+            raise UsvitError(f"{_GONE} The same command goes on from what is on the disk.") from error
+        raise
+
+
+def _of_peer(error: BaseException) -> bool:
+    return dist.is_initialized() and (isinstance(error, dist.DistError) or _PEER.search(str(error)) is not None)
 
 
 def _while_handing_over(error: BaseException) -> bool:

@@ -17,6 +17,7 @@ from usvit.data.views import test_view
 from usvit.errors import UsvitError
 from usvit.files import write_atomic
 from usvit.models.penultimate import logits_and_features
+from usvit.pretrain.grafit import Embedding
 from usvit.progress import Progress, task
 from usvit.resources import usable_cores
 from usvit.transfer.parts import Part
@@ -36,7 +37,8 @@ class Eye:
     batch_size: int = BATCH
 
     def features(self, model: nn.Module, part: Part, kept: Path) -> Floats:
-        """(n, D) float32, what the network hands to its classifier; kept in a file until the run is finished.
+        """(n, D) float32, what the network hands to its classifier, or Grafit's embedding; kept in a file until the
+        run is finished.
 
         Raises:
             BadImage: an image cannot be read.
@@ -70,7 +72,10 @@ class Eye:
             done = 0
             for pixels in self._batches(part):
                 inputs = self.preprocessing.normalised(torch.from_numpy(pixels).to(self.fabric.device))
-                out, caught = logits_and_features(model, inputs, through=wrapped)
+                if isinstance(model, Embedding):
+                    out = caught = wrapped(inputs).float()
+                else:
+                    out, caught = logits_and_features(model, inputs, through=wrapped)
                 logits.append(out.cpu().numpy())
                 features.append(None if caught is None else caught.cpu().numpy())
                 done += len(pixels)

@@ -58,7 +58,8 @@ def finetune(job: TransferJob, run: RunDir, roots: dict[str, Path], command: str
         row["chosen"] = row["cell"] == best
     folder = run.path / "cells" / best / "fold-0"
     if job.config.final is not None:
-        final = {"source": {"split": job.config.final, "val": None, "val_share": 0.0}}
+        final: dict[str, Any] = {"source": {"split": job.config.final, "val": None, "val_share": 0.0}}
+        final |= {"train": {"early_stopping": {"patience": None}}}  # nothing is left that it could wait for
         config = _built(job.config, merge(cells[best], final))
         progress.say(f"The chosen cell {best} once more, on {job.config.final}")
         outcome = run_pretraining(config, roots=roots, out=run.path / "final", command=command, progress=progress)

@@ -23,6 +23,7 @@ from usvit.train.device import Device, resolve_device, seed_everything
 from usvit.transfer import probes
 from usvit.transfer.features import Eye
 from usvit.transfer.parts import Parts, without_leaks
+from usvit.transfer.retrieval import forbidden, searching
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ def default_out(config: TransferConfig) -> Path:
 
 
 def with_model_of(config: TransferConfig, choice: str, *, named: bool) -> TransferConfig:
-    """The configuration for first weights that usvit trained: their passport says which network they are of.
+    """The configuration for first weights that usvit trained: their passport says which network they are of, and, where
+    no setting does, of which input size.
 
     Args:
         config: the configuration.
@@ -97,6 +99,8 @@ def with_model_of(config: TransferConfig, choice: str, *, named: bool) -> Transf
         elif path.is_file():
             passport = passport_beside(path)
     update: dict[str, Any] = {"weights": choice}
+    if passport is not None and "image_size" not in config.model.model_fields_set:
+        update["image_size"] = int((passport.get("preprocessing") or {}).get("image_size", config.model.image_size))
     if passport is not None and not named:
         vit = passport.get("vit") or {}
         update |= {"name": str(passport.get("architecture")), "vit": config.model.vit.model_copy(update=vit)}
@@ -116,6 +120,8 @@ def prepare(config: TransferConfig, parts: Parts) -> TransferJob:
     mean, std = input_statistics(spec, weights)
     probes.check(config, parts)
     model, loaded = _build(config, spec, weights, len(parts.classes))
+    if config.how == "retrieval":
+        searching(model, weights, config.model.image_size)  # a run that is not whole shows now
     preprocessing = Preprocessing(config.model.image_size, "squash", mean, std)
     return TransferJob(config, spec, weights, device, parts, {}, preprocessing, count_parameters(model), loaded)
 
@@ -126,7 +132,8 @@ def checked(jobs: Sequence[TransferJob], progress: Progress) -> list[TransferJob
     Raises:
         LeakageError: there are such images, and they are not to be dropped.
     """
-    seen = {f"The network of --weights {job.config.model.weights}": seen_by_weights(job.weights) for job in jobs}
+    seen_of = forbidden if jobs[0].config.how == "retrieval" else seen_by_weights
+    seen = {f"The network of --weights {job.config.model.weights}": seen_of(job.weights) for job in jobs}
     parts, dropped = without_leaks(jobs[0].parts, jobs[0].config, seen, progress)
     return [replace(job, parts=parts, dropped=dropped) for job in jobs]
 

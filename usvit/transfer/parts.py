@@ -1,5 +1,6 @@
 """Which images are learnt from, chosen on and tested, and that none is two of these."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from usvit.data.manifest import Manifest
 from usvit.data.manifest_file import open_manifest
 from usvit.data.seen import Seen, refuse_seen
 from usvit.data.sources.base import image_name
-from usvit.data.sources.combine import aligned
+from usvit.data.sources.combine import aligned, refined
 from usvit.data.sources.manifest import ManifestSource
 from usvit.data.sources.open import open_source, open_training
 from usvit.data.sources.source import Source
@@ -39,6 +40,8 @@ class Part:
     manifest: Manifest | None = None
     manifest_rows: Ints | None = None
     """Of a data card's images: (N,) row in ``manifest.usable`` of each image of the source."""
+    coarse: Ints | None = None
+    """(N,) coarse class of each image of the source, where it is looked for beside the fine one (retrieval)."""
     _hashes: dict[str, list[str] | None] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -50,9 +53,23 @@ class Part:
         return np.asarray(self.source.targets[self.rows], dtype=np.int64)
 
     @property
+    def coarse_targets(self) -> Ints | None:
+        """(n,) coarse class of each image; None where there are no coarse classes."""
+        return None if self.coarse is None else np.asarray(self.coarse[self.rows], dtype=np.int64)
+
+    @property
     def groups(self) -> NDArray[np.object_] | None:
         """(n,) patient, or cluster of copies, of each image; None where each stands for itself."""
         return None if self.manifest is None else self._listed("group_id").to_numpy(object)
+
+    def describe(self) -> dict[str, Any]:
+        """For ``run.json``: the source, and which of its images are of which coarse class."""
+        found = self.source.describe()
+        return (
+            found
+            if self.coarse is None
+            else {**found, "coarse_sha256": hashlib.sha256(self.coarse.tobytes()).hexdigest()}
+        )
 
     def hashes(self, progress: Progress) -> list[str] | None:
         """Of the pixels of each image; None: they are made on the fly."""
@@ -105,7 +122,7 @@ class Parts:
             "classes": list(self.classes),
             "chosen_on": self.chosen_on,
             **{f"n_{name}": 0 if part is None else len(part) for name, part in parts.items()},
-            "parts": {name: None if part is None else part.source.describe() for name, part in parts.items()},
+            "parts": {name: None if part is None else part.describe() for name, part in parts.items()},
         }
 
 
@@ -140,7 +157,9 @@ def open_parts(config: TransferConfig, roots: dict[str, Path], progress: Progres
 
 def _of_source(config: TransferConfig, roots: dict[str, Path]) -> Parts:
     settings = config.source
-    tested = set(config.test.split("+"))
+    tested = set() if config.test is None else set(config.test.split("+"))
+    if config.how in ("knn", "retrieval") and config.test is not None:
+        settings = settings.model_copy(update={"val": None, "val_share": 0.0})  # k is chosen on the training images
     for name, part in (("split", settings.split), ("val", settings.val or ""), ("final", config.final or "")):
         if shared := tested & set(part.split("+")):
             key = name if name == "final" else f"source.{name}"
@@ -150,9 +169,15 @@ def _of_source(config: TransferConfig, roots: dict[str, Path]) -> Parts:
                 "(source.val=null, source.val_share=0.1)."
             )
     train, val = open_training(settings, roots, seed=config.seed)
-    test = open_source(settings, roots, split=config.test, seed=config.seed)
-    if train.classes and test.classes:
-        test = aligned(test, train.classes, "the training")
+    if config.test is None:
+        val, test = None, val
+        assert test is not None  # TransferConfig asks for them
+    else:
+        test = open_source(settings, roots, split=config.test, seed=config.seed)
+        if train.classes and test.classes:
+            test = aligned(test, train.classes, "the training")
+    if config.how == "retrieval" and settings.coarse is not None:
+        return Parts(_fine("train", train, train), None, _fine("test", test, train), "none")
     chosen_on = f"part {settings.val}"
     if settings.val is None:
         chosen_on = f"{100 * settings.val_share:g} % of part {settings.split}, drawn by seed {config.seed}"
@@ -226,6 +251,12 @@ def without_leaks(
     if leaking.all():
         raise LeakageError(f"Every test image of {parts.test.source.name} has been seen: none is left to test on.")
     return replace(parts, test=replace(parts.test, rows=parts.test.rows[~leaking])), counts
+
+
+def _fine(name: str, source: Source, train: Source) -> Part:
+    """The images under their fine classes, the coarse ones beside them."""
+    fine = aligned(refined(source), refined(train).classes, "the training")
+    return replace(_whole(name, fine), coarse=source.targets)
 
 
 def _whole(name: str, source: Source) -> Part:

@@ -1,7 +1,7 @@
 """The three ways to judge frozen features: few-shot least squares, logistic regression, nearest neighbours."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,20 +11,24 @@ from numpy.typing import NDArray
 from usvit.config import TransferConfig
 from usvit.errors import UsvitError
 from usvit.metrics.points import Value
-from usvit.metrics.retrieval import knn_probabilities, leave_one_out, mean_average_precision
+from usvit.metrics.retrieval import choose_k, knn_probabilities, leave_one_out, mean_average_precision
 from usvit.progress import Progress, task
+from usvit.seeding import derive_seed
 from usvit.transfer import judge, least_squares, linear
 from usvit.transfer.affine import Affine
 from usvit.transfer.least_squares import LeastSquares, check_shots, draw_shots
 from usvit.transfer.parts import Part, Parts
+from usvit.transfer.retrieval import Labelled, coarse_figures
 
 Floats = NDArray[np.float64]
+JUDGED_AT_MOST = 10_000
+"""Training images that k is chosen on: of ImageNet's, all against all would take a day, and 10,000 tell k alike."""
 _SMALLEST = 1e-12  # of a neighbours' probability: the table holds its logarithm
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Images as a network sees them."""
+    """Images as a network sees them: those of a part that are needed (``needed``)."""
 
     part: Part
     features: NDArray[np.float32]
@@ -72,7 +76,8 @@ def fewshot(config: TransferConfig, parts: Parts, seen: dict[str, Seen], progres
         for number, k in enumerate(sorted(config.shots)):
             problems = []
             for draw in range(config.draws):
-                shots = draw_shots(train.targets, k, config.seed, draw)
+                drawn = draw_shots(parts.train.targets, k, config.seed, draw)
+                shots = np.searchsorted(train.part.rows, parts.train.rows[drawn])
                 problems.append(LeastSquares.of(train.features[shots], train.targets[shots], n_classes))
                 advance(number * config.draws + draw + 1)
             strength = strengths[0]
@@ -152,26 +157,59 @@ def logistic(config: TransferConfig, parts: Parts, seen: dict[str, Seen], progre
 
 
 def neighbours(config: TransferConfig, parts: Parts, seen: dict[str, Seen], progress: Progress) -> Judged:
-    """Nearest neighbours among the training images; k by leaving out one of them (or one patient) at a time."""
+    """Nearest neighbours among the training images; k by leaving out one of them (or one patient) at a time, of many
+    of them ``JUDGED_AT_MOST``, drawn by the seed."""
     train, test = seen["train"], seen["test"]
-    n_classes = len(parts.classes)
-    tried = leave_one_out(train.features, train.targets, config.k, config.sigma, groups=train.part.groups)
-    k = min(tried, key=lambda one: (-tried[one], one))
+    n_classes, how, rows_judged = len(parts.classes), config.how, None
+    if len(train.part) > JUDGED_AT_MOST:
+        rng = np.random.default_rng(derive_seed(config.seed, "neighbours"))
+        rows_judged = np.sort(rng.choice(len(train.part), JUDGED_AT_MOST, replace=False))
+    tried = leave_one_out(
+        train.features, train.targets, config.k, config.sigma, groups=train.part.groups, rows=rows_judged
+    )
+    k, n_judged = choose_k(tried), min(len(train.part), JUDGED_AT_MOST)
     progress.say(f"Nearest neighbours: k = {k} of {', '.join(map(str, tried))}.")
     prob = knn_probabilities(test.features, train.features, train.targets, k, config.sigma, n_classes=n_classes)
     hits = judge.right(test.part, prob)
     precision = mean_average_precision(test.features, train.features, test.targets, train.targets)
     rows = [
-        {"how": "knn", "part": "train", "n_images": len(train.part), "k": one, "accuracy": value, "chosen": one == k}
+        {"how": how, "part": "train", "n_images": n_judged, "k": one, "accuracy": value, "chosen": one == k}
         for one, value in tried.items()
     ]
-    rows.append(judge.row("knn", test.part, hits, interval=True, k=k, mean_average_precision=precision, chosen=True))
+    rows.append(judge.row(how, test.part, hits, interval=True, k=k, mean_average_precision=precision, chosen=True))
     summary = [_line(f"{k} nearest neighbours", test.part, hits, mean_average_precision=precision, k=k)]
     chosen = {"k": k, "sigma": config.sigma, "leave_one_out_accuracy": tried[k]}
     return Judged(rows, summary, chosen, np.log(np.maximum(prob, _SMALLEST)), learnt_from=())
 
 
-PROBES: dict[str, Probe] = {"fewshot": fewshot, "linear": logistic, "knn": neighbours}
+def retrieval(config: TransferConfig, parts: Parts, seen: dict[str, Seen], progress: Progress) -> Judged:
+    """``neighbours``; where there are coarse classes, also what they add to the search for fine ones (eq. 2.5)."""
+    found = neighbours(config, parts, seen, progress)
+    queries, keys = (seen[name] for name in ("test", "train"))
+    of_query, of_key = queries.part.coarse_targets, keys.part.coarse_targets
+    if of_query is None or of_key is None:
+        return found
+    figures = coarse_figures(
+        Labelled(queries.features, queries.targets, of_query),
+        Labelled(keys.features, keys.targets, of_key),
+        config.sigma,
+    )
+    found.rows[-1].update(figures)
+    found.summary[-1].update(figures)
+    return found
+
+
+PROBES: dict[str, Probe] = {"fewshot": fewshot, "linear": logistic, "knn": neighbours, "retrieval": retrieval}
+
+
+def needed(config: TransferConfig, parts: Parts) -> list[Part]:
+    """The parts whose features are asked for; of a few-shot probe's training images only those that are drawn."""
+    train = parts.train
+    if config.how == "fewshot":
+        most = max(config.shots)  # the images of fewer shots are among them
+        drawn = [draw_shots(train.targets, most, config.seed, draw) for draw in range(config.draws)]
+        train = replace(train, rows=train.rows[np.unique(np.concatenate(drawn))])
+    return [part for part in (train, parts.val, parts.test) if part is not None]
 
 
 def check(config: TransferConfig, parts: Parts) -> None:

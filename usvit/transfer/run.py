@@ -26,7 +26,8 @@ from usvit.transfer import judge
 from usvit.transfer.finetune import finetune, forget_networks
 from usvit.transfer.job import TransferJob, checked, default_out, describe, prepare, with_model_of
 from usvit.transfer.parts import open_parts
-from usvit.transfer.probes import PROBES, Judged, Seen
+from usvit.transfer.probes import PROBES, Judged, Seen, needed
+from usvit.transfer.retrieval import searching
 from usvit.transfer.select import Candidate, recommend, upstream_figures
 
 SCHEMA_VERSION = "1.0"
@@ -100,11 +101,10 @@ def _probe(job: TransferJob, run: RunDir, progress: Progress) -> Judged:
     """Features of every part, the probe on them, and the network with the probe as its head."""
     model = job.network()
     eye, parts = job.eye(progress), job.parts
-    named = {"train": parts.train, "val": parts.val, "test": parts.test}
+    looking = searching(model, job.weights, job.config.model.image_size) if job.config.how == "retrieval" else model
     seen = {
-        name: Seen(part, eye.features(model, part, run.path / "features" / f"{name}.npy"))
-        for name, part in named.items()
-        if part is not None
+        part.name: Seen(part, eye.features(looking, part, run.path / "features" / f"{part.name}.npy"))
+        for part in needed(job.config, parts)
     }
     judged = PROBES[job.config.how](job.config, parts, seen, progress)
     model = model.cpu()

@@ -51,9 +51,11 @@ def upstream_figures(choice: str) -> dict[str, Any]:
     """
     none = {"val_accuracy": None, "val_loss": None, "validation": None, "name": None}
     path = Path(choice)
-    run = path.parent if (path / "model.json").is_file() else path
+    path = path.parent if path.is_file() else path
+    run = path.absolute().parent if (path / "model.json").is_file() else path
     try:
-        kept = json.loads((run / "pretrain.json").read_text(encoding="utf-8"))["kept"][0]
+        folds = json.loads((run / "pretrain.json").read_text(encoding="utf-8"))["kept"]
+        kept = next(one for one in folds if run == path or f"fold-{one['fold']}" == path.absolute().name)
         record = json.loads((run / "run.json").read_text(encoding="utf-8"))
         images = record["data"].get("validation")
         validation = None if images is None else str(images.get("listing_sha256") or sorted(images.items()))
@@ -63,7 +65,7 @@ def upstream_figures(choice: str) -> dict[str, Any]:
             "validation": validation,
             "name": None if images is None else images.get("name"),
         }
-    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, StopIteration, TypeError, AttributeError):
         return none  # a file of someone else's, or the hub's: it says nothing
 
 

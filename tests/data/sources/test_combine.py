@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.data.sources.layouts import class_tree, pixels, put
-from usvit.data.sources.combine import Joined, Subset, aligned, coarsened, draw, keep_back, limited
+from usvit.data.sources.combine import Joined, Subset, aligned, coarsened, draw, keep_back, limited, refined
 from usvit.data.sources.folder import FileSource, open_folder, open_unlabeled
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
@@ -122,7 +122,8 @@ def test_coarse_classes_come_from_a_table(tmp_path):
     table.write_text("class,coarse\ndog,animal\ncat,animal\noak,plant\n")
     coarse = coarsened(source, str(table))
     assert coarse.classes == ("animal", "plant") and coarse.targets.tolist() == [0, 0, 1, 0]
-    assert coarse.fine_classes == source.classes and np.array_equal(coarse.fine_targets, source.targets)
+    part = refined(Subset(coarse, np.array([3, 0])))
+    assert part.classes == source.classes and part.targets.tolist() == source.targets[[3, 0]].tolist()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tests.conftest import REPOSITORY
 from tests.data.sources import layouts
 from usvit.config import SourceConfig
 from usvit.data.sources.catalog import SOURCES, VTAB_TASKS
+from usvit.data.sources.combine import refined
 from usvit.data.sources.imagenet import wnids
 from usvit.data.sources.kitti import CLASSES, distance_class, split_drives
 from usvit.data.sources.open import BY_PATH, named_sets, open_source
@@ -56,7 +57,7 @@ def test_cifar_100_has_its_superclasses(tmp_path, monkeypatch):
     coarse = opened("cifar100", tmp_path, "train", coarse="superclass")
     names = [coarse.classes[target] for target in coarse.targets]
     assert names == [f"group{label}" for label in written["train"]["coarse_labels"]]
-    assert len(coarse.classes) == 20 and coarse.fine_targets.tolist() == written["train"]["fine_labels"]
+    assert len(coarse.classes) == 20 and refined(coarse).targets.tolist() == written["train"]["fine_labels"]
 
 
 def test_a_pickle_that_is_not_the_release_is_never_loaded(tmp_path, monkeypatch):

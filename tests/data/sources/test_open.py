@@ -167,8 +167,7 @@ def test_a_bad_image_is_named_whole_from_any_process(tmp_path, cats, workers):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_shard_that_is_gone_is_named_whole_from_any_process(tmp_path, monkeypatch, workers):
-    monkeypatch.setenv("USVIT_CACHE", str(tmp_path / "cache"))
+def test_a_shard_that_is_gone_is_named_whole_from_any_process(tmp_path, workers):
     path = tar(tmp_path / "a.tar", *sample_files(0, 0), *sample_files(1, 1))
     source = open_source(config("shards", path=path), {}, split="train", seed=0)
     (tmp_path / "a.tar").unlink()

@@ -18,12 +18,6 @@ from usvit.errors import UsvitError
 webdataset = pytest.importorskip("webdataset")
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("USVIT_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "shards"
-
-
 def write(folder, shards=3, each=5, sample=lambda number: {"png": encoded(number), "cls": str(number % 4).encode()}):
     folder.mkdir(parents=True, exist_ok=True)
     with webdataset.ShardWriter(str(folder / "train-%04d.tar"), maxcount=each, verbose=0) as sink:

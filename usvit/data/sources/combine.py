@@ -68,6 +68,8 @@ class Joined(ListedSource):
         assert not labelled or len({part.classes for part in sources}) == 1
         super().__init__(name, sources[0].classes if labelled else (), np.concatenate(targets))
         self.sources = tuple(sources)
+        levels: list[dict[str, tuple[str, ...]]] = [getattr(part, "levels", {}) for part in sources]
+        self.levels = levels[0] if labelled and all(one == levels[0] for one in levels) else {}
         self._starts = np.cumsum([0, *(len(part) for part in sources)], dtype=np.int64)
 
     def image(self, index: int) -> Image.Image:
@@ -109,7 +111,7 @@ class Joined(ListedSource):
 
 
 class Relabelled(ListedSource):
-    """The images of a source under other classes; the former ones stay as ``fine_classes`` and ``fine_targets``.
+    """The images of a source under other classes; ``refined`` gives the former ones.
 
     Args:
         source: the images.
@@ -119,7 +121,7 @@ class Relabelled(ListedSource):
 
     def __init__(self, source: Source, classes: Sequence[str], new: Indices):
         super().__init__(source.name, classes, np.asarray(new, dtype=np.int64)[source.targets])
-        self.source, self.fine_classes, self.fine_targets = source, source.classes, source.targets
+        self.source = source
 
     def image(self, index: int) -> Image.Image:
         return self.source.image(index)
@@ -138,6 +140,15 @@ class Relabelled(ListedSource):
 
     def listing_sha256(self) -> str:
         return _with(super().listing_sha256(), [self.source])
+
+
+def refined(source: Source) -> Source:
+    """The same images under the classes that they had before ``coarsened`` or ``aligned``."""
+    if isinstance(source, Relabelled):
+        return refined(source.source)
+    if isinstance(source, Subset):
+        return Subset(refined(source.source), source.indices)
+    return source
 
 
 def hashes_of(source: Source, indices: Indices, progress: Progress) -> list[str] | None:

@@ -1,7 +1,8 @@
 """From a source to training batches: decoded, cut and augmented where the batch is made."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,19 @@ class ViewExamples:
             raise UnusableImage(unusable(error.path, error.reason)) from error
         except UsvitError as error:
             raise UnusableImage(str(error)) from error
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """An image that cannot be read stops a training with words that fit one.
+
+    Raises:
+        UnusableImage: for ``BadImage``.
+    """
+    try:
+        yield
+    except BadImage as error:
+        raise UnusableImage(unusable(error.path, error.reason)) from error
 
 
 def unusable(path: Path, reason: str) -> str:

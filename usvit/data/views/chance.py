@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from usvit.seeding import GOLDEN, scrambled, shifted
+
 HFLIP, CHOICE, SIGMA, ORDER, BRIGHTNESS, CONTRAST, SATURATION, ERASE, TOP, LEFT, NOISE_TOP, NOISE_LEFT = range(12)
 """What each of an image's numbers decides."""
 ATTEMPTS = 10
@@ -23,40 +25,26 @@ ASPECT = slice(AREA.stop, AREA.stop + ATTEMPTS)
 COUNT = ASPECT.stop
 
 
-def _signed(word: int) -> int:
-    return word - 2**64 if word >= 2**63 else word
-
-
-STEP, FIRST, SECOND = map(_signed, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-
-
 def numbers(seed: int) -> NDArray[np.float64]:
     """(COUNT,) numbers in [0, 1) of one image, multiples of 2^-24.
 
     Args:
         seed: in [0, 2^63).
 
-    Source: SplitMix64 (Steele, Lea & Flood 2014, OOPSLA), its first COUNT outputs.
+    They are SplitMix64's first COUNT outputs (``usvit.seeding.scrambled``).
     """
-    return _scrambled(np.int64(seed) + np.arange(1, COUNT + 1, dtype=np.int64) * np.int64(STEP))
+    return _share(np.int64(seed) + np.arange(1, COUNT + 1, dtype=np.int64) * np.int64(GOLDEN))
 
 
 def number_table(seeds: torch.Tensor) -> torch.Tensor:
     """(B,) int64 seeds to (B, COUNT) float32, each row the ``numbers`` of its seed; on the seeds' device."""
-    steps = torch.arange(1, COUNT + 1, device=seeds.device) * STEP
-    return _scrambled(seeds[:, None] + steps)
+    steps = torch.arange(1, COUNT + 1, device=seeds.device) * GOLDEN
+    return _share(seeds[:, None] + steps)
 
 
-def _scrambled(word: Any) -> Any:
-    """int64 to [0, 1); its products run over, as they shall, in numpy's arrays and in torch's alike."""
-    word = (word ^ _shifted(word, 30)) * FIRST
-    word = (word ^ _shifted(word, 27)) * SECOND
-    word = word ^ _shifted(word, 31)
-    return _shifted(word, 40) * 2.0**-24
-
-
-def _shifted(word: Any, by: int) -> Any:
-    return (word >> by) & (2 ** (64 - by) - 1)  # the sign must not be drawn in
+def _share(states: Any) -> Any:
+    """int64 to [0, 1), in numpy's arrays and in torch's alike."""
+    return shifted(scrambled(states), 40) * 2.0**-24
 
 
 @contextmanager

@@ -14,11 +14,13 @@ from typing import Any
 from usvit.data.seen import passport_beside
 from usvit.errors import UsvitError, unknown
 from usvit.files import sha256_of_text
-from usvit.models.spec import ModelSpec, Pretrained
+from usvit.models.spec import ModelSpec, Pretrained, ViTShape
 from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights
 from usvit.models.weights.runs import fold_folders
 
 _HUB_FILES = ("model.safetensors", "pytorch_model.bin")
+_UNSEEN = ("heads", "attention", "position", "position_at")
+"""Parts of a ViT that can differ without any tensor of another name or shape."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,26 @@ def _check_network(passport: dict[str, Any] | None, spec: ModelSpec, where: Path
             f"The weights {where} were trained as {trained}, but the model is {spec.name}. "
             f"Pass --model {trained}, or other weights."
         )
+    own, asked = _shape_of(trained, passport or {}), spec.shape
+    differ = (
+        [] if own is None or asked is None else [key for key in _UNSEEN if getattr(own, key) != getattr(asked, key)]
+    )
+    if differ:
+        settings = " ".join(f"--set model.vit.{key}={getattr(own, key)}" for key in differ)
+        raise UsvitError(
+            f"The weights {where} were trained with other parts of {spec.name}, which would make them another network. "
+            f"Pass {settings}, or other weights."
+        )
+
+
+def _shape_of(trained: str, passport: dict[str, Any]) -> ViTShape | None:
+    from usvit.models.zoo import find_model
+
+    parts = passport.get("vit")
+    try:
+        return find_model(trained, parts).shape if isinstance(parts, dict) else None
+    except (UsvitError, TypeError):  # of another version of usvit: the tensors themselves must tell
+        return None
 
 
 def _read(path: Path) -> tuple[bytes, str]:

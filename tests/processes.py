@@ -1,0 +1,66 @@
+"""Processes that begin with PyTorch imported, which takes each of them seconds of CPU time otherwise."""
+
+import multiprocessing
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload([__name__, "tests.train.small_training"])
+
+
+@dataclass(frozen=True)
+class Ended:
+    returncode: int | None
+    stderr: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process that is on its way; what it and its children say goes into a file."""
+
+    process: Any
+    said: Path
+
+    def wait(self, timeout: float = 300) -> Ended:
+        self.process.join(timeout)
+        if self.process.is_alive():
+            self.process.kill()
+            raise TimeoutError(self.said.read_text())
+        return Ended(self.process.exitcode, self.said.read_text())
+
+
+def start(said: Path, function: Any, *arguments: Any, torchrun: int = 0) -> Started:
+    """Call a module's ``function`` in a process, or in each of the processes that ``torchrun`` starts in it.
+
+    What torchrun is but for its options: its agent, which starts and watches the processes and hands signals on.
+    """
+    process = CONTEXT.Process(target=_begin, args=(said, function, arguments, torchrun))
+    process.start()
+    return Started(process, said)
+
+
+def _begin(said: Path, function: Any, arguments: tuple[Any, ...], torchrun: int) -> None:
+    file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    torch.set_num_threads(1)
+    if not torchrun:
+        function(*arguments)
+        return
+    agent = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=torchrun,
+        run_id=str(uuid.uuid4()),
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        start_method="fork",
+    )
+    elastic_launch(agent, function)(*arguments)
