@@ -203,7 +203,7 @@ def test_a_teacher_without_a_head_is_refused(tmp_path):
     body = {key: value for key, value in network.state_dict().items() if not key.startswith("head.")}
     save_file(body, tmp_path / "body.safetensors")
     settings = config(distill={"kind": "soft", "teacher": "vit_ti16", "weights": str(tmp_path / "body.safetensors")})
-    with pytest.raises(UsvitError, match=r"have no head \(head\.weight, head\.bias\)"):
+    with pytest.raises(UsvitError, match=r"has no head \(head\.weight, head\.bias\)"):
         make_teacher(settings, HALF, n_classes=5, device=torch.device("cpu"))
 
 
