@@ -137,4 +137,5 @@ def _explain(error: ValidationError, schema: type[BaseModel]) -> UsvitError:
         return unknown("setting", key, config_keys(schema), "All settings: docs/reference/configuration.md.")
     message = problem["msg"].removeprefix("Value error, ")
     given = "" if problem["type"] == "value_error" else f" (got {problem['input']!r})"
-    return UsvitError(f"The setting {key} cannot be used: {message}{given}.")
+    subject = f"The setting {key}" if key else "This combination of settings"
+    return UsvitError(f"{subject} cannot be used: {message}{given}.")
