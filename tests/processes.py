@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import sys
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([__name__, "tests.train.small_training"])
+CONTEXT.set_forkserver_preload([__name__, "tests.train.small_training", "usvit.pretrain.run"])
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,14 @@ def start(said: Path, function: Any, *arguments: Any, torchrun: int = 0) -> Star
     process = CONTEXT.Process(target=_begin, args=(said, function, arguments, torchrun))
     process.start()
     return Started(process, said)
+
+
+def command_line(*arguments: object) -> None:
+    """For ``start``: the command ``usvit`` with these arguments."""
+    from usvit.cli import main
+
+    sys.argv = ["usvit", *map(str, arguments)]
+    main()
 
 
 def _begin(said: Path, function: Any, arguments: tuple[Any, ...], torchrun: int) -> None:

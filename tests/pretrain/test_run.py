@@ -18,6 +18,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from tests.conftest import TINY
+from tests.processes import command_line, start
 from usvit.cli import main
 from usvit.errors import UsvitError
 from usvit.train.step_log import StepLog
@@ -275,14 +276,14 @@ def test_a_tokenizer_is_not_offered_to_cv(capsys):
 @pytest.mark.slow
 def test_of_two_processes_one_says_what_both_end_with(supervised, tmp_path):
     """A folder that is refused, found by the first process alone; and an unknown setting, found by both."""
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "usvit", "pretrain")
-    for arguments, words in (
+    cases = (
         (("--set", "train.steps=7"), "holds a run with another configuration"),
         (("--set", "train.stepss=7"), "train.steps"),
         (("--source", "imagenet", "--set", "train.steps=1"), "--data-root"),
-    ):
-        command = [sys.executable, *torchrun, *FRACTALS, *arguments, "--out", str(supervised)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    )
+    for number, (arguments, words) in enumerate(cases):
+        command = ("pretrain", *FRACTALS, *arguments, "--out", supervised)
+        done = start(tmp_path / f"said-{number}.txt", command_line, *command, torchrun=2).wait()
         said = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]  # torchrun adds its own words
         assert len(said) == 1 and words in said[0], done.stderr
         # The launcher may end the second one (SIGTERM) before it has ended itself.
