@@ -153,16 +153,10 @@ def adapt(model: nn.Module, config: Training) -> TuneReport:
 
 def describe(job: Job, command: str) -> dict[str, Any]:
     """What ``run.json`` says of a run before it begins."""
-    rows, config = job.manifest.usable, job.config.model_dump(mode="json")
+    rows = job.manifest.usable
     kinds = rows.group_id.str.partition(":")[0].value_counts()
     return {
-        "kind": job.kind,
-        "name": default_out(job.kind, job.config).name,
-        "command": command,
-        "config": config,
-        "config_sha256": sha256_of_text(str(sorted(identity(config).items()))),
-        "seed": job.config.seed,
-        "device": job.device.describe(),
+        **head_of_record(job.kind, default_out(job.kind, job.config), job.config, job.device, command),
         "data": {
             "datasets": list(job.manifest.roots),
             "classes": list(job.classes),
@@ -185,15 +179,43 @@ def describe(job: Job, command: str) -> dict[str, Any]:
             "unit": job.config.split.unit,
             "leaking_groups": len(leaking_groups(job.folds, rows)),
         },
-        "model": {
-            "name": job.spec.name,
-            "vit": dict(job.spec.changed),
-            "timm": job.spec.architecture,
-            "params": job.n_parameters,
-            "trainable": job.tuned.trainable,
-            "weights": job.weights.describe()
-            | ({} if job.weights.source == "scratch" else {"loaded": job.loaded.describe()}),
-        },
+        "model": model_of_record(job.spec, job.n_parameters, job.tuned, job.weights, job.loaded),
+    }
+
+
+def head_of_record(kind: str, out: Path, config: Training, device: Device, command: str) -> dict[str, Any]:
+    """How every ``run.json`` begins, whatever the run does.
+
+    Args:
+        kind: of run.
+        out: where it lies unless told otherwise.
+        config: complete.
+        device: resolved.
+        command: how the user asked.
+    """
+    settings = config.model_dump(mode="json")
+    return {
+        "kind": kind,
+        "name": out.name,
+        "command": command,
+        "config": settings,
+        "config_sha256": sha256_of_text(str(sorted(identity(settings).items()))),
+        "seed": config.seed,
+        "device": device.describe(),
+    }
+
+
+def model_of_record(
+    spec: ModelSpec, n_parameters: int, tuned: TuneReport, weights: Weights, loaded: LoadReport
+) -> dict[str, Any]:
+    """What ``run.json`` says of a network that is trained."""
+    return {
+        "name": spec.name,
+        "vit": dict(spec.changed),
+        "timm": spec.architecture,
+        "params": n_parameters,
+        "trainable": tuned.trainable,
+        "weights": weights.describe() | ({} if weights.source == "scratch" else {"loaded": loaded.describe()}),
     }
 
 

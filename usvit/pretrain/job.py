@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from usvit.config import DataConfig, PretrainConfig, identity
+from usvit.config import DataConfig, PretrainConfig
 from usvit.data.manifest import Manifest
 from usvit.data.manifest_file import open_manifest
 from usvit.data.sources.manifest import ManifestSource
@@ -20,7 +20,7 @@ from usvit.data.splits import folds_sha256, make_folds
 from usvit.data.views.device import DeviceViews, resolve_on
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_text
-from usvit.job import adapt
+from usvit.job import adapt, head_of_record, model_of_record
 from usvit.models.build import build_with_report, count_parameters, input_statistics
 from usvit.models.count import count
 from usvit.models.spec import ModelSpec
@@ -154,7 +154,6 @@ def new_objective(job: PretrainJob, fold: int, n_images: int, device: torch.devi
 
 def describe(job: PretrainJob, command: str) -> dict[str, Any]:
     """What ``run.json`` says of a pre-training before it begins."""
-    config = job.config.model_dump(mode="json")
     sources = [source.describe() for source in job.sources]
     validation = None if job.validation is None else job.validation.describe()
     read: tuple[Any, ...] = (sources, validation)
@@ -165,13 +164,7 @@ def describe(job: PretrainJob, command: str) -> dict[str, Any]:
     others = [one.describe() for one in job.learnt_from]
     folds = {"n": len(job.sources)} | ({} if job.folds is None else {"sha256": folds_sha256(job.folds)})
     return {
-        "kind": "pretrain",
-        "name": default_out(job.config).name,
-        "command": command,
-        "config": config,
-        "config_sha256": sha256_of_text(str(sorted(identity(config).items()))),
-        "seed": job.config.seed,
-        "device": job.device.describe(),
+        **head_of_record("pretrain", default_out(job.config), job.config, job.device, command),
         "data": {
             "sources": sources,
             "validation": validation,
@@ -181,15 +174,7 @@ def describe(job: PretrainJob, command: str) -> dict[str, Any]:
         },
         **({"learnt_from": {"networks": others, "sha256": sha256_of_text(str(others))}} if others else {}),
         "folds": folds,
-        "model": {
-            "name": job.spec.name,
-            "vit": dict(job.spec.changed),
-            "timm": job.spec.architecture,
-            "params": job.n_parameters,
-            "trainable": job.tuned.trainable,
-            "weights": job.weights.describe()
-            | ({} if job.weights.source == "scratch" else {"loaded": job.loaded.describe()}),
-        },
+        "model": model_of_record(job.spec, job.n_parameters, job.tuned, job.weights, job.loaded),
     }
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from torch import nn
 
-from usvit.config import PretrainConfig, TransferConfig, identity
+from usvit.config import PretrainConfig, TransferConfig
 from usvit.data.manifest import Manifest
 from usvit.data.preprocessing import Preprocessing
 from usvit.data.seen import passport_beside, seen_by_weights
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_text
+from usvit.job import head_of_record
 from usvit.models.build import build_with_report, count_parameters, input_statistics
 from usvit.models.spec import ModelSpec
 from usvit.models.weights import LoadReport, Weights, resolve_weights
@@ -140,17 +141,11 @@ def checked(jobs: Sequence[TransferJob], progress: Progress) -> list[TransferJob
 
 def describe(job: TransferJob, command: str) -> dict[str, Any]:
     """What ``run.json`` says of a transfer before it begins."""
-    config, parts = job.config.model_dump(mode="json"), job.parts.describe()
+    parts = job.parts.describe()
     # Where no class is the one that is looked for, the first stands in front in tables that need one.
     positive = job.parts.classes[0] if job.manifest is None else job.manifest.positive_class
     return {
-        "kind": "transfer",
-        "name": default_out(job.config).name,
-        "command": command,
-        "config": config,
-        "config_sha256": sha256_of_text(str(sorted(identity(config).items()))),
-        "seed": job.config.seed,
-        "device": job.device.describe(),
+        **head_of_record("transfer", default_out(job.config), job.config, job.device, command),
         "data": {
             **parts,
             "positive_class": positive,

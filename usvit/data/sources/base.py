@@ -1,6 +1,7 @@
 """What sources share: lists of many names in little memory, order, hashes, and the record of what was there."""
 
 import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -109,6 +110,49 @@ class ListedSource(ABC):
         for block in (self.targets, *self.listing()):
             digest.update(np.ascontiguousarray(block).data)
         return digest.hexdigest()
+
+
+class GeneratedSource(ListedSource):
+    """A source whose images are made on the fly: they have no hashes, and what tells two of them apart are settings.
+
+    Args:
+        name, classes, targets: as of ``ListedSource``.
+        image_size: pixels a side.
+        split, seed: images of another split or seed are others.
+        version: of what makes them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        classes: Iterable[str],
+        targets: Indices,
+        *,
+        image_size: int,
+        split: str,
+        seed: int,
+        version: str,
+    ):
+        super().__init__(name, classes, targets)
+        self._image_size, self._split, self._seed, self._version = image_size, split, seed, version
+
+    def hashes(self, progress: Progress, indices: Indices | None = None) -> None:
+        return None
+
+    def listing(self) -> Iterable[NDArray[Any]]:
+        told = json.dumps(self.describe(), sort_keys=True)
+        return (np.frombuffer(told.encode(), dtype=np.uint8),)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "images": len(self),
+            "classes": len(self.classes),
+            "image_size": self._image_size,
+            "split": self._split,
+            "seed": self._seed,
+            "generator_version": self._version,
+        }
 
 
 def hash_images(source: Any, indices: Indices, progress: Progress) -> list[str]:

@@ -9,17 +9,13 @@ values within a bound of the sigma-factor, jitter, window, colour, background).
 """
 
 import functools
-import json
-from collections.abc import Iterable
-from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from usvit.data.sources.base import Indices, ListedSource
-from usvit.progress import Progress
+from usvit.data.sources.base import GeneratedSource
 from usvit.seeding import derive_seed
 
 Float32 = NDArray[np.float32]
@@ -226,7 +222,7 @@ def _background(size: int, rng: np.random.Generator) -> UInt8:
     return np.asarray(cv2.applyColorMap(level, colours), dtype=np.uint8)
 
 
-class FractalSource(ListedSource):
+class FractalSource(GeneratedSource):
     """Labelled fractals: image ``index`` is of class ``index % classes``, and the same in any process.
 
     Args:
@@ -238,27 +234,16 @@ class FractalSource(ListedSource):
     """
 
     def __init__(self, *, classes: int, size: int, image_size: int, split: str = "train", seed: int = 0):
-        super().__init__("fractals", map("fractal-{}".format, range(classes)), np.arange(size) % classes)
-        self._image_size, self._split, self._seed = image_size, split, seed
+        super().__init__(
+            "fractals",
+            map("fractal-{}".format, range(classes)),
+            np.arange(size) % classes,
+            image_size=image_size,
+            split=split,
+            seed=seed,
+            version=GENERATOR_VERSION,
+        )
 
     def image(self, index: int) -> Image.Image:
         rng = np.random.default_rng(derive_seed(self._seed, "fractal", self._split, index))
         return Image.fromarray(render_fractal(int(self.targets[index]), rng, self._image_size))
-
-    def hashes(self, progress: Progress, indices: Indices | None = None) -> None:
-        return None
-
-    def listing(self) -> Iterable[NDArray[Any]]:
-        told = json.dumps(self.describe(), sort_keys=True)
-        return (np.frombuffer(told.encode(), dtype=np.uint8),)
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "images": len(self),
-            "classes": len(self.classes),
-            "image_size": self._image_size,
-            "split": self._split,
-            "seed": self._seed,
-            "generator_version": GENERATOR_VERSION,
-        }

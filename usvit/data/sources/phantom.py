@@ -1,25 +1,21 @@
 """The phantom as an endless stream: a new patient for each image, none of them of the embedded data set."""
 
-import json
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from usvit.data.phantom import GENERATOR_VERSION, render_image, sample_patient
 from usvit.data.phantom.render import FINEST_GRID
 from usvit.data.phantom.spec import CLASS_SHARE
-from usvit.data.sources.base import Indices, ListedSource
-from usvit.progress import Progress
+from usvit.data.sources.base import GeneratedSource
 from usvit.seeding import derive_seed
 
 BEYOND = 2**64
 """Added to each seed of a stream: no data set of ``usvit data phantom`` with a seed below has a patient of it."""
 
 
-class PhantomSource(ListedSource):
+class PhantomSource(GeneratedSource):
     """Breast-ultrasound images from the physical model: image ``index`` shows patient ``index``, in one view.
 
     The classes are those of the embedded data set, in its order, and as frequent as there. Labels and images depend
@@ -36,8 +32,15 @@ class PhantomSource(ListedSource):
     def __init__(self, *, size: int, image_size: int, split: str = "train", seed: int = 0, memory_gb: float = 0.5):
         draws = np.random.default_rng(derive_seed(seed, "phantom classes", split)).random(size)
         targets = np.searchsorted(np.cumsum(list(CLASS_SHARE.values()))[:-1], draws, side="right")
-        super().__init__("phantom", CLASS_SHARE, targets)
-        self._image_size, self._split, self._seed = image_size, split, seed
+        super().__init__(
+            "phantom",
+            CLASS_SHARE,
+            targets,
+            image_size=image_size,
+            split=split,
+            seed=seed,
+            version=GENERATOR_VERSION,
+        )
         self._patients = BEYOND + derive_seed(seed, "phantom stream", split)
         self._memory = memory_gb * 1e9
         self._kept: dict[int, Image.Image] = {}
@@ -62,21 +65,3 @@ class PhantomSource(ListedSource):
         if self._image_size < FINEST_GRID:  # which the renderer itself would reach from a grid of twice the pixels
             picture = picture.resize((self._image_size, self._image_size), Image.Resampling.BICUBIC)
         return picture
-
-    def hashes(self, progress: Progress, indices: Indices | None = None) -> None:
-        return None
-
-    def listing(self) -> Iterable[NDArray[Any]]:
-        told = json.dumps(self.describe(), sort_keys=True)
-        return (np.frombuffer(told.encode(), dtype=np.uint8),)
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "images": len(self),
-            "classes": len(self.classes),
-            "image_size": self._image_size,
-            "split": self._split,
-            "seed": self._seed,
-            "generator_version": GENERATOR_VERSION,
-        }
