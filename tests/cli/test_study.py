@@ -1,14 +1,12 @@
 """``usvit study`` as its user meets it."""
 
 import json
-import signal
-import subprocess
 import sys
-import time
 
 import jsonschema
 import pytest
 
+from tests.dying import kill
 from tests.study.conftest import RESNET, SCHEMA, VIT, finished, predictions, write_study  # noqa: F401 - a fixture
 
 
@@ -70,13 +68,7 @@ def test_a_study_killed_in_its_second_run_goes_on_there_to_the_same_predictions(
     file = write_study(tmp_path / "tiny.yaml")
     arguments = ["study", str(file), "--out", str(out), "--data-root", str(small_phantom), "--cpus", "1"]
     every_step = ["--set", "train.checkpoint_seconds=0"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "usvit", *arguments, *every_step], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    while process.poll() is None and not list((out / "runs" / VIT).glob("fold-*/state.pt")):
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "the study ended before it was killed"
+    kill([*arguments, *every_step], 18, "after")  # each run saves 15 times
     states = {run["id"]: run["state"] for run in json.loads((out / "study.json").read_text())["runs"]}
     assert states == {RESNET: "finished", VIT: "running"}
     before = (out / "runs" / RESNET / "predictions.csv").stat().st_mtime_ns
