@@ -18,6 +18,7 @@ from usvit.metrics.summary import summarise
 HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 CHROMIUM = shutil.which("chromium")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+PATIENCE_MS = 600_000
 
 
 @functools.cache
@@ -164,7 +165,7 @@ def browser() -> Iterator:
         pytest.skip("no chromium here (Debian: apt-get install chromium)")
     sync_api = pytest.importorskip("playwright.sync_api")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE_MS)
         yield browser
         browser.close()
 
@@ -182,6 +183,7 @@ def visit(browser) -> Iterator[Callable]:
             viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=javascript
         )
         contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
         page.on("console", lambda message: seen.append(f"console {message.type}: {message.text}"))
         page.on("pageerror", lambda error: seen.append(f"error: {error}"))

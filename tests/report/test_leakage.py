@@ -50,6 +50,16 @@ def test_a_test_image_that_the_model_or_its_first_weights_had_seen_is_found(run_
     assert found(run_dir) == [0, 0, 1, 3, 0]
 
 
+def test_first_weights_that_learnt_from_images_that_are_not_on_record_are_not_called_innocent(run_dir):
+    path = run_dir / "fold-1" / "model.json"
+    passport = json.loads(path.read_text())
+    passport["seen_sha256"] |= {"upstream": ["0" * 64], "unhashed": ["folder"]}
+    write_json(path, passport)
+    checks = leakage_checks(read_run(run_dir))
+    assert [check.found for check in checks] == [0, 0, 0, None, 0]
+    assert "learnt from folder" in checks[UPSTREAM].answer and "None, against the 1 pixel" in checks[UPSTREAM].answer
+
+
 def test_predictions_of_another_fold_are_found(run_dir):
     table = pd.read_csv(run_dir / "predictions.csv")
     table.loc[0, "fold"] = (table.loc[0, "fold"] + 1) % 5

@@ -2,7 +2,7 @@
 
 import json
 import re
-import time
+import sys
 from html.parser import HTMLParser
 
 import pandas as pd
@@ -315,11 +315,21 @@ def test_metrics_of_an_older_usvit_are_reported_without_what_they_lack(run_dir):
     assert text.count("Not recorded: metrics.json holds none (schema 1.0).") == 2
 
 
-def test_two_thousand_images_take_less_than_five_seconds_of_the_processor_and_five_megabytes(tmp_path):
-    run_dir = fake_run(tmp_path / "run", n=2000)
-    started = time.process_time()
-    page = write_report(run_dir)
-    assert time.process_time() - started < 5
+def test_two_thousand_images_take_fewer_than_six_million_calls_and_five_megabytes(tmp_path):
+    """Half of them with the fonts and modules that are loaded once; calls and not seconds, which a busy machine has
+    fewer of."""
+    run_dir, calls = fake_run(tmp_path / "run", n=2000), 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        page = write_report(run_dir)
+    finally:
+        sys.setprofile(None)
+    assert 100_000 < calls < 6_000_000
     assert page.stat().st_size < 5e6
 
 

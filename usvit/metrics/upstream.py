@@ -26,5 +26,5 @@ def refuse_upstream(run: Path, record: Mapping[str, Any], what: str, *, but: tup
     evaluated = " 'usvit evaluate' and 'usvit compare' read its predictions." if kind == "transfer" else ""
     raise UsvitError(
         f"{run} is a run of usvit {kind}. {what} needs a run of usvit cv or train: begin one from it with "
-        f"--weights {run}. Its own figures are in {own}.{evaluated}"
+        f"--weights {run}. Its own page is report.html, its figures are in {own}.{evaluated}"
     )

@@ -97,28 +97,25 @@ def gather(run_dir: Path, options: Options) -> Content:
     facts = facts_of(run, pictures.cards) | {"limits": " ".join(limits)}
     if fact := explained_fact(explained):
         facts["explained"] = fact
-    results = record.get("results") or []
-    seconds = [one["seconds"] for one in results if one.get("seconds") is not None]
-    config = record.get("config")
     return Content(
         title=record.get("name") or run_dir.resolve().name,
         run=run,
         headline=_headline(metrics),
         plots=_plots(run),
-        losses=loss_curves(run.histories, _best_steps(results)),
+        losses=loss_curves(run.histories, best_steps(record)),
         checks=tuple(leakage_checks(run)),
         audit=_audit(run, options.audit),
         cases=find_cases(run, pictures, explained),
         pictures=pictures,
         explained=explained,
         energy=energy,
-        training_seconds=sum(seconds) if seconds else None,
+        training_seconds=training_seconds(record),
         data_cards=tuple(_data_card(card) for card in pictures.cards.values() if card),
         model_card=_model_card(run, facts),
         limits=limits,
         checklists=tuple(fill_checklists(facts, options.answers.items)),
         answers=options.answers,
-        config=yaml.safe_dump(config, sort_keys=False, allow_unicode=True) if config else None,
+        config=config_text(record),
     )
 
 
@@ -194,8 +191,22 @@ def _short(value: dict[str, Any]) -> str:
     return decimals(value) + (f" ({ends})" if ends else "")
 
 
-def _best_steps(results: list[dict[str, Any]]) -> dict[int, int]:
+def best_steps(record: dict[str, Any]) -> dict[int, int]:
+    """Fold -> the step whose weights were kept, of ``run.json``."""
+    results = record.get("results") or []
     return {one["fold"]: one["best_step"] for one in results if "fold" in one and one.get("best_step") is not None}
+
+
+def training_seconds(record: dict[str, Any]) -> float | None:
+    """Of all folds, of ``run.json``; None where no time is on record."""
+    seconds = [one["seconds"] for one in record.get("results") or [] if one.get("seconds") is not None]
+    return sum(seconds) if seconds else None
+
+
+def config_text(record: dict[str, Any]) -> str | None:
+    """The configuration in ``run.json`` as YAML; None where there is none."""
+    config = record.get("config")
+    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True) if config else None
 
 
 def _audit(run: Run, path: Path | None) -> dict[str, Any] | None:

@@ -162,9 +162,11 @@ def loss_curves(histories: dict[int, pd.DataFrame], best_steps: dict[int, int]) 
             axes = figure.add_subplot()
             if fold in best_steps:
                 axes.axvline(best_steps[fold], color=pens.ink, linewidth=0.8, dashes=(3, 2))
-            axes.plot(*_points(history, "train_loss"), color=pens.series[0], linewidth=1.0)
-            val = _points(history, "val_loss")
-            # A single evaluation is a point, which a line does not show.
+            train, val = _points(history, "train_loss"), _points(history, "val_loss")
+            # A single record is a point, which a line does not show.
+            axes.plot(
+                *train, color=pens.series[0], linewidth=1.0, marker="o" if len(train[0]) == 1 else "", markersize=3.5
+            )
             few = len(val[0]) < 40
             axes.plot(*val, color=pens.series[1], linewidth=1.5, marker="o", markersize=2.2 if few else 0)
             axes.set(xlim=(0, last * 1.02), ylim=(0, top * 1.05), xlabel="Step", ylabel="Loss")

@@ -64,12 +64,21 @@ def _two_parts(parts: pd.DataFrame | None, column: str, question: str, what: str
 def _seen(run: Run, parts: pd.DataFrame | None, keys: tuple[str, ...], question: str) -> Check:
     if parts is None or "sha256" not in parts or not run.passports:
         return Check(question, None, "Not checked: it takes folds.csv, manifest.parquet and each fold's model.json.")
-    found, looked = set(), 0
+    found, looked, unhashed = set(), 0, set()
     for fold, passport in run.passports.items():
         seen = seen_by(passport, run.folder / f"fold-{fold}").of_parts(*keys)
         looked += len(seen)
+        unhashed |= set(seen.unhashed)
         tested = parts[(parts["fold"] == fold) & (parts["part"] == "test")]
         found |= {(fold, digest) for digest in tested["sha256"] if digest in seen}
+    if unhashed and not found:
+        names = " and ".join(sorted(unhashed))
+        return Check(
+            question,
+            None,
+            f"Not known: the first weights learnt from {names}, and which images these were is not on "
+            f"record (source.hashes was false). None, against the {looked:,} pixel hashes that are.",
+        )
     if keys == ("upstream",) and not looked:
         weights = (run.record.get("model") or {}).get("weights") or {}
         if weights.get("source") == "scratch":

@@ -72,7 +72,7 @@ def read_run(run_dir: Path) -> Run:
     for one in metrics["folds"]:
         folder = run_dir / f"fold-{one['fold']}"
         if (folder / "history.csv").is_file():
-            histories[one["fold"]] = _read_csv(folder / "history.csv", ["step"])
+            histories[one["fold"]] = read_csv(folder / "history.csv", ["step"])
         if (folder / "model.json").is_file():
             passports[one["fold"]] = read_json(folder / "model.json", _NEEDS_RUN)
     folds = _read_folds(run_dir / "folds.csv")
@@ -93,7 +93,7 @@ def read_run(run_dir: Path) -> Run:
 def _read_folds(path: Path) -> pd.DataFrame | None:
     if not path.is_file():
         return None
-    folds = _read_csv(path, ["fold", "part"], text=("dataset", "image_id", "part"))
+    folds = read_csv(path, ["fold", "part"], text=("dataset", "image_id", "part"))
     numbers = pd.to_numeric(folds["fold"], errors="coerce")
     if (numbers.isna() | (numbers % 1 != 0)).any():
         raise UsvitError(f"{path}: column 'fold' must hold whole numbers.")
@@ -120,7 +120,12 @@ def _read_manifest(path: Path) -> pd.DataFrame | None:
     return table
 
 
-def _read_csv(path: Path, needed: list[str], text: tuple[str, ...] = ()) -> pd.DataFrame:
+def read_csv(path: Path, needed: list[str], text: tuple[str, ...] = ()) -> pd.DataFrame:
+    """A table of a run, some of its columns as text.
+
+    Raises:
+        UsvitError: it is damaged, or a needed column is absent.
+    """
     try:
         table = pd.read_csv(path, dtype=dict.fromkeys(text, str), keep_default_na=not text)
     except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors

@@ -1,0 +1,127 @@
+"""The page of a run of ``usvit pretrain`` or ``usvit transfer``: what came out, from which images, and how."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from usvit.data.seen import seen_by, together, unrecorded
+from usvit.files import read_json, write_text
+from usvit.report.content import best_steps, config_text, training_seconds
+from usvit.report.energy import Energy, energy_estimate
+from usvit.report.environment import environment
+from usvit.report.figures import loss_curves
+from usvit.report.figures_transfer import tried_plot
+from usvit.report.run import read_csv
+from usvit.report.svg import Plot
+
+RESULTS = {"pretrain": "pretrain.json", "transfer": "transfer.json"}
+FEW = 40
+"""What was tried is listed up to so many rows; beyond, the figure and the file say it."""
+_NOT_FIGURES = {"fold", "step", "epoch", "lr", "images_per_second"}
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the page says, beside ``run.json`` and the figures of the run."""
+
+    losses: dict[int, Plot]
+    training_seconds: float | None
+    energy: Energy
+    config: str | None
+    lineage: tuple[str, ...]
+    """What the first weights had been through, first things first."""
+    n_seen: int
+    """Pixel hashes on record, of all folds."""
+    unrecorded: str | None
+    columns: tuple[str, ...] = ()
+    """Of a pre-training: the figures that its folds have."""
+    left_out: int = 0
+    """Of a pre-training: images left out as copies of a data set's, over all folds."""
+    tried: Plot | None = None
+    """Of a transfer: validation accuracy of what was tried."""
+    tried_rows: tuple[dict[str, Any], ...] = ()
+
+
+def report_upstream(run_dir: Path) -> None:
+    """``write_upstream_report``, unless the page is there."""
+    if not (run_dir / "report.html").is_file():
+        write_upstream_report(run_dir)
+
+
+def write_upstream_report(run_dir: Path) -> Path:
+    """Write ``report.html`` into the directory of a finished pre-training or transfer.
+
+    One file without script or network access. The same files give the same bytes.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        UsvitError: a needed file is absent or damaged, or the page cannot be written.
+    """
+    record = read_json(run_dir / "run.json")
+    result = read_json(run_dir / RESULTS[record["kind"]])
+    values = {
+        "c": _content(run_dir, record, result),
+        "run": record,
+        "result": result,
+        "title": record.get("name") or run_dir.resolve().name,
+        "results": {one["fold"]: one for one in record.get("results") or [] if "steps" in one},
+        "cross_validated": (record.get("folds") or {}).get("n", 1) > 1,
+    }
+    path = run_dir / "report.html"
+    write_text(path, environment().get_template("upstream.html.j2").render(values))
+    return path
+
+
+def _content(run_dir: Path, record: dict[str, Any], result: dict[str, Any]) -> Content:
+    folds = sorted(run_dir.glob("fold-*/"), key=lambda folder: int(folder.name.removeprefix("fold-")))
+    histories = {
+        int(folder.name.removeprefix("fold-")): read_csv(folder / "history.csv", ["step"])
+        for folder in folds
+        if (folder / "history.csv").is_file()
+    }
+    passports = [(read_json(folder / "model.json"), folder) for folder in folds if (folder / "model.json").is_file()]
+    seen = together(seen_by(passport, folder) for passport, folder in passports)
+    weights = (passports[0][0].get("upstream") if passports else None) or {}
+    return Content(
+        losses=loss_curves(histories, best_steps(record)),
+        training_seconds=training_seconds(record),
+        energy=energy_estimate(record),
+        config=config_text(record),
+        lineage=tuple(_stages(weights)),
+        n_seen=len(seen),
+        unrecorded=unrecorded(seen, "The network"),
+        **(_of_pretraining(folds, result) if record["kind"] == "pretrain" else _of_transfer(run_dir)),
+    )
+
+
+def _of_pretraining(folds: list[Path], result: dict[str, Any]) -> dict[str, Any]:
+    known = [name for row in result["kept"] for name, value in row.items() if value is not None]
+    copies = [path for folder in folds for path in sorted(folder.glob("excluded*.csv"))]
+    return {
+        "columns": tuple(name for name in dict.fromkeys(known) if name not in _NOT_FIGURES),
+        "left_out": sum(read_csv(path, ["upstream_index"])["upstream_index"].nunique() for path in copies),
+    }
+
+
+def _of_transfer(run_dir: Path) -> dict[str, Any]:
+    table = read_csv(run_dir / "results.csv", ["how", "cell", "k", "l2", "part", "accuracy", "chosen"])
+    tried = table[table["part"] != "test"]
+    if len(tried) > FEW:
+        tried = tried[:0]
+    rows = [{key: None if pd.isna(value) else value for key, value in row.items()} for row in tried.to_dict("records")]
+    return {"tried": tried_plot(table), "tried_rows": tuple({str(key): row[key] for key in row} for row in rows)}
+
+
+def _stages(weights: Mapping[str, Any]) -> Iterator[str]:
+    for one in weights.get("lineage") or []:
+        source = one.get("source") or {}
+        images = f" ({source['images']:,} images)" if "images" in source else ""
+        yield (
+            f"{one.get('stage', 'training')}: {one.get('objective') or 'supervised'}, recipe {one.get('recipe')}, "
+            f"{one.get('steps', 0):,} steps on {source.get('name', 'images that are not recorded')}{images}"
+        )
