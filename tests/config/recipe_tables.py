@@ -100,9 +100,15 @@ TABLES = {
                              "optim.weight_decay": 0.3, "optim.clip_norm": 1.0, "source.name": "imagenet"},
     "vit_i21k": VIT_COMMON | {"train.epochs": 90, "optim.lr": 1e-3, "optim.schedule": "linear",
                               "optim.weight_decay": 0.03, "source.name": "imagenet21k"},
+    # Dosovitskiy et al. 2021, Table 3, rows "JFT-300M"
+    "vit_jft": VIT_COMMON | {"train.epochs": 7, "optim.lr": 8e-4, "optim.schedule": "linear", "optim.clip_norm": None,
+                             "optim.weight_decay": 0.1, "model.dropout": 0},
     "augreg_i1k": STEINER | {"source.name": "imagenet", "source.val_share": 0.01},
     "augreg_i21k": STEINER | {"source.name": "imagenet21k"},
     "deit": DEIT | {"distill.kind": "none"},
+    # thesis, section 3.4.4: 7200 epochs, images of 224
+    "deit_cifar10": DEIT | {"distill.kind": "none", "train.epochs": 7200, "source.name": "cifar10"},
+    "deit_ablation": DEIT | {"distill.kind": "none", "model.name": "deit_b"},
     "deit_distilled": DEIT | TOKEN,
     "deit_1000ep": DEIT | TOKEN | {"train.epochs": 1000},
     # thesis, section 3.4.5: 25 epochs, the augmentation of training
@@ -156,6 +162,9 @@ TABLES = {
     "grafit_fc": GRAFIT | {"grafit.projector": "linear", "grafit.width": 128},
     "grafit_cifar100": GRAFIT | {"views.count": 8, "model.image_size": 32, "source.name": "cifar100",
                                  "source.coarse": "superclass"},
+    # thesis, sections 2.4.2 and 2.4.3
+    "grafit_baseline": {key: value for key, value in GRAFIT.items() if not key.startswith("grafit.")}
+    | {"objective": "supervised", "views.count": 1, "loss.kind": "ce", "mix.mixup": 0, "mix.cutmix": 0},
     "snca_plus": GRAFIT | {"grafit.instance": 0, "views.count": 1},
     # Ours
     "fractals": {"source.name": "fractals", "model.name": "vit_ti16", "objective": "supervised"},
@@ -204,6 +213,21 @@ OTHER_SIZES = {
     ("three_things", "vit_s16", "optim.lr"): 4e-3,
     ("three_things", "vit_b16", "optim.lr"): 3e-3,
     ("three_things", "vit_l16", "optim.lr"): 3e-3,
+    # Dosovitskiy et al. 2021, Table 3, rows "JFT-300M"
+    ("vit_jft", "vit_b32", "optim.lr"): 8e-4,
+    ("vit_jft", "vit_l32", "optim.lr"): 6e-4,
+    ("vit_jft", "vit_l16", "optim.lr"): 4e-4,
+    ("vit_jft", "vit_h14", "optim.lr"): 3e-4,
+    ("vit_jft", "vit_h14", "train.epochs"): 14,
+    ("vit_jft", "bit_r50x1", "optim.lr"): 1e-3,
+    ("vit_jft", "bit_r50x2", "optim.lr"): 1e-3,
+    ("vit_jft", "bit_r101x1", "optim.lr"): 8e-4,
+    ("vit_jft", "bit_r152x1", "optim.lr"): 6e-4,
+    ("vit_jft", "bit_r152x2", "optim.lr"): 6e-4,
+    ("vit_jft", "r50_b16", "optim.lr"): 8e-4,
+    ("vit_jft", "r50_b32", "optim.lr"): 8e-4,
+    ("vit_jft", "r50_l32", "optim.lr"): 2e-4,
+    ("vit_jft", "r50_l16", "optim.lr"): 4e-4,
     # thesis, Table 6.6
     ("deit3_lowres", "deit3_l16", "model.image_size"): 192,
     ("deit3_lowres", "deit3_h14", "model.image_size"): 154,
@@ -216,6 +240,25 @@ OTHER_SIZES = {
     ("beit_finetune", "vit_l16", "train.epochs"): 50,
 }
 
+ABLATION = {
+    # thesis, Table 3.8, from top to bottom, and Table 3.3: what differs from Table 3.9
+    "none": {},
+    "sgd": {"optim.name": "sgd"},
+    "no_randaugment": {"views.policy": "none"},
+    "autoaugment": {"views.policy": "autoaugment"},
+    "no_mixup": {"mix.mixup": 0},
+    "no_cutmix": {"mix.cutmix": 0},
+    "no_mix": {"mix.mixup": 0, "mix.cutmix": 0},
+    "no_erasing": {"views.erasing": 0},
+    "no_stochastic_depth": {"model.drop_path": 0},
+    "no_repeats": {"views.repeats": 1},
+    "dropout": {"model.dropout": 0.1},
+    "averaged": {"train.ema": 0.99996},
+    "soft": {"distill.kind": "soft", "distill.temperature": 3.0, "distill.balance": 0.1,
+             "distill.teacher": "regnety_16gf"},
+    "hard": {"distill.kind": "hard", "distill.teacher": "regnety_16gf"},
+}  # fmt: skip
+
 TRANSFER = {
     # Dosovitskiy et al. 2021, Table 4: steps, base rates; appendix B.1.1: the development set
     "vit": {
@@ -224,6 +267,23 @@ TRANSFER = {
         "cifar10": (10_000, [0.001, 0.003, 0.01, 0.03], 0.02),
         "pets": (500, [0.001, 0.003, 0.01, 0.03], 0.1),
         "flowers102": (500, [0.001, 0.003, 0.01, 0.03], 0.1),
+    },
+    # CODE | BiT's hyper-rule: steps, warm-up, where the rate falls, mixup, image size
+    "bit": {
+        "imagenet": (20_000, 500, (6_000, 12_000, 18_000), 0.1, 480),
+        "cifar10": (10_000, 500, (3_000, 6_000, 9_000), 0.1, 128),
+        "cifar100": (10_000, 500, (3_000, 6_000, 9_000), 0.1, 128),
+        "pets": (500, 100, (200, 300, 400), 0.0, 480),
+        "flowers102": (500, 100, (200, 300, 400), 0.0, 480),
+    },
+    # Steiner et al. 2022, appendix A: epochs, rates, weight decays
+    "augreg_scratch": {
+        "pets": ([1_000, 3_000, 10_000, 30_000, 300_000], [1e-4, 3e-4, 1e-3, 3e-3], [1e-5, 3e-5, 1e-4, 3e-4]),
+        "resisc45": ([75, 250, 750, 2_500, 7_500], [1e-4, 3e-4, 1e-3, 3e-3], [1e-5, 3e-5, 1e-4, 3e-4]),
+    },
+    "augreg_scratch_b16": {
+        "pets": ([1_000, 3_000, 10_000], [3e-4, 1e-3], [3e-5, 1e-4]),
+        "resisc45": ([75, 250, 750, 2_500, 7_500], [1e-3], [1e-4, 3e-4]),
     },
     # Steiner et al. 2022, Table 4: rates, (total, warm-up) steps
     "augreg": {

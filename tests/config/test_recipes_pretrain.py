@@ -2,11 +2,12 @@
 
 import math
 import re
+from itertools import product
 
 import pytest
 import timm
 
-from tests.config.recipe_tables import DROP_PATH, OTHER_SIZES, TABLES
+from tests.config.recipe_tables import ABLATION, DROP_PATH, OTHER_SIZES, TABLES
 from tests.conftest import REPOSITORY
 from usvit.config import PretrainConfig, build, cells, parse_overrides, read_recipe, recipe_names, settings_for
 from usvit.train.optim import learning_rate, resolve
@@ -91,6 +92,34 @@ def test_augreg_has_its_28_cells(name):
         regularised = (config.model.dropout, config.model.drop_path)
         found[cell] = (layers, magnitude, config.mix.mixup, *regularised, config.optim.weight_decay)
     assert found == expected and len(found) == 28
+
+
+def test_the_ablation_of_deit_changes_one_thing_at_a_time():
+    """Thesis, Tables 3.8 and 3.3."""
+    assert list(cells(READ["deit_ablation"])) == list(ABLATION)
+    for name, overrides in cells(READ["deit_ablation"]).items():
+        config = config_of("deit_ablation", None, overrides)
+        expected = TABLES["deit_ablation"] | ABLATION[name]
+        assert {key: value(config, key) for key in expected} == expected, name
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "axes"),
+    [
+        # thesis, section 3.4.5, Table 3.2, Table 2.11, Figure 5.8
+        ("deit", ("optim.lr", "optim.weight_decay"), [(5e-4, 3e-4, 5e-5), (0.03, 0.04, 0.05)]),
+        ("deit_distilled", ("distill.teacher",), [
+            ("deit_b", "timm:regnety_040", "timm:regnety_080", "timm:regnety_120", "regnety_16gf"),
+        ]),
+        ("grafit_cifar100", ("grafit.instance",), [(0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4)]),
+        ("patchconvnet_i1k", ("model.drop_path",), [(0.3, 0.4, 0.5)]),
+        # Three things, Table 5: AdamW and SGD
+        ("three_things_384", ("optim.name", "model.tune"), [("adamw", "sgd"), ("full", "attn", "ffn")]),
+    ],
+)  # fmt: skip
+def test_sweeps_are_the_products_of_what_their_source_varies(name, keys, axes):
+    configs = [config_of(name, None, overrides) for overrides in cells(READ[name]).values()]
+    assert sorted(tuple(value(config, key) for key in keys) for config in configs) == sorted(product(*axes))
 
 
 def test_the_recommended_cells_are_those_of_the_released_files():
@@ -195,7 +224,7 @@ def _first_steps(name, out, *more):
     config = build(PretrainConfig, settings_for(READ[name], model), overrides)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timm, "create_model", _shallow)
-        return run_pretraining(config, roots={}, out=out, command="test", progress=make_progress()).metrics
+        return run_pretraining(config, roots={}, out=out, command="test", progress=make_progress()).result
 
 
 CREATE = timm.create_model

@@ -32,8 +32,10 @@ def test_every_size_data_set_and_cell_is_valid(name):
     for dataset in [None, *recipe.datasets]:
         config = config_of(name, dataset)
         assert config.recipe == name and config.source.name in SOURCES
-        for overrides in config.cells.values():
-            config_of(name, dataset, None, overrides)
+        own = for_dataset(recipe, dataset) if dataset else recipe
+        for axis in own.sweep.values():
+            for overrides in axis.values():  # cells() has laid them on each other, and refuses what overlaps
+                build(TransferConfig, settings_for(own), overrides)
     for model in recipe.sizes:
         config = config_of(name, None, model)
         find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
@@ -99,6 +101,60 @@ def test_augreg_is_table_4(dataset):
     assert (config.model.dropout, config.model.drop_path, config.mix.mixup, config.views.policy) == (0, 0, 0, "none")
 
 
+@pytest.mark.parametrize(
+    ("name", "dataset"), list(product(["augreg_scratch", "augreg_scratch_b16"], ["pets", "resisc45"]))
+)
+def test_augreg_from_scratch_is_appendix_a(name, dataset):
+    """Steiner et al. 2022, appendix A; a weight decay there is what a step takes off, PyTorch's times the rate."""
+    augmentation = [(0, 0, 0), (2, 10, 0.2), (2, 15, 0.2), (2, 15, 0.5), (2, 20, 0.5), (2, 20, 0.8), (4, 15, 0.5),
+                    (4, 20, 0.8)]  # fmt: skip
+    expected = sorted(product(*TRANSFER[name][dataset], [0.0, 0.1, 0.2], augmentation))
+    base, found = config_of(name, dataset), []
+    for cell in base.cells.values():
+        model, views, mix, optim = (cell[part] for part in ("model", "views", "mix", "optim"))
+        assert model["dropout"] == model["drop_path"]
+        lma = (views.get("layers", 0), views.get("magnitude", 0), mix["mixup"])
+        decay = float(f"{optim['lr'] * optim['weight_decay']:.3g}")
+        found.append((cell["train"]["epochs"], optim["lr"], decay, model["dropout"], lma))
+        assert optim["warmup_epochs"] == pytest.approx(cell["train"]["epochs"] / 10)
+    assert sorted(found) == expected
+    assert (base.model.name, base.model.weights) == ("vit_b16" if name.endswith("b16") else "vit_b32", "scratch")
+    assert (base.views.randaugment, base.views.probability, base.optim.name) == ("original", 1.0, "adamw")
+    assert base.source.val_share == (0.1 if dataset == "pets" else 0.0)
+
+
+def test_sovits_linear_probe_is_appendix_e_2():
+    """Alabdulmohsin et al. 2023: the classifier, chosen on 2 %; crops, rates, epochs, decays."""
+    config, found = config_of("sovit_linear"), []
+    for cell in config.cells.values():
+        view, optim = cell["views"], cell["optim"]
+        random = view["scale"][0] == view["scale"][1] == pytest.approx((224 / 256) ** 2) and view["ratio"] == [1, 1]
+        decay = float(f"{optim['lr'] * optim['weight_decay']:.3g}")
+        found.append((random, optim["lr"], cell["train"]["epochs"], decay))
+    assert sorted(found) == sorted(product([False, True], [1e-3, 3e-4, 1e-4], [1, 3, 10], [0.0, 1e-4]))
+    assert (config.model.tune, config.source.val_share, config.model.image_size) == ("head", 0.02, 224)
+
+
+@pytest.mark.parametrize("dataset", TRANSFER["bit"])
+def test_bit_is_the_hyper_rule(dataset):
+    """Kolesnikov et al. 2020, by their public code."""
+    from usvit.train.optim import learning_rate
+
+    config = config_of("bit", dataset)
+    steps, warmup, drops, mixup, size = TRANSFER["bit"][dataset]
+    assert (config.train.steps, config.train.batch_size, config.mix.mixup) == (steps, 512, mixup)
+    precrop = {480: 512, 128: 160}[size]
+    assert config.model.image_size == size
+    assert config.views.scale == pytest.approx([(size / precrop) ** 2] * 2, abs=1e-3)
+    rates = [learning_rate(config.optim, step, steps) for step in (warmup, *drops, steps - 1)]
+    assert rates == pytest.approx([3e-3, 3e-4, 3e-5, 3e-6, 3e-6])
+    assert learning_rate(config.optim, drops[0] - 1, steps) == pytest.approx(3e-3)
+    assert learning_rate(config.optim, warmup // 2 - 1, steps) == pytest.approx(1.5e-3)
+    optim = config.optim
+    assert (optim.name, optim.momentum, optim.nesterov, optim.weight_decay) == ("sgd", 0.9, False, 0)
+    assert config.source.val_share == config_of("vit", dataset).source.val_share, "both are chosen on the same images"
+
+
 def test_augreg_chooses_on_the_stated_parts():
     """Steiner et al. 2022, section 3.1."""
     stated = {"imagenet": 0.01, "cifar100": 0.02, "pets": 0.1}
@@ -139,6 +195,7 @@ def test_grafit_is_section_2_5_4(dataset):
     config, best = config_of("grafit", dataset), config_of("grafit_sota", dataset)
     assert (config.train.epochs, config.optim.lr, config.train.batch_size) == (short, 0.01, 512)
     assert (config.optim.schedule, config.model.image_size, config.optim.warmup_steps) == ("cosine", 224, 0)
+    assert (config.model.head, best.model.head) == ("mlp", "mlp")
     assert (best.train.epochs, best.model.image_size, best.mix.cutmix > 0) == (long, 384, True)
 
 

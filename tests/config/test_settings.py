@@ -2,7 +2,7 @@
 
 import pytest
 
-from usvit.config import PretrainConfig, TransferConfig, build, merge
+from usvit.config import PretrainConfig, RunConfig, TransferConfig, build, merge
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,11 @@ def test_a_recipes_validation_part_gives_way_to_a_share():
         assert (source.val, source.val_share) == (None, 0.3)
         source = build(schema, {"source": {"name": "fractals", "val_share": 0.3}}, {"source": {"val": "val"}}).source
         assert (source.val, source.val_share) == ("val", 0.0)
+
+
+@pytest.mark.parametrize(("schema", "length"), [(RunConfig, (250, None)), (PretrainConfig, (None, 300))])
+def test_another_setting_of_the_training_leaves_its_length(schema, length):
+    train = build(schema, {"train": {"batch_size": 8}}).train
+    assert (train.steps, train.epochs) == length
+    train = build(schema, {"train": {"epochs": 2}}).train
+    assert (train.steps, train.epochs) == (None, 2)

@@ -4,17 +4,19 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import bootstrap
 from sklearn.metrics import average_precision_score
 
 from usvit.metrics import retrieval
 from usvit.metrics.retrieval import (
     average_precision,
+    average_precisions,
     choose_k,
     cosine,
     knn_predict,
     knn_probabilities,
     leave_one_out,
-    mean_average_precision,
+    mean_precisions,
 )
 
 
@@ -27,6 +29,10 @@ def cloud():
     keys = centre[of_key] + 1.5 * rng.normal(size=(40, 6))
     queries = centre[of_query] + 1.5 * rng.normal(size=(15, 6))
     return queries, keys, of_query, of_key
+
+
+def mean_average_precision(*arguments, **options):
+    return mean_precisions({"map": average_precisions(*arguments, **options)}, n_resamples=2)["map"]["value"]
 
 
 def similarity(a, b):
@@ -145,6 +151,38 @@ def test_queries_without_a_right_key_do_not_count():
     queries, keys = [[1.0, 0], [0, 1.0]], [[1.0, 0.1], [0.1, 1.0]]
     assert mean_average_precision(queries, keys, [0, 2], [0, 1]) == 1.0
     assert mean_average_precision(queries, keys, [2, 2], [0, 1]) is None
+
+
+@pytest.fixture
+def precisions():
+    return np.random.default_rng(5).beta(2, 3, 80)
+
+
+def test_the_interval_of_a_mean_of_independent_queries_is_scipys_bca(precisions):
+    found = mean_precisions({"map": precisions})["map"]
+    assert found["value"] == pytest.approx(precisions.mean())
+    theirs = bootstrap((precisions,), np.mean, n_resamples=5000, method="BCa", rng=0).confidence_interval
+    assert found["ci95"] == pytest.approx([theirs.low, theirs.high], abs=0.005)
+
+
+def test_copies_of_a_query_within_its_patient_tell_nothing_new(precisions):
+    alone = mean_precisions({"map": precisions})["map"]
+    twice, patient = np.repeat(precisions, 2), np.repeat(np.arange(80), 2)
+    found = mean_precisions({"map": twice}, patient)["map"]
+    assert found["ci95"] == pytest.approx(alone["ci95"]) and found["n_groups"] == alone["n_groups"] == 80
+    low, high = mean_precisions({"map": twice})["map"]["ci95"]  # as if they were 160 patients
+    assert high - low < 0.8 * (alone["ci95"][1] - alone["ci95"][0])
+
+
+def test_rankings_are_judged_on_the_same_draws_and_by_the_queries_that_count(precisions):
+    with_others = np.concatenate([precisions, [np.nan, np.nan]])
+    patient = [*range(80), 80, 0]
+    found = mean_precisions({"a": with_others, "b": with_others / 2}, patient)
+    assert found["a"]["n_groups"] == 80
+    assert found["a"]["ci95"] == pytest.approx(mean_precisions({"a": precisions})["a"]["ci95"])
+    assert found["b"]["ci95"] == pytest.approx([bound / 2 for bound in found["a"]["ci95"]])
+    nothing = mean_precisions({"a": np.full(3, np.nan)})["a"]
+    assert (nothing["value"], nothing["ci95"]) == (None, None) and "no key" in nothing["reason"]
 
 
 def test_conditional_ranking_is_equation_2_5_and_the_oracle_ranks_its_coarse_class_first(cloud):

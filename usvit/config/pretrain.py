@@ -194,9 +194,9 @@ class UpstreamModelConfig(ModelConfig):
     """Upstream training begins from scratch unless told otherwise."""
 
     weights: str = "scratch"
-    head: Literal["new", "kept"] = "new"
+    head: Literal["new", "kept", "mlp"] = "new"
     """``kept``: go on with the classifier of the first weights, for the same classes: fine-tuning at another resolution
-    (FixRes, Touvron et al. 2019)."""
+    (FixRes, Touvron et al. 2019). ``mlp``: a new one of two layers (``usvit.models.mlp_head``)."""
 
 
 class UpstreamTrainConfig(TrainConfig):
@@ -227,6 +227,8 @@ class PretrainConfig(Training):
         mixes = self.mix.mixup > 0 or self.mix.cutmix > 0
         if self.objective != "supervised" and (mixes or self.distill.kind != "none"):
             raise ValueError(f"objective {self.objective} has no labels to mix or to distil: turn mix and distill off")
+        if self.objective != "supervised" and self.model.head == "mlp":
+            raise ValueError(f"objective {self.objective} trains no classifier: set model.head=new")
         if mixes and self.train.batch_size % 2:
             raise ValueError("mix pairs the images of a batch: set an even train.batch_size")
         return self

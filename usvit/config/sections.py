@@ -139,13 +139,21 @@ class OptimConfig(Section):
     """Global gradient norm above which gradients are scaled down; null: never, but by LAMB itself, above 1."""
     schedule: Literal["cosine", "linear", "step", "constant"] = "cosine"
     """Course of the learning rate after warm-up, per step; cosine and linear end at ``min_lr``; ``step``: a tenth after
-    each third of the training (He et al. 2016: after 30 and 60 of 90 epochs)."""
+    each third of the training (He et al. 2016: after 30 and 60 of 90 epochs), or where ``drops`` says."""
+    drops: tuple[Annotated[int, Field(ge=1)], ...] | None = None
+    """``step``: after these steps the rate falls to a tenth (BiT's rule); null: after each third."""
     min_lr: Annotated[float, Field(ge=0)] = 0.0
     """Where cosine and linear end."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Steps of linear warm-up from zero."""
     warmup_epochs: Annotated[float, Field(ge=0)] | None = None
     """The same in epochs; if given, it counts instead of ``warmup_steps``."""
+
+    @model_validator(mode="after")
+    def _drops_of_step(self) -> "OptimConfig":
+        if self.drops is not None and self.schedule != "step":
+            raise ValueError(f"optim.drops belongs to the schedule step, not {self.schedule}: set optim.schedule=step")
+        return self
 
 
 class EarlyStopping(Section):

@@ -12,6 +12,7 @@ from usvit.errors import UsvitError, unknown
 from usvit.resources import configs_dir
 
 Stage = Literal["finetune", "pretrain", "transfer"]
+_COMMANDS: dict[Stage, str] = {"finetune": "cv", "pretrain": "pretrain", "transfer": "transfer"}
 Config = TypeVar("Config", bound=BaseModel)
 
 
@@ -38,7 +39,11 @@ def load_recipe(name_or_file: str, stage: Stage = "finetune") -> dict[str, Any]:
                 f"There is no recipe file {path}. Give a name ({', '.join(recipe_names(stage))}) or a YAML file."
             )
     elif not path.is_file():
-        raise unknown("recipe", name_or_file, recipe_names(stage), "A path to a .yaml file is accepted too.")
+        hint = "A path to a .yaml file is accepted too."
+        for other, command in _COMMANDS.items():
+            if other != stage and name_or_file in recipe_names(other):
+                hint = f"'{name_or_file}' is a recipe of 'usvit {command}'. {hint}"
+        raise unknown("recipe", name_or_file, recipe_names(stage), hint)
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -110,7 +115,9 @@ def build(schema: type[Config], *layers: dict[str, Any]) -> Config:
     Raises:
         UsvitError: a key is unknown (the nearest is named) or a value is out of range.
     """
-    settings: dict[str, Any] = {}
+    # A length has no default of its own: other settings of the training would lose the schema's.
+    length = schema.model_fields["train"].default.model_dump(include={"steps", "epochs"}, exclude_none=True)
+    settings: dict[str, Any] = {"train": length}
     for layer in layers:
         settings = merge(settings, layer)
     try:

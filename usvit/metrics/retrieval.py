@@ -8,6 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
+from usvit.metrics.checks import group_codes
+from usvit.metrics.intervals import undefined, with_interval
+from usvit.metrics.points import Value
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -124,7 +129,7 @@ def choose_k(accuracy: Mapping[int, float]) -> int:
     return min(accuracy, key=lambda k: (-accuracy[k], k))
 
 
-def mean_average_precision(
+def average_precisions(
     queries: ArrayLike,
     keys: ArrayLike,
     query_labels: ArrayLike,
@@ -132,8 +137,8 @@ def mean_average_precision(
     *,
     coarse_prob: ArrayLike | None = None,
     key_coarse: ArrayLike | None = None,
-) -> float | None:
-    """Mean over queries of the average precision of all keys, ranked by similarity; keys of its class are right.
+) -> Floats:
+    """Of each query, the average precision of all keys, ranked by similarity; keys of its class are right.
 
     Average precision is the mean, over the right keys, of the share of right ones among those ranked no lower than it.
     Keys of equal score share a rank, so that the order of the keys does not matter.
@@ -147,7 +152,7 @@ def mean_average_precision(
         key_coarse: (m,) int, the known coarse class of each key.
 
     Returns:
-        In [0, 1]; queries whose class no key has are not counted. None where no query counts.
+        (n,) in [0, 1]; NaN of a query whose class no key has, which does not count.
 
     Raises:
         ValueError: shapes or values that do not fit, or one of the coarse arguments without the other.
@@ -165,14 +170,59 @@ def mean_average_precision(
         # Just inside (0, 1): an oracle's certainty must outweigh every cosine, and stay comparable.
         prob = np.clip(np.asarray(coarse_prob, dtype=np.float64), 1e-12, 1 - 1e-12)
         odds, coarse = np.log(prob / (1 - prob)), _labels(key_coarse, prob.shape[1])
-    found: list[float] = []
+    found = np.empty(len(asked))
     for rows in _portions(len(asked), len(known)):
         scores = asked[rows] @ known.T
         if odds is not None and coarse is not None:
             scores += odds[rows][:, coarse]
-        relevant = of_query[rows, None] == of_key[None]
-        found += average_precision(scores, relevant)[relevant.any(axis=1)].tolist()
-    return float(np.mean(found)) if found else None
+        found[rows] = average_precision(scores, of_query[rows, None] == of_key[None])
+    return found
+
+
+def mean_precisions(
+    precisions: Mapping[str, Floats],
+    groups: ArrayLike | None = None,
+    *,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+) -> dict[str, Value]:
+    """Mean average precisions with 95 % intervals: queries are drawn anew, those of a patient together.
+
+    The collection that is searched stands still, so an interval speaks of other queries to these keys. All rankings
+    are judged on the same draws.
+
+    Args:
+        precisions: name of a ranking -> (n,) as ``average_precisions`` gives it; NaN for all at the same queries.
+        groups: (n,) patient (or cluster of copies) of each query; None: each stands for itself.
+        n_resamples, seed: of the bootstrap (``bootstrap.cluster_bootstrap``).
+
+    Raises:
+        ValueError: lengths that differ, or a group is missing.
+    """
+    table = np.column_stack([np.asarray(one, dtype=np.float64) for one in precisions.values()])
+    counts = ~np.isnan(table).all(axis=1)
+    code, _ = group_codes(np.arange(len(table)) if groups is None else groups, len(table))
+    if not counts.any():
+        return {name: undefined("no key has the class of a query", 0) for name in precisions}
+    code, n_groups = group_codes(code[counts], int(counts.sum()))
+    sums = np.zeros((n_groups, table.shape[1] + 1))
+    np.add.at(sums, code, np.column_stack([table[counts], np.ones(len(code))]))
+
+    def means(drawn: Floats) -> dict[str, Floats]:
+        total = drawn @ sums
+        return dict(zip(precisions, (total[:, :-1] / total[:, -1:]).T, strict=True))
+
+    found = cluster_bootstrap(means, n_groups, n_resamples=n_resamples, seed=seed)
+    return {
+        name: with_interval(
+            one.value,
+            one.ci95,
+            method=f"cluster bootstrap of the queries, {one.method}, {n_resamples} resamples",
+            n_groups=n_groups,
+            reason=one.reason,
+        )
+        for name, one in found.items()
+    }
 
 
 def average_precision(scores: ArrayLike, relevant: ArrayLike) -> Floats:

@@ -93,5 +93,6 @@ def learning_rate(config: OptimConfig, step: int, steps: int) -> float:
     if config.schedule == "linear":
         return config.min_lr + (config.lr - config.min_lr) * (1 - progress)
     if config.schedule == "step":
-        return config.lr * 0.1 ** (3 * step // steps)
+        drops = 3 * step // steps if config.drops is None else sum(step >= drop for drop in config.drops)
+        return config.lr * 0.1**drops
     return config.lr
