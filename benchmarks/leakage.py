@@ -22,7 +22,7 @@ from usvit.cv import run_protocol
 from usvit.data.loading import PixelStore, eval_batches
 from usvit.data.manifest import build_manifest
 from usvit.data.phantom import PhantomSpec, write_phantom
-from usvit.job import Job, new_model, prepare
+from usvit.job import Job, new_model_with_report, prepare
 from usvit.metrics.points import auc
 from usvit.models.weights import Weights
 from usvit.progress import PlainProgress, Progress
@@ -61,7 +61,7 @@ def main() -> None:
             fresh = None
             if dataset == "phantom":
                 fresh = on_fresh_patients(config, root, out, phantom(FRESH, given.out, progress), progress)
-            print(row(unit, seed, outcome.record, outcome.metrics, fresh), flush=True)
+            print(row(unit, seed, outcome.record, outcome.result, fresh), flush=True)
 
 
 def phantom(spec: PhantomSpec, out: Path, progress: Progress) -> Path:
@@ -87,7 +87,7 @@ def on_fresh_patients(config: RunConfig, root: Path, run: Path, fresh: Path, pro
     fabric = job.device.fabric()
     areas = []
     for fold in range(job.n_folds):
-        model = new_model(config, job.spec, Weights("scratch"), job.classes, fold)
+        model, _ = new_model_with_report(config, job.spec, Weights("scratch"), len(job.classes), fold)
         model.load_state_dict(load_file(run / f"fold-{fold}" / "model.safetensors"))
         batches = eval_batches(store, np.arange(len(store)), config.train.batch_size)
         logits = predict_logits(fabric.setup_module(model), fabric, job.preprocessing.normalised, batches)

@@ -24,7 +24,7 @@ from usvit.config import PretrainConfig, build
 from usvit.config.sweep import read_recipe, settings_for
 from usvit.data.sources.examples import ViewExamples
 from usvit.data.stream import Batch, Stream
-from usvit.data.views.host import make_views
+from usvit.data.views.host import Views
 from usvit.models.tune import train_mode
 from usvit.pretrain.job import new_objective, prepare
 from usvit.progress import NoProgress
@@ -83,7 +83,7 @@ def one_case(recipe: str, model: str, folder: str, args: argparse.Namespace) -> 
     optim = resolve(config.optim, args.batch_size, len(job.sources[0]) / args.batch_size)
     wrapped, optimizer = team.setup(objective.module, lambda: make_optimizer(objective.module, optim))
     train_mode(wrapped)
-    views = make_views(config.views, config.model.image_size, on_device=job.inputs.on_device)
+    views = Views(config.views, config.model.image_size, on_device=job.inputs.on_device)
     stream = Stream(
         ViewExamples(job.sources[0], views),
         batch_size=args.batch_size,
@@ -116,7 +116,7 @@ def one_case(recipe: str, model: str, folder: str, args: argparse.Namespace) -> 
     speeds = [statistics.median(images / pair[kind] for pair in pairs) for kind in (0, 1)]
     ratios = sorted(resident_time / file_time for file_time, resident_time in pairs)
     peak = peak_tflops(device, args.peak_tflops)
-    mfu = "" if peak is None or job.macs is None else f"{6 * job.macs * speeds[0] / peak / 1e12:7.3f}"
+    mfu = "" if peak is None or job.cost is None else f"{job.cost.operations * speeds[0] / peak / 1e12:7.3f}"
     print(
         f"{recipe:12} {model:8} {speeds[0]:8.1f} {speeds[1]:11.1f}  "
         f"{ratios[ROUNDS // 2]:.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f}) {mfu}",

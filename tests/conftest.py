@@ -20,9 +20,24 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # The same examples in every run: a change is blamed for what it breaks. To look for new ones:
 # HYPOTHESIS_PROFILE=explore python -m pytest ...
-hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
-hypothesis.settings.register_profile("explore", max_examples=1000, deadline=None)
+# No example has a time limit, nor have all together (too_slow): a busy machine is no fault.
+patient = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("repeatable", derandomize=True, **patient)
+hypothesis.settings.register_profile("explore", max_examples=1000, **patient)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+# Ray takes what is slow to answer for dead, and ends workers where other programs need the memory.
+for key, value in {
+    "worker_register_timeout_seconds": 600,
+    "agent_register_timeout_ms": 600_000,
+    "gcs_server_request_timeout_seconds": 600,
+    "gcs_server_port_wait_time_s": 600,
+    "gcs_rpc_server_reconnect_timeout_s": 600,
+    "py_gcs_connect_timeout_s": 600,
+    "health_check_timeout_ms": 600_000,
+    "memory_monitor_refresh_ms": 0,
+}.items():
+    os.environ.setdefault(f"RAY_{key}", str(value))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

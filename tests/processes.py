@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import sys
 import uuid
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Started:
     process: Any
     said: Path
 
-    def wait(self, timeout: float = 300) -> Ended:
+    def wait(self, timeout: float = 1200) -> Ended:
         self.process.join(timeout)
         if self.process.is_alive():
             self.process.kill()
@@ -47,11 +48,12 @@ def start(said: Path, function: Any, *arguments: Any, torchrun: int = 0) -> Star
 
 
 def command_line(*arguments: object) -> None:
-    """For ``start``: the command ``usvit`` with these arguments."""
-    from usvit.cli import main
+    """For ``start``: the command ``usvit`` with these arguments; who leaves the words to another has all the time."""
+    from usvit import cli
 
+    cli.GRACE_SECONDS = 600
     sys.argv = ["usvit", *map(str, arguments)]
-    main()
+    cli.main()
 
 
 def _begin(said: Path, function: Any, arguments: tuple[Any, ...], torchrun: int) -> None:
@@ -72,4 +74,11 @@ def _begin(said: Path, function: Any, arguments: tuple[Any, ...], torchrun: int)
         max_restarts=0,
         start_method="fork",
     )
-    elastic_launch(agent, function)(*arguments)
+    elastic_launch(agent, _as_a_program)(function, *arguments)
+
+
+def _as_a_program(function: Any, *arguments: Any) -> None:
+    """Call it as torchrun starts programs: without the handlers of signals that a fork has from the agent."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    function(*arguments)

@@ -42,11 +42,12 @@ def start(folder, end):
 
 def test_a_job_that_is_taken_away_saves_and_goes_back_into_the_queue(tmp_path):
     job = start(tmp_path, "asked")
-    until = time.monotonic() + 20
-    while not (tmp_path / "ready.txt").exists() and time.monotonic() < until:
+    until = time.monotonic() + 300
+    while not (tmp_path / "ready.txt").exists():
+        assert time.monotonic() < until and job.poll() is None
         time.sleep(0.02)
     job.send_signal(signal.SIGTERM)
-    said = job.communicate(timeout=20)[1]
+    said = job.communicate(timeout=300)[1]
     assert job.returncode == 0, said
     assert (tmp_path / "saved.txt").exists()  # it was waited for
     assert (tmp_path / "scontrol.txt").read_text() == "requeue 17\n"
@@ -54,7 +55,7 @@ def test_a_job_that_is_taken_away_saves_and_goes_back_into_the_queue(tmp_path):
 
 def test_a_job_that_ends_by_itself_is_not_put_back(tmp_path):
     job = start(tmp_path, "now")
-    assert job.communicate(timeout=20)[1] == ""
+    assert job.communicate(timeout=300)[1] == ""
     assert job.returncode == 0
     assert not (tmp_path / "scontrol.txt").exists()
     assert "--nnodes 2 --nproc-per-node 8" in (tmp_path / "srun.txt").read_text()

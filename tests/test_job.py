@@ -1,8 +1,10 @@
+from pathlib import Path
+
 import pytest
 import torch
 
-from usvit.config import PretrainConfig
-from usvit.job import adapt
+from usvit.config import PretrainConfig, RunConfig
+from usvit.job import adapt, default_out
 from usvit.models.build import build_model
 from usvit.models.weights import Weights
 from usvit.models.zoo import find_model
@@ -42,3 +44,25 @@ def test_a_head_that_was_loaded_stays():
     torch.nn.init.constant_(model.head.weight, 0.5)
     adapt(model, PretrainConfig.model_validate({"optim": {"name": "lamb"}}))
     assert (model.head.weight == 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "name"),
+    [
+        ("cv", {"data": {"dataset": "busi+b"}, "model": {"name": "vit_b32"}, "seed": 3}, "busi+b-vit_b32-none-seed3"),
+        (
+            "train",
+            {
+                "data": {"dataset": "my/sets/one.yaml"},
+                "model": {"name": "timm:resnet50"},
+                "recipe": "demo",
+                "split": {"unit": "image"},
+            },
+            "one-timm-resnet50-demo-seed0-train-by-image",
+        ),
+        ("cv", {"split": {"scheme": "by_device"}}, "phantom-vit_b32-none-seed0-by_device"),
+    ],
+)
+def test_a_run_is_named_after_what_was_asked(kind, settings, name):
+    config = RunConfig.model_validate({"data": {"dataset": "phantom"}, "model": {"name": "vit_b32"}, **settings})
+    assert default_out(kind, config) == Path("runs") / name

@@ -6,10 +6,8 @@ group (patient, cluster of copies) is in two of them.
 """
 
 import hashlib
-import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +23,9 @@ from usvit.config import RunConfig
 from usvit.data.augment import make_augment
 from usvit.data.loading import PixelStore, TrainBatches, eval_batches
 from usvit.data.seen import write_seen
-from usvit.data.splits import check_folds, folds_sha256, read_folds
+from usvit.data.splits import check_folds, folds_sha256, read_folds, rows_of_part
 from usvit.errors import UsvitError
-from usvit.files import write_atomic, write_csv, write_json
+from usvit.files import write_atomic, write_bytes, write_csv, write_json
 from usvit.job import (
     Job,
     Kind,
@@ -35,7 +33,7 @@ from usvit.job import (
     calibration_of,
     default_out,
     describe,
-    new_model,
+    new_model_with_report,
     novelty_of,
     passport,
     prepare,
@@ -48,24 +46,13 @@ from usvit.models.appearance import statistics_of
 from usvit.models.penultimate import logits_and_features, vectors
 from usvit.progress import Progress, task
 from usvit.report import write_report
-from usvit.run_dir import RunDir, open_run
+from usvit.run_dir import Outcome, RunDir, open_run
 from usvit.seeding import derive_seed
 from usvit.train.device import seed_everything
 from usvit.train.features import HeadTraining, Subject
 from usvit.train.loop import FitResult, fit, predict_logits
 from usvit.train.losses import WeightedCrossEntropy, balanced_class_weights
 from usvit.train.objective import Classify
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a run came to."""
-
-    path: Path
-    metrics: dict[str, Any]
-    record: dict[str, Any]
-    """The content of ``run.json``."""
-    report: Path
 
 
 def run_protocol(
@@ -98,8 +85,7 @@ def run_protocol(
             _conclude(job, run, begun)
         if not (run.path / "report.html").is_file():
             write_report(run.path)
-        metrics = json.loads((run.path / "metrics.json").read_text(encoding="utf-8"))
-        return Outcome(run.path, metrics, run.record, run.path / "report.html")
+        return run.outcome("metrics.json")
 
 
 def _train_all(job: Job, run: RunDir, progress: Progress) -> None:
@@ -111,9 +97,7 @@ def _train_all(job: Job, run: RunDir, progress: Progress) -> None:
         check_folds(job.folds, rows)
     write_csv(folds_file, job.folds)
     write_atomic(run.path / "manifest.parquet", lambda temporary: job.manifest.table.to_parquet(temporary, index=False))
-    todo = [fold for fold in range(job.n_folds) if not (run.fold(fold) / "predictions.csv").is_file()]
-    if len(todo) < job.n_folds:
-        progress.say(f"Resuming {run.path}: {job.n_folds - len(todo)} of {job.n_folds} folds are done.")
+    todo = run.unfinished(job.n_folds, "predictions.csv", progress)
     if not todo:
         return
     store = PixelStore.build(
@@ -155,11 +139,10 @@ def _run_fold(
 ) -> FitResult:
     """Train, choose and test one fold; its folder is complete once ``predictions.csv`` is there."""
     config, folder = job.config, run.fold(fold)
-    part = _parts(job.folds, fold, rows)
-    at = {name: np.flatnonzero(part == name) for name in ("train", "val", "test")}
+    at = {part: rows_of_part(job.folds, rows, part, fold) for part in ("train", "val", "test")}
     targets = np.array([job.classes.index(label) for label in rows.label], dtype=np.int64)
 
-    model = new_model(config, job.spec, job.weights, job.classes, fold)
+    model, _ = new_model_with_report(config, job.spec, job.weights, len(job.classes), fold)
     adapt(model, config)
     subject, optim = Subject(model, store, job.preprocessing.normalised), config.optim
     if config.model.tune == "head":
@@ -199,7 +182,8 @@ def _run_fold(
     logits = logits_of(fabric.setup_module(subject.module), which).numpy()
     if not np.isfinite(logits).all():
         raise UsvitError("The trained model's outputs are not finite. Use --precision fp32 or a lower optim.lr.")
-    table = predictions_table(rows.iloc[which], logits, classes=job.classes, fold=fold, part=part[which].tolist())
+    part = ["val"] * len(at["val"]) + ["test"] * len(at["test"])
+    table = predictions_table(rows.iloc[which], logits, classes=job.classes, fold=fold, part=part)
 
     write_csv(folder / "history.csv", result.history)
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
@@ -212,23 +196,13 @@ def _run_fold(
         **calibration_of(job, fold, rows.iloc[at["val"]], logits[: len(at["val"])]),
         **novelty_of(found, content, seen[at["test"]]),
     }
-    write_atomic(folder / "model.safetensors", lambda temporary: temporary.write_bytes(weights))
+    write_bytes(folder / "model.safetensors", weights)
     if content:
-        write_atomic(folder / novelty.FILE, lambda temporary: temporary.write_bytes(content))
+        write_bytes(folder / novelty.FILE, content)
     parts = {name: rows.sha256.iloc[at[name]].tolist() for name in ("train", "val")}
     known = write_seen(folder, parts, job.weights.of_fold(fold))
     write_json(folder / "model.json", passport(job, fold, result, learnt, known))
-    run.record["results"] = [
-        *(done for done in run.record["results"] if done["fold"] != fold),
-        {
-            "fold": fold,
-            "steps": result.steps,
-            "best_step": result.best_step,
-            "seconds": round(result.seconds, 1),
-            "images_per_second": round(result.images_per_second, 1),
-        },
-    ]
-    run.save()
+    run.enter(fold, result.describe())
     write_csv(folder / "predictions.csv", table)  # last: it says that the fold is done
     checkpoint.unlink(missing_ok=True)
     return result
@@ -303,18 +277,7 @@ def _conclude(job: Job, run: RunDir, begun: float) -> None:
     if job.manifest.skipped:
         skipped = [{"path": bad.path.name, "reason": bad.reason} for bad in job.manifest.skipped]
         write_csv(run.path / "skipped.csv", pd.DataFrame(skipped))
-    # Of a process that was killed between a fold's last file and its clearing up.
-    for leftover in [*run.path.glob("fold-*/state.pt"), *run.path.glob("fold-*/.*.partial*")]:
-        leftover.unlink()
-    run.record["results"].sort(key=lambda result: result["fold"])
     run.finish(time.monotonic() - begun)
-
-
-def _parts(folds: pd.DataFrame, fold: int, rows: pd.DataFrame) -> NDArray[np.object_]:
-    """(n,) the part of each manifest row in one fold."""
-    of_fold = folds[folds.fold == fold]
-    part = dict(zip(zip(of_fold.dataset, of_fold.image_id, strict=True), of_fold.part, strict=True))
-    return np.array([part[key] for key in zip(rows.dataset, rows.image_id, strict=True)], dtype=object)
 
 
 def _fold_line(job: Job, fold: int, result: FitResult) -> str:

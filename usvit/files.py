@@ -74,8 +74,12 @@ def atomic(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    write_atomic(path, lambda temporary: temporary.write_bytes(content))
+
+
 def write_text(path: Path, text: str) -> None:
-    write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -13,8 +13,8 @@ from usvit.config import RunConfig, Training, identity
 from usvit.data.manifest import Manifest
 from usvit.data.manifest_file import open_manifest
 from usvit.data.preprocessing import Preprocessing
-from usvit.data.seen import refuse_seen, seen_by_weights
-from usvit.data.splits import folds_sha256, leaking_groups, make_folds
+from usvit.data.seen import refuse_seen, seen_by_weights, together, unrecorded
+from usvit.data.splits import folds_sha256, leaking_groups, make_folds, rows_of_part
 from usvit.errors import LeakageError, UsvitError
 from usvit.files import sha256_of_text
 from usvit.metrics.intervals import wilson
@@ -67,10 +67,20 @@ class Job:
 def default_out(kind: Kind, config: RunConfig) -> Path:
     """``runs/busi-vit_b32-gheflati2022_vit-seed0``, with ``-train`` for a hold-out; a leaking split says so."""
     datasets = "+".join(Path(name).stem for name in config.data.dataset.split("+"))
-    name = f"{datasets}-{config.model.name}-{config.recipe}-seed{config.seed}".replace(":", "-").replace("/", "-")
-    name += "-train" if kind == "train" else ""
-    name += f"-{config.split.scheme}" if config.split.scheme in ("by_dataset", "by_device") else ""
-    return Path("runs") / (f"{name}-by-image" if config.split.unit == "image" else name)
+    return in_runs(
+        datasets,
+        config.model.name,
+        config.recipe,
+        f"seed{config.seed}",
+        "train" if kind == "train" else "",
+        config.split.scheme if config.split.scheme in ("by_dataset", "by_device") else "",
+        "by-image" if config.split.unit == "image" else "",
+    )
+
+
+def in_runs(*parts: str) -> Path:
+    """``runs/busi-timm-resnet50-none-seed0``: of ``timm:resnet50``; parts that are empty are left out."""
+    return Path("runs") / "-".join(filter(None, parts)).replace(":", "-").replace("/", "-")
 
 
 def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Progress) -> Job:
@@ -84,8 +94,11 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     rows = manifest.usable
     folds = make_folds(kind, rows, config.split, config.split_seed)
     _check_first_weights(weights, rows, folds, config.model.weights)
+    seen = together(seen_by_weights(weights.of_fold(fold)) for fold in range(max(1, len(weights.folds))))
+    if doubt := unrecorded(seen, f"The network of --weights {config.model.weights}"):
+        progress.say(f"Mind: {doubt}")
     # Built once for nothing: weights that do not fit, or an impossible size, show now.
-    model, loaded = new_model_with_report(config, spec, weights, manifest.classes, fold=0)
+    model, loaded = new_model_with_report(config, spec, weights, len(manifest.classes), fold=0)
     tuned = adapt(model, config)
     return Job(
         kind, config, spec, weights, device, manifest, folds, preprocessing, count_parameters(model), tuned, loaded
@@ -103,7 +116,7 @@ def _check_first_weights(weights: Weights, rows: pd.DataFrame, folds: pd.DataFra
     for fold in range(n_folds):
         if weights.of_fold(fold).passport is None:
             continue
-        tested = rows.merge(folds.loc[(folds.part == "test") & (folds.fold == fold), ["dataset", "image_id"]])
+        tested = rows.iloc[rows_of_part(folds, rows, "test", fold)]
         try:
             refuse_seen(tested, seen_by_weights(weights.of_fold(fold)), f"The network of --weights {choice}")
         except LeakageError as error:
@@ -113,20 +126,15 @@ def _check_first_weights(weights: Weights, rows: pd.DataFrame, folds: pd.DataFra
             raise LeakageError(f"Fold {fold + 1}: {error} {same}") from error
 
 
-def new_model(config: RunConfig, spec: ModelSpec, weights: Weights, classes: tuple[str, ...], fold: int) -> nn.Module:
-    """The network that a fold begins from; the same seed and fold give the same."""
-    return new_model_with_report(config, spec, weights, classes, fold)[0]
-
-
 def new_model_with_report(
-    config: RunConfig, spec: ModelSpec, weights: Weights, classes: tuple[str, ...], fold: int
+    config: Training, spec: ModelSpec, weights: Weights, n_classes: int, fold: int
 ) -> tuple[nn.Module, LoadReport]:
-    """``new_model``, and what was loaded into it."""
+    """The network that a fold begins from, and what was loaded into it; the same seed and fold give the same."""
     seed_everything(config.seed, "model", fold)
     return build_with_report(
         spec,
         weights.of_fold(fold),
-        n_classes=len(classes),
+        n_classes=n_classes,
         image_size=config.model.image_size,
         drop_path=config.model.drop_path,
         drop_path_schedule=config.model.drop_path_schedule,
@@ -206,15 +214,15 @@ def head_of_record(kind: str, out: Path, config: Training, device: Device, comma
 
 
 def model_of_record(
-    spec: ModelSpec, n_parameters: int, tuned: TuneReport, weights: Weights, loaded: LoadReport
+    spec: ModelSpec, n_parameters: int, tuned: TuneReport | None, weights: Weights, loaded: LoadReport
 ) -> dict[str, Any]:
-    """What ``run.json`` says of a network that is trained."""
+    """What ``run.json`` says of a network; ``tuned``: what of it is trained, where the run itself trains it."""
     return {
         "name": spec.name,
         "vit": dict(spec.changed),
         "timm": spec.architecture,
         "params": n_parameters,
-        "trainable": tuned.trainable,
+        **({} if tuned is None else {"trainable": tuned.trainable}),
         "weights": weights.describe() | ({} if weights.source == "scratch" else {"loaded": loaded.describe()}),
     }
 

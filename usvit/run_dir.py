@@ -5,7 +5,9 @@ import json
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,22 @@ import filelock
 import usvit
 from usvit.config import RunConfig, identity
 from usvit.errors import UsvitError
-from usvit.files import disk_errors, write_json
+from usvit.files import disk_errors, read_json, write_json
+from usvit.progress import Progress
 
 SCHEMA_VERSION = "1.0"
 _LIBRARIES = ("torch", "timm", "lightning-fabric", "albumentations", "scikit-learn", "numpy", "pandas", "pillow")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished run came to."""
+
+    path: Path
+    result: dict[str, Any]
+    """Its figures: the content of ``metrics.json``, ``pretrain.json`` or ``transfer.json``."""
+    record: dict[str, Any]
+    """The content of ``run.json``."""
 
 
 class RunDir:
@@ -40,10 +54,42 @@ class RunDir:
     def save(self) -> None:
         write_json(self.path / "run.json", self.record)
 
+    def unfinished(self, n_folds: int, last: str, progress: Progress) -> list[int]:
+        """The folds that are still to be done; that others are done already is said.
+
+        Args:
+            n_folds: of the run.
+            last: the file of a fold's folder that is written last.
+            progress: where it is said.
+        """
+        todo = [fold for fold in range(n_folds) if not (self.fold(fold) / last).is_file()]
+        if len(todo) < n_folds:
+            progress.say(f"Resuming {self.path}: {n_folds - len(todo)} of {n_folds} folds are done.")
+        return todo
+
+    def enter(self, fold: int, figures: dict[str, Any]) -> None:
+        """Write to ``run.json`` what a fold came to, in place of what it came to before."""
+        others = [result for result in self.record["results"] if result["fold"] != fold]
+        self.record["results"] = sorted([*others, {"fold": fold, **figures}], key=itemgetter("fold"))
+        self.save()
+
     def finish(self, seconds: float) -> None:
-        """Mark the run as complete: everything else must have been written before."""
+        """Mark the run as complete: everything else must have been written before.
+
+        What a process left that was killed between a fold's last file and its clearing up is cleared up.
+        """
+        for leftover in [*self.path.glob("fold-*/state.pt"), *self.path.glob("fold-*/.*.partial*")]:
+            leftover.unlink()
         self.record |= {"state": "finished", "finished": _now(), "seconds": round(seconds, 1)}
         self.save()
+
+    def outcome(self, file: str) -> Outcome:
+        """Of a finished run; ``file``: that of its figures.
+
+        Raises:
+            UsvitError: the file is missing or damaged.
+        """
+        return Outcome(self.path, read_json(self.path / file), self.record)
 
 
 @contextmanager

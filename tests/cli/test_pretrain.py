@@ -38,7 +38,7 @@ def test_cells_are_listed_with_those_that_are_recommended(usvit):
 
 
 def test_cells_of_a_recipe_without_a_sweep_are_an_error(usvit):
-    code, _, err = usvit("--recipe", "deit", "--list-cells")
+    code, _, err = usvit("--recipe", "fractals", "--list-cells")
     assert code == 2 and "has no sweep" in err
 
 

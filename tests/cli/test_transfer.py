@@ -44,6 +44,8 @@ def test_a_transfer_prints_a_table_and_its_predictions_are_evaluated_and_compare
     assert code == 0, err
     assert "2 classes; 12 training, 4 validation and 16 test images" in out
     assert "1-shot" in out and "3-shot" in out and "25 % of part train" in out
+    assert "Mind: 4 images are few to choose on." in out and "Mind: the first weights are random (scratch)" in out
+    assert "Intervals are over the draws" in out and f"usvit evaluate {tmp_path / 'few' / 'predictions.csv'}" in out
 
     code, out, err = usvit(monkeypatch, capsys, "transfer", *images, *more, "--how", "knn", "--json", "--out", "knn")
     assert code == 0, err
@@ -73,6 +75,11 @@ def test_a_transfer_prints_a_table_and_its_predictions_are_evaluated_and_compare
 def test_mistakes_get_one_paragraph_and_exit_code_2(words, message, monkeypatch, capsys):
     code, _, err = usvit(monkeypatch, capsys, "transfer", *SMALL, *words)
     assert code == 2 and message in err and "Traceback" not in err
+
+
+def test_a_recipe_of_another_command_says_whose_it_is(monkeypatch, capsys):
+    code, _, err = usvit(monkeypatch, capsys, "transfer", "--recipe", "mae")
+    assert code == 2 and "'mae' is a recipe of 'usvit pretrain'" in err
 
 
 def test_recipes_are_listed(monkeypatch, capsys):

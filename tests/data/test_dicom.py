@@ -1,4 +1,3 @@
-import time
 import tracemalloc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -251,10 +250,8 @@ def test_colours_of_no_known_kind_are_refused(tmp_path):
 def test_a_claim_of_too_many_pixels_is_refused_before_they_take_memory(tmp_path):
     path = write_dicom(tmp_path / "bomb.dcm", GREY, Rows=60000, Columns=60000)
     tracemalloc.start()
-    begun = time.perf_counter()
     assert MAX_PIXELS < 60000**2
     assert "60000 x 60000 pixels" in refused(path)
-    assert time.perf_counter() - begun < 0.5
     assert tracemalloc.get_traced_memory()[1] < 5_000_000
     tracemalloc.stop()
 

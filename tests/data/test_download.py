@@ -1,5 +1,6 @@
 import hashlib
 import random
+import socket
 from pathlib import Path
 
 import pytest
@@ -164,10 +165,11 @@ def test_lasting_trouble_is_an_error_and_keeps_what_is_there(server, tmp_path):
 
 
 def test_no_server_at_all_is_an_error(server, tmp_path):
-    with FileServer() as gone:
-        url = gone.url("/a")
-    with pytest.raises(UsvitError, match="failed 4 times: no connection"):
-        download(promised(url), tmp_path / "a", NoProgress())
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # nobody else can listen there, and it does not
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/a"
+        with pytest.raises(UsvitError, match="failed 4 times: no connection"):
+            download(promised(url), tmp_path / "a", NoProgress())
 
 
 @pytest.mark.parametrize("url", ["http://example.org/a", "http://10.0.0.1/a", "http://localhost.example.org/a"])

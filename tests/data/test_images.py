@@ -1,7 +1,6 @@
 import io
 import pickle
 import struct
-import time
 import tracemalloc
 import warnings
 import zlib
@@ -167,11 +166,9 @@ def test_decompression_bomb_is_refused_before_its_pixels_take_memory(tmp_path, s
     path = tmp_path / "bomb.png"
     path.write_bytes(png_header(side, side))
     tracemalloc.start()
-    begun = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert "bomb" in refused(path).reason
-    assert time.perf_counter() - begun < 0.5
     assert tracemalloc.get_traced_memory()[1] < 5_000_000
     tracemalloc.stop()
 

@@ -1,5 +1,4 @@
 import multiprocessing
-import time
 from itertools import islice
 from pathlib import Path
 
@@ -318,9 +317,14 @@ def test_memory_mapped_pixels_reach_the_workers(manifest, tmp_path):
     store = build(manifest, tmp_path, 0.0)
     rows = np.arange(len(store))
     batches = TrainBatches(store, rows, rows % 2, batch_size=7, augment=None, seed=0, workers=2)
+    others = set(multiprocessing.active_children())
     for images, targets in map(dict.values, batches.iterate(0, 4)):
         assert len(images) == len(targets) == 7
-    assert not multiprocessing.active_children()
+        workers = set(multiprocessing.active_children()) - others
+    assert len(workers) == 2
+    for worker in workers:
+        worker.join(300)  # PyTorch itself waits for five seconds
+        assert worker.exitcode == 0
 
 
 def test_another_seed_gives_another_order_and_another_augmentation(store):
@@ -344,10 +348,16 @@ def test_the_model_s_random_numbers_are_left_alone(store, workers):
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_a_very_long_training_is_listed_step_by_step(store):
-    begun = time.perf_counter()
+def test_a_very_long_training_is_listed_step_by_step(store, monkeypatch):
+    asked, positions = [], TrainBatches.positions
+
+    def few(batches, step):
+        asked.append(step)
+        assert len(asked) < 100
+        return positions(batches, step)
+
+    monkeypatch.setattr(TrainBatches, "positions", few)
     first = next(iter(stream(store).iterate(0, 10**12)))
-    assert time.perf_counter() - begun < 2
     assert torch.equal(first["images"], next(iter(stream(store).iterate(0, 1)))["images"])
     assert len(list(islice(stream(store).iterate(10**9, 10**12), 3))) == 3
 

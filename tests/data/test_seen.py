@@ -14,6 +14,7 @@ from usvit.data.seen import (
     refuse_seen,
     seen_by,
     seen_by_weights,
+    unrecorded,
     write_seen,
 )
 from usvit.errors import LeakageError, UsvitError
@@ -141,6 +142,19 @@ def test_networks_that_have_seen_the_same_images_leave_one_file(upstream, tmp_pa
     (entry,) = seen["files"]
     assert entry["part"] == "upstream" and (tmp_path / entry["file"]).is_file()
     assert seen["upstream"] == sorted([*digests("val", 3), "ab"]) and seen["train"] == seen["val"] == []
+
+
+def test_sources_without_hashes_are_named_in_every_training_that_follows(upstream, tmp_path):
+    for folder, before, own in (("first", None, ["inat18"]), ("second", tmp_path / "first", ["folder"])):
+        (tmp_path / folder).mkdir()
+        told = write_seen(tmp_path / folder, {"train": []}, before and weights_of(before), unhashed=own)
+        (tmp_path / folder / "model.json").write_text(json.dumps({"seen_sha256": told}))
+    seen = seen_by_weights(weights_of(tmp_path / "second"))
+    assert told["unhashed"] == ["folder", "inat18"] and seen.unhashed == ("folder", "inat18")
+    assert len(seen) == 0 and "folder" not in seen
+    assert "folder and inat18" in unrecorded(seen, "The network N") and unrecorded(seen_by({}), "The network N") is None
+    known = write_seen(tmp_path, {}, weights_of(upstream), weights_of(tmp_path / "second"))
+    assert known["unhashed"] == ["folder", "inat18"] and [entry["part"] for entry in known["files"]] == ["upstream"]
 
 
 def test_long_lists_of_both_stages_become_two_files(upstream, tmp_path):

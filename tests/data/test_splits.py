@@ -17,6 +17,7 @@ from usvit.data.splits import (
     leaking_groups,
     make_folds,
     read_folds,
+    rows_of_part,
 )
 from usvit.errors import LeakageError, UsvitError
 from usvit.files import write_csv
@@ -380,6 +381,24 @@ def test_frozen_folds_that_leak_are_refused(tmp_path, table):
     write_csv(tmp_path / "folds.csv", make_folds("cv", table, SplitConfig(unit="image"), 0))
     with pytest.raises(LeakageError, match=r"folds.csv leak: \d+ groups stand in two parts of fold 0"):
         make_folds("cv", table, SplitConfig(file=str(tmp_path / "folds.csv")), 0)
+
+
+@pytest.mark.parametrize("part", ["train", "val", "test"])
+def test_rows_of_a_part_are_those_that_the_folds_list(table, part):
+    table = table.sample(frac=1, random_state=1)  # in no order, under labels that are no positions
+    folds = make_folds("cv", table, FIVE, 0)
+    listed = {(row.dataset, row.image_id) for row in folds.itertuples() if row.fold == 3 and row.part == part}
+    keys = list(zip(table.dataset, table.image_id, strict=True))
+    assert rows_of_part(folds, table, part, 3).tolist() == [at for at, key in enumerate(keys) if key in listed]
+
+
+def test_frozen_folds_count_from_nought_without_a_gap(tmp_path, table):
+    """Else a fold that is asked for by its number would have no images."""
+    folds = make_folds("cv", table, FIVE, 0)
+    for fold in (folds.fold + 1, folds.fold.replace(2, 7)):
+        write_csv(tmp_path / "folds.csv", folds.assign(fold=fold))
+        with pytest.raises(UsvitError, match=r"folds.csv are numbered (1, 2, 3, 4, 5|0, 1, 3, 4, 7): number them 0, 1"):
+            make_folds("cv", table, SplitConfig(file=str(tmp_path / "folds.csv")), 0)
 
 
 def test_hold_out_takes_one_frozen_fold(tmp_path, table):

@@ -2,10 +2,12 @@ import math
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 from torch.nn import functional as F
 
 from tests.pretrain.test_tokenizer import written
 from tests.pretrain.toy import STEMS, Normalised, batch, plan, tiny_vit
+from usvit.config import OptimConfig, TrainConfig
 from usvit.config.pretrain import TokenizerConfig
 from usvit.data.preprocessing import Preprocessing
 from usvit.data.seen import write_seen
@@ -14,6 +16,8 @@ from usvit.pretrain.beit import Beit, make
 from usvit.pretrain.block_masks import block_masks
 from usvit.pretrain.noise import uniform
 from usvit.pretrain.tokenizer import Tokenizer
+from usvit.train.loop import training_step
+from usvit.train.objective import ON_HOST
 
 SEEDS = torch.arange(500) * 7919 + 5
 
@@ -198,3 +202,28 @@ def test_what_the_tokenizer_has_seen_the_network_has_seen(tmp_path):
     objective = make(config, tiny_vit())
     seen = write_seen(tmp_path, {"train": ["ef" * 32]}, None, *objective.learnt_from)
     assert seen == {"train": ["ef" * 32], "val": [], "upstream": ["ab" * 32, "cd" * 32]}
+
+
+def test_masks_are_drawn_from_the_seeds_on_the_host_where_they_come_along():
+    objective, rows = beit(), batch()
+    expected = objective.loss(objective.module.eval(), rows, 0)
+    elsewhere = {**rows, "seeds": rows["seeds"].to("meta"), ON_HOST: rows["seeds"]}  # to read these would be an error
+    torch.testing.assert_close(objective.loss(objective.module, elsewhere, 0), expected)
+
+
+def test_the_loop_hands_each_portion_its_seeds_on_the_host():
+    handed = []
+
+    class Watched(Beit):
+        def loss(self, module, portion, step):
+            handed.append((portion["seeds"], portion[ON_HOST]))
+            return super().loss(module, portion, step)
+
+    config = plan(objective="beit", beit={"tokenizer": "runs/words", "min_block": 2})
+    objective, rows = Watched(config, tiny_vit(), tokenizer()), batch()
+    fabric = Fabric(accelerator="cpu", devices=1)
+    module, optimizer = fabric.setup(objective.module, torch.optim.SGD(objective.module.parameters(), lr=0.1))
+    train = TrainConfig(batch_size=4, micro_batch=3, steps=1)
+    training_step(module, fabric, optimizer, objective, rows, 0, 0.1, train, OptimConfig())
+    assert [len(seeds) for seeds, _ in handed] == [3, 1] and all(torch.equal(*pair) for pair in handed)
+    assert torch.equal(torch.cat([host for _, host in handed]), rows["seeds"])

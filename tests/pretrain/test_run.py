@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -63,7 +64,7 @@ def read(path):
 def test_a_run_is_whole_and_says_what_it_is(supervised):
     names = {path.relative_to(supervised).as_posix() for path in supervised.rglob("*") if path.is_file()}
     fold = {"model.safetensors", "model.json", "history.csv", "steps.csv", "events.out.tfevents.0.usvit"}
-    assert names - {".lock"} == {"run.json", "pretrain.json"} | {f"fold-0/{name}" for name in fold}
+    assert names - {".lock"} == {"run.json", "pretrain.json", "report.html"} | {f"fold-0/{name}" for name in fold}
     record, passport = read(supervised / "run.json"), read(supervised / "fold-0" / "model.json")
     assert record["state"] == "finished" and record["kind"] == "pretrain" and record["folds"]["n"] == 1
     assert passport["stage"] == "pretrain" and passport["source"]["name"] == "fractals"
@@ -169,6 +170,10 @@ def test_what_is_a_copy_of_a_test_image_is_left_out(small_phantom, tmp_path):
         (["--set", "model.image_size=40"], "40"),
         (["--cell", "recommended"], "no sweep"),
         (["--source", "phantom+fractals"], "labels"),
+        (
+            ["--source", "data", "--set", "source.val=null", "--set", "objective=mae", "--set", "source.hashes=false"],
+            "leave source.hashes true",
+        ),
         (["--set", "model=vit_ti16"], "model"),
         (["--set", "train.early_stopping.patience=2", "--set", "source.val=null"], "no validation images"),
         (["--set", "optim.lr=1e30", "--set", "optim.clip_norm=null", "--set", "train.steps=6"], "at step"),
@@ -204,6 +209,19 @@ def test_what_validated_it_has_been_seen(small_phantom, tmp_path):
     usvit("pretrain", *FRACTALS, *source, "--set", "train.steps=1", "--out", tmp_path / "run")
     seen = read(tmp_path / "run" / "fold-0" / "model.json")["seen_sha256"]
     assert len(seen["train"]) == 6 and len(seen["val"]) == 2 and not set(seen["train"]) & set(seen["val"])
+    assert "unhashed" not in seen
+
+    # Without hashes: named, and said to whoever begins there.
+    unhashed = (*source, "--set", "source.hashes=false", "--set", "train.steps=1")
+    usvit("pretrain", *FRACTALS, *unhashed, "--out", tmp_path / "unhashed")
+    told = read(tmp_path / "unhashed" / "fold-0" / "model.json")["seen_sha256"]
+    assert told == {"train": [], "val": [], "upstream": [], "unhashed": ["folder"]}
+    tiny = [value for value in TINY if value not in ("--model", "timm:test_resnet", "--weights", "scratch")]
+    shape = SMALL[: SMALL.index("source.size=24") - 1]
+    begin = ("cv", "--data-root", small_phantom, *tiny, *shape, "--out", tmp_path / "run")  # refused: it is a run
+    said = [usvit(*begin, "--weights", tmp_path / name, check=False).stderr for name in ("unhashed", "run")]
+    assert "Mind: The network of --weights" in said[0] and "learnt from folder with source.hashes=false" in said[0]
+    assert "Mind" not in said[1]
 
 
 def test_the_teacher_is_in_the_record_the_passport_and_the_identity(supervised, tmp_path):
@@ -249,7 +267,7 @@ def test_a_cell_leaves_to_the_user_what_the_user_sets(tmp_path, monkeypatch):
     """Cells that differ in the rate alone are one training where the rate is given."""
     (tmp_path / "own.yaml").write_text("sweep: {optim.lr: [0.1, 0.2], seed: [1, 2]}\n")
     trained = []
-    done = SimpleNamespace(metrics={"kept": []}, path=tmp_path, record={"config": {"objective": "tokenizer"}})
+    done = SimpleNamespace(result={"kept": []}, path=tmp_path, record={"config": {"objective": "tokenizer"}})
     monkeypatch.setattr("usvit.pretrain.run.run_pretraining", lambda config, **given: trained.append(config) or done)
     own = ("--recipe", tmp_path / "own.yaml", "--cell", "all", "--set", "optim.lr=0.5", "--set", "train.steps=1")
     usvit("pretrain", *own, "--out", tmp_path / "out")
@@ -268,7 +286,7 @@ def test_a_tokenizer_is_not_offered_to_cv(capsys):
     from usvit.cli.pretrain import _print
 
     for kept, where in (([], "a b"), ([{"fold": 0, "step": 1}, {"fold": 1, "step": 1}], "a b/fold-0")):
-        _print(SimpleNamespace(metrics={"kept": kept}, path="a b", record={"config": {"objective": "tokenizer"}}))
+        _print(SimpleNamespace(result={"kept": kept}, path=Path("a b"), record={"config": {"objective": "tokenizer"}}))
         said = capsys.readouterr().out
         assert "usvit cv" not in said and f"--recipe beit --set beit.tokenizer='{where}'" in said
 

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -67,31 +66,42 @@ ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'usvi
 def cluster():
     """A Ray with two CPUs on loopback, started as an administrator would; its address."""
     folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # Ray's sockets need a short path
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"]
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
     command += ["--node-ip-address=127.0.0.1", "--num-cpus=2", "--num-gpus=0", "--include-dashboard=false"]
     command += [f"--temp-dir={folder}", "--disable-usage-stats"]
+    command += [f"--{port}=0" for port in PORTS]  # whatever is free, as others look for some, too
     # A token that an earlier Ray left in the home folder would make it ask for one.
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
-    process = subprocess.Popen(command, env=environment, **quiet)
-    end = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < end:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.2)
-    time.sleep(2)  # the port opens before the rest stands
-    yield f"127.0.0.1:{port}"
+    address = folder / "ray_current_cluster"  # written when all stands
+    for _ in range(5):  # Ray gives up what does not stand after half a minute
+        with open(folder / "said", "wb") as said:
+            process = subprocess.Popen(command, env=environment, stdout=said, stderr=said, start_new_session=True)
+        end = time.monotonic() + 300
+        while process.poll() is None and time.monotonic() < end and not (address.exists() and address.read_text()):
+            time.sleep(0.1)
+        if address.exists():
+            break
+        _end(process)
+    else:
+        said = (folder / "said").read_text()
+        shutil.rmtree(folder, ignore_errors=True)
+        pytest.fail(said)
+    yield address.read_text()
     ray.shutdown()
+    _end(process)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+PORTS = ("port", "dashboard-agent-listen-port", "min-worker-port", "max-worker-port")
+
+
+def _end(process):
     process.send_signal(signal.SIGTERM)
     try:
-        process.wait(30)
+        process.wait(60)
     except subprocess.TimeoutExpired:
         process.kill()
-    shutil.rmtree(folder, ignore_errors=True)
+        process.wait()
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """A small training, as a function and as what a process does (``tests.processes``)."""
 
+import datetime
 import os
 import signal
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import distributed as dist
 from torch import nn
 
 from usvit.config import EarlyStopping, OptimConfig, TrainConfig
@@ -15,6 +17,7 @@ from usvit.data.stream import Stream
 from usvit.errors import UsvitError
 from usvit.models.architectures.vit import ViT
 from usvit.progress import NoProgress
+from usvit.train import loop
 from usvit.train.device import Device
 from usvit.train.distributed import Team, full_state, launch
 from usvit.train.loop import fit
@@ -28,9 +31,9 @@ N = 26
 class Pictures:
     """26 images of noise, 32 x 32; two classes; with an accident that may happen while one batch is made."""
 
-    def __init__(self, accident=None, at=None, pause=0.0):
+    def __init__(self, accident=None, at=None):
         self.pixels = np.random.default_rng(0).integers(0, 256, (N, 32, 32, 3), dtype=np.uint8)
-        self.accident, self.at, self.pause, self.made = accident, at, pause, 0
+        self.accident, self.at, self.made = accident, at, 0
 
     def __len__(self):
         return N
@@ -39,8 +42,7 @@ class Pictures:
         return generator.permutation(N)
 
     def batch(self, items):
-        time.sleep(self.pause)
-        if self.made == self.at:
+        if self.made == self.at and self.accident is not None:
             self.accident()
         self.made += 1
         rows = [position for position, _ in items]
@@ -67,9 +69,14 @@ def asked():
 
 
 def launcher_asked():
-    """By the first of its processes."""
+    """By the first of its processes, which goes on when the launcher has handed the signal on."""
     if os.environ["RANK"] == "0":
+        came, comes = os.pipe()
+        os.set_blocking(comes, False)
+        signal.set_wakeup_fd(comes)
         os.kill(os.getppid(), signal.SIGTERM)
+        os.read(came, 1)
+        signal.set_wakeup_fd(-1)
 
 
 def training(
@@ -108,6 +115,42 @@ def training(
     return module, result, team
 
 
+def member(rank, folder, accident, before=None):
+    """One of two processes that no launcher watches; the second has an accident in its fourth step.
+
+    ``before``: what the first does then.
+    """
+    told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0}
+    os.environ |= {key: str(value) for key, value in told.items()} | {"TORCHELASTIC_RUN_ID": "none"}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "0"}  # they meet in a file: no port is taken
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    happens = {"killed": killed, "silent": lambda: time.sleep(600)}[accident]
+    try:
+        training(folder, examples=Pictures(happens if rank else before, at=3), checkpoint_seconds=0.0)
+    except UsvitError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def impatient_member(rank, folder, accident):
+    """From its fourth step on the first waits for three seconds instead of ``PATIENCE``; not before: a slow start is
+    no silence."""
+    patient, new_group = [], dist.new_group
+
+    def noted(*arguments, timeout=None, **options):
+        group = new_group(*arguments, timeout=timeout, **options)
+        if timeout == loop.PATIENCE:
+            patient.append(group)
+        return group
+
+    def hurry():
+        (control,) = patient
+        dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=3), control)
+
+    dist.new_group = noted
+    member(rank, folder, accident, hurry)
+
+
 CASES = {
     "adamw": {"optim": {"clip_norm": 0.5, "weight_decay": 0.05}, "micro_batch": 3},
     "lamb": {"optim": {"name": "lamb", "weight_decay": 0.02}},
@@ -119,7 +162,7 @@ def main(orders):
     """Train as ``orders`` say, and save the weights of each case in ``orders['out']``."""
     out = Path(orders["out"])
     accident = {"kill": killed, "stop launcher": launcher_asked}.get(orders.get("accident"))
-    examples = Pictures(accident, orders.get("at"), orders["pause"])
+    examples = Pictures(accident, orders.get("at"))
     for strategy in orders["strategies"]:
         fabric = launch(Device("cpu", "fp32"), strategy)
         for case in orders["cases"]:

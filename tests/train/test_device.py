@@ -17,6 +17,12 @@ def test_cuda_where_there_is_none_is_refused_with_advice():
         resolve_device("cuda", "auto")
 
 
+def test_what_is_deterministic_fills_no_memory_for_nothing():
+    seed_everything(0)
+    assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.utils.deterministic.fill_uninitialized_memory
+
+
 def test_the_seed_depends_on_the_purpose():
     draws = []
     for purpose in (("model", 0), ("model", 0), ("model", 1), ("train", 0)):

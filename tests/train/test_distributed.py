@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from tests.processes import start
-from tests.train.small_training import CASES, script, training
+from tests.train.small_training import CASES, impatient_member, member, script, training
 from usvit.errors import EXIT_STOPPED, UsvitError
 from usvit.train import distributed
 from usvit.train.checkpoint import load_checkpoint
 
 
 def run(orders, processes=1):
-    whole = {"strategies": ["ddp"], "cases": ["adamw"], "train": {}, "pause": 0.0, **orders}
+    whole = {"strategies": ["ddp"], "cases": ["adamw"], "train": {}, **orders}
     orders["out"].mkdir(exist_ok=True)
     said = orders["out"] / f"said-{len(list(orders['out'].glob('said-*')))}.txt"
     return start(said, script, whole, torchrun=processes if processes > 1 else 0).wait()
@@ -63,14 +63,14 @@ def test_a_training_that_is_killed_goes_on_to_the_bit(tmp_path):
 @pytest.mark.slow
 def test_sigterm_to_torchrun_loses_nothing(tmp_path):
     """What a cluster does: the launcher gets the signal. Goes on with two processes, then ends as one would."""
-    orders = {"out": tmp_path, "pause": 0.1, "train": {"steps": 40}}
+    orders = {"out": tmp_path, "train": {"steps": 40}}
     table = tmp_path / "ddp-adamw" / "steps.csv"
     said = run({**orders, "accident": "stop launcher", "at": 6}, processes=2).stderr
     step = load_checkpoint(tmp_path / "ddp-adamw" / "state.pt")["step"]
     assert said.count("Stopped by SIGTERM at step") == 1
     assert f"Stopped by SIGTERM at step {step}. Nothing is lost" in said
-    assert 5 <= step < 40
-    assert run({**orders, "pause": 0.0}, processes=2).returncode == 0
+    assert step == 6
+    assert run(orders, processes=2).returncode == 0
     alone, _, _ = training(tmp_path / "alone", **CASES["adamw"], steps=40)
     assert difference(alone.state_dict(), torch.load(tmp_path / "ddp-adamw.pt", weights_only=True)) < 1e-5
     log = pd.read_csv(table)
@@ -85,6 +85,21 @@ def test_a_process_that_dies_ends_the_others_with_an_explanation(tmp_path):
     # Both die at once here; whichever is left must explain itself, and what is on the disk goes on.
     assert load_checkpoint(tmp_path / "ddp-adamw" / "state.pt")["step"] == 2
     assert run({"out": tmp_path}, processes=2).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("accident", "function"), [("killed", member), ("silent", impatient_member)])
+def test_who_is_left_without_a_launcher_explains_itself(tmp_path, accident, function):
+    """One dies, which is noticed at once; one is still there and says nothing more, which is borne for three seconds
+    (else for half an hour)."""
+    first, second = (start(tmp_path / f"said-{rank}", function, rank, tmp_path, accident) for rank in range(2))
+    ended = first.wait()
+    second.process.kill()
+    second.wait()
+    assert ended.returncode == 2, ended.stderr
+    assert "Another process of this training is gone, or does not answer" in ended.stderr
+    assert "The last checkpoint is of step" in ended.stderr or "no checkpoint yet" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_a_signal_stops_at_the_next_step_and_the_same_call_goes_on(tmp_path):

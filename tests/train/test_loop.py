@@ -1,5 +1,7 @@
 """The loop itself, on data where the answer is known."""
 
+from copy import deepcopy
+
 import lightning_fabric
 import numpy as np
 import pytest
@@ -223,3 +225,39 @@ def test_a_validation_loss_that_is_no_number_stops_the_training(tmp_path):
 
     with pytest.raises(Diverged, match=r"validation loss .* after step 4 \(learning rate .*no checkpoint yet"):
         training(tmp_path, evaluate=lambda _: {"val_loss": float("nan"), "val_accuracy": None, "val_auc": None})
+
+
+def test_a_compiled_network_trains_and_goes_on_and_its_files_know_nothing_of_it(tmp_path, monkeypatch):
+    """Two steps, stopped by a signal, and two more; against the same without a compiler, to rounding.
+
+    What captures and differentiates is PyTorch's compiler; the code that it writes takes half a minute and is left out.
+    """
+    from torch._dynamo.utils import counters
+
+    from tests.train.small_training import Pictures, asked, training
+    from usvit.train.checkpoint import load_checkpoint
+    from usvit.train.stopping import Stopped
+
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 8), nn.GELU(), nn.Linear(8, 2))
+    settings = {"steps": 4, "ema": 0.5, "compile": True, "optim": {"name": "sgd", "lr": 0.01}}
+    counters.clear()
+    compile_with = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda self: compile_with(self, backend="aot_eager"))
+    with pytest.raises(Stopped, match="at step 2"):
+        training(tmp_path / "compiled", module=deepcopy(module), examples=Pictures(asked, at=2), **settings)
+    state = load_checkpoint(tmp_path / "compiled" / "state.pt")
+    compiled, result, _ = training(tmp_path / "compiled", module=deepcopy(module), **settings)
+    assert counters["stats"]["calls_captured"] > 0 and result.steps == 4
+    plain, _, _ = training(tmp_path / "plain", module=deepcopy(module), **settings | {"compile": False})
+    names = set(plain.state_dict())
+    assert set(state["model"]) == names == set(compiled.state_dict())
+    assert set(state["mean"]) == {"n_averaged", *(f"module.{name}" for name in names)}
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(compiled.state_dict()[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_compiling_without_a_compiler_is_refused_before_the_first_step(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(UsvitError, match=r"train\.compile needs a compiler.*no-such-compiler.*train\.compile to false"):
+        run(tmp_path, compile=True)

@@ -33,6 +33,14 @@ def test_linear_and_constant_do_what_they_say():
     assert learning_rate(OptimConfig(lr=1.0, schedule="constant"), 99, 100) == 1.0
 
 
+def test_steps_fall_after_each_third_or_where_it_is_said():
+    thirds, told = OptimConfig(lr=1.0, schedule="step"), OptimConfig(lr=1.0, schedule="step", drops=(3, 6, 9))
+    assert [learning_rate(thirds, step, 9) for step in (2, 3, 6, 8)] == pytest.approx([1, 0.1, 0.01, 0.01])
+    assert [learning_rate(told, step, 10) for step in (2, 3, 6, 9)] == pytest.approx([1, 0.1, 0.01, 0.001])
+    with pytest.raises(ValueError, match=r"optim\.drops belongs to the schedule step, not cosine"):
+        OptimConfig(drops=(3,))
+
+
 def test_sgd_is_plain_momentum_and_spares_biases_from_decay():
     optimizer = make_optimizer(nn.Linear(3, 2), OptimConfig(name="sgd", momentum=0.9, weight_decay=0.1))
     assert type(optimizer) is torch.optim.SGD

@@ -6,6 +6,7 @@ import pytest
 import torch
 from tensorboardX.proto.event_pb2 import Event
 
+from usvit.models.count import Cost
 from usvit.train.peaks import peak_by_name, peak_tflops
 from usvit.train.step_log import COLUMNS, EVENTS, StepLog
 
@@ -72,14 +73,14 @@ def test_a_training_that_begins_anew_leaves_no_old_rows(tmp_path):
 
 def test_mfu_is_six_operations_for_each_multiplication_over_the_peak_of_all_devices(tmp_path):
     """ViT-B/16 (17.56 GMACs, thesis digest) at 1000 images/s on two devices of 312 TFLOP/s."""
-    log = StepLog(tmp_path, device=CPU, macs=17_560_000_000, world=2, stated_peak=312.0)
+    log = StepLog(tmp_path, device=CPU, cost=Cost(17_560_000_000), world=2, stated_peak=312.0)
     log.add(row(1))
     log.close()
     assert float(log.rows()[0]["mfu"]) == pytest.approx(6 * 17.56e9 * 1000 / (2 * 312e12), rel=1e-4)
 
 
 def test_what_is_not_known_is_empty(tmp_path):
-    log = StepLog(tmp_path, device=CPU, macs=10**9)
+    log = StepLog(tmp_path, device=CPU, cost=Cost(10**9))
     log.add(row(1))
     log.close()
     assert log.rows()[0]["mfu"] == ""

@@ -55,6 +55,18 @@ def test_validation_chooses_the_cell_and_the_chosen_is_tested_and_kept(sweep, tm
     assert run(sweep, tmp_path / "run").result == outcome.result  # finished: nothing is trained
 
 
+def test_a_head_of_two_layers_is_trained_tested_and_left_behind(sweep, tmp_path):
+    outcome = run(sweep, tmp_path / "run", {"cells": {}, "model": {"head": "mlp"}})
+    told = outcome.result["summary"][0]["accuracy"]["value"]
+    assert told == pytest.approx(accuracy_of(outcome.path)) and told > 0.5
+    weights = resolve_weights(str(outcome.path), find_model("vit_ti16", sweep["model"]["vit"]))
+    assert {"head.0.weight", "head.1.running_mean", "head.3.weight"} <= set(weights.read().tensors)
+    onward = {"cells": {}, "model": {"weights": str(outcome.path)}, "train": {"steps": 1}}
+    again = run(sweep, tmp_path / "again", onward)
+    skipped = json.loads((again.path / "run.json").read_text())["model"]["weights"]["loaded"]["skipped"]
+    assert any("head.3.weight" in entry["names"] for entry in skipped)
+
+
 def test_finished_cells_are_not_trained_again(sweep, tmp_path, monkeypatch):
     sweep = {**sweep, "cells": {"still": SWEEP["still"], "moving": SWEEP["moving"]}}
     train, begun = module.run_pretraining, []

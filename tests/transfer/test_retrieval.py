@@ -16,11 +16,11 @@ from usvit.data.sources.decode import rgb
 from usvit.data.views import test_view as seen_view
 from usvit.errors import LeakageError, UsvitError
 from usvit.metrics.predictions import read_predictions
-from usvit.metrics.retrieval import mean_average_precision
+from usvit.metrics.retrieval import average_precisions
 from usvit.pretrain.run import run_pretraining
 from usvit.progress import NoProgress
 from usvit.transfer.own import own_images
-from usvit.transfer.retrieval import Labelled, coarse_figures, coarse_probabilities, load_embedding
+from usvit.transfer.retrieval import Labelled, coarse_probabilities, load_embedding, rank_by_coarse
 
 SIGMA = 0.1
 
@@ -36,6 +36,12 @@ def embedded():
         return Labelled(centres[fine] + 0.9 * rng.normal(size=(count, 5)), fine, fine // 2)
 
     return made(12), made(36)
+
+
+def coarse_figures(queries, keys, sigma):
+    ranking = rank_by_coarse(queries, keys, sigma)
+    means = {name: values.mean() for name, values in ranking.precisions.items()}
+    return means | {"coarse_accuracy": ranking.right.mean()}
 
 
 def cosine(a, b):
@@ -90,7 +96,7 @@ def test_the_oracle_puts_the_true_coarse_class_first_and_bounds_the_prediction(e
 
     oracle = mean_ap(queries, keys, first_the_coarse)
     assert got["map_oracle"] == pytest.approx(oracle)
-    plain = mean_average_precision(queries.vectors, keys.vectors, queries.fine, keys.fine)
+    plain = average_precisions(queries.vectors, keys.vectors, queries.fine, keys.fine).mean()
     assert plain < got["map_conditioned"] < got["map_oracle"]
 
 
@@ -148,6 +154,12 @@ def test_a_run_of_grafit_searches_its_training_images_with_its_validation_images
     for name, value in coarse_figures(queries, keys, 0.05).items():
         assert line[name] == pytest.approx(value, abs=1e-4)
     table = pd.read_csv(outcome.path / "results.csv")
+    for name, one in line["intervals"].items():
+        assert one["value"] == line[name] and one["n_groups"] == 12
+    low, high = line["intervals"]["mean_average_precision"]["ci95"]
+    assert low < line["mean_average_precision"] < high
+    of_test = table[table.part == "test"].iloc[0]
+    assert (of_test.map_ci95_low, of_test.map_ci95_high) == (pytest.approx(low), pytest.approx(high))
     assert table[table.part == "test"].map_oracle.tolist() == [pytest.approx(line["map_oracle"])]
     assert set(read_predictions(outcome.path / "predictions.csv").label) == set(CLASSES)
     jsonschema = pytest.importorskip("jsonschema")
@@ -163,7 +175,10 @@ def test_any_network_can_search_and_does_so_by_its_features(settings, tmp_path, 
     coarse = str(grafit.parent / "coarse.csv")
     line = transferred(settings, tmp_path / "coarse", {"how": "retrieval", "source": {"coarse": coarse}})
     line = line.result["summary"][0]
-    assert {**knn, **{key: line[key] for key in ("map_conditioned", "map_oracle", "coarse_accuracy")}} == line
+    more = ("map_conditioned", "map_oracle", "coarse_accuracy")
+    intervals = line.pop("intervals")
+    assert set(intervals) == {*knn.pop("intervals"), *more}
+    assert {**knn, **{key: line[key] for key in more}} == line
     assert line["mean_average_precision"] <= line["map_oracle"]
 
 

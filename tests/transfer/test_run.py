@@ -119,7 +119,7 @@ def test_a_linear_run_is_first_weights_whose_network_gives_its_predictions(setti
 def test_another_transfer_of_the_run_refuses_to_test_on_what_it_has_seen(settings, tmp_path, pictures):
     first = run(settings, tmp_path / "first", {"how": "linear"})
     again = {"how": "knn", "model": {"weights": str(first.path)}, "test": "train", "source": {"split": "test"}}
-    with pytest.raises(LeakageError, match="30 images"):
+    with pytest.raises(LeakageError, match=r"30 images.*, or test on the others alone: --set leaks=drop\.$"):
         run(settings, tmp_path / "second", again)
     assert not (tmp_path / "second").exists()
     with pytest.raises(LeakageError, match="none is left"):
@@ -240,6 +240,7 @@ def test_a_data_cards_images_are_divided_by_groups_and_its_predictions_name_them
     )
     images = outcome.result["images"]
     assert set(images["classes"]) == {"benign", "malignant", "normal"}
+    assert (images["chosen_on"], images["n_val"]) == ("none", 0)  # k is chosen on the training images
     table = read_predictions(outcome.path / "predictions.csv")
     assert len(table) == images["n_test"] and set(table.dataset) == {"phantom"}
     assert outcome.result["summary"][0]["accuracy"]["n_groups"] == table.group_id.nunique() < len(table)

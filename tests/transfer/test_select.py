@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from tests.transfer.test_run import accuracy_of, run
+from usvit.cli.show import go_on
+from usvit.errors import UsvitError
 from usvit.transfer.select import Candidate, accuracy_difference, recommend, upstream_figures
 
 
@@ -96,3 +98,32 @@ def test_several_weights_are_adapted_alike_and_the_best_by_validation_is_kept(se
         assert (outcome.path / file).read_bytes() == (kept / file).read_bytes()
     assert accuracy_of(outcome.path) == outcome.result["summary"][0]["accuracy"]["value"]
     assert run({**settings}, tmp_path / "both", more).result == outcome.result
+
+
+def test_of_several_networks_the_record_names_the_one_that_is_kept(settings, tmp_path, monkeypatch):
+    wider = settings["model"] | {"vit": settings["model"]["vit"] | {"width": 36, "heads": 3}}
+    first, last = (
+        run(settings | {"model": one}, tmp_path / str(n)) for n, one in enumerate((settings["model"], wider))
+    )
+
+    def keep_last(candidates):
+        return {**candidates[-1].result, "recommended": {"kept": candidates[-1].name}}
+
+    monkeypatch.setattr("usvit.transfer.run.recommend", keep_last)
+    several = {**settings, "how": "knn", "upstream": [str(first.path), str(last.path)], "model": {"image_size": 32}}
+    outcome = run(several, tmp_path / "both", named=False)
+    assert outcome.record["model"]["vit"] == last.record["model"]["vit"] != first.record["model"]["vit"]
+    assert str(last.record["model"]["vit"]["width"]) in go_on(outcome.path, outcome.record)
+    assert outcome.record["name"] == "transfer-knn-folder-several-seed0"
+    assert run(several, tmp_path / "both", named=False).result == outcome.result  # and goes on as the same run
+
+
+def test_a_passport_without_its_network_is_named(settings, tmp_path):
+    first = run(settings, tmp_path / "first", {"how": "knn"})
+    passport = first.path / "fold-0" / "model.json"
+    told = json.loads(passport.read_text())
+    del told["architecture"]
+    passport.write_text(json.dumps(told))
+    again = {**settings, "model": {"weights": str(first.path)}}
+    with pytest.raises(UsvitError, match=r"passport .*first is damaged.*'architecture'.*--model"):
+        run(again, tmp_path / "second", named=False)

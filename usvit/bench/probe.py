@@ -2,7 +2,6 @@
 
 import os
 import platform
-import shutil
 import sys
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -17,7 +16,7 @@ from usvit.bench.steps import model_of, new_network
 from usvit.errors import UsvitError
 from usvit.models.build import count_parameters
 from usvit.models.count import count
-from usvit.train.device import Device, resolve_device
+from usvit.train.device import Device, check_compiler, resolve_device
 
 _LIBRARIES = ("torch", "timm", "lightning-fabric", "numpy")
 
@@ -41,7 +40,7 @@ def probe(cases: list[Case]) -> Seen:
         device = resolve_device(case.hardware.device, case.hardware.precision)
         _check_precision(device)
         if case.hardware.compile:
-            _check_compiler(device)
+            check_compiler(device.type, "--compile", "leave --compile out")
         if case.hardware.threads:
             torch.set_num_threads(case.hardware.threads)
     models = {case.model["name"]: _describe(case) for case in cases}
@@ -57,27 +56,6 @@ def _check_precision(device: Device) -> None:
         raise UsvitError(
             f"--precision bf16 was asked for, but {torch.cuda.get_device_name()} does not compute in bfloat16 "
             "(it would be emulated, slower than float32). Pass --precision fp32."
-        )
-
-
-def _check_compiler(device: Device) -> None:
-    """torch.compile writes C++ for a CPU and Triton for a GPU."""
-    if device.type == "cuda":
-        from torch.utils._triton import has_triton
-
-        if not has_triton():
-            raise UsvitError(
-                "--compile needs Triton and a GPU that it supports, and finds none. "
-                "Install the PyTorch build for CUDA (it brings Triton), or leave --compile out."
-            )
-        compilers = ["cc", "gcc", "clang"]  # for Triton's launchers
-    else:
-        compilers = ["g++", "clang++", "cl"]
-    named = os.environ.get("CXX" if device.type == "cpu" else "CC")
-    if not any(shutil.which(name) for name in ([named] if named else compilers)):
-        raise UsvitError(
-            f"--compile needs a compiler, and finds none ({named or ', '.join(compilers)}). "
-            "Install one (Debian, Ubuntu: apt install g++), name it in CXX, or leave --compile out."
         )
 
 

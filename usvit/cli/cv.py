@@ -13,7 +13,7 @@ from usvit.cli.show import print_figures
 from usvit.errors import EXIT_PARTLY
 
 if TYPE_CHECKING:
-    from usvit.cv import Outcome
+    from usvit.run_dir import Outcome
 
 
 def _protocol(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None]:
@@ -71,7 +71,7 @@ def _protocol(kind: Literal["cv", "train"], help_text: str) -> Callable[..., Non
                 progress=make_progress(),
             )
         if json_:
-            print(json.dumps(outcome.metrics, indent=2, ensure_ascii=False, allow_nan=False))
+            print(json.dumps(outcome.result, indent=2, ensure_ascii=False, allow_nan=False))
         else:
             _print(outcome)
         if outcome.record["data"]["skipped"]:
@@ -102,7 +102,7 @@ def _default_recipe(dataset: str | None, model: str | None) -> str:
 
 def _print(outcome: "Outcome") -> None:
     reason_of = itemgetter("reason")
-    metrics, data, folds = outcome.metrics, outcome.record["data"], outcome.record["folds"]
+    metrics, data, folds = outcome.result, outcome.record["data"], outcome.record["folds"]
     for reason, images in itertools.groupby(sorted(data["excluded"], key=reason_of), reason_of):
         names = [f"{image['image_id']} of {image['dataset']}" for image in images]
         print(f"left out: {names[0] if len(names) == 1 else f'{len(names)} images'}: {reason}")
@@ -113,4 +113,4 @@ def _print(outcome: "Outcome") -> None:
     print(f"{data['n_images']} images in {data['n_groups']} groups; test predictions: {metrics['n_images']}")
     print_figures(metrics)
     print("For research use, not a medical device.")
-    print(f"report: {outcome.report}")
+    print(f"report: {outcome.path / 'report.html'}")

@@ -33,6 +33,12 @@ WeightsOption = Annotated[
         metavar="W",
     ),
 ]
+UpstreamPath = Annotated[
+    str | None,
+    typer.Option(
+        "--path", help="Folder of images, or address of shards: of the sources that need one.", metavar="DIR|URL"
+    ),
+]
 UpstreamOut = Annotated[
     Path | None, typer.Option("--out", help="Run directory. (default: a folder in runs/, named after what was asked)")
 ]
@@ -67,6 +73,7 @@ SplitBy = Annotated[
     str | None,
     typer.Option(help="group (patients, copies), or image: it LEAKS, to measure by how much.", metavar="group|image"),
 ]
+ListRecipes = Annotated[bool, typer.Option("--list-recipes", help="Show the recipes and stop.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

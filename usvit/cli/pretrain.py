@@ -14,7 +14,7 @@ from usvit.cli.show import go_on
 from usvit.errors import UsvitError
 
 if TYPE_CHECKING:
-    from usvit.pretrain.run import Outcome
+    from usvit.run_dir import Outcome
 
 RecipeOption = Annotated[
     str | None,
@@ -32,12 +32,6 @@ SourceOption = Annotated[
     typer.Option(
         help="Images to learn from, of --list-sources; several joined by '+'. (default: the recipe's)",
         metavar="S[+S]",
-    ),
-]
-PathOption = Annotated[
-    str | None,
-    typer.Option(
-        "--path", help="Folder of images, or address of shards: of the sources that need one.", metavar="DIR|URL"
     ),
 ]
 DatasetOption = Annotated[
@@ -69,7 +63,7 @@ def pretrain(
     recipe: RecipeOption = None,
     model: ModelOption = None,
     source: SourceOption = None,
-    path: PathOption = None,
+    path: o.UpstreamPath = None,
     dataset: DatasetOption = None,
     weights: WeightsOption = None,
     data_root: o.DataRoot = None,
@@ -82,7 +76,7 @@ def pretrain(
     workers: o.Workers = None,
     set_: o.Set = None,
     json_: o.Json = False,
-    list_recipes: Annotated[bool, typer.Option("--list-recipes", help="Show the recipes and stop.")] = False,
+    list_recipes: o.ListRecipes = False,
     list_sources: Annotated[bool, typer.Option("--list-sources", help="Show the sources and stop.")] = False,
     list_cells: Annotated[bool, typer.Option("--list-cells", help="Show the recipe's cells and stop.")] = False,
 ) -> None:
@@ -149,7 +143,7 @@ def pretrain(
     if process_rank() != 0:
         return None
     if json_:
-        results = {name: outcome.metrics for name, outcome in outcomes.items()}
+        results = {name: outcome.result for name, outcome in outcomes.items()}
         print(json.dumps(results if len(results) > 1 else next(iter(results.values())), indent=2, allow_nan=False))
     else:
         for outcome in outcomes.values():
@@ -158,7 +152,7 @@ def pretrain(
 
 
 def _print(outcome: "Outcome") -> None:
-    for kept in outcome.metrics["kept"]:
+    for kept in outcome.result["kept"]:
         figures = ", ".join(
             f"{key.replace('_', ' ')} {kept[key]:.4g}"
             for key in ("train_loss", "val_loss", "val_accuracy")
@@ -166,8 +160,10 @@ def _print(outcome: "Outcome") -> None:
         )
         print(f"fold-{kept['fold']}: {kept['step']} steps, {figures}")
     where = str(outcome.path)
+    print(f"report: {outcome.path / 'report.html'}")
+    print(f"curves: history.csv and steps.csv of each fold, or tensorboard --logdir {shlex.quote(where)}")
     if outcome.record["config"]["objective"] == "tokenizer":
-        if len(outcome.metrics["kept"]) > 1:  # one tokenizer makes the words of a whole run
+        if len(outcome.result["kept"]) > 1:  # one tokenizer makes the words of a whole run
             where += "/fold-0"
         following = f"usvit pretrain --recipe beit --set beit.tokenizer={shlex.quote(where)}"
     else:

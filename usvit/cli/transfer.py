@@ -1,17 +1,17 @@
 """``usvit transfer``: from upstream weights to other images, and which of several to take."""
 
 import json
+import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from usvit.cli import options as o
-from usvit.cli.pretrain import PathOption
 from usvit.cli.show import go_on, with_interval
 
 if TYPE_CHECKING:
-    from usvit.transfer.run import Outcome
+    from usvit.run_dir import Outcome
 
 HowOption = Annotated[
     str | None,
@@ -55,12 +55,15 @@ Cell = Annotated[
     str | None, typer.Option(help="finetune: one cell of the recipe's sweep, not all of them.", metavar="NAME")
 ]
 
+FEW = 50
+"""Validation images: of fewer the best of several is mostly chance."""
+
 
 def transfer(
     how: HowOption = None,
     weights: WeightsOptions = None,
     source: SourceOption = None,
-    path: PathOption = None,
+    path: o.UpstreamPath = None,
     dataset: DatasetOption = None,
     recipe: RecipeOption = None,
     model: ModelOption = None,
@@ -75,7 +78,7 @@ def transfer(
     workers: o.Workers = None,
     set_: o.Set = None,
     json_: o.Json = False,
-    list_recipes: Annotated[bool, typer.Option("--list-recipes", help="Show the recipes and stop.")] = False,
+    list_recipes: o.ListRecipes = False,
 ) -> None:
     """Transfer upstream weights to other images: few-shot, linear or nearest-neighbour probe, or fine-tuning.
 
@@ -164,29 +167,48 @@ def _print(outcome: "Outcome") -> None:
     )
     for why, count in dropped.items():
         print(f"left out of the test: {count} images ({why.replace('_', ' ')})")
-    if images["chosen_on"] != "none":
+    if result["how"] in ("knn", "retrieval"):
+        print("chosen on: the training images, each judged by the others")
+    elif images["chosen_on"] != "none":
         print(f"chosen on: {images['chosen_on']}")
+        if images["n_val"] < FEW:
+            of_source = outcome.record["config"]["source"]["name"] != "data"
+            advice = " Set source.val to a part, or source.val_share to a larger share." if of_source else ""
+            print(f"Mind: {images['n_val']} images are few to choose on.{advice}")
+    if result["weights"]["source"] == "scratch":
+        print("Mind: the first weights are random (scratch), so nothing was learnt upstream. Name some with --weights.")
     if result["recommended"] is not None:
         _print_recommended(result["recommended"])
     print(f"{'':30}{'test accuracy [95 % interval]':32}mean over classes")
     for line in result["summary"]:
-        tail = "" if line.get("mean_average_precision") is None else f"   mAP {line['mean_average_precision']:.3f}"
+        precision = {"value": line.get("mean_average_precision"), "ci95": None}  # older results have no interval
+        precision = line.get("intervals", {}).get("mean_average_precision", precision)
+        tail = "" if precision["value"] is None else f"   mAP {with_interval(precision)}"
         print(f"{line['name'][:29]:30}{with_interval(line['accuracy']):32}{line['mean_class_accuracy']:.3f}{tail}")
         if "map_conditioned" in line:
             of_coarse = [("conditioned on the predicted coarse class", line["map_conditioned"])]
             of_coarse += [("on the true one", line["map_oracle"])]
             told = ", ".join(f"{what} {'-' if value is None else f'{value:.3f}'}" for what, value in of_coarse)
             print(f"  mAP {told}; accuracy of the coarse class {line['coarse_accuracy']:.3f}")
+    if "first_draw" in result["summary"][-1]:
+        print("Intervals are over the draws of training images; those over test images: first_draw in transfer.json.")
+    print(f"report: {outcome.path / 'report.html'}")
     print(f"all results: {outcome.path / 'results.csv'}")
+    if result["predictions"] is not None:
+        print(f"more figures: usvit evaluate {shlex.quote(str(outcome.path / result['predictions']))}")
     print(f"weights: {outcome.path}\ngo on with: {go_on(outcome.path, outcome.record)}")
+    config = outcome.record["config"]
+    if config["source"]["name"] == "data" and result["how"] in ("fewshot", "linear"):
+        print(f"In folds of {config['data']['dataset']} itself, begin from the upstream weights: these have seen it.")
 
 
 def _print_recommended(found: dict[str, Any]) -> None:
-    print(f"{'upstream network':30}{'upstream val':>14}{'downstream val':>16}{'test [95 % interval]':>28}")
+    width = max(len("upstream network"), *(len(one["name"]) for one in found["candidates"])) + 2
+    print(f"{'upstream network':{width}}{'upstream val':>14}{'downstream val':>16}{'test [95 % interval]':>28}")
     for one in found["candidates"]:
         values = [one["upstream_val_accuracy"], one["downstream_val_accuracy"]]
         known = ["-" if value is None else f"{value:.3f}" for value in values]
-        print(f"{one['name'][:29]:30}{known[0]:>14}{known[1]:>16}{with_interval(one['test']):>28}")
+        print(f"{one['name']:{width}}{known[0]:>14}{known[1]:>16}{with_interval(one['test']):>28}")
     for way, key in (("upstream validation", "by_upstream_validation"), ("adapting all", "by_adapting_all")):
         print(f"by {way}: {found[key]['name'] or 'not known: ' + found[key]['reason']}")
     if found["difference"] is not None:

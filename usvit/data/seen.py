@@ -28,6 +28,8 @@ HASH_BYTES = 32
 PARTS = ("train", "val", "upstream")
 FILES = "files"
 """Beside the parts in ``seen_sha256``: the list of files."""
+UNHASHED = "unhashed"
+"""Beside the parts, only where there are any: names of sources whose images were seen and not hashed."""
 _FILE_NAME = re.compile(r"seen-[0-9a-f]{16}\.sha256")
 
 
@@ -83,6 +85,9 @@ class Seen:
     listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Part -> the hashes that the passport itself lists."""
     files: tuple[HashFile, ...] = ()
+    unhashed: tuple[str, ...] = ()
+    """Sources of which it has seen images that are not on record (``source.hashes: false``), its own or of a network
+    that it began from: what is not in here may have been seen all the same."""
 
     def __contains__(self, sha256: object) -> bool:
         return any(sha256 in hashes for hashes in self.listed.values()) or any(sha256 in file for file in self.files)
@@ -92,9 +97,10 @@ class Seen:
         return sum(map(len, self.listed.values())) + sum(map(len, self.files))
 
     def of_parts(self, *parts: str) -> "Seen":
-        """What was seen in some of the parts (``train``, ``val``, ``upstream``)."""
+        """What was seen in some of the parts (``train``, ``val``, ``upstream``); ``unhashed`` counts as upstream."""
         listed = {part: hashes for part, hashes in self.listed.items() if part in parts}
-        return Seen(listed, tuple(file for file in self.files if file.part in parts))
+        unhashed = self.unhashed if "upstream" in parts else ()
+        return Seen(listed, tuple(file for file in self.files if file.part in parts), unhashed)
 
     def copy_files(self, folder: Path) -> None:
         """Copy the files to where another passport will lie that names them.
@@ -121,8 +127,9 @@ def seen_by(passport: Mapping[str, Any], folder: Path | None = None) -> Seen:
     told = passport.get("seen_sha256") or {}
     if not isinstance(told, dict) or not all(isinstance(hashes, list) for hashes in told.values()):
         raise UsvitError("A passport's 'seen_sha256' is damaged: it holds no lists of hashes. Copy model.json again.")
-    listed = {part: frozenset(hashes) for part, hashes in told.items() if part != FILES}
-    return Seen(listed, tuple(_opened(entry, folder) for entry in told.get(FILES, [])))
+    listed = {part: frozenset(hashes) for part, hashes in told.items() if part not in (FILES, UNHASHED)}
+    files = tuple(_opened(entry, folder) for entry in told.get(FILES, []))
+    return Seen(listed, files, tuple(map(str, told.get(UNHASHED, []))))
 
 
 def seen_by_weights(weights: Trained) -> Seen:
@@ -131,7 +138,11 @@ def seen_by_weights(weights: Trained) -> Seen:
 
 
 def write_seen(
-    folder: Path, parts: Mapping[str, Sequence[str]], before: Trained | None = None, *others: Trained
+    folder: Path,
+    parts: Mapping[str, Sequence[str]],
+    before: Trained | None = None,
+    *others: Trained,
+    unhashed: Iterable[str] = (),
 ) -> dict[str, Any]:
     """What a new passport says under ``seen_sha256``; long lists are written to files in ``folder``.
 
@@ -141,9 +152,10 @@ def write_seen(
         before: the weights that the training began from: all that they have seen becomes the part ``upstream``. Files
             of theirs are copied.
         others: what else it learnt from (a tokenizer, a teacher): what they have seen counts alike.
+        unhashed: names of sources that it learnt from and whose images are not in ``parts``, though they have hashes.
 
     Returns:
-        ``train``, ``val`` and ``upstream`` -> hashes, and, only where there are any, ``files``.
+        ``train``, ``val`` and ``upstream`` -> hashes, and, only where there are any, ``files`` and ``unhashed``.
 
     Raises:
         UsvitError: a file of ``before`` is missing or another one, or the disk is full.
@@ -151,30 +163,49 @@ def write_seen(
     earlier = together(seen_by_weights(weights) for weights in (before, *others) if weights is not None)
     known = passed_on(earlier)
     files: list[dict[str, Any]] = known.pop(FILES, [])
+    unknown = sorted({*known.pop(UNHASHED, []), *unhashed})
     record: dict[str, Any] = {"train": [], "val": [], **parts, **known}
     for part, hashes in record.items():
         if len(hashes) > LISTED_AT_MOST:
             files.append(_written(folder, part, hashes))
             record[part] = []
     earlier.copy_files(folder)
-    return record | ({FILES: files} if files else {})
+    return record | ({FILES: files} if files else {}) | ({UNHASHED: unknown} if unknown else {})
 
 
 def together(seen: Iterable[Seen]) -> Seen:
     """What several have seen; a file that two name counts once."""
     listed: dict[str, frozenset[str]] = {}
     files: dict[tuple[str, str], HashFile] = {}
+    unhashed: set[str] = set()
     for one in seen:
+        unhashed |= set(one.unhashed)
         listed |= {part: listed.get(part, frozenset()) | hashes for part, hashes in one.listed.items()}
         files |= {(file.part, file.sha256): file for file in one.files}
-    return Seen(listed, tuple(files.values()))
+    return Seen(listed, tuple(files.values()), tuple(sorted(unhashed)))
 
 
 def passed_on(seen: Seen) -> dict[str, Any]:
-    """The part ``upstream``, and ``files`` if any, of whatever begins from a network that has seen this."""
+    """The part ``upstream``, and ``files`` and ``unhashed`` if any, of whatever begins from what has seen this."""
     listed = {sha256 for hashes in seen.listed.values() for sha256 in hashes}
     files = {file.sha256: replace(file, part="upstream").entry() for file in seen.files}
-    return {"upstream": sorted(listed)} | ({FILES: list(files.values())} if files else {})
+    unhashed = {UNHASHED: list(seen.unhashed)} if seen.unhashed else {}
+    return {"upstream": sorted(listed)} | ({FILES: list(files.values())} if files else {}) | unhashed
+
+
+def unrecorded(seen: Seen, who: str) -> str | None:
+    """What to tell whoever tests a network of whose images some are not on record; None where all are.
+
+    Args:
+        seen: by the network.
+        who: the network: ``The network of --weights RUN``.
+    """
+    if not seen.unhashed:
+        return None
+    return (
+        f"{who} has learnt from {' and '.join(seen.unhashed)} with source.hashes=false: which images these were is "
+        "not on record, so nobody can tell whether test images are among them."
+    )
 
 
 def _written(folder: Path, part: str, hashes: Iterable[str]) -> dict[str, Any]:
@@ -240,13 +271,16 @@ def passport_beside(weights: Path) -> dict[str, Any] | None:
     return passport
 
 
-def refuse_seen(tested: pd.DataFrame, seen: Container[str], who: str) -> None:
+def refuse_seen(
+    tested: pd.DataFrame, seen: Container[str], who: str, without: str = "leave these images out (--keep-list)"
+) -> None:
     """Refuse to test a network on images that it has seen, or on others of their groups.
 
     Args:
         tested: columns image_id, group_id, sha256.
         seen: pixel hashes (``seen_by``).
         who: the network, for the error.
+        without: how the caller tests on the others alone.
 
     Raises:
         LeakageError: naming the groups.
@@ -256,6 +290,6 @@ def refuse_seen(tested: pd.DataFrame, seen: Container[str], who: str) -> None:
         count = int(tested.group_id.isin(groups).sum())
         raise LeakageError(
             f"{who} has seen images of {len(groups)} groups ({count} images) that would be its test: "
-            f"{', '.join(groups[:5])}{', ...' if len(groups) > 5 else ''}. Begin from other weights, or leave these "
-            "images out (--keep-list)."
+            f"{', '.join(groups[:5])}{', ...' if len(groups) > 5 else ''}. Begin from other weights, or "
+            f"{without}."
         )

@@ -54,6 +54,10 @@ def make_folds(kind: Literal["cv", "train"], table: pd.DataFrame, split: SplitCo
             raise UsvitError(
                 f"{split.file} holds {folds.fold.nunique()} folds; 'usvit train' takes one. Use 'usvit cv'."
             )
+        numbers = sorted(map(int, folds.fold.unique()))
+        if numbers != list(range(len(numbers))):
+            shown = ", ".join(map(str, numbers[:5])) + (", ..." if len(numbers) > 5 else "")
+            raise UsvitError(f"The folds of {split.file} are numbered {shown}: number them 0, 1, 2, ... without a gap.")
         return folds
     if kind == "train":
         if split.scheme not in ("auto", "drawn"):
@@ -145,6 +149,22 @@ def leaking_groups(folds: pd.DataFrame, table: pd.DataFrame) -> list[str]:
     """
     joined = folds.merge(table[[*_KEY, "group_id"]], on=_KEY)
     return sorted({group for _, rows in joined.groupby("fold") for group in _crossing(rows)})
+
+
+def rows_of_part(folds: pd.DataFrame, table: pd.DataFrame, part: str, fold: int = 0) -> NDArray[np.int64]:
+    """Which images stand in one part of a fold.
+
+    Args:
+        folds: ``COLUMNS``.
+        table: columns dataset, image_id of all images.
+        part: train, val or test.
+        fold: its number.
+
+    Returns:
+        (n,) rows of the table, ascending.
+    """
+    listed = folds.loc[(folds.fold == fold) & (folds.part == part), _KEY]
+    return np.flatnonzero(pd.MultiIndex.from_frame(table[_KEY]).isin(pd.MultiIndex.from_frame(listed)))
 
 
 def read_folds(path: Path) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from usvit.data.images import UInt8
 from usvit.explain.attention import Distances
 from usvit.explain.parameters import Filters, Similarity
 from usvit.explain.scores import Map, Mask, is_blank
-from usvit.files import write_atomic
+from usvit.files import write_atomic, write_bytes
 
 Font = ImageFont.ImageFont | ImageFont.FreeTypeFont
 
@@ -188,7 +188,7 @@ def write_filters(path: Path, filters: Filters, title: str) -> None:
 def _save_figure(path: Path, figure: Figure) -> None:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})  # the same bytes from every version
-    write_atomic(path, lambda temporary: temporary.write_bytes(buffer.getvalue()))
+    write_bytes(path, buffer.getvalue())
 
 
 def _save(path: Path, picture: Image.Image) -> None:

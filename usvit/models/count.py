@@ -3,12 +3,14 @@
 ``python -m usvit.models.count`` counts the whole zoo anew into ``zoo/counts.json``, which ``usvit models list`` shows.
 """
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import timm
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import usvit.models.architectures  # noqa: F401  registers our networks with timm
@@ -19,6 +21,22 @@ from usvit.models.weights import Weights
 from usvit.models.zoo import ZOO
 
 COUNTS = Path(__file__).parent / "zoo" / "counts.json"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Multiply-accumulate operations of one example's part of a training step."""
+
+    trained: int
+    """One forward pass of what learns; its backward pass counts as two more."""
+    frozen: int = 0
+    """One forward pass of what is only asked: a teacher, a tokenizer."""
+
+    @property
+    def operations(self) -> int:
+        """Two for each multiplication and addition, of forward and backward passes (Chowdhery et al. 2022, PaLM,
+        appendix B). Normalisation, activation, augmentation and a recomputed forward pass do not count."""
+        return 6 * self.trained + 2 * self.frozen
 
 
 @dataclass(frozen=True)
@@ -47,13 +65,32 @@ def count(spec: ModelSpec, image_size: int = 224, n_classes: int = 1000) -> Coun
     """
     with torch.device("meta"):
         model = build_model(spec, Weights("scratch"), n_classes=n_classes, image_size=image_size)
-    model.eval().requires_grad_(False)  # the counter's hooks fail on a leaf that is another layer's input
-    for module in model.modules():
-        if getattr(module, "fused_attn", False):
-            module.__dict__["fused_attn"] = False  # matrix products, whatever kernel this machine has
+    return Counts(count_parameters(model), forward_macs(model, blank(image_size)))
+
+
+def forward_macs(module: nn.Module, *inputs: torch.Tensor) -> int:
+    """MACs of one forward pass in eval mode, counted on a copy without numbers; the module stays as it is.
+
+    Args:
+        module: any, on any device, whose forward needs no numbers (no ``nonzero``, no ``item``).
+        inputs: what it takes; of them shapes and types alone count.
+    """
+    numbers = [*module.parameters(), *module.buffers()]
+    empty: dict[int, Any] = {id(one): torch.empty_like(one, device="meta", requires_grad=False) for one in numbers}
+    # Without gradients: the counter's hooks fail on a leaf that is another layer's input.
+    empty |= {id(one): nn.Parameter(empty[id(one)], requires_grad=False) for one in module.parameters()}
+    copied = copy.deepcopy(module, empty).eval()
+    for part in copied.modules():
+        if getattr(part, "fused_attn", False):
+            part.__dict__["fused_attn"] = False  # matrix products, whatever kernel this machine has
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(torch.zeros(1, 3, image_size, image_size, device="meta"))
-    return Counts(count_parameters(model), counter.get_total_flops() // 2)
+        copied(*(given.to("meta") for given in inputs))
+    return int(counter.get_total_flops()) // 2
+
+
+def blank(side: int) -> torch.Tensor:
+    """(1, 3, side, side) without numbers, for ``forward_macs``."""
+    return torch.empty(1, 3, side, side, device="meta")
 
 
 def sizes(spec: ModelSpec) -> list[int]:

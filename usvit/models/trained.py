@@ -17,7 +17,7 @@ from usvit.files import sha256_of_file
 from usvit.models.build import build_model
 from usvit.models.spec import ModelSpec
 from usvit.models.weights import Weights, read_state_dict
-from usvit.models.weights.runs import fold_folders
+from usvit.models.weights.runs import only_fold
 from usvit.models.zoo import find_model
 
 UPSTREAM = "pretrain"
@@ -67,17 +67,11 @@ def load_trained(folder: Path) -> TrainedModel:
     Raises:
         UsvitError: it is neither; or its passport or its weights are missing, damaged, or do not belong together.
     """
-    folders = fold_folders(folder)
-    if len(folders) > 1:
-        raise UsvitError(
-            f"{folder} is a run of {len(folders)} folds with a network in each. Name one: {folders[0]}, ..., "
-            f"{folders[-1].name}."
-        )
-    file = folders[0] / "model.safetensors"
+    fold = only_fold(folder)
+    file, where = fold / "model.safetensors", fold / "model.json"
     passport = passport_beside(file)
     if passport is None:
-        raise UsvitError(f"{folders[0]} has no model.json, the passport of its network. Copy it beside {file.name}.")
-    where = folders[0] / "model.json"
+        raise UsvitError(f"{fold} has no model.json, the passport of its network. Copy it beside {file.name}.")
     spec, preprocessing = _described(passport, where)
     stated = passport.get("weights_sha256")
     if stated is not None and stated != sha256_of_file(file):

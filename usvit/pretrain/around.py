@@ -6,18 +6,21 @@ import torch
 from torch import Tensor, nn
 
 from usvit.data.stream import Batch
+from usvit.pretrain.patches import Tokens, freeze_head
 
 
 class Around(nn.Module):
     """A network of the zoo under the name ``network``; subclasses add what only pre-training needs.
 
     Args:
-        network: the one that the run keeps.
+        network: a plain ViT, the one that the run keeps; its own head is left as it is, and does not train.
+        tokens: of it.
     """
 
-    def __init__(self, network: nn.Module):
+    def __init__(self, network: nn.Module, tokens: Tokens):
         super().__init__()
-        self.network = network
+        self.network, self.tokens = network, tokens
+        freeze_head(network)
 
     def no_weight_decay(self) -> set[str]:
         """The network's own (positions, class token), by their names here."""

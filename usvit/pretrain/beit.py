@@ -21,34 +21,36 @@ from usvit.data.seen import passport_beside
 from usvit.data.stream import Batch
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
-from usvit.models.weights.runs import fold_folders
+from usvit.models.count import Cost, blank, forward_macs
+from usvit.models.weights.runs import only_fold
 from usvit.pretrain.around import Around, OverImages
 from usvit.pretrain.block_masks import block_masks
 from usvit.pretrain.noise import new_weights
 from usvit.pretrain.origin import Origin
-from usvit.pretrain.patches import Tokens, freeze_head
+from usvit.pretrain.patches import Tokens
 from usvit.pretrain.plan import Inputs, Plan, UpstreamObjective
 from usvit.pretrain.tokenizer import Tokenizer, load_tokenizer
+from usvit.train.objective import ON_HOST
+
+_DRAWN = 256
+"""Masks that are drawn to know how many patches are masked on average."""
 
 
 class BeitNetwork(Around):
     """The network, the mask embedding, and the classifier of words.
 
     Args:
-        network: a plain ViT; its own head is left as it is, and does not train.
-        tokens: of it.
+        network, tokens: of ``Around``.
         vocabulary: words K.
     """
 
     def __init__(self, network: nn.Module, tokens: Tokens, vocabulary: int):
-        super().__init__(network)
-        self.tokens = tokens
+        super().__init__(network, tokens)
         self.mask_token = nn.Parameter(torch.zeros(1, 1, tokens.width))
         self.words = nn.Linear(tokens.width, vocabulary)
         nn.init.trunc_normal_(self.mask_token, std=0.02)
         nn.init.trunc_normal_(self.words.weight, std=0.02)
         nn.init.zeros_(self.words.bias)
-        freeze_head(network)
 
     def forward(self, images: Tensor, mask: Tensor, places: Tensor) -> Tensor:
         """Logits of the masked patches.
@@ -75,16 +77,23 @@ class Beit(OverImages):
         plan: what is known.
         network: a plain ViT of the zoo.
         tokenizer: whose words are predicted, and how its input is normalised.
+        learnt_from: what is known of it.
 
     Raises:
         UsvitError: the recipe does not fit the network, or the tokenizer does not.
     """
 
-    def __init__(self, plan: Plan, network: nn.Module, tokenizer: tuple[Tokenizer, Preprocessing]):
+    def __init__(
+        self,
+        plan: Plan,
+        network: nn.Module,
+        tokenizer: tuple[Tokenizer, Preprocessing],
+        learnt_from: tuple[Origin, ...] = (),
+    ):
         config = plan.config.beit
         tokens = Tokens.of(network, "beit")
         self._tokenizer, own = tokenizer
-        self.learnt_from: tuple[Origin, ...] = ()
+        self.learnt_from = learnt_from
         _check(tokens, self._tokenizer, plan)
         self._tokens, self._inputs, self._config = tokens, plan.inputs, config
         self._renormalised = _Renormalised(plan.inputs, own)
@@ -97,8 +106,15 @@ class Beit(OverImages):
 
     def loss(self, module: nn.Module, portion: Batch, step: int) -> Tensor:
         images = self._inputs(portion["images"], portion["seeds"])
-        logits, words, _ = self._predict(module, images, portion["seeds"])
+        logits, words, _ = self._predict(module, images, portion.get(ON_HOST, portion["seeds"]))
         return F.cross_entropy(logits, words, reduction="sum")
+
+    def cost(self, image_size: int) -> Cost:
+        """The trunk on all patches, the classifier on as many as are masked on average; the tokenizer is asked."""
+        mask = self._masks(torch.arange(_DRAWN))
+        places = torch.empty(round(float(mask.sum()) / _DRAWN), dtype=torch.int64, device="meta")
+        trained = forward_macs(self.module, blank(image_size), mask[:1], places)
+        return Cost(trained, sum(self._tokenizer.coding_macs(image_size)))
 
     def evaluate(self, module: nn.Module, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Means over each image's masked patches, summed over images; ``val_accuracy``: of the words."""
@@ -140,11 +156,10 @@ def make(plan: Plan, network: nn.Module) -> UpstreamObjective:
         )
     if not Path(where).is_dir():
         raise UsvitError(f"beit.tokenizer: there is no run {where}. Name the folder of a run of a tokenizer.")
-    objective = Beit(plan, network, load_tokenizer(Path(where)))
-    file = fold_folders(Path(where))[0] / "model.safetensors"
+    tokenizer = load_tokenizer(Path(where))
+    file = only_fold(Path(where)) / "model.safetensors"
     sha256, own = sha256_of_file(file), passport_beside(file)
-    objective.learnt_from = (Origin("tokenizer", "tokenizer", sha256, passport=own, path=file),)
-    return objective
+    return Beit(plan, network, tokenizer, (Origin("tokenizer", "tokenizer", sha256, passport=own, path=file),))
 
 
 class _Renormalised:

@@ -71,12 +71,19 @@ class Codebook(nn.Module):
         """
         self.usage.lerp_(counts.to(self.usage), 1 - DECAY)
         self.sums.lerp_(sums.to(self.sums), 1 - DECAY)
-        used = self.usage > 0
-        self.codes[used] = normalize(self.sums[used], dim=1)
+        used = (self.usage > 0)[:, None]
+        self.codes.copy_(torch.where(used, normalize(self.sums, dim=1), self.codes))
+        if not len(candidates):
+            return
+        # The n-th dead one gets the n-th candidate; all are computed, so that a GPU need not say how many are dead.
         mean = self.usage.mean()
-        dead = (self.usage < DEAD * mean).nonzero()[:, 0][: len(candidates)]
-        fresh = candidates[: len(dead)].to(self.codes)
-        self.codes[dead], self.sums[dead], self.usage[dead] = fresh, fresh * mean, mean
+        dead = self.usage < DEAD * mean
+        turn = dead.cumsum(0) - 1
+        dead = dead & (turn < len(candidates))
+        fresh = candidates[turn.clamp(0, len(candidates) - 1)].to(self.codes)
+        self.codes.copy_(torch.where(dead[:, None], fresh, self.codes))
+        self.sums.copy_(torch.where(dead[:, None], fresh * mean, self.sums))
+        self.usage.copy_(torch.where(dead, mean, self.usage))
 
     @property
     def perplexity(self) -> Tensor:

@@ -3,6 +3,7 @@
 Source: Touvron 2022, thesis, section 3.3 (DeiT); hard distillation without a token is CaiT's (section 3.7).
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 from usvit.data.stream import Batch
 from usvit.errors import UsvitError
+from usvit.models.count import Cost
 from usvit.models.zoo import ZOO
 from usvit.pretrain import supervised
 from usvit.pretrain.origin import Origin
@@ -63,7 +65,14 @@ class Distill(supervised.Supervised):
     def __init__(self, plan: Plan, network: nn.Module, teacher: Teacher):
         super().__init__(plan, network)
         self.teacher, self._distill = teacher, plan.config.distill
-        self.learnt_from: tuple[Origin, ...] = ()
+
+    @property
+    def learnt_from(self) -> tuple[Origin, ...]:
+        """The teacher, where it is known which network it is."""
+        return () if self.teacher.origin is None else (self.teacher.origin,)
+
+    def cost(self, image_size: int) -> Cost:
+        return replace(super().cost(image_size), frozen=self.teacher.macs())
 
     def loss(self, module: nn.Module, portion: Batch, step: int) -> torch.Tensor:
         """() sum over images of (1 - lambda) L + lambda tau^2 KL (soft), or of (L + CE(Z_s, y_t)) / 2 (hard, token).
@@ -101,6 +110,4 @@ def make(plan: Plan, network: nn.Module) -> Distill:
         network.set_distilled_training(config.distill.kind == "token")  # type: ignore[operator]
     student = (plan.inputs.mean, plan.inputs.std)
     teacher = make_teacher(config, student, n_classes=plan.n_classes, classes=plan.classes, device=plan.device)
-    objective = Distill(plan, network, teacher)
-    objective.learnt_from = () if teacher.origin is None else (teacher.origin,)
-    return objective
+    return Distill(plan, network, teacher)

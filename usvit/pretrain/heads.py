@@ -5,13 +5,14 @@ from typing import Any
 from torch import nn
 
 from usvit.errors import UsvitError
+from usvit.models.mlp_head import give_mlp_head, is_mlp_head
 from usvit.models.weights import Weights
 from usvit.models.weights.load import head_of
 from usvit.models.weights.names import by_timm, to_network_names
 
 
 def load_head(model: nn.Module, weights: Weights, n_classes: int, who: str, hint: str) -> None:
-    """Put the head of a checkpoint into a network.
+    """Put the head of a checkpoint into a network; one of two layers takes the place of the network's own.
 
     Args:
         model: of the zoo, with a head of ``n_classes``; changed in place.
@@ -26,6 +27,8 @@ def load_head(model: nn.Module, weights: Weights, n_classes: int, who: str, hint
     where = weights.path.name if weights.source == "file" and weights.path else weights.name
     named = to_network_names(weights.read(), model)
     by_timm(named, model)
+    if is_mlp_head(model, named.tensors):
+        give_mlp_head(model)
     is_head = head_of(model)
     own: dict[str, Any] = {key: value for key, value in model.state_dict().items() if is_head(key)}
     missing = [key for key in own if key not in named.tensors]

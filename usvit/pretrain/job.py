@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import nn
@@ -13,16 +12,18 @@ from torch import nn
 from usvit.config import DataConfig, PretrainConfig
 from usvit.data.manifest import Manifest
 from usvit.data.manifest_file import open_manifest
+from usvit.data.sources.catalog import DATA
 from usvit.data.sources.manifest import ManifestSource
 from usvit.data.sources.open import open_training
 from usvit.data.sources.source import Source
-from usvit.data.splits import folds_sha256, make_folds
+from usvit.data.splits import folds_sha256, make_folds, rows_of_part
 from usvit.data.views.device import DeviceViews, resolve_on
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_text
-from usvit.job import adapt, head_of_record, model_of_record
-from usvit.models.build import build_with_report, count_parameters, input_statistics
-from usvit.models.count import count
+from usvit.job import adapt, head_of_record, in_runs, model_of_record, new_model_with_report
+from usvit.models.build import count_parameters, input_statistics
+from usvit.models.count import Cost
+from usvit.models.mlp_head import give_mlp_head
 from usvit.models.spec import ModelSpec
 from usvit.models.tune import TuneReport
 from usvit.models.weights import LoadReport, Weights, resolve_weights
@@ -32,11 +33,9 @@ from usvit.pretrain.heads import check_classes, load_head
 from usvit.pretrain.origin import Origin
 from usvit.pretrain.plan import Plan, UpstreamObjective
 from usvit.progress import Progress
-from usvit.train.device import Device, resolve_device, seed_everything
+from usvit.train.device import Device, resolve_device
 
 _NEW_HEAD = "For other classes a new head is trained: set model.head to new."
-DATA = "data"
-"""The source that is the training parts of a data card's folds."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,6 @@ class PretrainJob:
     """Everything resolved and checked, before anything is written."""
 
     config: PretrainConfig
-    roots: dict[str, Path]
-    """Data set -> folder, "" for all."""
     spec: ModelSpec
     weights: Weights
     device: Device
@@ -61,8 +58,8 @@ class PretrainJob:
     """Other networks: the teacher of a distillation, BEiT's tokenizer."""
     inputs: DeviceViews
     n_parameters: int
-    macs: int | None
-    """Of one image's forward pass; None: the objective computes something else than the network's."""
+    cost: Cost | None
+    """Of one image; None: it is not counted."""
     tuned: TuneReport
     loaded: LoadReport
 
@@ -77,8 +74,7 @@ class PretrainJob:
 
 def default_out(config: PretrainConfig) -> Path:
     """``runs/pretrain-fractals-vit_ti16-fractals-seed0``."""
-    name = f"pretrain-{config.source.name}-{config.model.name}-{config.recipe}-seed{config.seed}"
-    return Path("runs") / name.replace(":", "-").replace("/", "-")
+    return in_runs("pretrain", config.source.name, config.model.name, config.recipe, f"seed{config.seed}")
 
 
 def prepare(config: PretrainConfig, roots: dict[str, Path], progress: Progress) -> PretrainJob:
@@ -106,7 +102,6 @@ def prepare(config: PretrainConfig, roots: dict[str, Path], progress: Progress) 
     objective = make_objective(config)(plan, network)
     return PretrainJob(
         config,
-        roots,
         spec,
         weights,
         device,
@@ -118,30 +113,29 @@ def prepare(config: PretrainConfig, roots: dict[str, Path], progress: Progress) 
         tuple(getattr(objective, "learnt_from", ())),
         inputs,
         count_parameters(network),
-        count(spec, config.model.image_size, n_classes).macs if config.objective == "supervised" else None,
+        _cost(objective, config),
         tuned,
         loaded,
     )
+
+
+def _cost(objective: UpstreamObjective, config: PretrainConfig) -> Cost | None:
+    """Of one image, by the objectives that can tell; not where a part alone is tuned, whose backward pass is less."""
+    told = getattr(objective, "cost", None)
+    return told(config.model.image_size) if told and config.model.tune == "full" else None
 
 
 def new_network(
     config: PretrainConfig, spec: ModelSpec, weights: Weights, n_classes: int, fold: int
 ) -> tuple[nn.Module, LoadReport, TuneReport]:
     """The network that a fold begins from; the same seed and fold give the same."""
-    seed_everything(config.seed, "model", fold)
-    network, loaded = build_with_report(
-        spec,
-        weights.of_fold(fold),
-        n_classes=n_classes,
-        image_size=config.model.image_size,
-        drop_path=config.model.drop_path,
-        drop_path_schedule=config.model.drop_path_schedule,
-        dropout=config.model.dropout,
-    )
+    network, loaded = new_model_with_report(config, spec, weights, n_classes, fold)
     if config.model.head == "kept":
         if weights.source == "scratch":
             raise UsvitError("model.head is kept, but --weights scratch has none. Give the weights to go on from.")
         load_head(network, weights.of_fold(fold), n_classes, f"The network {spec.name}", _NEW_HEAD)
+    elif config.model.head == "mlp" and n_classes:
+        give_mlp_head(network)
     return network, loaded, adapt(network, config)
 
 
@@ -190,6 +184,12 @@ def _sources(
             "The source data is the training images of folds, without labels: there is nothing to validate on. "
             "Set source.val to null and source.val_share to 0."
         )
+    if not config.source.hashes:
+        raise UsvitError(
+            "source.hashes is false, and the source data is the training images of folds: without their hashes nothing "
+            "could refuse to test a fold on what it has seen. They are in the manifest and cost no time: leave "
+            "source.hashes true."
+        )
     manifest = open_manifest(config.data, roots, progress)
     folds = make_folds("cv", manifest.usable, config.split, config.split_seed)
     parts = tuple(
@@ -200,11 +200,8 @@ def _sources(
 
 def _training_parts(manifest: Manifest, folds: pd.DataFrame) -> Iterator[Source]:
     """The training images of each fold: those that ``usvit cv`` with the same data, seed and split settings draws."""
-    keys = pd.MultiIndex.from_frame(manifest.usable[["dataset", "image_id"]])
     for fold in range(int(folds.fold.nunique())):
-        train = folds[(folds.fold == fold) & (folds.part == "train")]
-        inside = keys.isin(pd.MultiIndex.from_frame(train[["dataset", "image_id"]]))
-        yield ManifestSource(manifest, np.flatnonzero(inside))
+        yield ManifestSource(manifest, rows_of_part(folds, manifest.usable, "train", fold))
 
 
 def _downstream(

@@ -20,9 +20,10 @@ from usvit.config import MaeConfig
 from usvit.data.stream import Batch
 from usvit.errors import UsvitError
 from usvit.models.architectures.positions import sincos_2d
+from usvit.models.count import Cost, blank, forward_macs
 from usvit.pretrain.around import Around, OverImages
 from usvit.pretrain.noise import new_weights, permutation
-from usvit.pretrain.patches import Tokens, freeze_head, patchify
+from usvit.pretrain.patches import Tokens, patchify
 from usvit.pretrain.plan import Plan, UpstreamObjective
 
 EPS = 1e-6
@@ -78,16 +79,13 @@ class MaskedAutoencoder(Around):
     """The network and its decoder.
 
     Args:
-        network: a plain ViT; its head is left as it is, and does not train.
-        tokens: of it.
+        network, tokens: of ``Around``.
         config: of the decoder.
     """
 
     def __init__(self, network: nn.Module, tokens: Tokens, config: MaeConfig):
-        super().__init__(network)
-        self.tokens = tokens
+        super().__init__(network, tokens)
         self.decoder = Decoder(tokens, config)
-        freeze_head(network)
 
     def forward(self, images: Tensor, visible: Tensor, masked: Tensor) -> Tensor:
         """(B, 3, S, S), places (B, V) and (B, M) -> (B, M, 3 * patch^2)."""
@@ -120,6 +118,12 @@ class Mae(OverImages):
     def loss(self, module: nn.Module, portion: Batch, step: int) -> Tensor:
         images = self._inputs(portion["images"], portion["seeds"])
         return self._losses(module, images, portion["seeds"]).sum()
+
+    def cost(self, image_size: int) -> Cost:
+        """The encoder's on what it sees, the decoder's on all patches."""
+        seeds = torch.empty(1, dtype=torch.int64, device="meta")
+        visible, masked = split(seeds, self._tokens.count, self._n_visible)
+        return Cost(forward_macs(self.module, blank(image_size), visible, masked))
 
     def evaluate(self, module: nn.Module, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         places = torch.arange(len(images), device=images.device)  # the same masks at every evaluation

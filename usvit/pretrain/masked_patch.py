@@ -14,9 +14,10 @@ from torch.nn import functional as F
 from usvit.config import MaskedPatchConfig
 from usvit.data.stream import Batch
 from usvit.errors import UsvitError
+from usvit.models.count import Cost, blank, forward_macs
 from usvit.pretrain.around import Around, OverImages
 from usvit.pretrain.noise import new_weights, permutation, uniform
-from usvit.pretrain.patches import Tokens, freeze_head, patchify
+from usvit.pretrain.patches import Tokens, patchify
 from usvit.pretrain.plan import Plan, UpstreamObjective
 
 _ROUNDING = 1e-3
@@ -53,20 +54,18 @@ class MaskedPatchNetwork(Around):
     """The network, the mask embedding and the classifier of colours.
 
     Args:
-        network: a plain ViT; its own head is left as it is, and does not train.
-        tokens: of it.
+        network, tokens: of ``Around``.
         config: of the corruption.
     """
 
     def __init__(self, network: nn.Module, tokens: Tokens, config: MaskedPatchConfig):
-        super().__init__(network)
-        self.tokens, self.config = tokens, config
+        super().__init__(network, tokens)
+        self.config = config
         self.mask_token = nn.Parameter(torch.zeros(1, 1, tokens.width))
         self.colour = nn.Linear(tokens.width, 2 ** (3 * config.bits))
         nn.init.trunc_normal_(self.mask_token, std=0.02)
         nn.init.trunc_normal_(self.colour.weight, std=0.02)
         nn.init.zeros_(self.colour.bias)
-        freeze_head(network)
 
     def forward(self, images: Tensor, seeds: Tensor) -> Tensor:
         """(B, 3, S, S) and (B,) int64 -> (B, M, 2^(3 bits)) logits of the corrupted patches, in their order."""
@@ -99,6 +98,10 @@ class MaskedPatch(OverImages):
         images = self._inputs(portion["images"], portion["seeds"])
         logits, colours = self._predict(module, images, portion["seeds"])
         return _per_image(logits, colours).sum()
+
+    def cost(self, image_size: int) -> Cost:
+        seeds = torch.empty(1, dtype=torch.int64, device="meta")
+        return Cost(forward_macs(self.module, blank(image_size), seeds))
 
     def evaluate(self, module: nn.Module, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """``val_accuracy``: sum over images of the share of their corrupted patches whose colour is right."""

@@ -54,7 +54,10 @@ class MakeObjective(Protocol):
 
 
 class UpstreamObjective(Objective, Protocol):
-    """An objective that leaves a network."""
+    """An objective that leaves a network.
+
+    Those that can count what an image costs have a method ``cost``, too: from its side to ``usvit.models.count.Cost``.
+    """
 
     def network(self, module: nn.Module) -> nn.Module:
         """Of a module like ``self.module`` (itself, or its running mean), the network that the run keeps."""

@@ -5,32 +5,32 @@ card's folds, one for each: ``usvit cv --weights RUN`` begins its fold k where f
 """
 
 import hashlib
-import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from safetensors.torch import save as safetensors_bytes
+from torch import Tensor
 
 from usvit.config import PretrainConfig
 from usvit.data.seen import write_seen
+from usvit.data.sources.combine import made_on_the_fly
 from usvit.data.sources.examples import ViewExamples, readable
 from usvit.data.sources.source import Source
 from usvit.data.stream import Stream
-from usvit.data.views.host import make_views
-from usvit.files import sha256_of_text, write_atomic, write_csv, write_json
+from usvit.data.views.host import Views
+from usvit.files import read_json, sha256_of_text, write_bytes, write_csv, write_json
 from usvit.pretrain.copies import EXCLUDED, EXCLUDED_VAL, without_copies
 from usvit.pretrain.job import PretrainJob, default_out, describe, new_objective, prepare
 from usvit.pretrain.passport import passport
 from usvit.pretrain.validate import validation_of
 from usvit.progress import NoProgress, Progress
+from usvit.report.upstream import report_upstream
 from usvit.resources import process_rank, said_once
-from usvit.run_dir import RunDir, open_run
+from usvit.run_dir import Outcome, RunDir, open_run
 from usvit.seeding import derive_seed
 from usvit.train.device import resolve_device, seed_everything
 from usvit.train.distributed import Team, check_share, full_state, launch
@@ -39,17 +39,7 @@ from usvit.train.lost import lost_peers
 from usvit.train.step_log import StepLog
 
 SCHEMA_VERSION = "1.0"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a pre-training came to."""
-
-    path: Path
-    metrics: dict[str, Any]
-    """The content of ``pretrain.json``."""
-    record: dict[str, Any]
-    """The content of ``run.json``."""
+RESULT = "pretrain.json"
 
 
 def run_pretraining(
@@ -84,11 +74,9 @@ def run_pretraining(
             if not run.finished:
                 _train_all(job, run, team, progress)
                 team.first_does(_conclude, job, run, begun)
-            return Outcome(run.path, team.first_does(_metrics, run.path), run.record)
-
-
-def _metrics(path: Path) -> dict[str, Any]:
-    return dict(json.loads((path / "pretrain.json").read_text(encoding="utf-8")))
+            team.first_does(report_upstream, run.path)
+            found: Outcome = team.first_does(run.outcome, RESULT)
+            return found
 
 
 @contextmanager
@@ -108,9 +96,7 @@ def _opened(path: Path, record: dict[str, Any], team: Team) -> Iterator[RunDir]:
 def _train_all(job: PretrainJob, run: RunDir, team: Team, progress: Progress) -> None:
     if job.folds is not None:
         team.first_does(write_csv, run.path / "folds.csv", job.folds)
-    todo = team.from_first([fold for fold in range(len(job.sources)) if not (run.fold(fold) / "model.json").is_file()])
-    if len(todo) < len(job.sources):
-        progress.say(f"Resuming {run.path}: {len(job.sources) - len(todo)} of {len(job.sources)} folds are done.")
+    todo = team.first_does(run.unfinished, len(job.sources), "model.json", progress)
     if job.weights.source != "scratch":
         progress.say(f"Weights {job.weights.name}: {job.loaded.line()}")
     for fold in todo:
@@ -128,7 +114,7 @@ def _run_fold(job: PretrainJob, run: RunDir, fold: int, team: Team, progress: Pr
     if validation is not None:
         validation = without_copies(job, validation, folder / EXCLUDED_VAL, team, progress)
     objective = new_objective(job, fold, len(source), team.fabric.device)
-    views = make_views(config.views, config.model.image_size, on_device=job.inputs.on_device)
+    views = Views(config.views, config.model.image_size, on_device=job.inputs.on_device)
     stream = Stream(
         ViewExamples(source, views, config.views.count),
         batch_size=config.train.batch_size,
@@ -153,25 +139,21 @@ def _run_fold(job: PretrainJob, run: RunDir, fold: int, team: Team, progress: Pr
         log=StepLog(
             folder,
             device=team.fabric.device,
-            macs=job.macs,
+            cost=job.cost,
             world=team.world,
             stated_peak=config.train.peak_tflops,
         ),
         identity=_identity(run.record, fold),
     )
-    state = {
-        key: value.contiguous()
-        for key, value in full_state(objective.network(objective.module), keep=team.first).items()
-    }
+    weights = full_state(objective.network(objective.module), keep=team.first)
     beside = getattr(objective, "beside", None)  # what else of the module is worth keeping: Grafit's projector
     others = {name: full_state(part, keep=team.first) for name, part in (beside() if beside else {}).items()}
 
     def keep() -> None:
         write_csv(folder / "history.csv", result.history)
         for name, other in others.items():
-            content = safetensors_bytes({key: value.contiguous() for key, value in other.items()})
-            write_atomic(folder / f"{name}.safetensors", partial(_write, content=content))
-        _write_network(job, run, fold, (source, validation), result, safetensors_bytes(state), progress)
+            write_bytes(folder / f"{name}.safetensors", _content(other))
+        _write_network(job, run, fold, (source, validation), result, _content(weights), progress)
         checkpoint.unlink(missing_ok=True)
 
     team.first_does(keep)
@@ -189,23 +171,16 @@ def _write_network(
 ) -> None:
     """The network of a fold and its passport; ``images``: what it learnt from, and what it was validated on."""
     folder = run.fold(fold)
-    write_atomic(folder / "model.safetensors", partial(_write, content=weights))
+    write_bytes(folder / "model.safetensors", weights)
     parts = dict(zip(("train", "val"), images, strict=True))
     hashes: dict[str, list[str]] = {"train": []}
+    unhashed: set[str] = set()
     if job.config.source.hashes:
         hashes |= {part: source.hashes(progress) or [] for part, source in parts.items() if source is not None}
-    seen = write_seen(folder, hashes, job.weights.of_fold(fold), *job.learnt_from)
-    run.record["results"] = [
-        *(done for done in run.record["results"] if done["fold"] != fold),
-        {
-            "fold": fold,
-            "steps": result.steps,
-            "best_step": result.best_step,
-            "seconds": round(result.seconds, 1),
-            "images_per_second": round(result.images_per_second, 1),
-        },
-    ]
-    run.save()
+    else:
+        unhashed = {source.name for source in images if source is not None and not made_on_the_fly(source)}
+    seen = write_seen(folder, hashes, job.weights.of_fold(fold), *job.learnt_from, unhashed=unhashed)
+    run.enter(fold, result.describe())
     description = passport(job, fold, images[0], result, hashlib.sha256(weights).hexdigest(), seen)
     if job.learnt_from:
         description["learnt_from"] = [one.describe() for one in job.learnt_from]
@@ -223,19 +198,16 @@ def _conclude(job: PretrainJob, run: RunDir, begun: float) -> None:
     folds = []
     for fold in range(len(job.sources)):
         history = pd.read_csv(run.fold(fold) / "history.csv")
-        passport_of = json.loads((run.fold(fold) / "model.json").read_text(encoding="utf-8"))
-        kept = history[history.step == passport_of["best_step"]]
+        kept = history[history.step == read_json(run.fold(fold) / "model.json")["best_step"]]
         row = (kept if len(kept) else history).iloc[-1]
         folds.append({"fold": fold, **{key: _number(value) for key, value in row.items()}})
-    write_json(run.path / "pretrain.json", {"schema_version": SCHEMA_VERSION, "kept": folds})
-    for leftover in [*run.path.glob("fold-*/state.pt"), *run.path.glob("fold-*/.*.partial*")]:
-        leftover.unlink()
-    run.record["results"].sort(key=lambda result: result["fold"])
+    write_json(run.path / RESULT, {"schema_version": SCHEMA_VERSION, "kept": folds})
     run.finish(time.monotonic() - begun)
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
+def _content(state: dict[str, Tensor]) -> bytes:
+    """A file of tensors."""
+    return safetensors_bytes({key: value.contiguous() for key, value in state.items()})
 
 
 def _number(value: Any) -> float | int | None:

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from usvit.data.stream import Batch
 from usvit.errors import UsvitError
+from usvit.models.count import Cost, blank, forward_macs
 from usvit.pretrain.plan import Plan, UpstreamObjective
 from usvit.seeding import derive_seed
 from usvit.train.mix import Mix
@@ -44,6 +45,9 @@ class Supervised:
 
     def network(self, module: nn.Module) -> nn.Module:
         return module
+
+    def cost(self, image_size: int) -> Cost:
+        return Cost(forward_macs(self.module, blank(image_size)))
 
     def evaluate(self, module: nn.Module, images: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
         return hits(module(images), targets)

@@ -10,6 +10,7 @@ from usvit.config import PretrainConfig
 from usvit.data.seen import passport_beside
 from usvit.errors import UsvitError
 from usvit.models.build import Statistics, build_model, input_statistics
+from usvit.models.count import blank, forward_macs
 from usvit.models.spec import ModelSpec
 from usvit.models.weights import Weights, resolve_weights
 from usvit.models.weights.runs import fold_folders
@@ -55,6 +56,10 @@ class Teacher:
         ours = [torch.tensor(values, dtype=torch.float64) for values in (*student, mean, std)]
         self._scale = (ours[1] / ours[3]).float().view(1, 3, 1, 1).to(device)
         self._shift = ((ours[0] - ours[2]) / ours[3]).float().view(1, 3, 1, 1).to(device)
+
+    def macs(self) -> int:
+        """Multiply-accumulate operations of one image's forward pass."""
+        return forward_macs(self.model, blank(self._image_size))
 
     @torch.no_grad()
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -137,7 +142,8 @@ def make_teacher(
             f"{who} cannot be made for images of {size} x {size} pixels (distill.image_size sets its own): {error}"
         ) from error
     if weights.source != "scratch":
-        load_head(model, weights, n_classes, who, HINT)
+        with torch.random.fork_rng(devices=[]):
+            load_head(model, weights, n_classes, who, HINT)
     mean, std = input_statistics(spec, weights)
     bf16 = resolve_device(config.device, config.precision).precision == "bf16"
     origin = Origin("teacher", spec.name, weights.sha256, weights.describe(), weights.passport, weights.path)

@@ -26,8 +26,9 @@ from usvit.data.seen import passport_beside
 from usvit.data.stream import Batch
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
+from usvit.models.count import Cost, blank, forward_macs
 from usvit.models.weights import read_state_dict
-from usvit.models.weights.runs import fold_folders
+from usvit.models.weights.runs import only_fold
 from usvit.pretrain.codebook import Codebook
 from usvit.pretrain.gather import sum_over_processes, whole_batch
 from usvit.pretrain.noise import new_weights, random_bits
@@ -71,6 +72,11 @@ class Tokenizer(nn.Module):
     def codes(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) normalised -> (B, N) int64 in [0, vocabulary), patches in raster order."""
         return self.codebook.nearest(self.encode(images)).flatten(1)
+
+    def coding_macs(self, image_size: int) -> tuple[int, int]:
+        """Multiply-accumulate operations that ``codes`` takes for one image: of the encoder, and of the comparison."""
+        encoder = forward_macs(self.encoder, blank(image_size))
+        return encoder, (image_size // self.config.patch) ** 2 * self.config.vocabulary * self.config.code_width
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Through the vocabulary and back.
@@ -131,6 +137,13 @@ class TokenizerObjective:
     def network(self, module: nn.Module) -> nn.Module:
         return module
 
+    def cost(self, image_size: int) -> Cost:
+        """Encoder and decoder learn; the comparison with all codes has no backward pass."""
+        config, side = self.module.config, image_size // self.module.config.patch
+        encoder, comparison = self.module.coding_macs(image_size)
+        decoder = forward_macs(self.module.decoder, torch.empty(1, config.code_width, side, side, device="meta"))
+        return Cost(encoder + decoder, comparison)
+
     def evaluate(self, module: nn.Module, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """``val_loss``: squared error of the pixels; ``val_perplexity``: codes in use, of the last hundred training
         batches: so it is the same for each image."""
@@ -144,7 +157,9 @@ class TokenizerObjective:
         """Keep of a portion what the vocabulary follows; float64, so that the order of summing does not show."""
         size, width = self.module.config.vocabulary, vectors.shape[-1]
         flat = vectors.reshape(-1, width).double()
-        counts = torch.bincount(chosen.flatten(), minlength=size).double()
+        # Not bincount, which makes the host wait for the largest number, to know how long its answer is.
+        counts = torch.zeros(size, dtype=torch.float64, device=flat.device)
+        counts.index_add_(0, chosen.flatten(), torch.ones_like(flat[:, 0]))
         sums = torch.zeros(size, width, dtype=torch.float64, device=flat.device).index_add(0, chosen.flatten(), flat)
         places = random_bits(seeds, _CANDIDATES, "tokenizer/candidates") % chosen.shape[1]
         self._seen.append((counts, sums, torch.take_along_dim(vectors, places[..., None], dim=1).flatten(0, 1)))
@@ -167,13 +182,11 @@ def load_tokenizer(folder: Path) -> tuple[Tokenizer, Preprocessing]:
     Raises:
         UsvitError: there is none, or it is damaged.
     """
-    folders = fold_folders(folder)
-    if len(folders) > 1:
-        raise UsvitError(f"{folder} is a run of {len(folders)} folds with a tokenizer in each. Name one: {folders[0]}.")
-    file, where = folders[0] / "model.safetensors", folders[0] / "model.json"
+    fold = only_fold(folder)
+    file, where = fold / "model.safetensors", fold / "model.json"
     passport = passport_beside(file)
     if passport is None:
-        raise UsvitError(f"{folders[0]} has no model.json, the passport of its network. Copy it beside {file.name}.")
+        raise UsvitError(f"{fold} has no model.json, the passport of its network. Copy it beside {file.name}.")
     if passport.get("architecture") != "tokenizer":
         raise UsvitError(
             f"{folder} is a run of the network {passport.get('architecture')}, not of a tokenizer. Train one with "

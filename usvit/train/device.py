@@ -4,6 +4,7 @@ import logging
 import os
 import platform
 import random
+import shutil
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +68,40 @@ def seed_everything(seed: int, *purpose: str | int) -> None:
     np.random.seed(derived % 2**32)  # noqa: NPY002 - libraries below us may use the global generator
     random.seed(derived)
     torch.use_deterministic_algorithms(True, warn_only=True)
+    # Else every new tensor is filled first: "detrimental to performance", and only for programs that read what they
+    # have not written (PyTorch's reference of torch.utils.deterministic).
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = False
+
+
+def check_compiler(device_type: str, option: str, without: str) -> None:
+    """Refuse to compile where ``torch.compile`` could not: it writes C++ for a CPU and Triton for a GPU.
+
+    Args:
+        device_type: ``cpu`` or ``cuda``.
+        option: what asked for it: ``train.compile``.
+        without: what to do to go without: ``set it to false``.
+
+    Raises:
+        UsvitError: no Triton, or no compiler.
+    """
+    if device_type == "cuda":
+        from torch.utils._triton import has_triton
+
+        if not has_triton():
+            raise UsvitError(
+                f"{option} needs Triton and a GPU that it supports, and finds none. "
+                f"Install the PyTorch build for CUDA (it brings Triton), or {without}."
+            )
+        compilers = ["cc", "gcc", "clang"]  # for Triton's launchers
+    else:
+        compilers = ["g++", "clang++", "cl"]
+    named = os.environ.get("CXX" if device_type == "cpu" else "CC")
+    if not any(shutil.which(name) for name in ([named] if named else compilers)):
+        raise UsvitError(
+            f"{option} needs a compiler, and finds none ({named or ', '.join(compilers)}). "
+            f"Install one (Debian, Ubuntu: apt install g++), name it in CXX, or {without}."
+        )
 
 
 def _computes_in_bf16(kind: str) -> bool:

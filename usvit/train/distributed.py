@@ -37,6 +37,11 @@ _SYNC_BUFFERS = next(
 )
 
 
+PATIENCE = datetime.timedelta(minutes=30)
+"""So long a training waits at a step for a process that says nothing; PyTorch's own limit for exchanging gradients."""
+A_DAY = datetime.timedelta(days=1)
+
+
 def world_size() -> int:
     """Processes that ``torchrun`` started; 1 without it."""
     return int(os.environ["WORLD_SIZE"]) if dist.is_torchelastic_launched() else 1
@@ -120,16 +125,20 @@ def _shard(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
 
 
 class Team:
-    """The processes of one training. With one process, every method is the identity, or nothing."""
+    """The processes of one training. With one process, every method is the identity, or nothing.
 
-    def __init__(self, fabric: lightning_fabric.Fabric):
+    Args:
+        fabric: connects them.
+        patience: how long one waits for another that is there and says nothing. One that dies is noticed at once, by
+            its closed connection; one whose machine lost power or network is not.
+    """
+
+    def __init__(self, fabric: lightning_fabric.Fabric, patience: datetime.timedelta = A_DAY):
         self.fabric, self.rank, self.world = fabric, fabric.global_rank, fabric.world_size
         self.first = self.rank == 0
         self.sharded = isinstance(fabric.strategy, ModelParallelStrategy)
-        # The hosts' agreements do not wait for GPUs, and have time: one process may read a whole data set. One that
-        # dies is noticed at once, by its closed connection.
-        day = datetime.timedelta(days=1)
-        self._control: Any = dist.new_group(backend="gloo", timeout=day) if self.world > 1 else None
+        # The hosts' agreements do not wait for GPUs, and have time: one process may read a whole data set.
+        self._control: Any = dist.new_group(backend="gloo", timeout=patience) if self.world > 1 else None
 
     def setup(
         self, module: nn.Module, make_optimizer: Callable[[], torch.optim.Optimizer]

@@ -11,7 +11,6 @@ import lightning_fabric
 import pandas as pd
 import torch
 from torch import nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from usvit.config import OptimConfig, TrainConfig
 from usvit.data.stream import Batch, Stream
@@ -19,7 +18,9 @@ from usvit.errors import UsvitError
 from usvit.models.tune import train_mode
 from usvit.progress import Progress
 from usvit.train.checkpoint import load_checkpoint, save_checkpoint
+from usvit.train.device import check_compiler
 from usvit.train.distributed import (
+    PATIENCE,
     Team,
     full_optimizer_state,
     full_state,
@@ -28,9 +29,10 @@ from usvit.train.distributed import (
 )
 from usvit.train.early_stopping import BestSoFar
 from usvit.train.lost import lost_processes
-from usvit.train.objective import Objective, Prepare
+from usvit.train.objective import ON_HOST, Objective, Prepare
 from usvit.train.optim import learning_rate, make_optimizer, resolve
 from usvit.train.running_loss import RunningLoss, check_weights, diverged
+from usvit.train.running_mean import RunningMean
 from usvit.train.stopping import stop_requests, stopped
 
 HISTORY_COLUMNS = ["step", "epoch", "lr", "train_loss", "val_loss", "val_accuracy", "val_auc", "images_per_second"]
@@ -66,6 +68,15 @@ class FitResult:
     images_per_second: float
     """Training images over the time spent training."""
 
+    def describe(self) -> dict[str, Any]:
+        """For ``run.json``: times and rates to a tenth."""
+        return {
+            "steps": self.steps,
+            "best_step": self.best_step,
+            "seconds": round(self.seconds, 1),
+            "images_per_second": round(self.images_per_second, 1),
+        }
+
 
 def fit(
     objective: Objective,
@@ -100,16 +111,17 @@ def fit(
 
     Raises:
         UsvitError: the loss or a weight is no longer finite, the disk is full, the checkpoint is of another training,
-            or a process that took part is gone.
+            a process that took part is gone, or nothing can compile.
         Stopped: a signal asked for it; the state is on the disk.
     """
-    module, team = objective.module, Team(fabric)
+    module, team = objective.module, Team(fabric, PATIENCE)
     optim = resolve(optim, train.batch_size, stream.steps_per_epoch)
     if train.channels_last:
         module.to(memory_format=torch.channels_last)
     if train.compile:
+        check_compiler(fabric.device.type, "train.compile", "set train.compile to false")
         module.compile()
-    mean = _running_mean(module, train.ema)  # before parameters are dealt out
+    mean = None if train.ema is None else RunningMean(module, train.ema)  # before parameters are dealt out
     wrapped, optimizer = team.setup(module, lambda: make_optimizer(module, optim))
     evaluated = wrapped if mean is None else team.setup_mean(mean.module)
     kept = module if mean is None else mean.module
@@ -293,6 +305,8 @@ def training_step(
         rows = {
             key: value[start : start + portion].to(fabric.device, non_blocking=True) for key, value in batch.items()
         }
+        if "seeds" in batch:
+            rows[ON_HOST] = batch["seeds"][start : start + portion]
         with team.last_synced(module, start + portion >= size):
             loss = objective.loss(module, rows, step) / weight
             fabric.backward(loss * team.world)  # the processes' gradients are averaged
@@ -311,13 +325,6 @@ def predict_logits(
     with torch.inference_mode():
         logits = [model(prepare(images.to(fabric.device))).float().cpu() for images in batches]
     return torch.cat(logits)
-
-
-def _running_mean(module: nn.Module, decay: float | None) -> AveragedModel | None:
-    """A copy of the weights that follows them, w <- decay w + (1 - decay) new; buffers are the newest."""
-    if decay is None:
-        return None
-    return AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=False)
 
 
 def _evaluated(module: Any, evaluate: Callable[[nn.Module], Figures]) -> Figures:

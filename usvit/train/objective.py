@@ -13,6 +13,10 @@ Prepare = Callable[[torch.Tensor], torch.Tensor]
 """From a batch of images (or features), on the device, to the network's input."""
 
 
+ON_HOST = "seeds_on_host"
+"""In a portion beside ``seeds``: the same on the host, for what is drawn there without waiting for a GPU."""
+
+
 class Objective(Protocol):
     """A loss over a batch that may come in portions, and over several processes.
 
@@ -40,7 +44,7 @@ class Objective(Protocol):
 
         Args:
             module: ``self.module``, wrapped for precision and processes: its forward must be what is called.
-            portion: rows of the batch, on the device.
+            portion: rows of the batch, on the device; where it has ``seeds``, they are on the host, too (``ON_HOST``).
             step: the batch's number: randomness comes from it, and from each example's own ``seeds``, alone.
         """
 
@@ -62,7 +66,8 @@ class Classify:
         self.module, self._loss_fn, self._prepare = module, loss_fn, prepare
 
     def weight(self, batch: Batch, step: int) -> torch.Tensor:
-        return self._loss_fn.batch_weight(batch["targets"].to(self._loss_fn.class_weights.device))
+        # Pinned, so that the host need not wait until a GPU has done all that it was given.
+        return self._loss_fn.batch_weight(batch["targets"].to(self._loss_fn.class_weights.device, non_blocking=True))
 
     def loss(self, module: nn.Module, portion: Batch, step: int) -> torch.Tensor:
         return self._loss_fn(module(self._prepare(portion["images"])), portion["targets"])

@@ -15,6 +15,7 @@ from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
 
 from usvit.files import disk_errors, write_text
+from usvit.models.count import Cost
 from usvit.train.memory import peak_gb
 from usvit.train.peaks import peak_tflops
 
@@ -29,14 +30,13 @@ class StepLog:
 
     Columns: ``step`` (counted from 1), ``epoch``, ``lr``; ``loss``, the mean since the row before; images_per_second of
     all devices since the training began; ``mfu`` (model FLOPs utilisation), the share in [0, 1] of what the devices
-    could compute, counting two operations for each multiplication and addition and three forward passes for a forward
-    and backward pass (Chowdhery et al. 2022, PaLM, appendix B); ``memory_gb``, the most of the first device, or of
+    could compute that ``Cost.operations`` of these images are; ``memory_gb``, the most of the first device, or of
     the process, in 10^9 bytes; ``seconds_left``. What is not known is empty.
 
     Args:
         folder: made where missing.
         device: of this process.
-        macs: multiply-accumulate operations of one image's forward pass (``usvit.models.count``); None: not known.
+        cost: of one image (``usvit.models.count``); None: not known.
         world: devices that compute.
         stated_peak: ``train.peak_tflops``.
     """
@@ -46,13 +46,13 @@ class StepLog:
         folder: Path,
         *,
         device: torch.device,
-        macs: int | None = None,
+        cost: Cost | None = None,
         world: int = 1,
         stated_peak: float | None = None,
     ):
         self._table, self._events_file, self._device = folder / TABLE, folder / EVENTS, device
         peak = peak_tflops(device, stated_peak)
-        self._per_image = None if macs is None or peak is None else 6 * macs / (peak * 1e12 * world)
+        self._per_image = None if cost is None or peak is None else cost.operations / (peak * 1e12 * world)
         self._events: RecordWriter | None = None
 
     def resume(self, step: int) -> None:

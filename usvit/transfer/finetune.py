@@ -13,6 +13,7 @@ from usvit.data.seen import FILES, write_seen
 from usvit.errors import Diverged, UsvitError
 from usvit.files import write_json
 from usvit.models.build import build_model
+from usvit.models.mlp_head import give_mlp_head
 from usvit.models.weights import Weights, read_state_dict
 from usvit.pretrain.run import run_pretraining
 from usvit.progress import Progress
@@ -46,7 +47,7 @@ def finetune(job: TransferJob, run: RunDir, roots: dict[str, Path], command: str
         out = run.path / "cells" / name
         try:
             outcome = run_pretraining(config, roots=roots, out=out, command=command, progress=progress)
-            accuracy = outcome.metrics["kept"][0].get("val_accuracy")
+            accuracy = outcome.result["kept"][0].get("val_accuracy")
         except Diverged as error:  # a sweep tries rates that are too high, too: that is a result
             if len(cells) == 1:
                 raise
@@ -64,7 +65,8 @@ def finetune(job: TransferJob, run: RunDir, roots: dict[str, Path], command: str
         progress.say(f"The chosen cell {best} once more, on {job.config.final}")
         outcome = run_pretraining(config, roots=roots, out=run.path / "final", command=command, progress=progress)
         folder = outcome.path / "fold-0"
-    shutil.copytree(folder, run.fold(0), dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.partial*", "state.pt"))
+    others = shutil.ignore_patterns("*.partial*", "state.pt", "events.out.*")  # TensorBoard would show a curve twice
+    shutil.copytree(folder, run.fold(0), dirs_exist_ok=True, ignore=others)
     _remember_validation(job, run.fold(0), progress)
 
     eye = job.eye(progress, configs[best])
@@ -103,8 +105,7 @@ def cell_config(config: TransferConfig, overrides: dict[str, Any]) -> PretrainCo
 
 def _built(config: TransferConfig, overrides: dict[str, Any]) -> PretrainConfig:
     own = set(TransferConfig.model_fields) - set(PretrainConfig.model_fields)
-    base = {key: value for key, value in config.model_dump(mode="json").items() if key not in own}
-    return build(PretrainConfig, base, overrides)
+    return build(PretrainConfig, config.model_dump(mode="json", exclude=own), overrides)
 
 
 def choose(accuracy: list[float | None], names: list[str]) -> str:
@@ -130,6 +131,8 @@ def _whole_network(job: TransferJob, config: PretrainConfig, folder: Path) -> nn
         model = build_model(
             job.spec, Weights("scratch"), n_classes=len(job.parts.classes), image_size=config.model.image_size
         )
+        if config.model.head == "mlp":
+            give_mlp_head(model)
     model.load_state_dict(read_state_dict(folder / "model.safetensors"))
     return model
 

@@ -11,10 +11,12 @@ from usvit.config import PretrainConfig, TransferConfig
 from usvit.data.manifest import Manifest
 from usvit.data.preprocessing import Preprocessing
 from usvit.data.seen import passport_beside, seen_by_weights
+from usvit.data.sources.catalog import DATA
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_text
-from usvit.job import head_of_record
+from usvit.job import head_of_record, in_runs, model_of_record
 from usvit.models.build import build_with_report, count_parameters, input_statistics
+from usvit.models.mlp_head import give_mlp_head
 from usvit.models.spec import ModelSpec
 from usvit.models.weights import LoadReport, Weights, resolve_weights
 from usvit.models.weights.runs import fold_folders
@@ -72,12 +74,12 @@ class TransferJob:
 
 def default_out(config: TransferConfig) -> Path:
     """``runs/transfer-fewshot-cifar10-vit_ti16-seed0``; with the recipe's name, and that of first weights from disk."""
-    images = config.data.dataset if config.source.name == "data" else config.source.name
+    images = config.data.dataset if config.source.name == DATA else config.source.name
     images = "+".join(Path(name).stem for name in images.split("+"))
     origin = "several" if config.upstream else _origin(config.model.weights)
-    parts = ["transfer", config.how, images, config.model.name, origin, config.recipe, f"seed{config.seed}"]
-    name = "-".join(part for part in parts if part not in ("", "none"))
-    return Path("runs") / name.replace(":", "-").replace("/", "-")
+    recipe = "" if config.recipe == "none" else config.recipe
+    model = "" if config.upstream else config.model.name  # several may be several networks
+    return in_runs("transfer", config.how, images, model, origin, recipe, f"seed{config.seed}")
 
 
 def with_model_of(config: TransferConfig, choice: str, *, named: bool) -> TransferConfig:
@@ -104,7 +106,12 @@ def with_model_of(config: TransferConfig, choice: str, *, named: bool) -> Transf
         update["image_size"] = int((passport.get("preprocessing") or {}).get("image_size", config.model.image_size))
     if passport is not None and not named:
         vit = passport.get("vit") or {}
-        update |= {"name": str(passport.get("architecture")), "vit": config.model.vit.model_copy(update=vit)}
+        if not passport.get("architecture"):
+            raise UsvitError(
+                f"The passport (model.json) of --weights {choice} is damaged: it does not say 'architecture', which "
+                "network it is of. Copy it again, or pass --model."
+            )
+        update |= {"name": str(passport["architecture"]), "vit": config.model.vit.model_copy(update=vit)}
     return config.model_copy(update={"model": config.model.model_copy(update=update)})
 
 
@@ -153,20 +160,16 @@ def describe(job: TransferJob, command: str) -> dict[str, Any]:
             "sha256": sha256_of_text(str((parts, job.dropped))),
         },
         "folds": {"n": 1},
-        "model": {
-            "name": job.spec.name,
-            "vit": dict(job.spec.changed),
-            "timm": job.spec.architecture,
-            "params": job.n_parameters,
-            "weights": job.weights.describe()
-            | ({} if job.weights.source == "scratch" else {"loaded": job.loaded.describe()}),
-        },
+        "model": model_of_record(job.spec, job.n_parameters, None, job.weights, job.loaded),
     }
 
 
 def _build(config: TransferConfig, spec: ModelSpec, weights: Weights, n_classes: int) -> tuple[nn.Module, LoadReport]:
     seed_everything(config.seed, "model", 0)
-    return build_with_report(spec, weights, n_classes=n_classes, image_size=config.model.image_size)
+    model, report = build_with_report(spec, weights, n_classes=n_classes, image_size=config.model.image_size)
+    if config.how == "finetune" and config.model.head == "mlp":
+        give_mlp_head(model)
+    return model, report
 
 
 def _origin(choice: str) -> str:

@@ -23,7 +23,7 @@ Bools = NDArray[np.bool_]
 COLUMNS = (
     "how", "cell", "draw", "k", "l2", "part", "n_images",
     "accuracy", "ci95_low", "ci95_high", "mean_class_accuracy", "mean_average_precision",
-    "map_conditioned", "map_oracle", "coarse_accuracy", "chosen",
+    "map_ci95_low", "map_ci95_high", "map_conditioned", "map_oracle", "coarse_accuracy", "chosen",
 )  # fmt: skip
 """Of ``results.csv``; what a row does not have is empty."""
 MAX_CELLS = 5_000_000

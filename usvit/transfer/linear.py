@@ -44,7 +44,10 @@ def fit_logistic(
         warnings.simplefilter("always")
         model.fit((x - mean) / std, targets)
     if progress is not None and any(issubclass(one.category, ConvergenceWarning) for one in caught):
-        progress.say(f"The linear probe with l2 = {l2:g} did not converge in {_ITERATIONS} iterations.")
+        progress.say(
+            f"The linear probe with l2 = {l2:g} did not converge in {_ITERATIONS} iterations: it is judged as it "
+            "then was."
+        )
     weight, bias = model.coef_.T, model.intercept_
     if n_classes == 2:
         weight, bias = np.concatenate([0 * weight, weight], axis=1), np.concatenate([0 * bias, bias])

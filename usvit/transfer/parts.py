@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 from usvit.config import TransferConfig
 from usvit.data.manifest import Manifest
 from usvit.data.manifest_file import open_manifest
-from usvit.data.seen import Seen, refuse_seen
+from usvit.data.seen import Seen, refuse_seen, unrecorded
 from usvit.data.sources.base import image_name
+from usvit.data.sources.catalog import DATA
 from usvit.data.sources.combine import aligned, refined
 from usvit.data.sources.manifest import ManifestSource
 from usvit.data.sources.open import open_source, open_training
 from usvit.data.sources.source import Source
-from usvit.data.splits import make_folds
+from usvit.data.splits import make_folds, rows_of_part
 from usvit.errors import LeakageError, UsvitError
 from usvit.progress import Progress
 
-DATA = "data"
-"""The source that is a data card's images, divided by patients into a hold-out."""
 Ints = NDArray[np.int64]
 
 
@@ -193,13 +192,13 @@ def _of_card(config: TransferConfig, roots: dict[str, Path], progress: Progress)
     manifest = open_manifest(config.data, roots, progress)
     table = manifest.usable
     folds = make_folds("train", table, config.split, config.split_seed)
-    keys = pd.MultiIndex.from_frame(table[["dataset", "image_id"]])
     found = {}
     for name in ("train", "val", "test"):
-        listed = pd.MultiIndex.from_frame(folds.loc[folds.part == name, ["dataset", "image_id"]])
-        rows = np.flatnonzero(keys.isin(listed))
+        rows = rows_of_part(folds, table, name)
         source = ManifestSource(manifest, rows, crop="tissue", labelled=True)
         found[name] = replace(_whole(name, source), manifest=manifest, manifest_rows=rows)
+    if config.how in ("knn", "retrieval"):  # k is chosen on the training images
+        return Parts(found["train"], None, found["test"], "none")
     by = "patients and copies" if config.split.unit == "group" else "image, which leaks"
     chosen_on = f"inner validation part of the hold-out, seed {config.split_seed}, by {by}"
     return Parts(found["train"], found["val"], found["test"], chosen_on)
@@ -222,20 +221,20 @@ def without_leaks(
     Raises:
         LeakageError: there are such images, and ``leaks`` is ``refuse``; or no other images are left.
     """
+    for who, known in seen.items():
+        if doubt := unrecorded(known, who):
+            progress.say(f"Mind: {doubt}")
     counts: dict[str, int | None] = {"seen_by_weights": None, "in_training": None}
     tested = parts.test.hashes(progress) if config.source.hashes or any(map(len, seen.values())) else None
     if tested is None:
         return parts, counts
     table = parts.test.table().assign(sha256=tested)
-    advice = "To test on the others alone: --set leaks=drop."
+    without = "test on the others alone: --set leaks=drop"
     leaking = np.zeros(len(table), dtype=bool)
     for who, known in seen.items():
         leaking |= table.sha256.map(known.__contains__).to_numpy(bool)
         if config.leaks == "refuse":
-            try:
-                refuse_seen(table, known, who)
-            except LeakageError as error:
-                raise LeakageError(f"{error} {advice}") from error
+            refuse_seen(table, known, who, without)
     leaking = table.group_id.isin(table.group_id[leaking]).to_numpy()
     counts["seen_by_weights"] = int(leaking.sum())
     if config.source.hashes:
@@ -244,7 +243,7 @@ def without_leaks(
         if config.leaks == "refuse" and inside.any():
             raise LeakageError(
                 f"{int(inside.sum())} test images of {parts.test.source.name} are, pixel by pixel, among its training "
-                f"images: {_some(table.image_id[inside].tolist())}. {advice}"
+                f"images: {_some(table.image_id[inside].tolist())}. Remove them from one part, or {without}."
             )
         counts["in_training"] = int((inside & ~leaking).sum())
         leaking = leaking | inside

@@ -1,7 +1,7 @@
 """The three ways to judge frozen features: few-shot least squares, logistic regression, nearest neighbours."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from usvit.config import TransferConfig
 from usvit.errors import UsvitError
 from usvit.metrics.points import Value
-from usvit.metrics.retrieval import choose_k, knn_probabilities, leave_one_out, mean_average_precision
+from usvit.metrics.retrieval import average_precisions, choose_k, knn_probabilities, leave_one_out, mean_precisions
 from usvit.progress import Progress, task
 from usvit.seeding import derive_seed
 from usvit.transfer import judge, least_squares, linear
 from usvit.transfer.affine import Affine
 from usvit.transfer.least_squares import LeastSquares, check_shots, draw_shots
 from usvit.transfer.parts import Part, Parts
-from usvit.transfer.retrieval import Labelled, coarse_figures
+from usvit.transfer.retrieval import Labelled, rank_by_coarse
 
 Floats = NDArray[np.float64]
 JUDGED_AT_MOST = 10_000
@@ -53,7 +53,7 @@ class Judged:
     """(n, K) of the test images, by what was chosen."""
     head: Affine | None = None
     """The network's new head; None: it keeps the one it has."""
-    learnt_from: tuple[str, ...] = field(default=("train",))
+    learnt_from: tuple[str, ...] = ("train",)
     """Parts whose images the result has seen."""
 
 
@@ -171,13 +171,18 @@ def neighbours(config: TransferConfig, parts: Parts, seen: dict[str, Seen], prog
     progress.say(f"Nearest neighbours: k = {k} of {', '.join(map(str, tried))}.")
     prob = knn_probabilities(test.features, train.features, train.targets, k, config.sigma, n_classes=n_classes)
     hits = judge.right(test.part, prob)
-    precision = mean_average_precision(test.features, train.features, test.targets, train.targets)
+    precision = average_precisions(test.features, train.features, test.targets, train.targets)
+    of_map = mean_precisions({"mean_average_precision": precision}, test.part.groups)["mean_average_precision"]
     rows = [
         {"how": how, "part": "train", "n_images": n_judged, "k": one, "accuracy": value, "chosen": one == k}
         for one, value in tried.items()
     ]
-    rows.append(judge.row(how, test.part, hits, interval=True, k=k, mean_average_precision=precision, chosen=True))
-    summary = [_line(f"{k} nearest neighbours", test.part, hits, mean_average_precision=precision, k=k)]
+    low, high = of_map["ci95"] or (None, None)
+    figures = {"mean_average_precision": of_map["value"], "k": k}
+    more = figures | {"map_ci95_low": low, "map_ci95_high": high, "chosen": True}
+    rows.append(judge.row(how, test.part, hits, interval=True, **more))
+    intervals = {"mean_average_precision": of_map}
+    summary = [_line(f"{k} nearest neighbours", test.part, hits, **figures, intervals=intervals)]
     chosen = {"k": k, "sigma": config.sigma, "leave_one_out_accuracy": tried[k]}
     return Judged(rows, summary, chosen, np.log(np.maximum(prob, _SMALLEST)), learnt_from=())
 
@@ -189,13 +194,17 @@ def retrieval(config: TransferConfig, parts: Parts, seen: dict[str, Seen], progr
     of_query, of_key = queries.part.coarse_targets, keys.part.coarse_targets
     if of_query is None or of_key is None:
         return found
-    figures = coarse_figures(
+    ranking = rank_by_coarse(
         Labelled(queries.features, queries.targets, of_query),
         Labelled(keys.features, keys.targets, of_key),
         config.sigma,
     )
+    intervals = mean_precisions(ranking.precisions, queries.part.groups)
+    intervals["coarse_accuracy"] = judge.accuracy(queries.part, ranking.right)
+    figures = {name: one["value"] for name, one in intervals.items()}
     found.rows[-1].update(figures)
     found.summary[-1].update(figures)
+    found.summary[-1]["intervals"].update(intervals)
     return found
 
 

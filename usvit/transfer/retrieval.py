@@ -22,15 +22,26 @@ from usvit.config.pretrain import GrafitConfig
 from usvit.data.seen import Seen as Hashes
 from usvit.data.seen import passport_beside, seen_by_weights
 from usvit.errors import UsvitError
-from usvit.metrics.retrieval import SIGMA, knn_probabilities, mean_average_precision
+from usvit.metrics.retrieval import SIGMA, average_precisions, knn_probabilities
 from usvit.models.build import build_model
 from usvit.models.weights import Weights, read_state_dict, resolve_weights
-from usvit.models.weights.runs import fold_folders
+from usvit.models.weights.runs import only_fold
 from usvit.models.zoo import find_model
 from usvit.pretrain.grafit import PROJECTOR, Embedding
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CoarseRanking:
+    """What knowing coarse classes adds to a search for fine ones, query by query."""
+
+    precisions: dict[str, Floats]
+    """(n,) average precisions: ``map_conditioned``, where keys are ranked by the cosine and the predicted coarse class
+    (psi_cond, eq. 2.5), and ``map_oracle``, where keys of the true coarse class come first."""
+    right: NDArray[np.bool_]
+    """(n,) whether the predicted coarse class is right."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +54,12 @@ class Labelled:
     coarse: Ints
 
 
-def coarse_figures(queries: Labelled, keys: Labelled, sigma: float = SIGMA) -> dict[str, float | None]:
-    """What knowing coarse classes adds to a search for fine ones.
+def rank_by_coarse(queries: Labelled, keys: Labelled, sigma: float = SIGMA) -> CoarseRanking:
+    """Rank by eq. 2.5, and by an oracle of the coarse class.
 
     Args:
         queries, keys: test and training images; labels are counted alike.
         sigma: temperature of the neighbours' weights.
-
-    Returns:
-        In [0, 1]: ``coarse_accuracy`` of the predicted coarse class; ``map_conditioned``, the mean average precision
-        where keys are ranked by the cosine and that prediction (psi_cond, eq. 2.5); and ``map_oracle``, where keys of
-        the true coarse class come first. The latter two are None where no key has a query's fine class.
 
     Raises:
         ValueError: shapes or values that do not fit.
@@ -61,16 +67,13 @@ def coarse_figures(queries: Labelled, keys: Labelled, sigma: float = SIGMA) -> d
     n_coarse = int(max(queries.coarse.max(), keys.coarse.max())) + 1
     predicted = coarse_probabilities(queries.vectors, keys.vectors, keys.coarse, n_coarse, sigma)
 
-    def ranked(coarse_prob: Floats) -> float | None:
-        return mean_average_precision(
+    def ranked(coarse_prob: Floats) -> Floats:
+        return average_precisions(
             queries.vectors, keys.vectors, queries.fine, keys.fine, coarse_prob=coarse_prob, key_coarse=keys.coarse
         )
 
-    return {
-        "map_conditioned": ranked(predicted),
-        "map_oracle": ranked(np.eye(n_coarse)[queries.coarse]),
-        "coarse_accuracy": float((predicted.argmax(1) == queries.coarse).mean()),
-    }
+    precisions = {"map_conditioned": ranked(predicted), "map_oracle": ranked(np.eye(n_coarse)[queries.coarse])}
+    return CoarseRanking(precisions, predicted.argmax(1) == queries.coarse)
 
 
 def coarse_probabilities(
@@ -123,11 +126,9 @@ def load_embedding(folder: Path, image_size: int | None = None) -> Embedding:
     Raises:
         UsvitError: it is no run of Grafit, or not whole.
     """
-    folders = fold_folders(folder)
-    if len(folders) > 1:
-        raise UsvitError(f"{folder} is a run of {len(folders)} folds with a network in each. Name one: {folders[0]}.")
-    file = folders[0] / f"{PROJECTOR}.safetensors"
-    passport = passport_beside(folders[0] / "model.safetensors") or {}
+    fold = only_fold(folder)
+    file = fold / f"{PROJECTOR}.safetensors"
+    passport = passport_beside(fold / "model.safetensors") or {}
     if passport.get("objective") != "grafit" or not file.is_file():
         raise UsvitError(f"{folder} is no run of the objective grafit with its {file.name}. Copy the run again.")
     try:
@@ -137,9 +138,9 @@ def load_embedding(folder: Path, image_size: int | None = None) -> Embedding:
         image_size = image_size or int(passport["preprocessing"]["image_size"])
     except (ValidationError, ValueError, TypeError, KeyError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UsvitError(f"The passport {folders[0] / 'model.json'} is damaged: {reason}. Copy it again.") from error
+        raise UsvitError(f"The passport {fold / 'model.json'} is damaged: {reason}. Copy it again.") from error
     with torch.random.fork_rng(devices=[]):
-        network = build_model(spec, resolve_weights(str(folders[0]), spec), n_classes=0, image_size=image_size)
+        network = build_model(spec, resolve_weights(str(fold), spec), n_classes=0, image_size=image_size)
         embedding = Embedding(network, config)
     try:
         embedding.projector.load_state_dict(read_state_dict(file))

@@ -1,26 +1,27 @@
 """A transfer from images to numbers and a network with a passport: what ``usvit transfer`` does."""
 
 import hashlib
-import json
 import os
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors.torch import save as safetensors_bytes
 from torch import nn
 
-from usvit.config import TransferConfig, identity
+from usvit.config import TransferConfig
 from usvit.data.seen import write_seen
+from usvit.data.sources.combine import made_on_the_fly
 from usvit.errors import UsvitError
-from usvit.files import sha256_of_text, write_atomic, write_csv, write_json
+from usvit.files import sha256_of_text, write_bytes, write_csv, write_json
+from usvit.job import head_of_record
 from usvit.pretrain.passport import passport
 from usvit.progress import Progress
-from usvit.run_dir import RunDir, open_run
+from usvit.report.upstream import report_upstream
+from usvit.run_dir import Outcome, RunDir, open_run
 from usvit.train.loop import FitResult
 from usvit.transfer import judge
 from usvit.transfer.finetune import finetune, forget_networks
@@ -32,17 +33,6 @@ from usvit.transfer.select import Candidate, recommend, upstream_figures
 
 SCHEMA_VERSION = "1.0"
 RESULT = "transfer.json"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a transfer came to."""
-
-    path: Path
-    result: dict[str, Any]
-    """The content of ``transfer.json``."""
-    record: dict[str, Any]
-    """The content of ``run.json``."""
 
 
 def run_transfer(
@@ -94,7 +84,8 @@ def _one(job: TransferJob, roots: dict[str, Path], out: Path, command: str, prog
             else:
                 judged = _probe(job, run, progress)
             _conclude(job, run, judged, begun)
-        return _outcome(run)
+        report_upstream(run.path)
+        return run.outcome(RESULT)
 
 
 def _probe(job: TransferJob, run: RunDir, progress: Progress) -> Judged:
@@ -118,15 +109,18 @@ def _write_network(job: TransferJob, run: RunDir, model: nn.Module, judged: Judg
     folder = run.fold(0)
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     content = safetensors_bytes(state)
-    write_atomic(folder / "model.safetensors", lambda temporary: temporary.write_bytes(content))
+    write_bytes(folder / "model.safetensors", content)
     learnt: dict[str, list[str]] = {}
-    if job.config.source.hashes:
-        for part in (job.parts.train, job.parts.val):
-            if part is not None and part.name in judged.learnt_from:
+    unhashed: set[str] = set()
+    for part in (job.parts.train, job.parts.val):
+        if part is not None and part.name in judged.learnt_from:
+            if job.config.source.hashes:
                 learnt[part.name] = part.hashes(progress) or []
+            elif not made_on_the_fly(part.source):
+                unhashed.add(part.source.name)
     history = judge.results_table(judged.rows)
     result = FitResult(steps=0, best_step=0, history=history, seconds=0.0, images_per_second=0.0)
-    seen = write_seen(folder, {"train": [], **learnt}, job.weights)
+    seen = write_seen(folder, {"train": [], **learnt}, job.weights, unhashed=unhashed)
     sha256 = hashlib.sha256(content).hexdigest()
     description = passport(job.of_head(), 0, job.parts.train.source, result, sha256, seen)
     write_json(folder / "model.json", {**description, "objective": job.config.how})
@@ -156,7 +150,7 @@ def _conclude(job: TransferJob, run: RunDir, judged: Judged, begun: float) -> No
         },
     )
     shutil.rmtree(run.path / "features", ignore_errors=True)
-    run.record["results"] = [{"fold": 0, "summary": judged.summary}]
+    run.enter(0, {"summary": judged.summary})
     run.finish(time.monotonic() - begun)
     forget_networks(run.path)
 
@@ -172,18 +166,18 @@ def _several(
     """One transfer for each of several first weights, in a folder of its own; then which of them to take."""
     begun = time.monotonic()
     record = describe(jobs[0], command)
-    record |= {"config": config.model_dump(mode="json"), "name": default_out(config).name}
-    record["config_sha256"] = sha256_of_text(str(sorted(identity(record["config"]).items())))
+    record |= head_of_record("transfer", default_out(config), config, jobs[0].device, command)
     record["model"]["weights"] = {"sha256": sha256_of_text("\n".join(str(job.weights.sha256) for job in jobs))}
     with open_run(out, record) as run:
         if not run.finished:
-            candidates = []
+            candidates, records = [], {}
             for number, job in enumerate(jobs):
                 choice = job.config.model.weights
                 progress.say(f"Upstream {number + 1} of {len(jobs)}: {choice}")
                 name = f"{number}-{_name_of(choice)}"
                 outcome = _one(job, roots, run.path / "upstream" / name, command, progress)
                 candidates.append(Candidate(name, choice, outcome.path, outcome.result, job.parts.test))
+                records[name] = outcome.record["model"]
             result = recommend(candidates)
             chosen = next(one for one in candidates if one.name == result["recommended"]["kept"])
             shutil.copytree(chosen.path / "fold-0", run.fold(0), dirs_exist_ok=True)
@@ -191,13 +185,12 @@ def _several(
                 if (chosen.path / file).is_file():
                     shutil.copyfile(chosen.path / file, run.path / file)
             write_json(run.path / RESULT, result)
-            run.record["results"] = [{"fold": 0, "summary": result["summary"]}]
+            # The network in fold-0 is that of the kept one; the hash stays that of all first weights.
+            run.record["model"] = records[chosen.name] | {"weights": record["model"]["weights"]}
+            run.enter(0, {"summary": result["summary"]})
             run.finish(time.monotonic() - begun)
-        return _outcome(run)
-
-
-def _outcome(run: RunDir) -> Outcome:
-    return Outcome(run.path, json.loads((run.path / RESULT).read_text(encoding="utf-8")), run.record)
+        report_upstream(run.path)
+        return run.outcome(RESULT)
 
 
 def _name_of(choice: str) -> str:

@@ -48,6 +48,8 @@ def test_splits_are_found_and_a_class_may_be_called_train(tmp_path):
         open_folder(tmp_path / "divided", "test")
     with pytest.raises(UsvitError, match=r"not divided into splits.*val_share"):
         open_folder(tmp_path / "vehicles", "val")
+    with pytest.raises(UsvitError, match=r"folders train and test\.$"):  # a share kept back would be no test
+        open_folder(tmp_path / "vehicles", "test")
 
 
 def test_what_is_no_image_folder_is_refused(tmp_path):
@@ -66,6 +68,18 @@ def test_what_is_no_image_folder_is_refused(tmp_path):
     class_tree(tmp_path / "hollow", {"cat": 1, "dog": 0})
     with pytest.raises(UsvitError, match="hold no images: dog"):
         open_folder(tmp_path / "hollow")
+
+
+def test_masks_beside_their_images_are_refused_and_a_name_with_mask_alone_is_none(tmp_path):
+    for name in ("benign (1)", "benign (1)_mask", "benign (1)_mask_1", "gas_mask"):
+        put(tmp_path / "train" / "benign" / f"{name}.png")
+    put(tmp_path / "train" / "normal" / "a.png")
+    for opened in (open_folder, open_unlabeled):
+        with pytest.raises(UsvitError, match=r"2 masks .*benign \(1\)_mask.*--dataset busi"):
+            opened(tmp_path / "train")
+    for mask in (tmp_path / "train" / "benign").glob("benign*_mask*"):
+        mask.unlink()
+    assert len(open_folder(tmp_path / "train")) == len(open_unlabeled(tmp_path / "train")) == 3
 
 
 def test_unlabelled_images_lie_at_any_depth_and_hidden_ones_are_left_out(tmp_path):

@@ -213,5 +213,5 @@ except UsvitError as error:
 @pytest.mark.slow
 def test_a_command_that_fails_leaves_no_worker_behind(cats):
     """Workers do not hear SIGTERM, by which Python would end them at exit: it would wait for ever."""
-    done = subprocess.run([sys.executable, "-c", LEAVING, str(cats.root)], timeout=120, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", LEAVING, str(cats.root)], timeout=900, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr

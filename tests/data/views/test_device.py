@@ -8,7 +8,7 @@ from torchvision.transforms import functional as F
 from tests.data.views.conftest import picture
 from usvit.config import ViewsConfig
 from usvit.data.preprocessing import Preprocessing
-from usvit.data.views import DeviceViews, make_views, resolve_on
+from usvit.data.views import DeviceViews, Views, resolve_on
 from usvit.data.views import chance as c
 from usvit.data.views.device import blurred, gray, jittered, solarized
 from usvit.seeding import derive_seed
@@ -70,7 +70,7 @@ def test_without_changes_it_normalises_as_every_other_part_of_usvit():
 def test_the_device_makes_what_the_host_would_have(jitter):
     """Grey and solarised pictures to the level; PIL's blur is an approximation of the Gaussian."""
     config = ViewsConfig(policy="three_augment", color_jitter=jitter)
-    host, left = make_views(config, 64, on_device=False), make_views(config, 64, on_device=True)
+    host, left = Views(config, 64, on_device=False), Views(config, 64, on_device=True)
     source = picture(1, (120, 100))
     seeds = SEEDS.tolist()
     expected = np.stack([host(source, seed) for seed in seeds])

@@ -12,7 +12,7 @@ from torchvision import transforms
 
 from tests.data.views.conftest import picture
 from usvit.config import ViewsConfig
-from usvit.data.views import Views, make_views, test_view
+from usvit.data.views import Views, test_view
 from usvit.data.views import chance as numbers_of
 from usvit.data.views.chance import numbers, seeded
 
@@ -29,7 +29,7 @@ EVERYTHING = [
 
 
 def views(size=48, on_device=False, **settings):
-    return make_views(ViewsConfig(**settings), size, on_device=on_device)
+    return Views(ViewsConfig(**settings), size, on_device=on_device)
 
 
 def view(image, seed, **settings):

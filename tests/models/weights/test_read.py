@@ -125,6 +125,12 @@ def test_the_table_of_a_training_checkpoint_is_found_and_told(tmp_path, content,
     assert torch.equal(checkpoint.tensors["a"], torch.ones(2))
 
 
+def test_tensors_come_in_the_same_order_each_time(tmp_path):
+    names = [f"blocks.{number:02}" for number in range(30)]
+    save_file({name: torch.zeros(1) for name in reversed(names)}, tmp_path / "w.safetensors")
+    assert list(read_state_dict(tmp_path / "w.safetensors")) == names
+
+
 def test_half_precision_is_kept_by_the_reader(tmp_path):
     save_file({"a": torch.ones(2, dtype=torch.bfloat16)}, tmp_path / "w.safetensors")
     assert read_state_dict(tmp_path / "w.safetensors")["a"].dtype == torch.bfloat16

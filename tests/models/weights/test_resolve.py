@@ -108,10 +108,9 @@ def test_weights_neither_cached_nor_reachable_stop_at_once_and_say_what_to_do(
     hub_cache, no_network, monkeypatch, offline
 ):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
-    begun = time.perf_counter()
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits and tries again"))
     with pytest.raises(UsvitError) as caught:
         resolve_weights("hub", TINY)
-    assert time.perf_counter() - begun < 3
     text = str(caught.value)
     assert REPOSITORY in text
     assert "--weights scratch" in text

@@ -282,10 +282,18 @@ def test_no_text_of_the_source_is_in_any_byte_of_the_products(tmp_path, n_frames
     assert [trace for trace in TRACES if trace.decode() in told] == []
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
+@pytest.fixture
+def free_port():
+    """Makes ports that nobody is given meanwhile: bound here, not listened to, which lets a server alone take them."""
+    with contextlib.ExitStack() as held:
+
+        def port() -> int:
+            own = held.enter_context(socket.socket())
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            own.bind(("127.0.0.1", 0))
+            return own.getsockname()[1]
+
+        yield port
 
 
 @contextlib.contextmanager
@@ -299,16 +307,16 @@ def running(*command: object, **options):
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
-def until(ready, seconds: float = 40.0) -> None:
+def until(ready, server, seconds: float = 600.0) -> None:
     end = time.monotonic() + seconds
     while not ready():
-        assert time.monotonic() < end, "the server did not start"
+        assert server.poll() is None and time.monotonic() < end, "the server did not start"
         time.sleep(0.1)
 
 
@@ -327,12 +335,12 @@ def all_objects(tmp_path) -> list[Path]:
     return paths
 
 
-def test_storescu_sends_them_to_storescp(tmp_path):
+def test_storescu_sends_them_to_storescp(tmp_path, free_port):
     storescp, storescu = tool("storescp"), tool("storescu")
     received, port, sent = tmp_path / "received", free_port(), all_objects(tmp_path)
     received.mkdir()
-    with running(storescp, "-od", received, port):
-        until(lambda: listens(port))
+    with running(storescp, "-od", received, port) as server:
+        until(lambda: listens(port), server)
         said(storescu, "127.0.0.1", port, *sent)
     got = {pydicom.dcmread(path).SOPInstanceUID: pydicom.dcmread(path) for path in received.iterdir()}
     assert len(got) == len(sent) == 4
@@ -349,7 +357,7 @@ class Orthanc:
         self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def get(self, path: str, **headers: str) -> bytes:
-        return self.opener.open(urllib.request.Request(self.base + path, headers=headers), timeout=30).read()
+        return self.opener.open(urllib.request.Request(self.base + path, headers=headers), timeout=600).read()
 
     def json(self, path: str):
         return json.loads(self.get(path))
@@ -362,7 +370,7 @@ class Orthanc:
 
 
 @pytest.mark.slow
-def test_orthanc_takes_them_in_and_shows_them(tmp_path):
+def test_orthanc_takes_them_in_and_shows_them(tmp_path, free_port):
     orthanc, storescu = tool("Orthanc"), tool("storescu")
     http, dicom, sent = free_port(), free_port(), all_objects(tmp_path)
     config = {
@@ -371,9 +379,9 @@ def test_orthanc_takes_them_in_and_shows_them(tmp_path):
         **{"DicomAlwaysAllowStore": True, "DicomCheckCalledAet": False, "AuthenticationEnabled": False},
     }
     (tmp_path / "orthanc.json").write_text(json.dumps(config))
-    with running(orthanc, tmp_path / "orthanc.json", cwd=tmp_path):
+    with running(orthanc, tmp_path / "orthanc.json", cwd=tmp_path) as server:
         rest = Orthanc(http)
-        until(rest.answers)
+        until(rest.answers, server)
         said(storescu, "-aec", "USVIT", "127.0.0.1", dicom, *sent)
         shown = {}
         for identifier in rest.json("/instances"):

@@ -25,9 +25,17 @@ def facts(n_frames: int, device: str = "") -> Facts:
 
 
 def read(item: Item, settings: ReadSettings) -> Iterator[Facts | Frame | Failure | None]:
-    """``word:number``: one frame each, or as the word says."""
+    """``word:number``: one frame each, or as the word says.
+
+    Where an item has a ``location``: "frames" writes a dot for each into that file; "meet" and "meet-and-hang" leave a
+    file named by the process in that folder, and go on when there are two.
+    """
     word, _, text = item.name.partition(":")
     number = int(text or 0)
+    if word.startswith("meet"):
+        (Path(item.location) / str(os.getpid())).touch()
+        while len(list(Path(item.location).iterdir())) < 2:
+            time.sleep(0.01)
     yield facts(number if word == "frames" else 1, device=str(os.getpid()))
     if word == "frames":
         for k in range(number):
@@ -46,7 +54,7 @@ def read(item: Item, settings: ReadSettings) -> Iterator[Facts | Frame | Failure
         os._exit(1)
     if word == "alive":
         for _ in range(number):
-            time.sleep(0.1)
+            time.sleep(0.01)
             yield None
         yield frame(1)
 
@@ -86,9 +94,17 @@ def hang_in_c() -> None:
     ctypes.PyDLL(None).pause()
 
 
+def hang_in_c_soon_over() -> None:
+    """Three hundred times faster than ``hang_in_c`` would be ended by its alarm, if one is set."""
+    signal.setitimer(signal.ITIMER_REAL, signal.getitimer(signal.ITIMER_REAL)[0] / 300)
+    hang_in_c()
+
+
 BAD_ENDS = {
     "hang": hang,
+    "meet-and-hang": hang,
     "hang-in-c": hang_in_c,
+    "hang-in-c-soon-over": hang_in_c_soon_over,
     "segfault": _segfault,
     "exit": lambda: os._exit(0),
     "sys-exit": lambda: sys.exit("timeout"),

@@ -1,7 +1,6 @@
 """The buffer between reader threads and the consumer."""
 
 import threading
-import time
 
 import pytest
 
@@ -26,8 +25,14 @@ def in_thread(function, *arguments):
 
 
 def stands(thread):
+    """Whether it waits; one that does not may end before it is looked at, or not."""
     thread.join(0.1)
     return thread.is_alive()
+
+
+def ends(thread):
+    thread.join(60)
+    return not thread.is_alive()
 
 
 def test_messages_come_in_the_order_of_entries_whatever_is_ready_first():
@@ -56,7 +61,7 @@ def test_later_entries_stop_at_the_limit_and_never_keep_the_first_from_moving():
     ahead.close(first)
     assert stands(blocked)
     assert ahead.get() == (first, CLOSED)  # the second is the first now: its bytes are no longer in the third's way
-    assert not stands(blocked)
+    assert ends(blocked)
 
 
 def test_the_first_entry_waits_for_the_consumer_at_the_limit():
@@ -66,7 +71,7 @@ def test_the_first_entry_waits_for_the_consumer_at_the_limit():
     blocked = in_thread(ahead.put, first, 1, 4 * KB)
     assert stands(blocked)
     ahead.get()
-    assert not stands(blocked)
+    assert ends(blocked)
 
 
 def test_a_message_larger_than_the_limit_passes_once_it_is_alone():
@@ -98,9 +103,9 @@ def test_stopping_frees_whoever_waits():
         in_thread(lambda: answers.append(ahead.take())),
         in_thread(lambda: answers.append(ahead.put(second, "x", 9 * KB))),
     ]
-    time.sleep(0.05)
+    assert all(stands(thread) for thread in threads)
     ahead.stop()
-    assert not any(stands(thread) for thread in threads)
+    assert all(ends(thread) for thread in threads)
     assert sorted(answers, key=str) == [False, None]
     assert ahead.put(first, "x", 1) is False
 
@@ -140,5 +145,5 @@ def test_many_threads_lose_and_swap_nothing():
             entry, message = ahead.get()
             got.append((entry.key, message))
     ahead.finish()
-    assert not any(stands(thread) for thread in threads)
+    assert all(ends(thread) for thread in threads)
     assert got == [(key, message) for key, count in enumerate(counts) for message in [*range(count), CLOSED]]

@@ -474,7 +474,7 @@ def test_whatever_bytes_are_damaged_the_answer_is_facts_frames_or_failures(tmp_p
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
     )
     assert said.returncode == 0, said.stderr[-2000:]
     assert {"read", "damaged", "truncated", "not_an_image"} <= set(said.stdout.split())

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,12 +15,24 @@ from tests.conftest import REPOSITORY
 from tests.score.reading import fake_readers
 from tests.score.reading.fake_readers import SETTINGS
 from usvit.errors import UsvitError
-from usvit.score.reading import workers
+from usvit.score.reading import worker, workers
 from usvit.score.reading.workers import End, Readers, WorkerFailure
 from usvit.score.records import FAILURES, Facts, Failure, Frame, Item
 
+LIMIT = 300.0
+"""Seconds for what ends by itself, on however slow a machine."""
+HANGS = 30.0
+"""Seconds for what never ends."""
 
-def readers(*, reader=fake_readers.read, count=2, timeout=30.0, memory_gb=None):
+
+@pytest.fixture(autouse=True)
+def _time_to_end(monkeypatch):
+    """A thread or process that is slow to end is not given up."""
+    for module in (worker, workers):
+        monkeypatch.setattr(module, "END_SECONDS", LIMIT)
+
+
+def readers(*, reader=fake_readers.read, count=2, timeout=LIMIT, memory_gb=None):
     return Readers(SETTINGS, workers=count, timeout=timeout, memory_gb=memory_gb, reader=reader)
 
 
@@ -51,15 +64,51 @@ def call(pool, function, *arguments):
     return value
 
 
-def gone(pid, seconds=10.0):
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+def until(happens, seconds=LIMIT):
+    """Whether it happens, at last."""
+    end = time.monotonic() + seconds
+    while not happens():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def gone(pid, seconds=60.0):
+    """Whether a process ends; one that nobody has asked how it ended has ended, too."""
+
+    def ended():
         try:
             os.kill(pid, 0)
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
         except ProcessLookupError:
             return True
-        time.sleep(0.02)
-    return False
+        except OSError:  # no /proc, or it has ended just now
+            return False
+
+    return until(ended, seconds)
+
+
+@pytest.fixture
+def limits(monkeypatch):
+    """The seconds that the parent gave each message, one after the other."""
+    given, receive = [], worker.Worker._receive
+
+    def receive_and_tell(self, timeout):
+        given.append(timeout)
+        return receive(self, timeout)
+
+    monkeypatch.setattr(worker.Worker, "_receive", receive_and_tell)
+    return given
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """``HANGS`` passes at once in the parent; in the worker, whose own alarm comes after twice that, it does not."""
+    receive = worker.Worker._receive
+    monkeypatch.setattr(
+        worker.Worker, "_receive", lambda self, timeout: receive(self, 0.5 if timeout == HANGS else timeout)
+    )
 
 
 def test_messages_come_in_the_order_of_items_whoever_is_faster():
@@ -78,9 +127,11 @@ def test_pixels_arrive_as_they_were():
         assert (frame.pixels == frame.number).all()
 
 
-def test_several_processes_work_at_once():
+def test_several_processes_work_at_once(tmp_path):
+    """Each of two waits until the other is there."""
     with readers(count=2) as pool:
-        pids = {message.device for *_, message in pool.read(items(*["slow:50"] * 8)) if isinstance(message, Facts)}
+        both = [(number, Item("meet", str(tmp_path))) for number in range(2)]
+        pids = {message.device for *_, message in pool.read(both) if isinstance(message, Facts)}
     assert len(pids) == 2
 
 
@@ -101,45 +152,66 @@ def test_a_file_that_the_reader_gave_up_is_not_failed_twice():
 
 
 @pytest.mark.parametrize("end", ["hang", "hang-in-c"])
-def test_a_file_that_hangs_costs_itself_and_its_worker(end):
-    with readers(count=1, timeout=1.5) as pool:
-        pids, codes = [], []
-        for *_, message in pool.read(items("ok:1", end, "ok:2")):
+def test_a_file_that_hangs_costs_itself_and_its_worker(end, impatient):
+    with readers(count=1) as pool:
+
+        def found():
+            for number, item in items("ok:1", end, "ok:2"):
+                pool.timeout = HANGS if item.name == end else LIMIT
+                yield number, item
+
+        pids, codes = {}, []
+        for _, item, message in pool.read(found()):
             if isinstance(message, Facts):
-                pids.append(int(message.device))
+                pids[item.name] = int(message.device)
             elif isinstance(message, Failure):
-                codes.append(message.code)
-        assert codes == ["timeout"]
-        assert pids[0] == pids[1] != pids[2]
-        assert gone(pids[0])
+                codes.append((item.name, message.code))
+        assert codes == [(end, "timeout")]
+        assert pids["ok:1"] == pids.get(end, pids["ok:1"]) != pids["ok:2"]
+        assert gone(pids["ok:1"])
 
 
-def test_the_time_limit_is_for_each_message_and_not_for_the_file():
-    with readers(count=1, timeout=1.5) as pool:
-        assert told(pool, "alive:20") == {"alive:20": [20, 1]}  # 2 s with signs of life
+def test_the_time_limit_is_for_each_message_and_not_for_the_file(limits):
+    with readers(count=1) as pool:
+        assert told(pool, "alive:20") == {"alive:20": [20, 1]}
+    assert limits == [worker.START_SECONDS, *[LIMIT] * (1 + 1 + 20 + 1 + 1)]  # facts, frame, alive, frame, end
 
 
-def test_no_time_passes_while_the_consumer_is_busy(monkeypatch):
+def test_no_time_passes_while_the_consumer_is_busy(monkeypatch, limits):
+    """Workers that cannot get rid of their frames are not waited for, and what comes then has the whole limit."""
     monkeypatch.setattr(workers, "LOOK_AHEAD", 4096)  # one frame and no more
-    with readers(count=2, timeout=1.0) as pool:
+    inside, receive = [], worker.Worker._receive
+
+    def receive_inside(self, timeout):
+        inside.append(self)
+        try:
+            return receive(self, timeout)
+        finally:
+            inside.remove(self)
+
+    monkeypatch.setattr(worker.Worker, "_receive", receive_inside)
+    with readers(count=2) as pool:
         kinds = []
         for *_, message in pool.read(items("frames:400", "frames:400")):  # more than the pipes hold
             if not kinds:
-                time.sleep(1.8)
+                assert until(lambda: len(limits) > 2 and not inside)
             kinds.append(type(message))
     assert kinds.count(Frame) == 800
     assert Failure not in kinds
+    assert set(limits) == {worker.START_SECONDS, LIMIT}
 
 
 def test_a_long_loop_waits_in_the_worker_and_not_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "LOOK_AHEAD", 20 * 8192)
     progress = tmp_path / "progress"
+    progress.touch()
     with readers(count=1) as pool:
         messages = pool.read([(0, Item("frames:10000", str(progress)))])
         next(messages)
         next(messages)
-        time.sleep(1.0)
-        assert 20 <= len(progress.read_text()) < 500  # the limit, and what the pipe holds
+        assert until(lambda: len(progress.read_text()) >= 20)
+        time.sleep(0.5)  # in which thousands would come
+        assert len(progress.read_text()) < 500  # the limit, and what the pipe holds
         assert sum(isinstance(message, Frame) for *_, message in messages) == 9999
 
 
@@ -187,33 +259,30 @@ def test_workers_serve_one_reading_after_the_other():
     assert len(pids) == 1
 
 
-def test_no_process_outlives_its_readers_nor_an_error_in_the_consumer():
-    pids = set()
+def test_no_process_outlives_its_readers_nor_an_error_in_the_consumer(tmp_path):
     with pytest.raises(KeyError), readers(count=2) as pool:
-        for *_, message in pool.read(items("ok:1", "hang", "hang", "ok:2")):
-            if isinstance(message, Facts):
-                pids.add(int(message.device))
-            if len(pids) == 2:
-                time.sleep(0.2)
-                raise KeyError
-    assert all(gone(pid) for pid in pids)
+        for _ in pool.read((number, Item("meet-and-hang", str(tmp_path))) for number in range(2)):
+            raise KeyError
+    pids = {int(path.name) for path in tmp_path.iterdir()}
+    assert len(pids) == 2 and all(gone(pid) for pid in pids)
 
 
 def test_a_reading_given_up_half_way_leaves_the_readers_in_order():
     with readers(count=2) as pool:
-        started = time.monotonic()
-        for *_, message in pool.read(items("ok:1", "hang", "hang")):
-            if isinstance(message, End):
+        for _, item, message in pool.read(items("ok:1", "hang", "hang")):
+            if item.name == "hang" and isinstance(message, Facts):
+                pid = int(message.device)
                 break
         assert told(pool, "ok:1", "ok:2") == {"ok:1": [1], "ok:2": [2]}
-        assert time.monotonic() - started < 20  # not the time limit
+        assert gone(pid)  # long before the time limit
 
 
 def test_a_worker_that_dies_while_it_is_idle_costs_nothing():
     with readers(count=1) as pool:
         pid = call(pool, fake_readers.describe_process)["pid"]
         os.kill(pid, signal.SIGKILL)
-        time.sleep(0.2)
+        (dead,) = pool._all
+        assert until(lambda: not dead.alive)
         assert told(pool, "ok:1") == {"ok:1": [1]}
 
 
@@ -239,11 +308,12 @@ def test_a_message_that_would_fill_the_parents_memory_is_refused():
     assert caught.value.code == "too_large"
 
 
-def test_calls_have_the_same_protection():
-    with readers(count=1, timeout=1.0) as pool:
+def test_calls_have_the_same_protection(impatient):
+    with readers(count=1, timeout=HANGS) as pool:
         with pytest.raises(WorkerFailure) as caught:
             call(pool, fake_readers.hang)
         assert caught.value.code == "timeout"
+        pool.timeout = LIMIT
         with pytest.raises(WorkerFailure) as caught:
             call(pool, fake_readers.double, 3)
         assert caught.value.code == "crashed"
@@ -276,7 +346,7 @@ def test_failures_quote_no_file():
 
 
 def test_workers_know_no_torch_and_use_one_thread_and_ignore_ctrl_c():
-    with Readers(SETTINGS, workers=1, timeout=60, memory_gb=4) as pool:
+    with readers(count=1, memory_gb=4) as pool:
         state = call(pool, fake_readers.describe_process)
     assert state == state | {"torch": False, "main": None, "cv2_threads": 1, "omp": "1", "interrupt": True}
 
@@ -306,6 +376,8 @@ def test_an_installation_that_cannot_read_is_an_error_and_no_endless_loop(tmp_pa
     monkeypatch.syspath_prepend(tmp_path)
     import broken_reader
 
+    with readers() as pool:
+        call(pool, fake_readers.double, 1)  # the fork server is there, and has not imported the broken one
     with readers(reader=broken_reader.read, count=1) as pool, pytest.raises(UsvitError, match="libopenjp2") as caught:
         list(pool.read(items("ok:1")))
     assert starts.read_text() == "xxx"
@@ -321,7 +393,7 @@ from tests.score.reading import fake_readers
 from usvit.score.records import Facts, Item
 from usvit.score.reading.workers import Readers
 
-pool = Readers(fake_readers.SETTINGS, workers=2, timeout=60, memory_gb=None, reader=fake_readers.read)
+pool = Readers(fake_readers.SETTINGS, workers=2, timeout=300, memory_gb=None, reader=fake_readers.read)
 {body}
 """
 
@@ -349,7 +421,7 @@ def test_no_process_outlives_the_job_however_it_ends(tmp_path, how):
     pids = {int(process.stdout.readline()) for _ in range(3)}
     time.sleep(0.3)
     process.send_signal(how)
-    process.wait(20)
+    process.wait(LIMIT)
     assert all(gone(pid) for pid in pids)
     assert process.stderr.read().count("Traceback") == (how == signal.SIGINT)  # the parent's own
 
@@ -357,12 +429,12 @@ def test_no_process_outlives_the_job_however_it_ends(tmp_path, how):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_a_worker_that_hangs_in_c_follows_its_parent_too(tmp_path):
-    body = PRINT_AND_HANG.format(end="hang-in-c").replace("pool:", "pool:\n    pool.timeout = 1.5")
-    process = start_script(tmp_path, body)
+    """The system ends it when its time limit, of ten minutes here, has passed twice: its alarm is put forward."""
+    process = start_script(tmp_path, PRINT_AND_HANG.format(end="hang-in-c-soon-over"))
     pids = {int(process.stdout.readline()) for _ in range(3)}
     process.kill()
-    process.wait(20)
-    assert all(gone(pid, 15) for pid in pids)
+    process.wait(LIMIT)
+    assert all(gone(pid) for pid in pids)
 
 
 def test_a_script_without_a_guard_is_not_run_again_and_its_workers_print_nothing(tmp_path):
@@ -372,5 +444,5 @@ state, _ = (*pool.map_calls(fake_readers.describe_process, [()]), *pool.map_call
 print(state["xmlrpc"])
 """
     process = start_script(tmp_path, body, imports="import xmlrpc")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=LIMIT)
     assert (out, err, process.returncode) == ("once\nFalse\n", "", 0)

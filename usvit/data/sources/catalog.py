@@ -23,10 +23,14 @@ VTAB_TASKS = {
 }
 """VTAB's 19 tasks -> number of classes."""
 
+DATA = "data"
+"""The source that is a data card's images: in a pre-training those of the folds' training parts."""
+TORCHVISION = "torchvision:"
+"""Before the name of a data set that torchvision reads."""
 SOURCES = {
     "fractals": "made on the fly: fractal images, a class is one iterated function system (Kataoka et al. 2020)",
     "phantom": "made on the fly: simulated breast ultrasound; normal, benign, malignant",
-    "data": "the training images of data.dataset, without labels",
+    DATA: "the training images of data.dataset, without labels",
     "folder": "your images, a folder for each class below source.path",
     "unlabeled": "your images at any depth below source.path, without labels",
     "shards": "WebDataset tar files at source.path: train-{0000..0146}.tar, here or at any address",
@@ -48,6 +52,6 @@ SOURCES = {
         f"vtab_{task}": f"VTAB-1k {task}: 1,000 training images, {classes} classes (Zhai et al. 2019)"
         for task, classes in VTAB_TASKS.items()
     },
-    "torchvision:NAME": "what torchvision downloaded: SVHN, DTD, EuroSAT, STL10, FGVCAircraft, SUN397, MNIST, ...",
+    f"{TORCHVISION}NAME": "what torchvision downloaded: SVHN, DTD, EuroSAT, STL10, FGVCAircraft, SUN397, MNIST, ...",
 }
 """Name -> what it is."""

@@ -13,7 +13,7 @@ from PIL import Image
 from usvit.data.sources.base import Indices, ListedSource, image_name
 from usvit.data.sources.source import Source
 from usvit.errors import UsvitError, unknown
-from usvit.progress import Progress
+from usvit.progress import NoProgress, Progress
 
 
 class Subset(ListedSource):
@@ -157,6 +157,11 @@ def hashes_of(source: Source, indices: Indices, progress: Progress) -> list[str]
         return source.hashes(progress, indices)
     hashes = source.hashes(progress)
     return None if hashes is None else [hashes[index] for index in indices]
+
+
+def made_on_the_fly(source: Source) -> bool:
+    """Whether none of its images has a hash: they are nobody's test."""
+    return hashes_of(source, np.array([], dtype=np.int64), NoProgress()) is None
 
 
 def draw(source: Source, count: int, generator: np.random.Generator) -> Indices:

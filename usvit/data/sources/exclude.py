@@ -21,10 +21,8 @@ from usvit.data.copies.candidates import Index
 from usvit.data.copies.verify import similarity
 from usvit.data.images import UInt8, read_image
 from usvit.data.manifest import Manifest
-from usvit.data.sources.base import Indices, image_name
+from usvit.data.sources.base import GeneratedSource, Indices, image_name
 from usvit.data.sources.combine import Joined, Relabelled, Subset
-from usvit.data.sources.fractals import FractalSource
-from usvit.data.sources.phantom import PhantomSource
 from usvit.data.sources.source import Source
 from usvit.errors import UsvitError
 from usvit.files import write_csv
@@ -138,7 +136,7 @@ def write_excluded(path: Path, source: Source, found: Sequence[Excluded]) -> Non
 
 def _from_elsewhere(source: Source) -> NDArray[np.bool_]:
     """(N,) which images were not made on the fly."""
-    if isinstance(source, FractalSource | PhantomSource):
+    if isinstance(source, GeneratedSource):
         return np.zeros(len(source), dtype=np.bool_)
     if isinstance(source, Joined):
         return np.concatenate([_from_elsewhere(part) for part in source.sources])

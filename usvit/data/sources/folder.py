@@ -1,6 +1,7 @@
 """Images in folders: one folder a class (ImageFolder's layout), or any tree without labels."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from usvit.errors import UsvitError
 
 LISTING_THREADS = 16
 """Folders listed at once: on a network drive each waits."""
+_MASK = re.compile(r"_mask(_\d+)?$")
 SPLIT_FOLDERS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
 
 
@@ -122,7 +124,7 @@ def open_folder(path: Path, split: str = "train") -> FileSource:
         split: which of those.
 
     Raises:
-        UsvitError: no such folder, no classes in it, or images that lie beside them.
+        UsvitError: no such folder, no classes in it, images that lie beside them, or masks among them.
     """
     root = split_folder(path, split)
     classes = [folder.name for folder in subfolders(root)]
@@ -142,6 +144,7 @@ def open_folder(path: Path, split: str = "train") -> FileSource:
             f"{len(empty)} class folders of {root} hold no images: {', '.join(empty[:5])}"
             f"{', ...' if len(empty) > 5 else ''}. Fill or remove them."
         )
+    _refuse_masks(source)
     return source
 
 
@@ -153,14 +156,30 @@ def open_unlabeled(path: Path, split: str = "train") -> FileSource:
         split: which of those.
 
     Raises:
-        UsvitError: no such folder, or no images in it.
+        UsvitError: no such folder, no images in it, or masks among them.
     """
     root = split_folder(path, split)
     with reading(root):
         files = list_images(root)
     if not files:
         raise UsvitError(f"There are no images below {root} (files that end in {', '.join(sorted(SUFFIXES))}).")
-    return FileSource("unlabeled", root, files, (), np.full(len(files), -1))
+    source = FileSource("unlabeled", root, files, (), np.full(len(files), -1))
+    _refuse_masks(source)
+    return source
+
+
+def _refuse_masks(source: FileSource) -> None:
+    """A release of ultrasound images has ``a_mask.png`` beside ``a.png``: as an image it would give the label away."""
+    if b"_mask" not in source.files.blocks()[0].tobytes():  # of millions of names, in a moment
+        return
+    stems = {os.path.splitext(name)[0]: name for name in source.files}  # noqa: PTH122
+    masks = [name for stem, name in stems.items() if _MASK.search(stem) and _MASK.sub("", stem) in stems]
+    if masks:
+        raise UsvitError(
+            f"{source.root} holds {len(masks)} masks beside their images ({masks[0]}, ...): they would be taken for "
+            "images. Move them away; or, of a data set of usvit (busi, ...), name that: --dataset busi, with 'usvit "
+            "pretrain' also --source data, reads the images alone."
+        )
 
 
 def split_folder(path: Path, split: str) -> Path:
@@ -181,9 +200,10 @@ def split_folder(path: Path, split: str) -> Path:
         raise UsvitError(f"{path} has no folder '{split}', only {', '.join(splits)}. Set source.split or source.val.")
     if split == "train":
         return path
+    instead = "" if split.startswith("test") else ", or keep a part of them back with source.val_share"
     raise UsvitError(
-        f"{path} is not divided into splits, so there is no '{split}': put the images into folders train and {split}, "
-        "or keep a part of them back with source.val_share."
+        f"{path} is not divided into splits, so there is no '{split}': put the images into folders train and {split}"
+        f"{instead}."
     )
 
 

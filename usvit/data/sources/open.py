@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from usvit.config import SourceConfig
-from usvit.data.sources.catalog import SOURCES
+from usvit.data.sources.catalog import DATA, SOURCES, TORCHVISION
 from usvit.errors import UsvitError, unknown
 from usvit.seeding import derive_seed
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # imported where they are needed: the list of names comes wit
 
 GENERATED = ("fractals", "phantom")
 BY_PATH = ("folder", "unlabeled", "shards")
-TORCHVISION = "torchvision:"
 _FAMILIES = ("imagenet", "cifar", "fine_grained", "inaturalist", "kitti", "vtab")
 
 __all__ = ["SOURCES", "named_sets", "open_source", "open_training"]
@@ -126,7 +125,7 @@ def _open_splits(
 def _open_one(
     config: SourceConfig, name: str, roots: dict[str, Path], split: str, seed: int, data: "Source | None"
 ) -> "Source":
-    if name == "data":
+    if name == DATA:
         if data is None:
             raise UsvitError("The source 'data' needs a data set: pass --dataset, and --data-root to its folder.")
         return data
@@ -154,8 +153,9 @@ def _open_path(config: SourceConfig, name: str, split: str) -> "Source":
 
         if split != "train" and ".tar" not in split:
             raise UsvitError(
-                f"Shards have no split '{split}': set source.val to the address of the validation shards, such as "
-                "val-{0000..0006}.tar, or keep images back with source.val_share."
+                f"Shards have no split '{split}': set {'test' if split == 'test' else 'source.val'} to the address of "
+                f"{'other' if split == 'test' else 'the validation'} shards, such as val-{{0000..0006}}.tar"
+                f"{'' if split == 'test' else ', or keep images back with source.val_share'}."
             )
         return open_shards(config.path if split == "train" else split)
     from usvit.data.sources.folder import open_folder, open_unlabeled

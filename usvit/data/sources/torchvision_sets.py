@@ -9,7 +9,7 @@ from PIL import Image
 from usvit.data.images import BadImage
 from usvit.data.roots import root_from_environment
 from usvit.data.sources.base import Indices, ListedSource
-from usvit.data.sources.open import TORCHVISION as PREFIX
+from usvit.data.sources.catalog import TORCHVISION as PREFIX
 from usvit.errors import UsvitError, unknown
 
 ALL = "all"

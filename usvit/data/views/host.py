@@ -22,7 +22,7 @@ Crop = Callable[[Image.Image], Image.Image]
 
 
 class Views:
-    """One image at random: (W x H picture of mode RGB, seed) -> (S, S, 3) uint8; picklable.
+    """One image at random: (W x H picture of mode RGB, seed) -> (S, S, 3) uint8; picklable, for worker processes.
 
     The same seed gives the same bytes; Python's and numpy's global generators are left as they were. Crop, RandAugment
     or AutoAugment, then the flip, 3-Augment and jitter, unless ``DeviceViews`` makes these. They are then the same, but
@@ -47,11 +47,6 @@ class Views:
         if not self.on_device:
             image = recolor(image, numbers(seed), self.config)
         return np.array(image)
-
-
-def make_views(config: ViewsConfig, image_size: int, *, on_device: bool) -> Views:
-    """``Views``: the half that worker processes compute."""
-    return Views(config, image_size, on_device=on_device)
 
 
 def test_view(image: Image.Image, image_size: int, test_crop: float) -> UInt8:

@@ -66,7 +66,7 @@ def parse_weights(data: bytes, path: Path) -> Checkpoint:
 
 def _parse(data: bytes, suffix: str) -> Any:
     if suffix == ".safetensors":
-        return safetensors.torch.load(data)
+        return dict(sorted(safetensors.torch.load(data).items()))  # else in another order each time, and in run.json
     if suffix == ".npz":
         archive = np.load(io.BytesIO(data), allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):

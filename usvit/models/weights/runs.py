@@ -35,3 +35,18 @@ def fold_folders(path: Path) -> list[Path]:
                 f"The run {path} is not whole: {folder.name} has no {' and no '.join(missing)}. Restore it."
             )
     return folders
+
+
+def only_fold(path: Path) -> Path:
+    """The one folder of ``fold_folders``.
+
+    Raises:
+        UsvitError: as there; or the run has several folds.
+    """
+    folders = fold_folders(path)
+    if len(folders) > 1:
+        raise UsvitError(
+            f"{path} is a run of {len(folders)} folds with a network in each. Name one: {folders[0]}, ..., "
+            f"{folders[-1].name}."
+        )
+    return folders[0]
