@@ -82,7 +82,7 @@ def pretrain(
 ) -> None:
     """Pre-train a network: supervised, distilled or self-supervised, on one CPU or, under torchrun, on many GPUs.
 
-    Without options: a small network on fractal images, an hour of two cores. Recipes of papers need their images
+    Without options: a small network on fractal images, some fifteen minutes of two cores. Recipes of papers need their images
     and GPUs; docs/reference/recipes.md makes any of them small. 'usvit cv --model M --weights RUN' begins from the
     result. A killed run is resumed by the same command.
     """
