@@ -82,9 +82,9 @@ def pretrain(
 ) -> None:
     """Pre-train a network: supervised, distilled or self-supervised, on one CPU or, under torchrun, on many GPUs.
 
-    Without options: a small network on fractal images, some fifteen minutes of two cores. Recipes of papers need their images
-    and GPUs; docs/reference/recipes.md makes any of them small. 'usvit cv --model M --weights RUN' begins from the
-    result. A killed run is resumed by the same command.
+    Without options: a small network on fractal images, some fifteen minutes of two cores. Recipes of papers need their
+    images and GPUs; docs/reference/recipes.md makes any of them small. 'usvit cv --model M --weights RUN' begins from
+    the result. A killed run is resumed by the same command.
     """
     from usvit.config import PretrainConfig, build, merge, parse_overrides
     from usvit.config.sweep import choose_cells, read_recipe, settings_for, size_note, yielding
