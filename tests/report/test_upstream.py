@@ -101,3 +101,22 @@ def test_a_browser_shows_the_page_on_a_phone_and_asks_for_nothing(pretrained, vi
     page = visit(pretrained / "report.html", width=400)
     assert page.locator("h1").inner_text() and page.locator("svg.plot").first.is_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= 400")
+
+
+def test_a_long_sweep_shows_its_first_cells_and_the_chosen_one(pretrained, tmp_path, usvit):
+    few = ("--how", "fewshot", "--source", "fractals", "--device", "cpu", "--precision", "fp32")
+    small = ("--set", "source.size=24", "--set", "source.image_size=32", "--set", "source.classes=3")
+    options = ("--set", "source.val=val", "--set", "shots=[1]", "--set", "draws=2", "--set", "l2=[0.1]")
+    out = tmp_path / "few"
+    assert usvit("transfer", "--weights", pretrained, *few, *small, *options, "--out", out).code == 0
+    assert "One setting alone." in words(out / "report.html")  # two draws of one strength are no sweep
+
+    table = pd.read_csv(out / "results.csv")
+    cells = [
+        {"how": "finetune", "cell": f"lr{n}", "part": "val", "accuracy": n / 100 if n else None, "chosen": n == 44}
+        for n in range(45)
+    ]
+    pd.concat([table[table.part == "test"], pd.DataFrame(cells)]).to_csv(out / "results.csv", index=False)
+    text = words(write_upstream_report(out))
+    assert "lr0 diverged" in text and "lr39 0.390" in text and "lr40" not in text and "lr44 0.440 yes" in text
+    assert "The first 40 of 45" in text

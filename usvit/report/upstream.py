@@ -18,8 +18,6 @@ from usvit.report.run import read_csv
 from usvit.report.svg import Plot
 
 RESULTS = {"pretrain": "pretrain.json", "transfer": "transfer.json"}
-FEW = 40
-"""What was tried is listed up to so many rows; beyond, the figure and the file say it."""
 _NOT_FIGURES = {"fold", "step", "epoch", "lr", "images_per_second"}
 
 
@@ -42,7 +40,8 @@ class Content:
     """Of a pre-training: images left out as copies of a data set's, over all folds."""
     tried: Plot | None = None
     """Of a transfer: validation accuracy of what was tried."""
-    tried_rows: tuple[dict[str, Any], ...] = ()
+    cells: tuple[tuple[str, float | None, bool], ...] = ()
+    """Of a fine-tuning over a sweep: each cell's name, its validation accuracy, and whether it was chosen."""
 
 
 def report_upstream(run_dir: Path) -> None:
@@ -110,11 +109,12 @@ def _of_pretraining(folds: list[Path], result: dict[str, Any]) -> dict[str, Any]
 
 def _of_transfer(run_dir: Path) -> dict[str, Any]:
     table = read_csv(run_dir / "results.csv", ["how", "cell", "k", "l2", "part", "accuracy", "chosen"])
-    tried = table[table["part"] != "test"]
-    if len(tried) > FEW:
-        tried = tried[:0]
-    rows = [{key: None if pd.isna(value) else value for key, value in row.items()} for row in tried.to_dict("records")]
-    return {"tried": tried_plot(table), "tried_rows": tuple({str(key): row[key] for key in row} for row in rows)}
+    cells = table[(table["part"] != "test") & table["cell"].notna()]
+    listed = zip(cells["cell"].astype(str), cells["accuracy"], cells["chosen"].astype(bool), strict=True)
+    return {
+        "tried": tried_plot(table),
+        "cells": tuple((name, None if pd.isna(value) else float(value), chosen) for name, value, chosen in listed),
+    }
 
 
 def _stages(weights: Mapping[str, Any]) -> Iterator[str]:
