@@ -27,7 +27,9 @@ class Run:
     metrics: dict[str, Any]
     """metrics.json."""
     test: pd.DataFrame
-    """The rows of predictions.csv of part test."""
+    """The rows of predictions.csv of part test, each image once: of the first repeat where there are several."""
+    predicted: pd.DataFrame
+    """The rows of predictions.csv of part test, of all repeats."""
     parts: dict[int, dict[str, int]]
     """Fold -> part -> images, from folds.csv; empty where the file is absent."""
     histories: dict[int, pd.DataFrame]
@@ -62,7 +64,8 @@ def read_run(run_dir: Path) -> Run:
             f"{run_dir / 'metrics.json'}: no key {', '.join(missing)} (docs/reference/metrics.schema.json)."
         )
     table = read_predictions(run_dir / "predictions.csv")
-    test = table[table["part"] == "test"]
+    predicted = table[table["part"] == "test"]
+    test = predicted[predicted["repeat"] == 0] if "repeat" in predicted else predicted
     if len(test) != metrics["n_images"] or sorted(classes_of(test)) != sorted(metrics["classes"]):
         raise UsvitError(
             f"In {run_dir}, metrics.json ({metrics['n_images']} images; {', '.join(metrics['classes'])}) was not made "
@@ -81,6 +84,7 @@ def read_run(run_dir: Path) -> Run:
         record=read_json(run_dir / "run.json", _NEEDS_RUN),
         metrics=metrics,
         test=test,
+        predicted=predicted,
         parts={} if folds is None else _sizes(folds),
         histories=histories,
         folds=keyed,
