@@ -9,7 +9,7 @@ import pandas as pd
 
 from usvit.errors import UsvitError
 from usvit.files import read_json
-from usvit.metrics.predictions import classes_of, read_predictions
+from usvit.metrics.predictions import classes_of, first_repeat, read_predictions
 from usvit.metrics.upstream import refuse_upstream
 
 _NEEDED = {"positive_class", "classes", "n_images", "n_groups", "class_counts"}
@@ -42,6 +42,19 @@ class Run:
     """Fold -> its model.json; folds without the file are left out."""
     folder: Path = Path()
 
+    @property
+    def n_repeats(self) -> int:
+        """Complete cross-validations; 1 for a hold-out."""
+        return int(self.predicted["repeat"].nunique()) if "repeat" in self.predicted else 1
+
+    @property
+    def design(self) -> str:
+        """``5-fold cross-validation``, ``5-fold cross-validation, 3 repeats`` or ``hold-out``."""
+        if self.record.get("kind") == "train":
+            return "hold-out"
+        n_folds = len(self.metrics["folds"]) // self.n_repeats
+        return f"{n_folds}-fold cross-validation" + (f", {self.n_repeats} repeats" if self.n_repeats > 1 else "")
+
 
 def read_run(run_dir: Path) -> Run:
     """Read a run directory.
@@ -65,7 +78,7 @@ def read_run(run_dir: Path) -> Run:
         )
     table = read_predictions(run_dir / "predictions.csv")
     predicted = table[table["part"] == "test"]
-    test = predicted[predicted["repeat"] == 0] if "repeat" in predicted else predicted
+    test = first_repeat(predicted)
     if len(test) != metrics["n_images"] or sorted(classes_of(test)) != sorted(metrics["classes"]):
         raise UsvitError(
             f"In {run_dir}, metrics.json ({metrics['n_images']} images; {', '.join(metrics['classes'])}) was not made "
