@@ -137,7 +137,7 @@ def test_the_first_repeat_is_the_run_without_repeats(finished, repeated):
 def test_a_repeated_run_reports_scores_and_explains(repeated, small_phantom, tmp_path, usvit):
     page = (repeated / "report.html").read_text()
     assert "two repeats" in page or "2 repeats" in page
-    said = usvit("explain", repeated, "--data-root", small_phantom, "--out", tmp_path / "maps", "--cases", 4)
+    said = usvit("explain", repeated, "--data-root", small_phantom, "--out", tmp_path / "maps", "--images", 4)
     assert said.code == 0, said.err
     said = usvit("score", "--model", repeated, "--input", small_phantom, "--out", tmp_path / "scores")
     assert said.code in (0, 3), said.err

@@ -267,7 +267,7 @@ def _conclude(job: Job, run: RunDir, begun: float) -> None:
     pooled, inner = everything[everything.part == "test"], everything[everything.part == "val"]
     check_complete(pooled, job.folds[job.folds.part == "test"], job.n_folds)
     order = {key: index for index, key in enumerate(zip(rows.dataset, rows.image_id, strict=True))}
-    position = [order[key] for key in zip(pooled.dataset, pooled.image_id, strict=True)]
+    position = np.array([order[key] for key in zip(pooled.dataset, pooled.image_id, strict=True)])
     pooled = pooled.iloc[np.lexsort((position, repeats_of(pooled)))]
     write_csv(run.path / "predictions.csv", pooled)
     # The inner validation rows choose thresholds and fit temperatures; what is measured are the test rows.

@@ -48,7 +48,7 @@ def _protocol(kind: Literal["cv", "train"], help_text: str) -> Callable[..., Non
             data__keep_list=keep_list and str(keep_list),
             split__file=folds and str(folds),
             split__unit=split_by,
-        split__repeats=repeats,
+            split__repeats=repeats,
             data__skip_bad=skip_bad,
             data__keep_label_conflicts=keep_conflicts,
             model__name=model,

@@ -235,7 +235,7 @@ def _numbered_through(repeats: Sequence[pd.DataFrame]) -> pd.DataFrame:
         return repeats[0]
     numbered, first = [], 0
     for number, folds in enumerate(repeats):
-        numbered.append(folds.assign(**{"fold": folds.fold + first, REPEAT: number}))
+        numbered.append(folds.assign(fold=folds.fold + first, repeat=number))
         first += folds.fold.nunique()
     return pd.concat(numbered, ignore_index=True)
 
