@@ -8,6 +8,7 @@ import typer
 
 from usvit.cli import export
 from usvit.cli import options as o
+from usvit.terminal import plain, terminal_of
 
 app = typer.Typer(help="The zoo of networks.", no_args_is_help=True)
 app.command("export")(export.export)
@@ -170,7 +171,8 @@ def _print_wrapped(heading: str, text: str, indent: int = 15) -> None:
 
 def _print_table(heading: list[str], cells: list[list[str]], numbers: tuple[int, ...]) -> None:
     """A rich table on a terminal, aligned text elsewhere; the columns ``numbers`` are set to the right."""
-    if sys.stdout.isatty():
+    screen = terminal_of(sys.stdout)
+    if screen.isatty():
         from rich.console import Console
         from rich.table import Table
 
@@ -178,8 +180,8 @@ def _print_table(heading: list[str], cells: list[list[str]], numbers: tuple[int,
         for number, title in enumerate(heading):
             table.add_column(title, justify="right" if number in numbers else "left", no_wrap=number == 0)
         for row in cells:
-            table.add_row(*row)
-        Console().print(table)
+            table.add_row(*map(plain, row))
+        Console(file=screen).print(table)
         return
     widths = [max(map(len, column)) for column in zip(heading, *cells, strict=True)]
     for row in [heading, *cells]:

@@ -289,7 +289,7 @@ def _write(request: Request, folder: JobFolder, journal: Journal, ensemble: Ense
         "versions": {name: version(name) for name in _LIBRARIES} | {"usvit": usvit.__version__},
         "started": folder.record["started"],
         "finished": now.isoformat(timespec="seconds"),
-        "seconds": round((now - folder.started).total_seconds(), 1),
+        "seconds": max(0.0, round((now - folder.started).total_seconds(), 1)),
         "products": products,
     }
     write_tables(
