@@ -47,6 +47,7 @@ print("reached", len(ray.nodes()))
 def callers(address, *modes):
     """What processes print that call a cluster, each with other settings; the first is one that gets in."""
     plain = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    plain["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # else they look for their machine under its other address
     command = [sys.executable, "-c", CALLER, address]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     running = [subprocess.Popen(command, env=plain | mode, **options) for mode in modes]

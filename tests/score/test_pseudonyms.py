@@ -242,15 +242,15 @@ def test_a_file_system_without_hard_links_holds_a_key_too(path, monkeypatch):
     assert [one.name for one in path.parent.iterdir()] == ["pseudonym.key"]
 
 
-def test_a_key_made_by_another_process_meanwhile_is_taken(path, monkeypatch, ids):
+def test_a_key_made_by_another_process_meanwhile_is_taken(path, monkeypatch):
     link = os.link
 
     def another_is_faster(source, target):
-        Path(target).write_text(KEY.hex() + "\n")
+        Path(target).write_text(SECRET.hex() + "\n")
         link(source, target)
 
     monkeypatch.setattr(os, "link", another_is_faster)
-    assert Pseudonyms.of_key(path).fingerprint == ids.fingerprint
+    assert Pseudonyms.of_key(path).fingerprint == Pseudonyms(SECRET).fingerprint
 
 
 def test_the_default_key_lies_among_the_settings_unless_the_environment_says_otherwise(monkeypatch, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -88,6 +89,28 @@ def info(
     _print_info(facts)
 
 
+@app.command()
+def pin(
+    name: Annotated[str, typer.Argument(help="A name of 'usvit models list'.", metavar="NAME")],
+    upstream: Annotated[
+        str | None, typer.Option(help="Which of its weights. (default: the recommended)", metavar="UPSTREAM")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="File of pins. (default: in your settings)", metavar="FILE")] = None,
+) -> None:
+    """Note the revision and SHA-256 of a network's hub weights: later runs demand them.
+
+    Needs the hub, or the weights in the Hugging Face cache. What is there now is taken as right: check it where you can.
+    """
+    from usvit.models.weights.pins import add_pin, own_pins
+    from usvit.models.weights.resolve import find_pin
+    from usvit.models.zoo import find_model
+
+    repository, found = find_pin(f"hub:{upstream}" if upstream else "hub", find_model(name))
+    place = file or own_pins()
+    add_pin(place, repository, found)
+    print(f"{repository}: revision {found.revision}, {found.file}, SHA-256 {found.sha256}\nnoted in {place}")
+
+
 def _print_info(facts: dict[str, Any]) -> None:
     print(f"{facts['name']}: {facts['family']}, {facts['source']}")
     print(f"code           {facts['implementation']}: {facts['architecture']}")
@@ -102,6 +125,8 @@ def _print_info(facts: dict[str, Any]) -> None:
     for number, one in enumerate(facts["weights"]):
         print(f"{'' if number else 'weights':15}{one['upstream']}: {one['hub']}")
         print(f"{'':17}{one['by']}; {one['input_size']} pixels; licence {one['license'] or 'not stated'}")
+        pin = f"pinned to revision {one['revision']}, SHA-256 {one['sha256']}" if one["sha256"] else "not pinned"
+        print(f"{'':17}{pin}")
     for number, line in enumerate(facts["paper"]["figures"]):
         params = f"{line['params_millions']} M" if line["params_millions"] is not None else ""
         macs = f"{line['macs_billions']} G" if line["macs_billions"] is not None else ""

@@ -159,13 +159,13 @@ def _references(path: Path) -> list[tuple[str, ...]] | None:
     """In a limited process: ``read_dicomdir``; None for a file that is damaged."""
     import pydicom
     from pydicom.filereader import read_file_meta_info
-    from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian
+    from pydicom.uid import DeflatedExplicitVRLittleEndian
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # An index has explicit VR (PS3.10 8.6); old ones are implicit. A deflated one could unpack to any size.
-            if read_file_meta_info(str(path)).TransferSyntaxUID not in (ExplicitVRLittleEndian, ImplicitVRLittleEndian):
+            # An index is never deflated (PS3.10 8.6), which would let it unpack to any size.
+            if read_file_meta_info(str(path)).get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
                 return None
             records = pydicom.dcmread(path).get("DirectoryRecordSequence") or []
             ids = [record.get("ReferencedFileID") for record in records]
