@@ -96,6 +96,8 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     device = resolve_device(config.device, config.precision)
     spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
     weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
+    if weights.warning:
+        progress.say(weights.warning)
     mean, std = input_statistics(spec, weights)
     preprocessing = Preprocessing(config.model.image_size, config.input.resize, mean, std, config.input.crop)
     manifest = open_manifest(config.data, roots, progress)
