@@ -61,9 +61,7 @@ class FoldFigure:
 
     def __sub__(self, other: "FoldFigure") -> "FoldFigure":
         """The difference of two models' figures on the same images: the groups' contributions differ likewise."""
-        strata = {
-            name: Stratum(one.adds - other.strata[name].adds, one.present) for name, one in self.strata.items()
-        }
+        strata = {name: Stratum(one.adds - other.strata[name].adds, one.present) for name, one in self.strata.items()}
         return FoldFigure(self.value - other.value, strata, self.independent)
 
     @classmethod
@@ -227,8 +225,8 @@ def training_share(
     Args:
         positive: (n,) bool, of all rows that a model scored without having trained on them: parts test and val, all
             folds and repeats.
-        scores: one (n,) float for the share of one model's figures; two, of models A and B on the same rows, for that of
-            their difference. Only the order of the scores matters.
+        scores: one (n,) float for the share of one model's figures; two, of models A and B on the same rows, for
+            that of their difference. Only the order of the scores matters.
         code: (n,) int in 0 ... n_groups - 1.
         fold: (n,) int, numbered through all repeats.
         n_groups: G.
