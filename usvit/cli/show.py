@@ -9,26 +9,28 @@ POOLED = 24
 
 
 def print_figures(metrics: dict[str, Any]) -> None:
-    """The headline of a metrics.json: pooled value with interval, mean and SD of folds; then its warnings."""
+    """The headline of a metrics.json, beside it the pooled figures and the folds' SD; what they say; its warnings."""
     positive, n_folds = metrics["positive_class"], len(metrics["folds"])
     auc = f"{positive}_vs_rest"
     several = n_folds > 1
-    pooled, over_folds = metrics["pooled"], metrics["mean_sd"]
-    over = f"mean ± SD of {n_folds} folds" if several else ""
-    print(f"{'':{TITLE}}{'pooled [95 % interval]' if several else 'value [95 % interval]':{POOLED}}{over}".rstrip())
+    headline, pooled, over_folds = metrics["headline"], metrics["pooled"], metrics["mean_sd"]
+    heads = (f"mean of {n_folds} folds [95 %]", "pooled [95 %]", "SD of folds") if several else ("value [95 %]", "", "")
+    print(f"{'':{TITLE}}{heads[0]:{POOLED}}{heads[1]:{POOLED}}{heads[2]}".rstrip())
     rows = [
-        (f"AUC, {positive} vs rest", pooled["auc"][auc], over_folds["auc"][auc]),
-        ("AUC, macro one vs rest", pooled["auc_macro_ovr"], over_folds["auc_macro_ovr"]),
-        ("accuracy", pooled["accuracy"], over_folds["accuracy"]),
-        ("balanced accuracy", pooled["balanced_accuracy"], over_folds["balanced_accuracy"]),
-        *((f"{name}, {positive}", pooled[name][positive], over_folds[name][positive]) for name in _BY_CLASS),
-        ("Brier score", pooled["brier"], over_folds["brier"]),
+        (f"AUC, {positive} vs rest", headline["auc"], pooled["auc"][auc], over_folds["auc"][auc]),
+        *((title, headline[key], pooled[key], over_folds[key]) for title, key in _OVERALL),
+        *((f"{key}, {positive}", headline[key], pooled[key][positive], over_folds[key][positive]) for key in _BY_CLASS),
+        ("Brier score", headline["brier"], pooled["brier"], over_folds["brier"]),
     ]
     if len(metrics["classes"]) == 2:
         del rows[1]  # the same number
-    for title, value, spread in rows:
-        tail = f"{spread['mean']:.3f} ± {spread['sd']:.3f}" if several and spread["sd"] is not None else ""
+    for title, value, whole, spread in rows:
+        more = f"{spread['sd']:.3f}" if spread["sd"] is not None else ""
+        tail = f"{with_interval(whole):{POOLED}}{more}" if several else ""
         print(f"{_short(title):{TITLE}}{with_interval(value):{POOLED}}{tail}".rstrip())
+    print(headline["explains"])
+    if several:
+        print("Pooled: all test images as one set, so that scores of different models are ranked against each other.")
     for warning in metrics["warnings"]:
         print(f"Mind: {warning}")
 
@@ -101,7 +103,12 @@ def with_interval(value: dict[str, Any], digits: int = 3) -> str:
     return text if value["ci95"] is None else f"{text} [{value['ci95'][0]:.{digits}f}, {value['ci95'][1]:.{digits}f}]"
 
 
-_BY_CLASS = ("sensitivity", "specificity", "average_precision")
+_OVERALL = (
+    ("AUC, macro one vs rest", "auc_macro_ovr"),
+    ("accuracy", "accuracy"),
+    ("balanced accuracy", "balanced_accuracy"),
+)
+_BY_CLASS = ("sensitivity", "specificity")
 
 
 def _short(title: str) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from usvit.errors import UsvitError, unknown
+from usvit.metrics.cv_headline import headline_section
 from usvit.metrics.decision_curve import run_decision_curve
 from usvit.metrics.headline import figure_points, figures_with_intervals, mean_and_sd
 from usvit.metrics.points import confusion
@@ -21,7 +22,7 @@ from usvit.metrics.sections import (
     warnings_of,
 )
 
-SCHEMA_VERSION = "1.2"
+SCHEMA_VERSION = "1.3"
 
 
 def summarise(
@@ -34,7 +35,8 @@ def summarise(
 ) -> dict[str, Any]:
     """Every metric of a run, pooled and by fold, made anew from its predictions alone.
 
-    Two different quantities come out. ``pooled`` takes all test images as one set, each predicted
+    Several quantities come out. ``headline`` averages the folds' own figures, with an interval that holds under
+    cross-validation (``cv_headline``). ``pooled`` takes all test images as one set, each predicted
     by the model that did not see it; its intervals count groups. Of a repeated cross-validation it
     takes the first repeat, and so do all sections but ``folds`` and ``mean_sd``, which hold the folds
     of all repeats. ``mean_sd`` averages the folds' own values; its sd (n - 1 in the denominator) tells
@@ -75,7 +77,7 @@ def summarise(
             size["repeat"] = int(own.repeat[0])
         folds.append({**size, **figure_points(own.label, own.prob, own.group, classes=classes, positive=positive)})
 
-    table = first_repeat(table)  # everything below needs each image once
+    everything, table = table, first_repeat(table)  # everything below but the headline needs each image once
     rows = rows_of(table, "test")
     label, prob, group = rows.label, rows.prob, rows.group
     pooled = figures_with_intervals(label, prob, group, classes=classes, positive=positive)
@@ -88,6 +90,7 @@ def summarise(
         "class_counts": {name: int((label == k).sum()) for k, name in enumerate(classes)},
         "class_groups": {name: rows[label == k].n_groups for k, name in enumerate(classes)},
         "warnings": [],
+        "headline": headline_section(everything, positive, pooled),
         "pooled": pooled,
         "folds": folds,
         "mean_sd": {metric: mean_and_sd(pooled[metric], [one[metric] for one in folds]) for metric in pooled},
