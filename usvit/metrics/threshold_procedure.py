@@ -111,7 +111,7 @@ def draw_procedure(
     """
     folds = sorted(chooser)
     parts = [test, *(chooser[fold] for fold in folds)]
-    codes, names = pd.factorize(np.concatenate([one.group for one in parts]))
+    codes, names = pd.factorize(np.concatenate([one.group for one in parts]), sort=True)
     code = np.split(codes, np.cumsum([len(one) for one in parts])[:-1])
     n_groups, n_images = len(names), max(len(one) for one in parts)
     positive, score = test.label == k, test.prob[:, k]
