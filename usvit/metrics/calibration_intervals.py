@@ -12,7 +12,7 @@ from scipy.special import expit
 from scipy.stats import t as student
 
 from usvit.metrics.bootstrap import N_RESAMPLES
-from usvit.metrics.intervals import ALPHA, Interval
+from usvit.metrics.intervals import ALPHA, Interval, Z
 
 Float = NDArray[np.float64]
 CELLS = 2_000_000
@@ -83,7 +83,8 @@ def debiased_ece(
     groups gives the noise of the bins' deviations. The true deviations are taken to be ``a`` times the observed ones.
     The estimate is the error at the ``a`` at which the mean of the plain error, noise included, equals the plain error
     that was seen; the ends of the interval are at those ``a`` at which what was seen is the 97.5 % and the 2.5 %
-    quantile. The upper end is never below the plain error.
+    quantile. The upper end is at least that of the plain error taken as unbiased, which it is where all bins deviate
+    clearly or to the same side: without this, coverage there falls to 0.82 (benchmarks/coverage_probability.py).
 
     Args:
         residual: (n,) outcome (0 or 1) less its probability.
@@ -136,7 +137,8 @@ def debiased_ece(
             high *= 2
         return float(brentq(excess_at, 0, high, xtol=1e-4)) * seen
 
-    low, high = solve(1 - ALPHA / 2), max(solve(ALPHA / 2), seen)
     if seen == 0:
-        high = float(np.quantile(plain(0), 1 - ALPHA / 2))
+        return DebiasedError(0.0, (0.0, float(np.quantile(plain(0), 1 - ALPHA / 2))), float(plain(0).mean()))
+    error = float((noise @ (share * np.sign(deviation))).std())
+    low, high = solve(1 - ALPHA / 2), max(solve(ALPHA / 2), seen + Z * error)
     return DebiasedError(min(solve(None), 1.0), (min(low, 1.0), min(high, 1.0)), float(plain(0).mean()))

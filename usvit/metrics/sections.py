@@ -253,7 +253,9 @@ def _line(rows: Rows, positive: str) -> dict[str, Any]:
     """How the positive class's probabilities are calibrated, in numbers alone."""
     k = rows.index(positive)
     reference = rows.label == k
+    found = reliability(reference, rows.prob[:, k], rows.group)
     return {
-        "ece": asdict(reliability(reference, rows.prob[:, k], rows.group))["ece"],
+        "ece": found.ece,
+        "ece_debiased": found.ece_debiased,
         **asdict(calibration_line(reference, log_odds(rows.scores, k), rows.group)),
     }
