@@ -1,6 +1,6 @@
 """The networks of a run as one judge: mean probability, calibrated probability, spread, novelty, operating point."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +154,8 @@ class Ensemble:
         else:
             temperatures = {member.fold: member.trained.temperature for member in members}
             point = of_run(model, temperatures, first.classes, first.positive, wanted)
+        if flip and fit is None and wanted.kind != "fixed" and point.threshold is not None:
+            point = replace(point, origin=f"{point.origin}; without mirrored images, which --flip averages in")
         return cls(members, where, flip=flip, calibration=fit, point=point, rule=wanted)
 
     @property

@@ -102,9 +102,10 @@ def of_run(
     """
     if rule.kind == "fixed":
         return _fixed(rule)
-    if not (run / "predictions.csv").is_file():
+    tables = {fold: _table_of(run, fold) for fold in sorted(temperatures)}
+    if not all(path.is_file() for path in tables.values()):
         return _point(Choice(None, "the run has no predictions.csv to choose it on"), rule, "")
-    found = _unseen_scores(run / "predictions.csv", temperatures, classes, positive)
+    found = _unseen_scores(tables, temperatures, classes, positive)
     drawn = mean_scores(found.tested, found.validated, found.positive)
     if isinstance(drawn, str):
         at = ~np.isnan(found.tested)
@@ -136,31 +137,38 @@ class _Unseen:
     """(n,)"""
 
 
+def _table_of(run: Path, fold: int) -> Path:
+    """A network's predictions, inner validation images included; of a run that kept only its result, the test images."""
+    own = run / f"fold-{fold}" / "predictions.csv"
+    return own if own.is_file() else run / "predictions.csv"
+
+
 def _unseen_scores(
-    path: Path, temperatures: Mapping[int, float | None], classes: tuple[str, ...], positive: str
+    tables: Mapping[int, Path], temperatures: Mapping[int, float | None], classes: tuple[str, ...], positive: str
 ) -> _Unseen:
-    try:
-        table = read_predictions(path)
-        table = table[table["fold"].isin(list(temperatures))].reset_index(drop=True)
-        if table.empty:
-            raise UsvitError("no row is of these folds.")
-        image = table.groupby(["dataset", "image_id"], sort=False).ngroup().to_numpy()
-        column = {fold: k for k, fold in enumerate(sorted(temperatures))}
-        scores = {part: np.full((int(image.max()) + 1, len(column)), np.nan) for part in ("test", "val")}
-        reference = np.zeros(int(image.max()) + 1, dtype=bool)
-        for fold, k in column.items():
-            own = table["fold"] == fold
-            # One fold at a time: an image is tested once by a network, also in a repeated cross-validation.
-            rows_of_fold = table[own].drop(columns="repeat", errors="ignore")
-            for part, into in scores.items():
-                if part == "test" or (rows_of_fold["part"] == "val").any():
-                    rows = rows_of(rows_of_fold, part, classes)
-                    at = image[(own & (table["part"] == part)).to_numpy()]
-                    into[at, k] = _calibrated(rows, {fold: temperatures[fold]}, positive)
-                    reference[at] = rows.label == rows.index(positive)
-    except UsvitError as error:
-        raise UsvitError(f"{path}: {error}") from error
-    return _Unseen(scores["test"], scores["val"], reference)
+    tested, validated = [], []  # by network: image -> calibrated probability
+    reference: dict[tuple[str, str], bool] = {}
+    for fold, path in tables.items():
+        try:
+            table = read_predictions(path)
+            # One network at a time, so that each image is there once, also in a repeated cross-validation.
+            table = table[table["fold"] == fold].drop(columns="repeat", errors="ignore")
+            for part, into in (("test", tested), ("val", validated)):
+                own = table[table["part"] == part]
+                if own.empty:
+                    into.append({})
+                    continue
+                rows = rows_of(table, part, classes)
+                images = list(zip(own["dataset"], own["image_id"], strict=True))
+                into.append(dict(zip(images, _calibrated(rows, {fold: temperatures[fold]}, positive), strict=True)))
+                reference |= zip(images, (rows.label == rows.index(positive)).tolist(), strict=True)
+        except UsvitError as error:
+            raise UsvitError(f"{path}: {error}") from error
+
+    def table_of(parts: list[dict[tuple[str, str], float]]) -> NDArray[np.float64]:
+        return np.array([[part.get(image, np.nan) for part in parts] for image in reference]).reshape(-1, len(parts))
+
+    return _Unseen(table_of(tested), table_of(validated), np.array(list(reference.values()), dtype=bool))
 
 
 def rows_of_part(path: Path, part: str, classes: tuple[str, ...]) -> Rows:
