@@ -72,6 +72,8 @@ def print_calibration(metrics: dict[str, Any]) -> None:
     title = f"probability of {positive} as the networks say it" if frozen else f"\ncalibration of {positive}"
     print(f"{title}: {calibration_in_words(own)}")
     if curve := metrics.get("decision_curve"):
+        from usvit.report.words import usefulness
+
         print(f"decision curve: {usefulness(curve)}")
     if frozen:  # nothing may be fitted on these labels
         return
@@ -96,26 +98,6 @@ def calibration_in_words(one: dict[str, Any]) -> str:
     floor = error["ece_noise_floor"]
     chance = "" if floor is None else f", of which chance alone makes {floor:.3f}"
     return ", ".join([*parts, f"ECE, debiased {with_interval(debiased)} ({plain}{chance})"])
-
-
-def usefulness(curve: dict[str, Any]) -> str:
-    """In words where acting on the model is better than both defaults, as far as the simultaneous band shows it."""
-    if "band" not in curve:  # until schema 1.2
-        ranges = _ranges(curve["useful"])
-        return f"by the estimate alone above both defaults at {ranges}" if ranges else "nowhere above both defaults"
-    if curve["band"] is None:
-        return f"no statement, since there is no band: {curve['band_reason']}"
-    estimated, sure = _ranges(curve["estimated_useful"]), _ranges(curve["useful"])
-    band = "simultaneous 95 % band"
-    if not estimated:
-        return "nowhere above both defaults"
-    if not sure:
-        return f"not shown to be better than both defaults ({band}); the estimate alone lies above them at {estimated}"
-    return f"better than both defaults at thresholds {sure} ({band}); the estimate lies above them at {estimated}"
-
-
-def _ranges(runs: list[list[float]]) -> str:
-    return ", ".join(f"{a:.2f}" if a == b else f"{a:.2f} to {b:.2f}" for a, b in runs)
 
 
 def print_subgroups(metrics: dict[str, Any]) -> None:
