@@ -15,6 +15,8 @@ from usvit.metrics.bootstrap import N_RESAMPLES
 from usvit.metrics.intervals import ALPHA, Interval, Z
 
 Float = NDArray[np.float64]
+TINY = 1e-12
+"""A difference of shares that is nothing but rounding."""
 CELLS = 2_000_000
 """Resamples x groups that are held at once: 16 MB of float64."""
 
@@ -116,7 +118,7 @@ def debiased_ece(
         images = counts @ count
         drawn.append(np.where(images > 0, (counts @ excess) / np.maximum(images, 1), deviation))
     noise = np.concatenate(drawn) - deviation
-    if not np.abs(noise).max() > 0:
+    if np.abs(noise).max() < TINY:
         return DebiasedError(seen, None, 0.0)
 
     def plain(a: float) -> Float:
@@ -141,4 +143,5 @@ def debiased_ece(
         return DebiasedError(0.0, (0.0, float(np.quantile(plain(0), 1 - ALPHA / 2))), float(plain(0).mean()))
     error = float((noise @ (share * np.sign(deviation))).std())
     low, high = solve(1 - ALPHA / 2), max(solve(ALPHA / 2), seen + Z * error)
-    return DebiasedError(min(solve(None), 1.0), (min(low, 1.0), min(high, 1.0)), float(plain(0).mean()))
+    low, value = min(low, 1.0), min(solve(None), 1.0)
+    return DebiasedError(max(low, value), (low, min(max(high, value), 1.0)), float(plain(0).mean()))

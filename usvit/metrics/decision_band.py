@@ -94,6 +94,7 @@ def simultaneous_band(
             gain = found / found[:, :1] * prevalence
             cost = needless / needless[:, :1] * (1 - prevalence)
         model = gain[:, 1:] - cost[:, 1:] * odds
+        model[(found[:, 0] == 0) | (needless[:, 0] == 0)] = np.nan  # a class was not drawn
         return np.stack([model - (gain[:, :1] - cost[:, :1] * odds), model], axis=2)
 
     value = differences(np.ones((1, n_groups)))[0]
@@ -103,7 +104,7 @@ def simultaneous_band(
         rows = min(step, n_resamples - start)
         groups = rng.integers(0, n_groups, (rows, n_groups)) + n_groups * np.arange(rows)[:, None]
         counts = np.bincount(groups.ravel(), minlength=rows * n_groups).reshape(rows, n_groups)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):  # another prevalence divides by the images of a class
             drawn.append(differences(counts.astype(np.float64)))
     resampled = np.concatenate(drawn)
     resampled = resampled[np.isfinite(resampled).all(axis=(1, 2))]
@@ -117,9 +118,7 @@ def simultaneous_band(
     spared, treated = images[:, :1] - images[:, 1:], images[:, 1:]
     floor = np.sqrt(benefit * harm[:, None] * np.stack([(spared**2).sum(axis=0), (treated**2).sum(axis=0)], axis=1))
     error = np.maximum(resampled.std(axis=0), floor)
-    known = error > 0
-    if not known.any():
-        return "the model acts on all images, or on none, at every threshold"
+    known = error > 0  # not where the model acts on all images, or on none: there it is the default
     deviation = np.abs(resampled - value)[:, known] / error[known]
     critical = float(np.quantile(deviation.max(axis=1), CONFIDENCE))
     return Band(
