@@ -16,7 +16,7 @@ def networks(rng, positive, correlation, drift):
 
 
 def unseen(rng, prob, share=0.15):
-    """What a cross-validation shows of them: each image by its test network, and by others as inner validation image."""
+    """What a cross-validation shows of them: each image by its test network, some by inner validation, too."""
     n, k = prob.shape
     fold = rng.permutation(n) % k
     tested, validated = np.full((n, k), np.nan), np.full((n, k), np.nan)
@@ -42,7 +42,10 @@ def test_a_rule_attains_its_target_on_the_mean_of_networks_that_disagree(correla
         single = tested[~np.isnan(tested)]  # row by row, each image once
         new = networks(rng, np.zeros(4000, bool), correlation, drift).mean(axis=1)
         rule = Rule("specificity", 0.95)
-        thresholds = choose_threshold(labels, scores, rule).threshold, choose_threshold(positive, single, rule).threshold
+        thresholds = (
+            choose_threshold(labels, scores, rule).threshold,
+            choose_threshold(positive, single, rule).threshold,
+        )
         attained.append([(new < threshold).mean() for threshold in thresholds])
     ours, before = np.mean(attained, axis=0)
     assert ours == pytest.approx(0.95, abs=0.012)

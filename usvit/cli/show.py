@@ -36,8 +36,8 @@ def print_figures(metrics: dict[str, Any]) -> None:
 def print_operating_points(metrics: dict[str, Any]) -> None:
     """Each rule's pooled sensitivity and specificity, and those of every fold: a mean would hide their spread.
 
-    The first interval is that of the procedure, the choice of the thresholds included; the one that takes the thresholds
-    as given stands below it.
+    The first interval is that of the procedure, the choice of the thresholds included. The one that is conditional on
+    these thresholds stands below it.
     """
     frozen = "external" in metrics  # no fold has chosen anything here
     heads = ("thresholds", "") if frozen else ("thresholds (nested)", "folds below target")

@@ -52,7 +52,8 @@ def simultaneous_band(
     A standard error is never taken below that of a model which is no better than the default: where all of five
     images below a threshold are negative, the bootstrap sees no variance at all. The model beats "everybody" if fewer
     than a share pt of the images below pt are positive, and the floor is the standard error of that share were it pt,
-    with the images of one group counted as one.
+    with the images of one group counted as one, and with one further group of average size of the unfavourable kind:
+    where no image lies below pt, about three in G groups may lie there all the same.
 
     Args:
         positive: (n,) bool, both classes present.
@@ -116,11 +117,11 @@ def simultaneous_band(
     harm = odds / n if prevalence is None else odds * (1 - prevalence) / n_negative
     images = true + false
     spared, treated = images[:, :1] - images[:, 1:], images[:, 1:]
-    floor = np.sqrt(benefit * harm[:, None] * np.stack([(spared**2).sum(axis=0), (treated**2).sum(axis=0)], axis=1))
-    error = np.maximum(resampled.std(axis=0), floor)
-    known = error > 0  # not where the model acts on all images, or on none: there it is the default
-    deviation = np.abs(resampled - value)[:, known] / error[known]
-    critical = float(np.quantile(deviation.max(axis=1), CONFIDENCE))
+    same = np.stack([(spared**2).sum(axis=0), (treated**2).sum(axis=0)], axis=1)
+    further = np.stack([np.full(m, benefit), harm], axis=1) * n / n_groups
+    error = np.maximum(resampled.std(axis=0), np.sqrt(benefit * harm[:, None] * same + further**2))
+    deviation = np.abs(resampled - value) / error
+    critical = float(np.quantile(deviation.max(axis=(1, 2)), CONFIDENCE))
     return Band(
         difference=tuple(value.min(axis=1).tolist()),
         lower=tuple((value - critical * error).min(axis=1).tolist()),

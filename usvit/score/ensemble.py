@@ -83,8 +83,9 @@ class Ensemble:
     """One network or several of one run; ``load`` makes it.
 
     Without a ``calibration`` the calibrated probability is the mean over networks of softmax(logits / T), each with the
-    temperature of its own inner validation images (1 where none of them has one; a mixture is refused). With one, the logarithm of the mean
-    probability is divided by its temperature instead, and that of each network's for ``spread``.
+    temperature of its own inner validation images. If none of them has a temperature, T is 1; a mixture is refused.
+    With a calibration, the logarithm of the mean probability is divided by its temperature instead, and that of each
+    network's for ``spread``.
 
     Novelty is that of the image as it is; ``flip`` averages probabilities alone.
     """

@@ -138,7 +138,7 @@ class _Unseen:
 
 
 def _table_of(run: Path, fold: int) -> Path:
-    """A network's predictions, inner validation images included; of a run that kept only its result, the test images."""
+    """A network's predictions, inner validation images included; the run's own table, if that is all that was kept."""
     own = run / f"fold-{fold}" / "predictions.csv"
     return own if own.is_file() else run / "predictions.csv"
 
