@@ -36,7 +36,11 @@ def print_figures(metrics: dict[str, Any]) -> None:
 
 
 def print_operating_points(metrics: dict[str, Any]) -> None:
-    """Each rule's pooled sensitivity and specificity, and those of every fold: a mean would hide their spread."""
+    """Each rule's pooled sensitivity and specificity, and those of every fold: a mean would hide their spread.
+
+    The first interval is that of the procedure, the choice of the thresholds included. The one that is conditional on
+    these thresholds stands below it.
+    """
     frozen = "external" in metrics  # no fold has chosen anything here
     heads = ("thresholds", "") if frozen else ("thresholds (nested)", "folds below target")
     print(f"\n{heads[0]:{TITLE}}{'sensitivity':{POOLED}}{'specificity':{POOLED}}{heads[1]}".rstrip())
@@ -47,8 +51,13 @@ def print_operating_points(metrics: dict[str, Any]) -> None:
             said = one["reason"]
         else:
             missed = "" if one["n_below_target"] is None else f"{one['n_below_target']} of {len(one['folds'])}"
-            both = "".join(f"{with_interval(one['pooled'][name]):{POOLED}}" for name in ("sensitivity", "specificity"))
+            first = one.get("procedure") or one["pooled"]
+            names = ("sensitivity", "specificity")
+            both = "".join(f"{with_interval(first[name]):{POOLED}}" for name in names)
             print(f"{one['rule']:{TITLE}}{both}{missed}".rstrip())
+            if one.get("procedure"):
+                both = "".join(f"{with_interval(one['pooled'][name]):{POOLED}}" for name in names)
+                print(f"{'  given these thresholds':{TITLE}}{both}".rstrip())
         tested = [fold["on_test"] for fold in one["folds"]]
         if len(tested) > 1 and any(tested):
             for name in ("sensitivity", "specificity"):
@@ -58,20 +67,16 @@ def print_operating_points(metrics: dict[str, Any]) -> None:
 
 
 def print_calibration(metrics: dict[str, Any]) -> None:
-    """Slope, intercept and calibration error of the positive class, before and after a temperature."""
+    """Slope, intercept and calibration error of the positive class, before and after a temperature; decision curve."""
     positive = metrics["positive_class"]
     own = metrics["calibration"]["pooled"]["classes"][positive]
-    parts = [
-        f"{title} {with_interval(value)}"
-        for title, value in (
-            ("slope", own["slope"]),
-            ("intercept", own["intercept"]),
-            ("ECE", own["reliability"]["ece"]),
-        )
-    ]
     frozen = "external" in metrics
     title = f"probability of {positive} as the networks say it" if frozen else f"\ncalibration of {positive}"
-    print(f"{title}: {', '.join(parts)}")
+    print(f"{title}: {calibration_in_words(own)}")
+    if curve := metrics.get("decision_curve"):
+        from usvit.report.words import usefulness
+
+        print(f"decision curve: {usefulness(curve)}")
     if frozen:  # nothing may be fitted on these labels
         return
     for one in metrics["calibration"]["recalibration"]:
@@ -81,6 +86,20 @@ def print_calibration(metrics: dict[str, Any]) -> None:
             before, after = (one[when]["log_loss"]["value"] for when in ("before", "after"))
             fitted = ", ".join(f"{fold['temperature']:.2f}" for fold in one["folds"])
             print(f"temperatures from inner validation images: {fitted}; log loss {before:.3f} -> {after:.3f}")
+
+
+def calibration_in_words(one: dict[str, Any]) -> str:
+    """Slope, intercept, calibration-in-the-large and calibration error of one class, with their intervals."""
+    error = one["reliability"]
+    debiased = error.get("ece_debiased")  # since schema 1.3
+    values = [("slope", one["slope"]), ("intercept", one["intercept"]), ("in the large", one["in_the_large"])]
+    parts = [f"{title} {with_interval(value)}" for title, value in values]
+    if debiased is None:
+        return ", ".join([*parts, f"ECE {with_interval(error['ece'])}"])
+    plain = f"plain {with_interval(error['ece'])}"
+    floor = error["ece_noise_floor"]
+    chance = "" if floor is None else f", of which chance alone makes {floor:.3f}"
+    return ", ".join([*parts, f"ECE, debiased {with_interval(debiased)} ({plain}{chance})"])
 
 
 def print_subgroups(metrics: dict[str, Any]) -> None:
