@@ -189,9 +189,11 @@ def networks(
 
 
 def cell(ends: np.ndarray, truth: float) -> str:
-    """Coverage and mean length of (n, 2) intervals; one that could not be made does not cover."""
-    held = float(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean())
-    return f"{held:.2f} ({np.nanmean(ends[:, 1] - ends[:, 0]):.2f})"
+    """Coverage and mean length of (n, 2) intervals, and how many of them could not be made, if any."""
+    made = ends[~np.isnan(ends[:, 0])]
+    held = float(((made[:, 0] <= truth) & (truth <= made[:, 1])).mean())
+    missing = f", {len(ends) - len(made)} without" if len(made) < len(ends) else ""
+    return f"{held:.2f} ({(made[:, 1] - made[:, 0]).mean():.2f}{missing})"
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def test_a_rule_that_often_finds_no_threshold_has_no_interval_but_a_reason():
     rule = Rule("specificity", 0.95)
     test, chooser = rows_of(table, "test"), choosing_rows(table)[1]
     drawn = draw_procedure(test, chooser, 1, [rule], n_resamples=200)[:, 0]
-    assert np.isnan(drawn).any(axis=1).mean() > 0.05
+    assert np.isnan(drawn).any(axis=1).mean() > 0.2
     fixed = operating_points(table, positive="malignant", rules=[Rule("fixed", 0.5)])[0].pooled
     called = test.prob[:, 1] >= 0.5
     whole = procedure_of(fixed, drawn, called, test.label == 1, test.group)

@@ -315,6 +315,24 @@ def test_metrics_of_an_older_usvit_are_reported_without_what_they_lack(run_dir):
     assert text.count("Not recorded: metrics.json holds none (schema 1.0).") == 2
 
 
+def test_metrics_of_schema_1_2_are_reported_with_the_intervals_that_they_have(run_dir):
+    metrics = json.loads((run_dir / "metrics.json").read_text())
+    metrics["schema_version"] = "1.2"
+    for point in metrics["operating_points"]:
+        del point["procedure"]
+    pooled = metrics["calibration"]["pooled"]
+    for one in (pooled["top_label"], *(own["reliability"] for own in pooled["classes"].values())):
+        del one["ece_debiased"], one["ece_noise_floor"]
+    for key in ("band", "band_reason", "estimated_useful"):
+        del metrics["decision_curve"][key]
+    metrics["decision_curve"]["useful"] = [[0.1, 0.4]]
+    write_json(run_dir / "metrics.json", metrics)
+    text = report(run_dir).text
+    assert "by the estimate alone above both defaults at 0.10 to 0.40" in text
+    assert "given these thresholds" not in text.replace('those "given these thresholds" leave', "")
+    assert "Chance alone makes it positive" in text
+
+
 def test_two_thousand_images_take_fewer_than_six_million_calls_and_five_megabytes(tmp_path):
     """Half of them with the fonts and modules that are loaded once; calls and not seconds, which a busy machine has
     fewer of."""

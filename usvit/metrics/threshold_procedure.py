@@ -12,13 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from usvit.metrics.bootstrap import MAX_UNDEFINED, N_RESAMPLES
+from usvit.metrics.bootstrap import N_RESAMPLES
 from usvit.metrics.intervals import ALPHA, all_or_none_interval, undefined, with_interval
 from usvit.metrics.points import Value
 from usvit.metrics.rows import Rows
 from usvit.metrics.thresholds import Outcome, Rule
 
 PROPORTIONS = ("sensitivity", "specificity", "ppv", "npv")
+MAX_WITHOUT = 0.2
+"""Above this share of resamples in which some fold finds no threshold, there is no interval. It is larger than
+``bootstrap.MAX_UNDEFINED``: with 10 positive inner validation images a fold the rest still covers 0.9 or more."""
 CELLS = 2_000_000
 """Resamples x images that are held at once: 16 MB of float64."""
 
@@ -180,7 +183,7 @@ def _interval(figure: Value, drawn: np.ndarray, n_groups: int) -> Value:
     method = f"cluster bootstrap through the choice of the thresholds, percentile, {len(drawn)} resamples"
     n_missing = len(drawn) - len(known)
     note = f"the rule gives no figure in {n_missing} of {len(drawn)} resamples" if n_missing else ""
-    if n_missing > MAX_UNDEFINED * len(drawn):
+    if n_missing > MAX_WITHOUT * len(drawn):
         return with_interval(value, None, method=method, n_groups=n_groups, reason=note)
     if not np.ptp(known):
         return with_interval(

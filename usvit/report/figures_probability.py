@@ -61,8 +61,8 @@ def decision_plot(curve: dict[str, Any]) -> Plot:
         (line,) = axes.plot(thresholds, everybody, color=pens.series[1], linewidth=1.4)
         line.set_dashes((5, 1.8))
         if band:
-            ends = (best + np.array(band[end], dtype=np.float64) for end in ("lower", "upper"))
-            axes.fill_between(thresholds, *ends, color=pens.series[0], alpha=0.2, linewidth=0)
+            lower, upper = (best + np.array(band[end], dtype=np.float64) for end in ("lower", "upper"))
+            axes.fill_between(thresholds, lower, upper, color=pens.series[0], alpha=0.2, linewidth=0)
         axes.plot(thresholds, model, color=pens.series[0], linewidth=1.8)
         axes.set(xlim=(0, 1), ylim=(-0.25 * top, top), xlabel="Threshold probability", ylabel="Net benefit")
         return figure
