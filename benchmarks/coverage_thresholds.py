@@ -129,7 +129,7 @@ def cross_validation(shape: Shape, rng: np.random.Generator) -> tuple[pd.DataFra
             at = np.flatnonzero(np.isin(patient, groups))
             own = np.sqrt(0.7) * noise[at] + np.sqrt(0.3) * rng.normal(size=len(at))
             prob = expit(shifts[k] + D * ill[patient[at]] + own)
-            columns = {
+            columns: dict[str, object] = {
                 "image_id": at.astype(str),
                 "group_id": patient[at].astype(str),
                 "patient_id": None,

@@ -146,7 +146,8 @@ def _table_of(run: Path, fold: int) -> Path:
 def _unseen_scores(
     tables: Mapping[int, Path], temperatures: Mapping[int, float | None], classes: tuple[str, ...], positive: str
 ) -> _Unseen:
-    tested, validated = [], []  # by network: image -> calibrated probability
+    tested: list[dict[tuple[str, str], float]] = []  # by network: image -> calibrated probability
+    validated: list[dict[tuple[str, str], float]] = []
     reference: dict[tuple[str, str], bool] = {}
     for fold, path in tables.items():
         try:
