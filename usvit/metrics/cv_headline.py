@@ -75,7 +75,7 @@ def headline_section(table: pd.DataFrame, positive: str, pooled: dict[str, Any])
         share = shares[k].value if name in ("auc", "sensitivity", "specificity") else overall
         absent = "no fold of some repeat has images of every class that the figure needs"
         found[name] = mean_value(fold_mean(repeats), share, absent=absent, n_groups=rows.n_groups)
-    says = {"value": shares[k].value, "n_pairs": shares[k].n_pairs}
+    says: dict[str, Any] = {"value": shares[k].value, "n_pairs": shares[k].n_pairs}
     if shares[k].reason:
         says["reason"] = f"{shares[k].reason}; the largest share is assumed, so that the intervals are rather too long"
     explains = (_REPEATS if n_repeats > 1 else _FOLDS).format(r=n_repeats, n=n_folds)
