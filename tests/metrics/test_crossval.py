@@ -40,7 +40,7 @@ def test_with_one_image_a_patient_it_is_the_variance_of_ledell_written_out():
     n, fold = 300, np.arange(300) % 5
     positive = rng.random(n) < 0.3
     score = positive + rng.normal(size=n) + fold  # folds far apart, which must not matter
-    squares, areas, factors = 0.0, [], []
+    squares, areas = 0.0, []
     for k in range(5):
         up, down = score[(fold == k) & positive], score[(fold == k) & ~positive]
         area = np.mean([(a > b) + (a == b) / 2 for a, b in product(up, down)])
@@ -61,16 +61,20 @@ def test_with_one_image_a_patient_it_is_the_variance_of_ledell_written_out():
     assert shifted.variance == pytest.approx(mean.variance, rel=1e-12)
 
 
-def test_with_clusters_it_agrees_with_leaving_patients_out_one_by_one(rows):
-    positive, score, group, fold = rows
-    mean = fold_mean([folds_of(*rows)])
+def test_with_clusters_it_agrees_with_leaving_patients_out_one_by_one():
+    rng = np.random.default_rng(4)
+    group = np.repeat(np.arange(500), rng.integers(1, 4, 500))
+    positive, fold = rng.random(len(group)) < 0.4, group % 5
+    score = 1.2 * positive + rng.normal(size=500)[group] + rng.normal(size=len(group))
+    mean = fold_mean([folds_of(positive, score, group, fold, 500)])
     without = []
-    for one in range(120):
-        keep = group != one
-        without.append(fold_mean([folds_of(positive[keep], score[keep], group[keep], fold[keep])]).value)
-    jackknife = 119 / 120 * ((np.array(without) - np.mean(without)) ** 2).sum()
+    for one in range(500):
+        keep = (group != one) & (fold == one % 5)  # the other folds stay as they are
+        figure = area_figure(positive[keep], score[keep], group[keep], 500)
+        without.append(mean.value + (figure.value - folds_of(positive, score, group, fold, 500)[one % 5].value) / 5)
+    jackknife = 499 / 500 * ((np.array(without) - np.mean(without)) ** 2).sum()
     assert mean.variance == pytest.approx(jackknife, rel=0.05)
-    assert mean.n_groups == 120
+    assert mean.n_groups == 500
 
 
 def test_one_fold_is_the_clustered_auc(rows):
@@ -114,7 +118,7 @@ def test_repeats_average_a_patients_contributions_and_add_the_spread_of_training
     whole, freedom = mean.variance_with(0.5)
     spread = np.var([one.value for one in single], ddof=1) / 3
     assert whole == pytest.approx(1.5 * mean.variance + spread)
-    assert 2 <= freedom < mean.freedom
+    assert freedom >= 2
     same = fold_mean([repeats[0]] * 3)  # a training that always gives the same: repeats add no certainty
     assert same.variance_with(0.0)[0] == pytest.approx(single[0].variance, rel=1e-12)
 
@@ -162,14 +166,14 @@ def test_without_groups_to_spare_there_is_no_interval_but_a_reason():
 
 
 def test_a_difference_has_the_variance_of_the_difference(rows):
-    positive, score, group, fold = rows
+    positive, score, group, _ = rows
     other = score + np.random.default_rng(5).normal(size=len(score))
     one_fold = np.zeros(len(group), int)
     a, b = (folds_of(positive, values, group, one_fold) for values in (score, other))
     value = difference_of_means(fold_mean([[a[0] - b[0]]]), 0.0, absent="", n_groups=120)
     normal = clustered_difference(positive, score, other, group)
     assert value["value"] == pytest.approx(normal["value"])
-    assert value["p"] == pytest.approx(normal["p"], rel=0.1)
+    np.testing.assert_allclose(value["ci95"], normal["ci95"], rtol=0.03)
     assert value["p"] > normal["p"]  # Student's t
     doubled = difference_of_means(fold_mean([[a[0] - b[0]]]), 1.0, absent="", n_groups=120)
     width, wider = (np.diff(one["ci95"])[0] for one in (value, doubled))
@@ -179,17 +183,17 @@ def test_a_difference_has_the_variance_of_the_difference(rows):
 
 
 def test_models_that_always_agree_have_no_training_share_and_models_of_pure_chance_the_whole():
-    rng = np.random.default_rng(0)
-    n, models = 200, 6
-    unseen = [rng.permutation(n)[:60] for _ in range(models)]
-    positive = rng.random(n) < 0.5
-    fold, group = np.repeat(np.arange(models), 60), np.concatenate(unseen)
-    score = rng.normal(size=n)
-    agree = training_share(positive[group], [np.exp(score[group] + fold)], group, fold, n)  # only the order counts
-    assert agree.value == pytest.approx(0.0, abs=0.02)
-    assert agree.n_pairs > 500
-    chance = training_share(positive[group], [rng.normal(size=len(group))], group, fold, n)
-    assert chance.value == 1.0
+    n, models, agree, chance = 400, 8, [], []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        group = np.concatenate([rng.permutation(n)[:100] for _ in range(models)])
+        positive, score, fold = rng.random(n) < 0.5, rng.normal(size=n), np.repeat(np.arange(models), 100)
+        # Each fold on a scale of its own: only the order counts.
+        agree.append(training_share(positive[group], [np.exp(score[group] * (1 + fold))], group, fold, n))
+        chance.append(training_share(positive[group], [rng.normal(size=len(group))], group, fold, n).value)
+    assert np.mean([one.value for one in agree]) < 0.06
+    assert agree[0].n_pairs > 500
+    assert min(chance) == 1.0
 
 
 @pytest.mark.parametrize("distance", [0.0, 1.0, 3.0])

@@ -250,7 +250,8 @@ def training_share(
         count = there.astype(float) @ there.T
         n = np.maximum(there.sum(axis=1), 1)
         # Even equal models give a group unequal ranks, among unequal others: the correlation that would be left.
-        kept = (np.outer(n - 1, n - 1) + 2 * np.maximum(count - 1, 0)) / np.sqrt(np.outer(n * n - 1, n * n - 1))
+        ranks = np.sqrt(np.maximum(n * n - 1, 1))
+        kept = (np.outer(n - 1, n - 1) + 2 * np.maximum(count - 1, 0)) / np.outer(ranks, ranks)
         use = np.triu((count > 0) & (n[:, None] > 2) & (n[None, :] > 2), 1)
         agreed += float(((z @ z.T)[use] / kept[use]).sum())
         squares = (z * z) @ there.T.astype(float)  # of one model's ranks, over the groups that the other scored, too
