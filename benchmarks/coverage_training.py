@@ -1,7 +1,7 @@
 """Do the headline interval and the headline test keep their promise when models are really trained in folds?
 
-    python benchmarks/coverage_training.py                        # the first tables of docs/explanation/intervals.md
-    python benchmarks/coverage_training.py --repetitions 100      # a quick look
+    python -m benchmarks.coverage_training                        # the first tables of docs/explanation/intervals.md
+    python -m benchmarks.coverage_training --repetitions 100      # a quick look
 
 Each study draws patients with normal features, splits them into 5 stratified folds (and 10 % inner validation images
 out of each training part, which choose nothing here), and trains a linear discriminant in each fold. 30 % are positive.
