@@ -62,9 +62,8 @@ def main() -> None:
     given = parser.parse_args()
     start = time.perf_counter()
     coverage_training.run(given.training_repetitions)
-    print(
-        f"\nFixed scores\n\n{given.repetitions} repetitions; Monte Carlo error {error(0.95, given.repetitions):.4f} at 0.95\n"
-    )
+    print("\nFixed scores\n")
+    print(f"{given.repetitions} repetitions; Monte Carlo error {error(0.95, given.repetitions):.4f} at 0.95\n")
     print("| shape | correlation | clustered, logit (ours) | the same, t | DeLong, logit | DeLong, plain |")
     print("|---|---|---|---|---|---|")
     for shape in SHAPES:

@@ -46,7 +46,7 @@ def test_with_one_image_a_patient_it_is_the_variance_of_ledell_written_out():
         area = np.mean([(a > b) + (a == b) / 2 for a, b in product(up, down)])
         areas.append(area)
         size = len(up) + len(down)
-        # Equation 4.4: the influence of each image of the fold, over the fold's size and the number of folds.
+        # The influence of each image of the fold, over the fold's size and the number of folds.
         for a in up:
             squares += ((np.mean((a > down) + (a == down) / 2) - area) / (len(up) / size) / size / 5) ** 2
         for b in down:

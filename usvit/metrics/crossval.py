@@ -172,8 +172,8 @@ def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None
     Returns:
         None if a repeat has no fold with a value.
 
-    Source: LeDell, Petersen & van der Laan (2015), Electronic Journal of Statistics 9:1583, eq. 4.4 (the mean of
-    the folds' influence curves); groups and stretching after Obuchowski (1997), Biometrics 53:567; degrees of freedom
+    Source: LeDell, Petersen & van der Laan (2015), Electronic Journal of Statistics 9:1583 (the mean of the
+    folds' influence curves); groups and stretching after Obuchowski (1997), Biometrics 53:567; degrees of freedom
     as in Brunner & Munzel (2000), Biometrical Journal 42:17.
     """
     known = [[figure for figure in folds if figure is not None] for folds in repeats]
