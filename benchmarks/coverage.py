@@ -1,7 +1,10 @@
-"""How often do 95% intervals hold the truth? Simulated patients, whose true AUC is known.
+"""How often do 95% intervals hold the truth? First with models that are really trained, then with fixed scores.
 
-    python benchmarks/coverage.py                       # the tables of docs/explanation/intervals.md
-    python benchmarks/coverage.py --repetitions 200     # a quick look
+The first part is ``coverage_training``, which says what it simulates. The second needs no model: simulated patients,
+whose true AUC is known.
+
+    python -m benchmarks.coverage                       # the tables of docs/explanation/intervals.md
+    python -m benchmarks.coverage --repetitions 200     # a quick look
 
 A score is 2 for a positive image and 0 for another, plus the patient's own deviation (variance rho), plus the
 image's (1 - rho). rho is the correlation of two images of one patient and class. The AUC for images of different
@@ -19,6 +22,7 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 from scipy.stats import t as student
 
+from benchmarks import coverage_training
 from usvit.metrics.clustered import area_covariance, area_parts, clustered_difference
 from usvit.metrics.delong import delong, delong_difference
 from usvit.metrics.intervals import Z, logit_interval, wilson
@@ -52,10 +56,13 @@ Draw = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=4000)
+    parser.add_argument("--training-repetitions", type=int, default=1000)
     parser.add_argument("--bootstrap-repetitions", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     start = time.perf_counter()
+    coverage_training.run(given.training_repetitions)
+    print("\nFixed scores\n")
     print(f"{given.repetitions} repetitions; Monte Carlo error {error(0.95, given.repetitions):.4f} at 0.95\n")
     print("| shape | correlation | clustered, logit (ours) | the same, t | DeLong, logit | DeLong, plain |")
     print("|---|---|---|---|---|---|")

@@ -1,7 +1,7 @@
 """Do the headline interval and the headline test keep their promise when models are really trained in folds?
 
-    python benchmarks/coverage_training.py                        # the first tables of docs/explanation/intervals.md
-    python benchmarks/coverage_training.py --repetitions 100      # a quick look
+    python -m benchmarks.coverage_training                        # the first tables of docs/explanation/intervals.md
+    python -m benchmarks.coverage_training --repetitions 100      # a quick look
 
 Each study draws patients with normal features, splits them into 5 stratified folds (and 10 % inner validation images
 out of each training part, which choose nothing here), and trains a linear discriminant in each fold. 30 % are positive.
@@ -14,7 +14,9 @@ patients it is Phi(w . mu / (sqrt 2 |w|)). With clusters, four images of a patie
 
 import argparse
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import logit
@@ -162,7 +164,7 @@ def holds(value: Value, truth: float) -> bool:
     return value["ci95"] is not None and bool(value["ci95"][0] <= truth <= value["ci95"][1])
 
 
-def one_study(study: Study, seed: int) -> dict[str, object]:
+def one_study(study: Study, seed: int) -> dict[str, Any]:
     """The intervals of one study, and the truth of its models."""
     rng = np.random.default_rng([seed, 1])
     x, y, patient, positive = draw(rng, study.n, np.r_[study.distance, np.zeros(study.features - 1)], study.images)
@@ -204,7 +206,7 @@ def one_study(study: Study, seed: int) -> dict[str, object]:
                 shifted[at] = score[at] + SHIFT * score.std() * rng.normal()
     share = share_of(rows, groups)
     means = {name: fold_mean(figures[name]) for name in names}
-    found: dict[str, object] = {
+    found: dict[str, Any] = {
         "truth": dict(zip(names, np.mean(truths, axis=0), strict=True)),
         "share": share.value,
         "pooled": clustered_auc(y, pooled, patient),
@@ -261,10 +263,10 @@ def one_contest(contest: Contest, seed: int) -> tuple[Value, Value, Value]:
     share = share_of(rows, groups)
     headline = difference_of_means(fold_mean(differences), share.value, absent="", n_groups=groups)
     ratio = (1 / FOLDS) / ((1 - 1 / FOLDS) * 0.9)
-    return headline, clustered_difference(y, *pooled, patient), corrected_t(values, ratio)
+    return headline, clustered_difference(y, pooled[0], pooled[1], patient), corrected_t(values, ratio)
 
 
-def share_of(rows: list[tuple[np.ndarray, ...]], groups: int) -> TrainingShare:
+def share_of(rows: Sequence[tuple[np.ndarray, ...]], groups: int) -> TrainingShare:
     """From (positive, score or two, group, fold) of each model."""
     positive, *scores, group, fold = (np.concatenate(one) for one in zip(*rows, strict=True))
     return training_share(positive, scores, group, fold, groups)

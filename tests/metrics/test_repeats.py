@@ -8,6 +8,7 @@ from tests.metrics.conftest import CLASSES, make_study
 from usvit.errors import UsvitError
 from usvit.files import write_csv
 from usvit.metrics.patients import by_patient
+from usvit.metrics.points import auc
 from usvit.metrics.predictions import (
     COLUMNS,
     check_complete,
@@ -108,3 +109,24 @@ def test_sections_that_need_each_image_once_are_those_of_the_first_repeat(repeat
     assert [(one["fold"], one["repeat"]) for one in whole["folds"]] == [(k, k // 5) for k in range(15)]
     assert len(by_patient(repeated, how="mean", positive="malignant", precedence=CLASSES)) == 100
     assert sum(level.n_images for level in subgroups(repeated, "dataset", positive="malignant")) == 200
+
+
+def test_the_headline_is_the_mean_of_all_folds_and_says_what_it_is_about(repeated):
+    headline = summarise(repeated, classes=CLASSES, positive="malignant")["headline"]
+    rows = rows_of(repeated, "test", every_repeat=True)
+    areas = [auc(rows.label[rows.fold == k] == 1, rows.prob[rows.fold == k, 1]) for k in range(15)]
+    assert headline["auc"]["value"] == pytest.approx(np.mean(areas))
+    assert (headline["n_repeats"], headline["n_folds"]) == (3, 15)
+    assert headline["training_share"]["n_pairs"] > 300
+    assert "expected figure of this training procedure" in headline["explains"]
+    once = summarise(first_repeat(repeated), classes=CLASSES, positive="malignant")["headline"]
+    assert once["training_share"]["value"] == 1.0  # no inner validation rows, no repeats
+    assert "these 5 models" in once["explains"]
+
+
+def test_the_headline_of_a_hold_out_is_its_clustered_figure(repeated):
+    table = repeated[repeated["fold"] == 0].drop(columns="repeat")
+    summary = summarise(table, classes=CLASSES, positive="malignant")
+    assert summary["headline"]["auc"] == summary["pooled"]["auc"]["malignant_vs_rest"]
+    assert summary["headline"]["accuracy"] == summary["pooled"]["accuracy"]
+    assert summary["headline"]["training_share"] is None

@@ -37,7 +37,7 @@ def compared(tmp_path_factory):
 
 def test_page_markdown_and_latex_hold_the_same_numbers(compared):
     record, out = compared
-    area = record["pairs"][0]["auc"]
+    area = record["pairs"][0]["headline"]
     number = f"{area['value']:.3f}"
     for name in ("compare.html", "compare.md", "compare.tex"):
         text = (out / name).read_text()

@@ -197,8 +197,7 @@ def paired_tables(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str] = ("A
             f"{pair} cannot be compared in pairs: {len(lonely)} images were tested in one of them only, such as "
             f"{'/'.join(lonely[0])}. Run both on the same images."
         )
-    repeats = [repeats_of(test) for test in tests]
-    if not np.array_equal(*repeats):
+    if not np.array_equal(repeats_of(one), repeats_of(other)):
         raise UsvitError(f"{pair} cannot be compared in pairs: they have different repeats. Run both with the same.")
     for column, what in (("label", "labels"), ("group_id", "groups"), ("fold", "folds")):
         differs = one[column].to_numpy() != other[column].to_numpy()

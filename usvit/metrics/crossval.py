@@ -172,8 +172,8 @@ def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None
     Returns:
         None if a repeat has no fold with a value.
 
-    Source: LeDell, Petersen & van der Laan (2015), Electronic Journal of Statistics 9:1583, eq. 4.4 (the mean of
-    the folds' influence curves); groups and stretching after Obuchowski (1997), Biometrics 53:567; degrees of freedom
+    Source: LeDell, Petersen & van der Laan (2015), Electronic Journal of Statistics 9:1583 (the mean of the
+    folds' influence curves); groups and stretching after Obuchowski (1997), Biometrics 53:567; degrees of freedom
     as in Brunner & Munzel (2000), Biometrical Journal 42:17.
     """
     known = [[figure for figure in folds if figure is not None] for folds in repeats]
@@ -186,7 +186,8 @@ def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None
     total, components, groups = np.zeros(len(known[0][0].strata[names[0]].adds)), [], np.zeros(0, bool)
     variance = 0.0
     for name in names:
-        adds = np.mean([sum(one.strata[name].adds for one in folds) / len(folds) for folds in known], axis=0)
+        per_repeat = [np.sum([one.strata[name].adds for one in folds], axis=0) / len(folds) for folds in known]
+        adds = np.mean(per_repeat, axis=0)
         present = [np.sum([one.strata[name].present for one in folds], axis=0) for folds in known]
         n_present = int(np.mean([one.sum() for one in present]))
         spare = n_present - max(len(folds) for folds in known)
@@ -239,8 +240,7 @@ def training_share(
     seen[row, code] = False
     size = np.maximum(seen.sum(axis=1), 1)
     common = (seen.astype(float) @ seen.T) / np.sqrt(np.outer(size, size))
-    upper = np.triu_indices(len(models), 1)
-    agreed = pairs = shared = 0.0
+    agreed = spread = pairs = shared = 0.0
     for stratum in (positive, ~positive):
         there = np.zeros((len(models), n_groups), bool)
         there[row[stratum], code[stratum]] = True
@@ -249,20 +249,23 @@ def training_share(
             z = _scaled(z - _standardised(row[stratum], code[stratum], scores[1][stratum], there), there)
         count = there.astype(float) @ there.T
         n = np.maximum(there.sum(axis=1), 1)
-        # Each model's own mean was subtracted, which takes this much off the products.
-        kept = 1 - 1 / n[:, None] - 1 / n[None, :] + count / np.outer(n, n)
-        use = (count > 0) & (n[:, None] > 2) & (n[None, :] > 2)
-        products = np.where(use, (z @ z.T) / np.where(use, kept, 1), 0.0)
-        agreed += float(products[upper].sum())
-        pairs += float(count[use & np.triu(np.ones_like(use), 1)].sum())
-        shared += float((common * count)[use & np.triu(np.ones_like(use), 1)].sum())
+        # Even equal models give a group unequal ranks, among unequal others: the correlation that would be left.
+        ranks = np.sqrt(np.maximum(n * n - 1, 1))
+        kept = (np.outer(n - 1, n - 1) + 2 * np.maximum(count - 1, 0)) / np.outer(ranks, ranks)
+        use = np.triu((count > 0) & (n[:, None] > 2) & (n[None, :] > 2), 1)
+        agreed += float(((z @ z.T)[use] / kept[use]).sum())
+        squares = (z * z) @ there.T.astype(float)  # of one model's ranks, over the groups that the other scored, too
+        spread += float(np.sqrt(squares * squares.T)[use].sum())
+        pairs += float(count[use].sum())
+        shared += float((common * count)[use].sum())
     if pairs < MIN_PAIRS:
         why = "no image was scored by two models that did not see it: there are no repeats and no inner validation rows"
         return TrainingShare(WHOLE_SHARE, int(pairs), why if not pairs else f"only {int(pairs)} pairs of predictions")
     apart = 1 - shared / pairs
     if apart <= 0:
         return TrainingShare(WHOLE_SHARE, int(pairs), "the models were trained on the same images")
-    return TrainingShare(float(np.clip((1 - agreed / pairs) / apart, 0.0, 1.0)), int(pairs))
+    correlation = agreed / spread if spread else 1.0
+    return TrainingShare(float(np.clip((1 - correlation) / apart, 0.0, 1.0)), int(pairs))
 
 
 def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: int) -> Value:

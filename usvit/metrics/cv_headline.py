@@ -27,6 +27,9 @@ from usvit.metrics.rows import Rows, log_odds, rows_of
 HEADLINE = ("auc", "auc_macro_ovr", "accuracy", "balanced_accuracy", "sensitivity", "specificity", "brier")
 """The figures of the headline; auc, sensitivity and specificity are those of the positive class against the rest."""
 
+BY_IMAGE = ("accuracy", "sensitivity", "specificity")
+"""Shares of single decisions: their variance hardly depends on the training share (docs/explanation/intervals.md)."""
+
 _KEY = ["dataset", "image_id", "fold"]
 _HOLD_OUT = (
     "One model on its hold-out test images. The interval is about this model on new patients like these; it does not "
@@ -72,10 +75,10 @@ def headline_section(table: pd.DataFrame, positive: str, pooled: dict[str, Any])
     overall = float(np.mean([share.value for share in shares]))
     found: dict[str, Any] = {}
     for name, repeats in fold_figures(rows, k).items():
-        share = shares[k].value if name in ("auc", "sensitivity", "specificity") else overall
+        share = 0.0 if name in BY_IMAGE else shares[k].value if name == "auc" else overall
         absent = "no fold of some repeat has images of every class that the figure needs"
         found[name] = mean_value(fold_mean(repeats), share, absent=absent, n_groups=rows.n_groups)
-    says = {"value": shares[k].value, "n_pairs": shares[k].n_pairs}
+    says: dict[str, Any] = {"value": shares[k].value, "n_pairs": shares[k].n_pairs}
     if shares[k].reason:
         says["reason"] = f"{shares[k].reason}; the largest share is assumed, so that the intervals are rather too long"
     explains = (_REPEATS if n_repeats > 1 else _FOLDS).format(r=n_repeats, n=n_folds)
