@@ -12,8 +12,8 @@ import pandas as pd
 
 from usvit.errors import LeakageError, UsvitError
 from usvit.metrics.calibration import N_BINS, calibration_line, calibration_of, reliability
+from usvit.metrics.checks import group_codes
 from usvit.metrics.headline import figures_with_intervals
-from usvit.metrics.intervals import FEW_GROUPS
 from usvit.metrics.patients import by_patient
 from usvit.metrics.predictions import classes_of
 from usvit.metrics.proportions import clustered_share, point
@@ -22,6 +22,7 @@ from usvit.metrics.rows import Rows, log_odds, rows_of
 from usvit.metrics.subgroups import subgroups
 from usvit.metrics.threshold_procedure import draw_procedure, procedure_of
 from usvit.metrics.thresholds import RULES, FoldPoint, OperatingPoint, choosing_rows, operating_points, outcome
+from usvit.metrics.support import few_groups_sentences
 
 SUBGROUP_COLUMNS: dict[str, list[float] | None] = {
     "dataset": None,
@@ -31,7 +32,6 @@ SUBGROUP_COLUMNS: dict[str, list[float] | None] = {
 }
 """Looked at by default, where they are there; sizes are cut at the limits of stages T1b and T1c (AJCC, 8th edition)."""
 SUBGROUP_FIGURES = ("accuracy", "balanced_accuracy", "auc_macro_ovr", "auc", "sensitivity", "specificity")
-FEW_OF_A_CLASS = FEW_GROUPS // 5
 NO_PATIENT_ID = "No image has a patient id"
 
 
@@ -169,17 +169,11 @@ def warnings_of(table: pd.DataFrame, summary: dict[str, Any]) -> list[str]:
         summary: all sections of metrics.json.
     """
     test = table[table["part"] == "test"]
-    n_groups, said = summary["n_groups"], []
-    if n_groups < FEW_GROUPS:
-        said.append(
-            f"Intervals come from {n_groups} group{'s' * (n_groups != 1)} only; below {FEW_GROUPS} they hold the truth "
-            "less often than they say."
-        )
+    rows = rows_of(table, "test")
+    said = few_groups_sentences(rows.label, group_codes(rows.group, len(rows))[0], list(rows.classes))
     for name, count in summary["class_groups"].items():
         if not count:
             said.append(f"No test image is of class '{name}': its figures, and averages over classes, are undefined.")
-        elif count < FEW_OF_A_CLASS:
-            said.append(f"Class '{name}' has test images of {count} group{'s' * (count != 1)} only.")
     without = int(test["patient_id"].isna().sum())
     if without:
         what = (

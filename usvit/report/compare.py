@@ -13,13 +13,14 @@ from matplotlib.figure import Figure
 
 from usvit.errors import UsvitError
 from usvit.files import write_json, write_text
+from usvit.metrics.checks import group_codes
 from usvit.metrics.compare import compare_tables, holm, paired_tables
 from usvit.metrics.cv_headline import headline_section
 from usvit.metrics.evaluate import Predictions, open_predictions
 from usvit.metrics.headline import figure_points, figures_with_intervals, mean_and_sd
-from usvit.metrics.intervals import few_groups_warning
 from usvit.metrics.points import roc
 from usvit.metrics.rows import rows_of
+from usvit.metrics.support import few_groups_sentences
 from usvit.report.svg import DASHES, GRID, INK, MUTED, N_SERIES, SERIES, drawing_style, to_svg
 
 SCHEMA_VERSION = "1.1"
@@ -107,8 +108,8 @@ def compare_predictions(opened: Sequence[Predictions], names: Sequence[str]) -> 
     test_rows = first.table[first.table["part"] == "test"]
     n_groups = int(test_rows["group_id"].nunique())
     said = [*dict.fromkeys(warning for one in opened for warning in one.warnings)]
-    if few := few_groups_warning(n_groups):
-        said.append(f"All intervals are {few}.")
+    tested = rows_of(first.table, "test", first.classes)
+    said += few_groups_sentences(tested.label, group_codes(tested.group, len(tested))[0], first.classes)
     if any(one.record is not None and one.record.get("folds", {}).get("unit") == "image" for one in opened):
         said.append("LEAKING SPLIT: the images were divided one by one, so that patients stand on both sides of it.")
     return {
