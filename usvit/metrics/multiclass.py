@@ -11,8 +11,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from usvit.metrics.checks import check_prob, group_codes
 from usvit.metrics.area_interval import few_errors
+from usvit.metrics.checks import check_prob, group_codes
 from usvit.metrics.clustered import AreaParts, area_covariance, area_parts, clustered_auc
 from usvit.metrics.delong import area_value, difference_value
 from usvit.metrics.intervals import undefined
@@ -88,7 +88,9 @@ def multiclass_auc(
         mean.value, variance, disjoint_pairs=mean.disjoint_pairs, n_groups=n_groups, method=method, support=support
     )
     if found["ci95"] is not None and few_errors(mean.value, support.n_groups):
-        near = "so near its bound, and from so few groups of the rarest class, the interval of a mean of AUCs is too short"
+        near = (
+            "so near its bound, and from so few groups of the rarest class, the interval of a mean of AUCs is too short"
+        )
         found["warning"] = "; ".join(filter(None, [found.get("warning"), near]))
     return found
 
