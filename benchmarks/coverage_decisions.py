@@ -3,8 +3,8 @@
     python benchmarks/coverage_decisions.py                      # the tables of docs/explanation/intervals.md
     python benchmarks/coverage_decisions.py --repetitions 200    # a quick look
 
-Patients' scores are those of ``benchmarks/coverage.py``: a shift for positives, the patient's own deviation (variance rho)
-and the image's (1 - rho). "wide": the positives' scores have twice the standard deviation.
+Patients' scores are those of ``benchmarks/coverage.py``: a shift for positives, the patient's own deviation (variance
+rho) and the image's (1 - rho). "wide": the positives' scores have twice the standard deviation.
 """
 
 import argparse

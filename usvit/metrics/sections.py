@@ -19,9 +19,10 @@ from usvit.metrics.predictions import classes_of
 from usvit.metrics.proportions import clustered_share, point
 from usvit.metrics.recalibration import Method, Platt, Temperature, recalibrate
 from usvit.metrics.rows import Rows, log_odds, rows_of
-from usvit.metrics.subgroups import subgroups
 from usvit.metrics.threshold_procedure import draw_procedure, procedure_of
 from usvit.metrics.thresholds import RULES, FoldPoint, OperatingPoint, choosing_rows, operating_points, outcome
+from usvit.metrics.subgroup_differences import correct_after_holm, level_differences
+from usvit.metrics.subgroups import NOT_RECORDED, levels_of, subgroups
 from usvit.metrics.support import few_groups_sentences
 
 SUBGROUP_COLUMNS: dict[str, list[float] | None] = {
@@ -89,7 +90,7 @@ def subgroup_section(
     columns: pd.DataFrame | None,
     by: Mapping[str, Sequence[float] | None] | None,
 ) -> list[dict[str, Any]]:
-    """Figures with intervals in each subgroup.
+    """Figures with intervals in each subgroup, and how each differs from all others, corrected after Holm.
 
     Args:
         table: the predictions.
@@ -110,11 +111,19 @@ def subgroup_section(
 
     def of(name: str, limits: Sequence[float] | None) -> dict[str, Any]:
         levels = subgroups(test, name, positive=positive, columns=columns, limits=limits, measure=measure)
-        return {"by": name, "levels": [asdict(level) for level in levels], "reason": None}
+        rows, level = rows_of(test, "test"), levels_of(test, name, columns=columns, limits=limits)
+        known = level != NOT_RECORDED
+        own = rows[known]
+        k = rows.index(positive)
+        differences = level_differences(own.label, own.prob, own.group, level[known], positive=k) if known.any() else []
+        shown = [asdict(one) for one in levels]
+        return {"by": name, "levels": shown, "differences": differences, "reason": None}
 
-    if by is not None:
-        return [of(name, limits) for name, limits in by.items()]
     sections = []
+    if by is not None:
+        sections = [of(name, limits) for name, limits in by.items()]
+        correct_after_holm({number: section["differences"] for number, section in enumerate(sections)})
+        return sections
     for name, limits in SUBGROUP_COLUMNS.items():
         there = columns if columns is not None and name in columns else test
         if name not in there or there[name].nunique() < 2:
@@ -122,9 +131,10 @@ def subgroup_section(
         try:
             section = of(name, limits)
         except UsvitError as error:
-            section = {"by": name, "levels": [], "reason": str(error)}
+            section = {"by": name, "levels": [], "differences": [], "reason": str(error)}
         if len(section["levels"]) != 1:  # all of the test images may share a value that the manifest has others of
             sections.append(section)
+    correct_after_holm({number: section["differences"] for number, section in enumerate(sections)})
     return sections
 
 

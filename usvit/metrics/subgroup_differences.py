@@ -118,8 +118,8 @@ def _difference(
 ) -> Value:
     """Wald's interval and p of a difference from what each group adds to either side.
 
-    Source: Obuchowski (1997), Biometrics 53:567, with the covariance of groups that stand on both sides; Welch's degrees
-    of freedom from those of the sides.
+    Source: Obuchowski (1997), Biometrics 53:567, with the covariance of groups that stand on both sides; Welch's
+    degrees of freedom from those of the sides.
     """
     method = "clustered (Obuchowski), Welch's t"
     away = sides[0] - sides[1]

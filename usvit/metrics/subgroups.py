@@ -54,9 +54,8 @@ def subgroups(
 ) -> list[Subgroup]:
     """Every figure in every subgroup of the test images.
 
-    Subgroups are compared by their intervals, not by which of them is "significant"; with many
-    subgroups some differ by chance. Every level is shown, however small, and so are the images
-    whose value is not recorded.
+    Every level is shown, however small, and so are the images whose value is not recorded. With many subgroups some
+    differ by chance: ``subgroup_differences`` tests them, with Holm's correction.
 
     Args:
         table: a predictions table; only its rows of part test count.
@@ -82,9 +81,7 @@ def subgroups(
     table = first_repeat(table)
     rows = rows_of(table, "test", classes)
     rows.index(positive)
-    test = table[table["part"] == "test"]
-    values = _column(test, by, columns)
-    level = _cut(values, by, limits) if limits is not None else _named(values, by)
+    level = levels_of(table[table["part"] == "test"], by, columns=columns, limits=limits)
 
     def points(label: np.ndarray, prob: np.ndarray, group: np.ndarray) -> dict[str, Any]:
         return figure_points(label, prob, group, classes=rows.classes, positive=positive)
@@ -106,6 +103,14 @@ def subgroups(
             )
         )
     return found
+
+
+def levels_of(
+    test: pd.DataFrame, by: str, *, columns: pd.DataFrame | None = None, limits: Sequence[float] | None = None
+) -> np.ndarray:
+    """The (n,) subgroup of each of n rows of a predictions table; args and raises as ``subgroups``."""
+    values = _column(test, by, columns)
+    return _cut(values, by, limits) if limits is not None else _named(values, by)
 
 
 def _column(test: pd.DataFrame, by: str, columns: pd.DataFrame | None) -> pd.Series:

@@ -13,8 +13,8 @@ larger of the two is divided by its conformal 95 % quantile on the inner validat
 scale. That order is what makes the promise exact: were scale and limit taken from the same few images, more than 5 % of
 new images like the training images would lie above. A patient's images share one weight in the quantile, since they are
 not independent. With fewer than 19 groups of inner validation images no limit can promise 5 %; the passport then says
-what is promised instead. The file keeps means and directions of groups of images, and no image's own features, which the nearest
-neighbours of Sun et al. (2022, ICML) would take.
+what is promised instead. The file keeps means and directions of groups of images, and no image's own features, which
+the nearest neighbours of Sun et al. (2022, ICML) would take.
 """
 
 import hashlib
