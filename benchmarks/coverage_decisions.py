@@ -19,6 +19,7 @@ from usvit.metrics.clustered import area_covariance, area_parts, clustered_auc
 from usvit.metrics.intervals import logit_interval
 from usvit.metrics.noninferiority import non_inferiority
 from usvit.metrics.paired_shares import paired_difference
+from usvit.metrics.points import Value
 from usvit.metrics.prevalence import predictive_values
 from usvit.metrics.proportions import clustered_share
 from usvit.metrics.subgroup_differences import level_differences
@@ -142,7 +143,7 @@ def margins(n: int) -> None:
 def subgroups(n: int) -> None:
     print("\n| study, half of its patients a subgroup | figure | coverage of 0 | p < 0.05 |\n|---|---|---|---|")
     for study in (*STUDIES, Study(100, 300, 2, 0.5)):
-        found: dict[str, list[dict[str, object]]] = {"auc": [], "accuracy": []}
+        found: dict[str, list[Value]] = {"auc": [], "accuracy": []}
         for positive, group, score, _ in study.draws(n, 2.0):
             prob = norm.cdf(score - 1)
             level = np.where(group % 2 == 0, "a", "b")
@@ -177,13 +178,13 @@ def novelty(n: int) -> None:
         print(f"| {patients} patients x {images} | {promised:.3f} | {np.mean(shares):.3f} |", flush=True)
 
 
-def covered(found: list[dict[str, object]], truth: float) -> str:
+def covered(found: list[Value], truth: float) -> str:
     ends = [value["ci95"] or (-1.0, 1.0) for value in found]
-    return f"{np.mean([low <= truth <= high for low, high in ends]):.3f}"  # type: ignore[misc]
+    return f"{np.mean([low <= truth <= high for low, high in ends]):.3f}"
 
 
-def rejected(found: list[dict[str, object]]) -> str:
-    return f"{np.mean([value.get('p') is not None and value['p'] < 0.05 for value in found]):.3f}"  # type: ignore[operator]
+def rejected(found: list[Value]) -> str:
+    return f"{np.mean([value.get('p') is not None and value['p'] < 0.05 for value in found]):.3f}"
 
 
 if __name__ == "__main__":

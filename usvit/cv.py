@@ -196,7 +196,7 @@ def _run_fold(
     learnt = {
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
         **calibration_of(job, fold, rows.iloc[at["val"]], logits[: len(at["val"])]),
-        **novelty_of(found, content, seen[at["test"]], group[at["test"]]),
+        **novelty_of(found, content, seen[at["test"]], group[at["test"]], repeat),
     }
     write_bytes(folder / "model.safetensors", weights)
     if content:

@@ -279,7 +279,9 @@ def calibration_of(job: Job, fold: int, inner: pd.DataFrame, logits: NDArray[np.
     }
 
 
-def novelty_of(novelty: Novelty | str, content: bytes, test: Observed, group: ArrayLike) -> dict[str, Any]:
+def novelty_of(
+    novelty: Novelty | str, content: bytes, test: Observed, group: ArrayLike, repeat: int | None = None
+) -> dict[str, Any]:
     """What the passport says of how novelty is judged, and how often images like the training images are flagged.
 
     Args:
@@ -287,10 +289,15 @@ def novelty_of(novelty: Novelty | str, content: bytes, test: Observed, group: Ar
         content: of its file.
         test: the fold's test images, which had no part in it.
         group: (n,) the group of each; the interval of the rate counts groups.
+        repeat: of a repeated cross-validation, so that no image is counted twice when rates are joined.
     """
     if isinstance(novelty, str):
         return {"novelty": None, "novelty_reason": novelty}
-    rate = {"part": "test", **rate_record(ShareSums.of(novelty.of(test) > 1, group))}
+    rate = {
+        "part": "test",
+        **({} if repeat is None else {"repeat": repeat}),
+        **rate_record(ShareSums.of(novelty.of(test) > 1, group)),
+    }
     return {"novelty": {**novelty.describe(content), "in_distribution": rate}, "novelty_reason": None}
 
 

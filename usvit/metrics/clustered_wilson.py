@@ -114,12 +114,14 @@ def rate_record(sums: ShareSums) -> dict[str, Any]:
 
 
 def pooled_rate(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The rate of several networks' own test images, of which no group is in two.
+    """The rate of several networks' own test images: of a repeated cross-validation the first repeat among them.
 
     Args:
         records: as ``rate_record`` makes them. One made before model.json 1.2 has no sums; the interval then counts
             images, and its method says so.
     """
+    first = min((one.get("repeat", 0) for one in records), default=0)
+    records = [one for one in records if one.get("repeat", 0) == first]  # else a group would count in two networks
     n, flagged = sum(one["n_images"] for one in records), sum(one["n_flagged"] for one in records)
     if all("sums" in one for one in records):
         parts = [ShareSums(one["n_images"], one["n_flagged"], one["n_groups"], *one["sums"]) for one in records]

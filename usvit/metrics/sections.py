@@ -15,7 +15,7 @@ from usvit.metrics.calibration import N_BINS, calibration_line, calibration_of, 
 from usvit.metrics.checks import group_codes
 from usvit.metrics.headline import figures_with_intervals
 from usvit.metrics.patients import by_patient
-from usvit.metrics.predictions import classes_of
+from usvit.metrics.predictions import classes_of, first_repeat
 from usvit.metrics.proportions import clustered_share, point
 from usvit.metrics.recalibration import Method, Platt, Temperature, recalibrate
 from usvit.metrics.rows import Rows, log_odds, rows_of
@@ -103,7 +103,7 @@ def subgroup_section(
         UsvitError: as ``subgroups.subgroups``, of a column that was asked for.
     """
     classes = classes_of(table)
-    test = table[table["part"] == "test"]
+    test = first_repeat(table[table["part"] == "test"])
 
     def measure(label: np.ndarray, prob: np.ndarray, group: np.ndarray) -> dict[str, Any]:
         found = figures_with_intervals(label, prob, group, classes=classes, positive=positive, ranked=False)

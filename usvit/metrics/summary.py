@@ -85,7 +85,7 @@ def summarise(
     rows = rows_of(table, "test")
     label, prob, group = rows.label, rows.prob, rows.group
     pooled = figures_with_intervals(label, prob, group, classes=classes, positive=positive)
-    summary = {
+    summary: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "positive_class": positive,
         "classes": classes,

@@ -29,6 +29,7 @@ from usvit.metrics.evaluate import Predictions, open_predictions
 from usvit.metrics.headline import figure_points, figures_with_intervals, mean_and_sd
 from usvit.metrics.noninferiority import check_margin
 from usvit.metrics.points import roc
+from usvit.metrics.predictions import first_repeat
 from usvit.metrics.rows import rows_of
 from usvit.metrics.sections import SUBGROUP_COLUMNS
 from usvit.metrics.support import few_groups_sentences
@@ -154,7 +155,7 @@ def _add_decisions(
     decided = {
         name: decided_of(one.table, first.positive, first.classes) for one, name in zip(opened, names, strict=True)
     }
-    test = first.table.sort_values(DECIDED_KEY, kind="stable")
+    test = first_repeat(first.table).sort_values(DECIDED_KEY, kind="stable")
     test = test[test["part"] == "test"]
     for pair in pairs:
         a, b = decided[pair["a"]], decided[pair["b"]]

@@ -66,8 +66,8 @@ def accuracy(part: Part, hits: Bools) -> Value:
 
 
 DRAWS_COVER = (
-    "which training images are drawn; not which test images are, which seed the network was trained with, nor the choice "
-    "of the strength"
+    "which training images are drawn; not which test images are, which seed the network was trained with, nor the "
+    "choice of the strength"
 )
 """What the interval of a mean over draws speaks of, and what it does not."""
 
