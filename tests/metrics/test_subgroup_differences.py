@@ -21,7 +21,7 @@ def study(seed=0, n=300, skill=(1.5, 1.5, 1.5)):
 
 
 def test_the_difference_is_that_of_the_parts_own_figures_and_of_their_variances():
-    label, prob, group, level = study()
+    label, prob, group, level = study(0, 900, (0.8, 0.8, 0.8))
     found = level_differences(label, prob, group, level, positive=1)
     assert [(one["level"], one["against"]) for one in found] == [(name, "all others") for name in "abc"]
     own = level == "a"

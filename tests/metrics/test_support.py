@@ -46,7 +46,8 @@ def test_values_of_many_groups_with_few_positives_carry_the_warning():
     group = np.arange(400)
     assert "12 groups with positive images" in clustered_auc(positive, a, group)["warning"]
     assert "12 groups" in clustered_difference(positive, a, b, group)["warning"]
-    prob = np.column_stack([1 - positive * 0.6 - 0.2, positive * 0.6 + 0.2])
+    prob = 1 / (1 + np.exp(-2 * (a - 1)))
+    prob = np.column_stack([1 - prob, prob])
     found = figure_values(positive.astype(int), prob, group, classes=["no", "yes"], ranked=False, n_resamples=50)
     assert "12 groups" in found["balanced_accuracy"]["warning"] and "12 groups" in found["f1"]["yes"]["warning"]
     assert "warning" not in found["brier"] and "warning" not in found["accuracy"]

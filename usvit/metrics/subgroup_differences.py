@@ -35,6 +35,8 @@ def level_differences(
     names = sorted(set(level.tolist()))
     code = np.unique(group, return_inverse=True)[1]
     right = decide(prob) == label
+    if len(names) < 2:
+        return []
     found = []
     for name in names[: 1 if len(names) == 2 else len(names)]:
         own = level == name
@@ -46,7 +48,7 @@ def level_differences(
                 "accuracy": _share_difference(right, code, own),
             }
         )
-    return found if len(names) > 1 else []
+    return found
 
 
 def correct_after_holm(tables: Mapping[Any, list[dict[str, Any]]], figures: tuple[str, ...] = FIGURES) -> int:
