@@ -19,7 +19,7 @@ from usvit.errors import UsvitError, unknown
 from usvit.metrics.checks import check_positive, group_codes
 from usvit.metrics.clustered import clustered_difference
 from usvit.metrics.cv_headline import corrected_difference
-from usvit.metrics.intervals import ALPHA, few_groups_warning, undefined
+from usvit.metrics.intervals import ALPHA, undefined
 from usvit.metrics.multiclass import multiclass_difference
 from usvit.metrics.points import Value, auc, decide
 from usvit.metrics.predictions import check_predictions, classes_of, first_repeat, repeats_of

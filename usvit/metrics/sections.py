@@ -19,11 +19,11 @@ from usvit.metrics.predictions import classes_of, first_repeat
 from usvit.metrics.proportions import clustered_share, point
 from usvit.metrics.recalibration import Method, Platt, Temperature, recalibrate
 from usvit.metrics.rows import Rows, log_odds, rows_of
-from usvit.metrics.threshold_procedure import draw_procedure, procedure_of
-from usvit.metrics.thresholds import RULES, FoldPoint, OperatingPoint, choosing_rows, operating_points, outcome
 from usvit.metrics.subgroup_differences import correct_after_holm, level_differences
 from usvit.metrics.subgroups import NOT_RECORDED, levels_of, subgroups
 from usvit.metrics.support import few_groups_sentences
+from usvit.metrics.threshold_procedure import draw_procedure, procedure_of
+from usvit.metrics.thresholds import RULES, FoldPoint, OperatingPoint, choosing_rows, operating_points, outcome
 
 SUBGROUP_COLUMNS: dict[str, list[float] | None] = {
     "dataset": None,

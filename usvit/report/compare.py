@@ -15,7 +15,6 @@ from usvit.errors import UsvitError
 from usvit.files import write_json, write_text
 from usvit.metrics.checks import group_codes
 from usvit.metrics.compare import compare_tables, holm, paired_tables
-from usvit.metrics.cv_headline import headline_section
 from usvit.metrics.compare_decisions import FIGURES as DECISION_FIGURES
 from usvit.metrics.compare_decisions import (
     compare_decisions,
@@ -23,6 +22,7 @@ from usvit.metrics.compare_decisions import (
     correct_section,
     judge_non_inferiority,
 )
+from usvit.metrics.cv_headline import headline_section
 from usvit.metrics.decided import KEY as DECIDED_KEY
 from usvit.metrics.decided import decided_of
 from usvit.metrics.evaluate import Predictions, open_predictions
@@ -124,7 +124,8 @@ def compare_predictions(
             if "p" in pair[test]:
                 pair[test]["p_holm"] = adjusted[index]
     _add_decisions(pairs, opened, names, margin)
-    test_rows = first.table[first.table["part"] == "test"]
+    test_rows = first_repeat(first.table)
+    test_rows = test_rows[test_rows["part"] == "test"]
     n_groups = int(test_rows["group_id"].nunique())
     said = [*dict.fromkeys(warning for one in opened for warning in one.warnings)]
     tested = rows_of(first.table, "test", first.classes)
