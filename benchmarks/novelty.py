@@ -60,6 +60,7 @@ class Trained:
     folds: list[dict[str, NDArray[np.int64]]]
     """Part -> rows, of each fold."""
     codes: NDArray[np.int64]
+    groups: NDArray[np.object_]
     pixels: Pixels
     """(N, S, S, 3)."""
     doppler: NDArray[np.bool_]
@@ -110,6 +111,7 @@ def train(name: str, root: Path, given: argparse.Namespace) -> Trained:
         run,
         folds,
         np.array([job.classes.index(label) for label in rows.label]),
+        rows.group_id.to_numpy(object),
         store.pixels,
         np.array([has_doppler(read_image(job.manifest.image_path(row))) for _, row in rows.iterrows()]),
         job.preprocessing,
@@ -216,8 +218,12 @@ class Judge:
         assert not isinstance(raw, str)
         self.plain, self.limits = raw, dict.fromkeys(METHODS, 1.0)
         found_val = self.scores(*self.raw["val"])
-        self.limits |= {m: conformal_quantile(found_val[m], 0.05) for m in METHODS if m not in ("novelty", "energy")}
-        self.energy = conformal_quantile(found_val["energy"], 0.05)
+        group = one.groups[self.rows["val"]]
+        code = np.unique(group, return_inverse=True)[1]
+        self.limits |= {
+            m: conformal_quantile(found_val[m], code, 0.05) for m in METHODS if m not in ("novelty", "energy")
+        }
+        self.energy = conformal_quantile(found_val["energy"], code, 0.05)
 
     def look(self, pixels: Pixels) -> tuple[Observed, NDArray[np.float64]]:
         features, statistics, energies = [], [], []

@@ -190,12 +190,13 @@ def _run_fold(
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     weights = safetensors_bytes(state)
     seen = novelty.Observed(_features(job, fold, model, subject, fabric, progress), statistics)
-    found = novelty.fit_novelty(seen[at["train"]], targets[at["train"]], seen[at["val"]])
+    group = rows.group_id.to_numpy(object)
+    found = novelty.fit_novelty(seen[at["train"]], targets[at["train"]], seen[at["val"]], group[at["val"]])
     content = b"" if isinstance(found, str) else found.save()
     learnt = {
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
         **calibration_of(job, fold, rows.iloc[at["val"]], logits[: len(at["val"])]),
-        **novelty_of(found, content, seen[at["test"]]),
+        **novelty_of(found, content, seen[at["test"]], group[at["test"]], repeat),
     }
     write_bytes(folder / "model.safetensors", weights)
     if content:

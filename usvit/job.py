@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from usvit.config import RunConfig, Training, identity
@@ -17,7 +17,7 @@ from usvit.data.seen import refuse_seen, seen_by_weights, together, unrecorded
 from usvit.data.splits import folds_sha256, leaking_groups, make_folds, n_repeats, repeat_of, rows_of_part
 from usvit.errors import LeakageError, UsvitError
 from usvit.files import sha256_of_text
-from usvit.metrics.intervals import wilson
+from usvit.metrics.clustered_wilson import ShareSums, rate_record
 from usvit.metrics.recalibration import NoFit, Temperature, fit_temperature
 from usvit.metrics.thresholds import RULES, Choice, choose_threshold
 from usvit.models.build import build_with_report, count_parameters, input_statistics, start_off_zero
@@ -32,7 +32,7 @@ from usvit.train.loop import FitResult
 from usvit.train.optim import check_layers
 
 Kind = Literal["cv", "train"]
-PASSPORT_SCHEMA = "1.1"
+PASSPORT_SCHEMA = "1.2"
 
 
 @dataclass(frozen=True)
@@ -279,24 +279,24 @@ def calibration_of(job: Job, fold: int, inner: pd.DataFrame, logits: NDArray[np.
     }
 
 
-def novelty_of(novelty: Novelty | str, content: bytes, test: Observed) -> dict[str, Any]:
+def novelty_of(
+    novelty: Novelty | str, content: bytes, test: Observed, group: ArrayLike, repeat: int | None = None
+) -> dict[str, Any]:
     """What the passport says of how novelty is judged, and how often images like the training images are flagged.
 
     Args:
         novelty: as ``fit_novelty`` gave it.
         content: of its file.
         test: the fold's test images, which had no part in it.
+        group: (n,) the group of each; the interval of the rate counts groups.
+        repeat: of a repeated cross-validation, so that no image is counted twice when rates are joined.
     """
     if isinstance(novelty, str):
         return {"novelty": None, "novelty_reason": novelty}
-    n, flagged = len(test.statistics), int((novelty.of(test) > 1).sum())
     rate = {
         "part": "test",
-        "n_images": n,
-        "n_flagged": flagged,
-        "rate": flagged / n if n else None,
-        "ci95": wilson(flagged, n),
-        "method": "wilson",
+        **({} if repeat is None else {"repeat": repeat}),
+        **rate_record(ShareSums.of(novelty.of(test) > 1, group)),
     }
     return {"novelty": {**novelty.describe(content), "in_distribution": rate}, "novelty_reason": None}
 

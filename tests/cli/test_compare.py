@@ -142,3 +142,68 @@ def test_the_same_runs_give_the_same_bytes_and_the_lines_say_who_is_better(usvit
     assert "(Holm " in outs[0]
     assert "45 groups" in outs[0]
     assert "Mind:" in outs[0]  # 45 groups are few
+
+
+def test_decisions_are_compared_in_pairs_at_every_operating_point(runs, record):
+    strong, weak = (pooled(run) for run in runs[:2])
+    first = record["pairs"][0]["decisions"][0]
+    assert first["rule"] == "most probable class" and len(record["pairs"][0]["decisions"]) > 3
+    up = (strong.label == "malignant").to_numpy()
+    called = [(table.prob_malignant > table.prob_benign).to_numpy() for table in (strong, weak)]
+    for name, hits in (("sensitivity", [one[up] for one in called]), ("specificity", [~one[~up] for one in called])):
+        assert first[name]["value"] == pytest.approx(hits[0].mean() - hits[1].mean())
+        group = strong.group_id[up if name == "sensitivity" else ~up]
+        assert first[name]["p"] == pytest.approx(mcnemar(*hits, group, method="clustered")["p"])
+
+
+def test_holm_reaches_every_p_of_decisions_over_all_pairs(record):
+    values = [
+        one[name]
+        for pair in record["pairs"]
+        for one in pair["decisions"]
+        if one["reason"] is None
+        for name in ("sensitivity", "specificity")
+    ]
+    raw = {number: value["p"] for number, value in enumerate(values)}
+    assert {number: value["p_holm"] for number, value in enumerate(values)} == holm(raw)
+
+
+def test_markdown_and_latex_print_a_corrected_p_beside_every_p(record, tmp_path, runs):
+    folder = compare_runs(runs, out=tmp_path / "out", margin=0.1)[1]
+    page, tex = ((folder / f"compare.{kind}").read_text() for kind in ("md", "tex"))
+    for table in page.split("\n\n"):
+        header = table.splitlines()[0]
+        printed = [cell.strip() for cell in header.split("|")]
+        p = [number for number, cell in enumerate(printed) if cell == "p" or cell.endswith(", p")]
+        assert all(printed[number + 1] == "p, Holm" for number in p), header
+        assert len({line.count("|") for line in table.splitlines() if line.startswith("|")}) <= 1, table
+    for line in tex.splitlines():
+        if line.endswith("\\\\") and "$p$" in line and "%" not in line.split("$p$")[0][-3:]:
+            cells = [cell.strip(" \\") for cell in line.split("&")]
+            for number, cell in enumerate(cells):
+                if cell == "$p$" or (cell.startswith("$p$,") and "Holm" not in cell):
+                    assert cells[number + 1] == "$p$, Holm", line
+    mcnemar_p = record["pairs"][0]["mcnemar"]
+    assert mcnemar_p["p_holm"] is not None
+
+
+def test_a_stated_margin_is_echoed_and_judged_by_the_bound(usvit, runs, tmp_path):
+    answer = usvit("compare", *runs[:2], "--non-inferiority-margin", "0.05", "--out", tmp_path / "out", "--json")
+    assert answer.code == 0, answer.err
+    record = json.loads(answer.out)
+    jsonschema.validate(record, SCHEMA, jsonschema.Draft202012Validator)
+    (pair,) = record["pairs"]
+    assert record["non_inferiority_margin"] == pair["non_inferiority"]["margin"] == 0.05
+    strong = pair["non_inferiority"]["auc"]
+    assert strong["a_vs_b"] == {"bound": pair["auc"]["ci95"][0], "verdict": "non-inferior"}
+    assert strong["b_vs_a"] == {"bound": -pair["auc"]["ci95"][1], "verdict": "not shown to be non-inferior"}
+    html = (tmp_path / "out" / "compare.html").read_text()
+    assert "Stated margin: 0.05" in html and "not shown to be non-inferior" in html
+    said = usvit("compare", *runs[:2], "--non-inferiority-margin", "0.05", "--out", tmp_path / "out").out
+    assert "strong against weak, AUC: non-inferior" in said and "stated margin of 0.05" in said
+
+
+@pytest.mark.parametrize("margin", ["0", "0.5", "nan"])
+def test_a_margin_out_of_range_is_refused_before_anything_is_written(usvit, runs, tmp_path, margin):
+    answer = usvit("compare", *runs[:2], "--non-inferiority-margin", margin, "--out", tmp_path / "out")
+    assert answer.code == 2 and "above 0 and below 0.5" in answer.err and not (tmp_path / "out").exists()

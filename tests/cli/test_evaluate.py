@@ -267,3 +267,39 @@ def test_columns_of_a_run_are_known(usvit, run):
     answer = usvit("evaluate", run, "--label", "y")
     assert answer.code == 2
     assert "columns are known" in answer.err
+
+
+def test_predictive_values_at_a_stated_prevalence_are_printed_and_written(usvit, save, other, tmp_path):
+    given = ("evaluate", save(other), *COLUMNS, "--patient", "who", "--fold", "k", "--prevalence", "0.01")
+    metrics = json.loads(usvit(*given, "--json", "--out", tmp_path / "out").out)
+    jsonschema.validate(metrics, SCHEMA, jsonschema.Draft202012Validator)
+    found = metrics["at_prevalence"]
+    assert found["prevalence"] == 0.01 and found["of_test_images"] == 0.5
+    called, up = other.score > 0.5, other.y == 1
+    se, fpr = called[up].mean(), called[~up].mean()
+    (half,) = (one for one in found["rules"] if one["rule"] == "threshold 0.5")
+    assert half["ppv"]["value"] == pytest.approx(0.01 * se / (0.01 * se + 0.99 * fpr))
+    assert half["ppv"]["ci95"][0] < half["ppv"]["value"] < half["ppv"]["ci95"][1]
+    points = {one["rule"] for one in metrics["operating_points"] if one["pooled"]}
+    assert {one["rule"] for one in found["rules"]} == {"most probable class", *points}
+    printed = usvit(*given).out
+    assert "at a prevalence of 0.01" in printed and "most probable class" in printed
+
+
+@pytest.mark.parametrize("prevalence", ["0", "1", "-0.2", "nan"])
+def test_a_prevalence_out_of_range_is_refused_before_anything_is_written(usvit, save, other, tmp_path, prevalence):
+    answer = usvit("evaluate", save(other), *COLUMNS, f"--prevalence={prevalence}", "--out", tmp_path / "out")
+    assert answer.code == 2 and "above 0 and below 1" in answer.err and not (tmp_path / "out").exists()
+
+
+def test_differences_between_subgroups_carry_p_and_holm(usvit, save, other):
+    other["device"] = np.where(other.who % 2, "A", "B")
+    given = ("evaluate", save(other), *COLUMNS, "--patient", "who", "--by", "device", "--by", "mm=15")
+    metrics = json.loads(usvit(*given, "--json").out)
+    jsonschema.validate(metrics, SCHEMA, jsonschema.Draft202012Validator)
+    every = [one[name] for by in metrics["subgroups"] for one in by["differences"] for name in ("auc", "accuracy")]
+    assert len(every) == 4 and all(value["p_holm"] >= value["p"] for value in every)
+    device = next(by for by in metrics["subgroups"] if by["by"] == "device")
+    areas = {level["level"]: level["figures"]["auc"]["1_vs_rest"]["value"] for level in device["levels"]}
+    assert device["differences"][0]["auc"]["value"] == pytest.approx(areas["A"] - areas["B"])
+    assert "A less B, auc:" in usvit(*given).out

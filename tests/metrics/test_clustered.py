@@ -206,7 +206,7 @@ def test_the_macro_difference_has_the_variance_of_a_paired_cluster_bootstrap():
 
 
 def test_the_interval_is_as_wide_as_with_one_image_when_every_image_is_repeated_within_its_patient():
-    positive, a, b, group = patients(6)
+    positive, a, b, group = patients(6, 250)
     once, thrice = clustered_auc(positive, a, group), clustered_auc(*(np.repeat(x, 3) for x in (positive, a, group)))
     assert thrice["value"] == pytest.approx(once["value"], abs=1e-14)
     assert thrice["ci95"] == pytest.approx(once["ci95"], rel=1e-12)
@@ -274,7 +274,7 @@ def test_a_perfect_auc_is_bounded_by_its_disjoint_pairs_of_patients():
     assert found["value"] == 1
     assert found["ci95"] == pytest.approx([0.025 ** (1 / 3), 1])
     assert found["method"] == "Clopper-Pearson on 3 disjoint pairs of groups"
-    assert "variance is 0" in found["reason"] and "6 groups" in found["warning"]
+    assert "variance is 0" in found["reason"] and "3 groups with positive" in found["warning"]
     inverted = clustered_auc(positive, positive * -1.0, group)
     assert inverted["ci95"] == pytest.approx([0, 1 - 0.025 ** (1 / 3)])
 
@@ -302,11 +302,19 @@ def test_a_class_of_one_group_leaves_the_average_without_an_interval():
     assert "two groups with a positive" in found["reason"]
 
 
-def test_the_warning_stands_below_fifty_groups_and_nowhere_else():
-    positive, a, b, group = patients(12, 49)
-    assert "from 49 groups only" in clustered_auc(positive, a, group)["warning"]
-    assert "from 49 groups only" in clustered_difference(positive, a, b, group)["warning"]
-    positive, a, b, group = patients(12, 50)
+def test_the_warning_stands_below_fifty_groups_of_the_rarer_class_and_nowhere_else():
+    for n_groups, up in ((60, 49), (400, 49), (99, 50)):
+        group = np.arange(n_groups)
+        positive = group < up
+        a, b = (positive + np.random.default_rng(k).normal(size=n_groups) for k in range(2))
+        said = (
+            f"from {min(up, n_groups - up)} groups with {'positive' if up < n_groups - up else 'negative'} images only"
+        )
+        assert said in clustered_auc(positive, a, group)["warning"]
+        assert said in clustered_difference(positive, a, b, group)["warning"]
+    group = np.arange(100)
+    positive = group < 50
+    a, b = (positive + np.random.default_rng(k).normal(size=100) for k in range(2))
     assert "warning" not in clustered_auc(positive, a, group)
     assert "warning" not in clustered_difference(positive, a, b, group)
 

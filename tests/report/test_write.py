@@ -157,3 +157,14 @@ def test_an_audit_of_other_images_and_two_runs_of_one_name_are_refused(usvit, ru
     other = fake_run(tmp_path / "elsewhere" / run_dir.name)
     said = usvit("report", run_dir, other, "--out", tmp_path / "out")
     assert said.code == 2 and "Two runs are called" in said.err
+
+
+def test_a_stated_prevalence_and_differences_of_subgroups_stand_on_page_and_in_markdown(written, tmp_path):
+    from usvit.report import Options, write_reports
+
+    (one,), _ = write_reports([written.page.parent], tmp_path, Options(prevalence=0.006))
+    page, markdown = one.page.read_text(), one.markdown.read_text()
+    assert "Predictive values at a prevalence of 0.006" in page
+    assert "Predictive values at a prevalence of 0.006" in markdown
+    assert "scanner A less scanner B" in page and "scanner A less scanner B" in markdown
+    assert "prevalence of" not in written.page.read_text()

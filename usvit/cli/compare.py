@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,13 @@ def compare(
     positive: Annotated[
         str | None, typer.Option(help="The positive class. (default: the runs', or malignant)", metavar="CLASS")
     ] = None,
+    non_inferiority_margin: Annotated[
+        float | None,
+        typer.Option(
+            help="Also say which run is non-inferior, by this margin of AUC, sensitivity and specificity (0.05).",
+            metavar="D",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder to write. (default: compare-<run>-<run>...)", metavar="DIR")
     ] = None,
@@ -25,10 +32,10 @@ def compare(
 
     Writes compare.html, compare.json, compare.md and compare.tex.
     """
-    from usvit.cli.show import with_interval
+    from usvit.cli.show import p_value, with_interval
     from usvit.report.compare import compare_runs
 
-    record, folder = compare_runs(runs, positive=positive, out=out)
+    record, folder = compare_runs(runs, positive=positive, margin=non_inferiority_margin, out=out)
     if json_:
         print(json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False))
         return
@@ -50,11 +57,32 @@ def compare(
             if several and area.get("p_holm") is not None:
                 p += f" (Holm {p_value(area['p_holm'])})"
             print(f"{pair['a']} less {pair['b']}, {answers}: {with_interval(area)}{p}")
+    _print_decisions(record)
     for warning in record["warnings"]:
         print(f"Mind: {warning}")
     print(f"page: {folder / 'compare.html'}")
 
 
-def p_value(p: float) -> str:
-    """``0.032``, ``< 0.001``."""
-    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
+def _print_decisions(record: dict[str, Any]) -> None:
+    """Differences of the decisions for the most probable class, and the verdicts where a margin was stated."""
+    from usvit.cli.show import holm_words, with_interval
+
+    print(f"decisions for {record['positive_class']}, most probable class; at operating points: see the page")
+    margin = record["non_inferiority_margin"]
+    for pair in record["pairs"]:
+        first = pair["decisions"][0]
+        for name in ("sensitivity", "specificity"):
+            print(f"{pair['a']} less {pair['b']}, {name}: {with_interval(first[name])}{holm_words(first[name])}")
+    if margin is None:
+        return
+    print(f"non-inferiority with a stated margin of {margin:g}, by the bound of the one-sided 97.5 % interval")
+    for pair in record["pairs"]:
+        found = pair["non_inferiority"]
+        figures = [("AUC", found["auc"])]
+        if found["decisions"]:
+            figures += [(name, found["decisions"][0][name]) for name in ("sensitivity", "specificity")]
+        for a, b, side in ((pair["a"], pair["b"], "a_vs_b"), (pair["b"], pair["a"], "b_vs_a")):
+            for title, both in figures:
+                bound = both[side]["bound"]
+                shown = f"no bound: {both[side]['reason']}" if bound is None else f"bound {bound:+.3f}"
+                print(f"{a} against {b}, {title}: {both[side]['verdict']} ({shown})")

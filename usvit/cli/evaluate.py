@@ -52,6 +52,10 @@ def evaluate(
         list[str] | None,
         typer.Option(help="Column that makes subgroups, cut at limits where it is measured.", metavar="COL[=10,20]"),
     ] = None,
+    prevalence: Annotated[
+        float | None,
+        typer.Option(help="PPV and NPV at this share of positives, such as 0.006, with intervals.", metavar="P"),
+    ] = None,
     manifest: Annotated[
         Path | None,
         typer.Option(help="More columns of the images (device, birads). (default: the run's)", metavar="FILE"),
@@ -112,6 +116,7 @@ def evaluate(
             roll_up=roll_up or "mean",  # type: ignore[arg-type]
             drop_seen=drop_seen,
             calibration=calibration,
+            prevalence=prevalence,
             out=out,
         )
     else:
@@ -123,8 +128,16 @@ def evaluate(
 
         columns = Columns(label=label, prob=tuple(prob or ()), group=group, patient=patient, fold=fold, image=image)
         metrics, _ = evaluate_predictions(
-            predictions, columns=columns, positive=positive, manifest=manifest, passport=passport, by=limits, out=out
+            predictions,
+            columns=columns,
+            positive=positive,
+            manifest=manifest,
+            passport=passport,
+            by=limits,
+            prevalence=prevalence,
+            out=out,
         )
+    from usvit.cli import show
     from usvit.cli.show import print_calibration, print_figures, print_operating_points, print_subgroups
 
     if json_:
@@ -142,6 +155,7 @@ def evaluate(
         _print_external(metrics)
     else:
         print_operating_points(metrics)
+    show.print_at_prevalence(metrics)
     print_calibration(metrics)
     print_subgroups(metrics)
     if out is not None:

@@ -25,6 +25,10 @@ def report(
     audit: Annotated[
         Path | None, typer.Option(help="Audit of the same images. (default: RUN/audit, if there)", metavar="DIR")
     ] = None,
+    prevalence: Annotated[
+        float | None,
+        typer.Option(help="PPV and NPV at this share of positives, such as 0.006, with intervals.", metavar="P"),
+    ] = None,
     figures: Annotated[str, typer.Option(help="Figures as files too: svg, pdf, or svg,pdf.", metavar="F[,F]")] = "",
 ) -> None:
     """Write a run's report: report.html (one file, no network), report.md, and figures for a paper.
@@ -43,6 +47,7 @@ def report(
         include_images=include_images,
         answers=read_answers(answers) if answers else Answers(),
         audit=audit,
+        prevalence=prevalence,
     )
     formats = tuple(name.strip() for name in figures.split(",") if name.strip())
     written, index = write_reports(run, out, options, formats)

@@ -102,6 +102,26 @@ def calibration_in_words(one: dict[str, Any]) -> str:
     return ", ".join([*parts, f"ECE, debiased {with_interval(debiased)} ({plain}{chance})"])
 
 
+def print_at_prevalence(metrics: dict[str, Any]) -> None:
+    """Predictive values at a stated prevalence, where they were asked for."""
+    found = metrics.get("at_prevalence")
+    if found is None:
+        return
+    title = f"at a prevalence of {found['prevalence']:g}"
+    print(f"\n{title:{TITLE}}{'PPV':{POOLED}}{'NPV':{POOLED}}".rstrip())
+    for one in found["rules"]:
+        print(f"{one['rule']:{TITLE}}{_narrow(one['ppv']):{POOLED}}{_narrow(one['npv'])}".rstrip())
+    share = found["of_test_images"]
+    print(
+        f"(of the test images {share:.3f} are positive; sensitivity and specificity are taken to be the same elsewhere)"
+    )
+
+
+def _narrow(value: dict[str, Any]) -> str:
+    """A predictive value may lie very near 0 or 1: four decimals."""
+    return with_interval(value, 4)
+
+
 def print_subgroups(metrics: dict[str, Any]) -> None:
     """The AUC of each subgroup, with its images and groups."""
     auc = f"{metrics['positive_class']}_vs_rest"
@@ -112,6 +132,11 @@ def print_subgroups(metrics: dict[str, Any]) -> None:
         for level in one["levels"]:
             area = with_interval(level["figures"]["auc"][auc])
             print(f"{_short('  ' + level['level']):{TITLE}}{area:{POOLED}}{level['n_images']:8}{level['n_groups']:8}")
+        for entry in one.get("differences", []):
+            for name in ("auc", "accuracy"):
+                if entry[name]["value"] is not None:
+                    p = holm_words(entry[name])
+                    print(f"  {entry['level']} less {entry['against']}, {name}: {with_interval(entry[name])}{p}")
 
 
 def with_interval(value: dict[str, Any], digits: int = 3) -> str:
@@ -120,6 +145,19 @@ def with_interval(value: dict[str, Any], digits: int = 3) -> str:
         return f"undefined: {value['reason']}"
     text = f"{value['value']:.{digits}f}"
     return text if value["ci95"] is None else f"{text} [{value['ci95'][0]:.{digits}f}, {value['ci95'][1]:.{digits}f}]"
+
+
+def holm_words(value: dict[str, Any]) -> str:
+    """``, p = 0.012 (Holm = 0.036)``; empty where there is no p."""
+    if value.get("p") is None:
+        return ""
+    corrected = "" if value.get("p_holm") is None else f" (Holm {p_value(value['p_holm'])})"
+    return f", p {p_value(value['p'])}{corrected}"
+
+
+def p_value(p: float) -> str:
+    """``= 0.032``, ``< 0.001``."""
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
 _OVERALL = (

@@ -191,7 +191,9 @@ def _print(outcome: "Outcome") -> None:
             told = ", ".join(f"{what} {'-' if value is None else f'{value:.3f}'}" for what, value in of_coarse)
             print(f"  mAP {told}; accuracy of the coarse class {line['coarse_accuracy']:.3f}")
     if "first_draw" in result["summary"][-1]:
-        print("Intervals are over the draws of training images; those over test images: first_draw in transfer.json.")
+        last = result["summary"][-1]
+        print(f"These intervals cover {last['accuracy'].get('covers', 'the draw of the training images alone')}.")
+        print(f"Over test images, of the first draw: {last['name']} {with_interval(last['first_draw'])}")
     print(f"report: {outcome.path / 'report.html'}")
     print(f"all results: {outcome.path / 'results.csv'}")
     if result["predictions"] is not None:

@@ -23,6 +23,7 @@ from usvit.metrics.intervals import (
     with_interval,
 )
 from usvit.metrics.points import Value
+from usvit.metrics.support import Support, rarest, support_of
 
 N_RESAMPLES = 2000
 CHUNK = 32
@@ -203,7 +204,22 @@ def _value(figures: Figures, key: Key, one: Resampled, classes: list[str], indep
         if bound is not None:
             method, ci95 = f"Clopper-Pearson on {cases} groups", bound
             reason = f"all images are {'right' if one.value == 1 else 'wrong'}, so that no resample differs"
-    return with_interval(one.value, ci95, method=method, n_groups=n_groups, reason=reason)
+    support = _support(figures, key, classes)
+    return with_interval(one.value, ci95, method=method, n_groups=n_groups, reason=reason, support=support)
+
+
+def _support(figures: Figures, key: Key, classes: list[str]) -> Support:
+    """The groups that a figure's interval stands on: those of the rarest class that it looks at."""
+    if key.name in PROPORTIONS:
+        return support_of(figures.code[figures.trials(key)[0]])
+    if key.name in ("brier", "log_loss"):
+        return support_of(figures.code)
+    if key.of_class is None:
+        there = np.unique(figures.label).tolist()
+        return rarest(figures.label, figures.code, {k: f"images of class '{classes[k]}'" for k in there})
+    own = (figures.label == key.of_class).astype(np.int64)
+    names = {1: f"images of class '{classes[key.of_class]}'", 0: "images of the other classes"}
+    return rarest(own, figures.code, {k: of for k, of in names.items() if (own == k).any()})
 
 
 def _independent_cases(figures: Figures, key: Key) -> int:

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from usvit.metrics.area_interval import METHOD as SCORE_METHOD
+from usvit.metrics.area_interval import degrees_of_freedom, effective_images, few_errors, score_interval
 from usvit.metrics.checks import check_positive, check_score, group_codes
-from usvit.metrics.delong import ABSENT, area_value, difference_value, placements
-from usvit.metrics.intervals import undefined
+from usvit.metrics.delong import ABSENT, NO_VARIANCE, area_value, difference_value, placements
+from usvit.metrics.intervals import undefined, with_interval
 from usvit.metrics.points import Value
+from usvit.metrics.support import rarest
 
 METHOD = "clustered (Obuchowski), logit"
 DIFFERENCE_METHOD = "clustered (Obuchowski), paired"
@@ -40,6 +43,17 @@ class AreaParts:
     @property
     def n_groups(self) -> int:
         return int((self.has_positive | self.has_negative).sum())
+
+    @property
+    def fewest_groups(self) -> int:
+        """Groups with a positive, or groups with a negative, whichever are fewer."""
+        return int(min(self.has_positive.sum(), self.has_negative.sum()))
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of its variance; each class needs two groups."""
+        up, down = int(self.has_positive.sum()), int(self.has_negative.sum())
+        return degrees_of_freedom(self.positives, self.negatives, up, down)
 
     @property
     def disjoint_pairs(self) -> int:
@@ -105,10 +119,11 @@ def clustered_auc(positive: ArrayLike, score: ArrayLike, group: ArrayLike) -> Va
         group: (n,) int or str, the patient (or duplicate cluster) of each image.
 
     Returns:
-        A Value in [0, 1] with a 95% interval on the logit scale. Null with a reason where a class is
-        absent. Without an interval, and with the reason, where fewer than two groups have a positive
-        (or a negative), or where the variance is 0. An AUC of 0 or 1 gets the exact bound of
-        ``delong.area_value``. A warning below 50 groups.
+        A Value in [0, 1] with a 95% interval: on the logit scale, or, near 0 and 1 with few groups of a class, the
+        score interval of ``area_interval``. Null with a reason where a class is absent. Without an interval, and with
+        the reason, where fewer than two groups have a positive (or a negative), or where the variance is 0. An AUC of
+        0 or 1 gets the exact bound of ``delong.area_value``. A warning where the rarer class has fewer than 50
+        effective groups.
 
     Raises:
         ValueError: a score is not finite or a group missing (the index is named); shapes do not fit.
@@ -121,12 +136,19 @@ def clustered_auc(positive: ArrayLike, score: ArrayLike, group: ArrayLike) -> Va
     parts = area_parts(truth, values, code, n_groups)
     if parts is None:
         return undefined(ABSENT, n_groups)
+    variance = area_covariance(parts, parts)
+    support = rarest(truth.astype(np.int64), code, {1: "positive images", 0: "negative images"})
+    if few_errors(parts.value, parts.fewest_groups) and variance > NO_VARIANCE:
+        m, n = effective_images(truth, values, code)
+        ci95 = score_interval(parts.value, variance, n_positive=m, n_negative=n, freedom=parts.freedom)
+        return with_interval(parts.value, ci95, method=SCORE_METHOD, n_groups=n_groups, support=support)
     return area_value(
         parts.value,
-        area_covariance(parts, parts),
+        variance,
         disjoint_pairs=parts.disjoint_pairs,
         n_groups=n_groups,
         method=METHOD,
+        support=support,
     )
 
 
@@ -154,4 +176,5 @@ def clustered_difference(positive: ArrayLike, score_a: ArrayLike, score_b: Array
     if a is None or b is None:
         return undefined(ABSENT, n_groups)
     variance = area_covariance(a, a) + area_covariance(b, b) - 2 * area_covariance(a, b)
-    return difference_value(a.value - b.value, variance, n_groups=n_groups, method=DIFFERENCE_METHOD)
+    support = rarest(truth.astype(np.int64), code, {1: "positive images", 0: "negative images"})
+    return difference_value(a.value - b.value, variance, n_groups=n_groups, method=DIFFERENCE_METHOD, support=support)

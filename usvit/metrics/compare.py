@@ -19,10 +19,11 @@ from usvit.errors import UsvitError, unknown
 from usvit.metrics.checks import check_positive, group_codes
 from usvit.metrics.clustered import clustered_difference
 from usvit.metrics.cv_headline import corrected_difference
-from usvit.metrics.intervals import ALPHA, few_groups_warning, undefined
+from usvit.metrics.intervals import ALPHA, undefined
 from usvit.metrics.multiclass import multiclass_difference
 from usvit.metrics.points import Value, auc, decide
 from usvit.metrics.predictions import check_predictions, classes_of, first_repeat, repeats_of
+from usvit.metrics.support import support_of
 
 McNemar = Literal["mid-p", "exact", "chi2", "clustered"]
 Name = TypeVar("Name")
@@ -82,7 +83,7 @@ def mcnemar(right_a: ArrayLike, right_b: ArrayLike, group: ArrayLike, *, method:
             return {**answer, "p": None, "reason": "there is but one group"}
         if squares:  # else each group's wins of A and of B cancel: no difference at all
             answer["p"] = float(chi2.sf(d.sum() ** 2 / squares * (n_groups - 1) / n_groups, 1))
-        warning = few_groups_warning(n_groups)  # the test is the interval's twin, and as rough
+        warning = support_of(code).warning  # the test is the interval's twin, and as rough
     else:
         answer["p"] = _mcnemar_p(min(only_a, only_b), only_a + only_b, method)
         warning = CLUSTERED_ROWS.format(method) if n_groups < len(a) else None

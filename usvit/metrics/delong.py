@@ -10,6 +10,7 @@ from scipy.stats import norm
 from usvit.metrics.checks import check_positive, check_score
 from usvit.metrics.intervals import Z, all_or_none_interval, logit_interval, undefined, with_interval
 from usvit.metrics.points import Value
+from usvit.metrics.support import Support
 
 METHOD = "DeLong, logit"
 DIFFERENCE_METHOD = "DeLong, paired"
@@ -107,7 +108,9 @@ def delong_difference(positive: ArrayLike, score_a: ArrayLike, score_b: ArrayLik
     return difference_value(area_a - area_b, variance, n_groups=len(truth), method=DIFFERENCE_METHOD)
 
 
-def area_value(value: float, variance: float, *, disjoint_pairs: int, n_groups: int, method: str) -> Value:
+def area_value(
+    value: float, variance: float, *, disjoint_pairs: int, n_groups: int, method: str, support: Support | None = None
+) -> Value:
     """The Value of an AUC, or of a mean of AUCs, from its variance (NaN: not estimable).
 
     An AUC of 0 or 1 has an estimated variance of 0, which would claim certainty. Instead: among the
@@ -121,16 +124,18 @@ def area_value(value: float, variance: float, *, disjoint_pairs: int, n_groups: 
         if bound is None:
             return with_interval(value, None, method=method, n_groups=n_groups, reason=f"{why}, in a single group")
         label = f"Clopper-Pearson on {disjoint_pairs} disjoint pairs of groups"
-        return with_interval(value, bound, method=label, n_groups=n_groups, reason=why)
+        return with_interval(value, bound, method=label, n_groups=n_groups, reason=why, support=support)
     if np.isnan(variance):
         why = "the variance needs two groups with a positive and two with a negative case"
     else:
         why = "all cases of a class fare alike, so that the variance is 0"
     ci95 = logit_interval(value, variance) if variance > NO_VARIANCE else None
-    return with_interval(value, ci95, method=method, n_groups=n_groups, reason="" if ci95 else why)
+    return with_interval(value, ci95, method=method, n_groups=n_groups, reason="" if ci95 else why, support=support)
 
 
-def difference_value(difference: float, variance: float, *, n_groups: int, method: str) -> Value:
+def difference_value(
+    difference: float, variance: float, *, n_groups: int, method: str, support: Support | None = None
+) -> Value:
     """The Value of a difference of two AUCs: normal interval cut at -1 and 1, two-sided p.
 
     Without variance there is no interval; p is then 1 where the difference is 0 (models that rank
@@ -146,7 +151,7 @@ def difference_value(difference: float, variance: float, *, n_groups: int, metho
     error = np.sqrt(variance)
     ci95 = max(difference - Z * error, -1.0), min(difference + Z * error, 1.0)
     p = 2 * float(norm.sf(abs(difference) / error))
-    return with_interval(difference, ci95, method=method, n_groups=n_groups, p=p)
+    return with_interval(difference, ci95, method=method, n_groups=n_groups, p=p, support=support)
 
 
 def _share_below(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from usvit.data.seen import refuse_seen, seen_by
 from usvit.errors import UsvitError, unknown
 from usvit.files import read_json, write_csv, write_json
 from usvit.metrics.predictions import check_complete, classes_of, read_predictions
+from usvit.metrics.prevalence import check_prevalence
 from usvit.metrics.sections import NO_PATIENT_ID, SUBGROUP_COLUMNS
 from usvit.metrics.summary import summarise
 from usvit.metrics.tables import Columns, as_predictions, positive_of, read_raw, with_columns
@@ -48,6 +49,7 @@ def evaluate(
     manifest: Path | None = None,
     passport: Path | None = None,
     by: Mapping[str, Sequence[float] | None] | None = None,
+    prevalence: float | None = None,
     out: Path | None = None,
 ) -> tuple[dict[str, Any], Predictions]:
     """Every figure of metrics.json from a run directory, or from any CSV or Parquet table of predictions.
@@ -56,6 +58,7 @@ def evaluate(
         path: the run, or the table.
         columns, positive, manifest, passport: as ``open_predictions``.
         by: columns that make subgroups, each with limits that cut it or None, beside those looked at anyway.
+        prevalence: a share of positives at which PPV and NPV are wanted, in (0, 1).
         out: a folder to write metrics.json and the predictions table, as it was understood, into.
 
     Returns:
@@ -65,24 +68,29 @@ def evaluate(
         UsvitError: as ``open_predictions`` and ``summarise``; ``out`` holds something else.
         LeakageError: the network has seen an image of the test.
     """
+    if prevalence is not None:
+        check_prevalence(prevalence)
     if out is not None:
         refuse_occupied(out)
     found = open_predictions(path, columns=columns, positive=positive, manifest=manifest, passport=passport)
-    metrics = measure(found, by)
+    metrics = measure(found, by, prevalence)
     if out is not None:
         write_csv(out / "predictions.csv", found.table)
         write_json(out / "metrics.json", metrics)
     return metrics, found
 
 
-def measure(found: Predictions, by: Mapping[str, Sequence[float] | None] | None = None) -> dict[str, Any]:
-    """The content of metrics.json; ``by`` as in ``evaluate``."""
+def measure(
+    found: Predictions, by: Mapping[str, Sequence[float] | None] | None = None, prevalence: float | None = None
+) -> dict[str, Any]:
+    """The content of metrics.json; ``by`` and ``prevalence`` as in ``evaluate``."""
     metrics = summarise(
         found.table,
         classes=found.classes,
         positive=found.positive,
         columns=found.columns,
         by=None if not by else _all_columns(found, by),
+        prevalence=prevalence,
     )
     # Without groups there are no patients either: that is said once.
     own = [one for one in metrics["warnings"] if not (found.warnings and one.startswith(NO_PATIENT_ID))]

@@ -8,19 +8,25 @@ from scipy.special import expit, logit
 from scipy.stats import beta, norm
 
 from usvit.metrics.points import Value
+from usvit.metrics.support import FEW_GROUPS as FEW_GROUPS
+from usvit.metrics.support import Support
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
 Z = float(norm.ppf(1 - ALPHA / 2))
 
-FEW_GROUPS = 50
-"""Below this many groups a clustered interval covers less than it says (docs/explanation/intervals.md)."""
-
 Interval = tuple[float, float]
 
 
 def with_interval(
-    value: float, ci95: Interval | None, *, method: str, n_groups: int, reason: str = "", p: float | None = None
+    value: float,
+    ci95: Interval | None,
+    *,
+    method: str,
+    n_groups: int,
+    reason: str = "",
+    p: float | None = None,
+    support: Support | None = None,
 ) -> Value:
     """A number with its company, ready for metrics.json.
 
@@ -31,10 +37,12 @@ def with_interval(
         n_groups: the groups that the number rests on.
         reason: why there is no interval, or why another method had to be taken.
         p: a p-value in [0, 1], where the number is a difference.
+        support: what the interval's width is estimated from, where that is not all ``n_groups`` alike: the rarer
+            class's groups, or the effective number of groups of unequal size.
 
     Returns:
         {"value", "ci95", "method", "n_groups"}, with "p", "reason" and "warning" where there is one.
-        The warning stands beside every interval from fewer than ``FEW_GROUPS`` groups.
+        The warning stands beside every interval from fewer than ``FEW_GROUPS`` effective groups.
     """
     if ci95 is None and not reason:
         raise ValueError("a missing interval needs a reason")
@@ -48,7 +56,7 @@ def with_interval(
         entry["p"] = float(p)
     if reason:
         entry["reason"] = reason
-    warning = few_groups_warning(n_groups)
+    warning = few_groups_warning(n_groups) if support is None else support.warning
     if ci95 is not None and warning:
         entry["warning"] = warning
     return entry
@@ -60,10 +68,8 @@ def undefined(reason: str, n_groups: int) -> Value:
 
 
 def few_groups_warning(n_groups: int) -> str | None:
-    """A sentence for a reader where the groups are too few for the interval to be trusted; else None."""
-    if n_groups >= FEW_GROUPS:
-        return None
-    return f"from {n_groups} groups only: below {FEW_GROUPS}, intervals hold the truth less often than they say"
+    """A sentence for a reader where groups of equal size are too few for the interval to be trusted; else None."""
+    return Support(n_groups, n_groups).warning
 
 
 def logit_interval(value: float, variance: float) -> Interval | None:

@@ -11,11 +11,13 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from usvit.metrics.area_interval import few_errors
 from usvit.metrics.checks import check_prob, group_codes
-from usvit.metrics.clustered import AreaParts, area_covariance, area_parts
+from usvit.metrics.clustered import AreaParts, area_covariance, area_parts, clustered_auc
 from usvit.metrics.delong import area_value, difference_value
 from usvit.metrics.intervals import undefined
 from usvit.metrics.points import Value
+from usvit.metrics.support import rarest
 
 Average = Literal["macro", "weighted", "hand-till"]
 
@@ -74,10 +76,23 @@ def multiclass_auc(
     absent = _absent(codes, p.shape[1])
     if absent:
         return undefined(absent, n_groups)
+    if p.shape[1] == 2:
+        if average not in get_args(Average):
+            raise ValueError(f"average '{average}' is none of {', '.join(get_args(Average))}")
+        return clustered_auc(codes == positive, p[:, positive], group)
     mean = mean_area(codes, p, code, n_groups, average, positive)
     variance = _covariance(mean, mean)
     method = f"clustered (Obuchowski), logit, {average}"
-    return area_value(mean.value, variance, disjoint_pairs=mean.disjoint_pairs, n_groups=n_groups, method=method)
+    support = rarest(codes, code, {k: f"images of class {k}" for k in range(p.shape[1])})
+    found = area_value(
+        mean.value, variance, disjoint_pairs=mean.disjoint_pairs, n_groups=n_groups, method=method, support=support
+    )
+    if found["ci95"] is not None and few_errors(mean.value, support.n_groups):
+        near = (
+            "so near its bound, and from so few groups of the rarest class, the interval of a mean of AUCs is too short"
+        )
+        found["warning"] = "; ".join(filter(None, [found.get("warning"), near]))
+    return found
 
 
 def multiclass_difference(

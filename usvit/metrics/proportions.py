@@ -9,6 +9,7 @@ from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
 from usvit.metrics.checks import check_positive, check_score, group_codes
 from usvit.metrics.intervals import all_or_none_interval, undefined, wilson, with_interval
 from usvit.metrics.points import Value
+from usvit.metrics.support import support_of
 
 ShareInterval = Callable[[np.ndarray, np.ndarray], Value]
 """(n,) bool hits and (n,) groups, n >= 1 -> the share of hits with its interval: ``clustered_share``."""
@@ -53,6 +54,7 @@ def clustered_share(hits: ArrayLike, group: ArrayLike, *, n_resamples: int = N_R
     right = check_positive(hits)
     code, n_groups = group_codes(group, len(right))
     value, n_right = float(right.mean()), int(right.sum())
+    support = support_of(code)
     if n_groups == len(right):
         return with_interval(value, wilson(n_right, len(right)), method="wilson", n_groups=n_groups)
     if n_right in (0, len(right)):
@@ -62,13 +64,14 @@ def clustered_share(hits: ArrayLike, group: ArrayLike, *, n_resamples: int = N_R
             method=f"Clopper-Pearson on {n_groups} groups",
             n_groups=n_groups,
             reason="the share is the same in every group, so that no resample differs",
+            support=support,
         )
     size, found = np.bincount(code).astype(np.float64), np.bincount(code, weights=right)
     one = cluster_bootstrap(
         lambda counts: {"share": counts @ found / (counts @ size)}, n_groups, n_resamples=n_resamples, seed=seed
     )["share"]
     method = f"cluster bootstrap, {one.method}, {n_resamples} resamples"
-    return with_interval(value, one.ci95, method=method, n_groups=n_groups, reason=one.reason)
+    return with_interval(value, one.ci95, method=method, n_groups=n_groups, reason=one.reason, support=support)
 
 
 def check_binary(positive: ArrayLike, prob: ArrayLike, group: ArrayLike | None) -> tuple[np.ndarray, np.ndarray, int]:

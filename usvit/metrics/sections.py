@@ -12,14 +12,16 @@ import pandas as pd
 
 from usvit.errors import LeakageError, UsvitError
 from usvit.metrics.calibration import N_BINS, calibration_line, calibration_of, reliability
+from usvit.metrics.checks import group_codes
 from usvit.metrics.headline import figures_with_intervals
-from usvit.metrics.intervals import FEW_GROUPS
 from usvit.metrics.patients import by_patient
-from usvit.metrics.predictions import classes_of
+from usvit.metrics.predictions import classes_of, first_repeat
 from usvit.metrics.proportions import clustered_share, point
 from usvit.metrics.recalibration import Method, Platt, Temperature, recalibrate
 from usvit.metrics.rows import Rows, log_odds, rows_of
-from usvit.metrics.subgroups import subgroups
+from usvit.metrics.subgroup_differences import correct_after_holm, level_differences
+from usvit.metrics.subgroups import NOT_RECORDED, levels_of, subgroups
+from usvit.metrics.support import few_groups_sentences
 from usvit.metrics.threshold_procedure import draw_procedure, procedure_of
 from usvit.metrics.thresholds import RULES, FoldPoint, OperatingPoint, choosing_rows, operating_points, outcome
 
@@ -31,7 +33,6 @@ SUBGROUP_COLUMNS: dict[str, list[float] | None] = {
 }
 """Looked at by default, where they are there; sizes are cut at the limits of stages T1b and T1c (AJCC, 8th edition)."""
 SUBGROUP_FIGURES = ("accuracy", "balanced_accuracy", "auc_macro_ovr", "auc", "sensitivity", "specificity")
-FEW_OF_A_CLASS = FEW_GROUPS // 5
 NO_PATIENT_ID = "No image has a patient id"
 
 
@@ -89,7 +90,7 @@ def subgroup_section(
     columns: pd.DataFrame | None,
     by: Mapping[str, Sequence[float] | None] | None,
 ) -> list[dict[str, Any]]:
-    """Figures with intervals in each subgroup.
+    """Figures with intervals in each subgroup, and how each differs from all others, corrected after Holm.
 
     Args:
         table: the predictions.
@@ -102,7 +103,7 @@ def subgroup_section(
         UsvitError: as ``subgroups.subgroups``, of a column that was asked for.
     """
     classes = classes_of(table)
-    test = table[table["part"] == "test"]
+    test = first_repeat(table[table["part"] == "test"])
 
     def measure(label: np.ndarray, prob: np.ndarray, group: np.ndarray) -> dict[str, Any]:
         found = figures_with_intervals(label, prob, group, classes=classes, positive=positive, ranked=False)
@@ -110,11 +111,19 @@ def subgroup_section(
 
     def of(name: str, limits: Sequence[float] | None) -> dict[str, Any]:
         levels = subgroups(test, name, positive=positive, columns=columns, limits=limits, measure=measure)
-        return {"by": name, "levels": [asdict(level) for level in levels], "reason": None}
+        rows, level = rows_of(test, "test"), levels_of(test, name, columns=columns, limits=limits)
+        known = level != NOT_RECORDED
+        own = rows[known]
+        k = rows.index(positive)
+        differences = level_differences(own.label, own.prob, own.group, level[known], positive=k) if known.any() else []
+        shown = [asdict(one) for one in levels]
+        return {"by": name, "levels": shown, "differences": differences, "reason": None}
 
-    if by is not None:
-        return [of(name, limits) for name, limits in by.items()]
     sections = []
+    if by is not None:
+        sections = [of(name, limits) for name, limits in by.items()]
+        correct_after_holm({number: section["differences"] for number, section in enumerate(sections)})
+        return sections
     for name, limits in SUBGROUP_COLUMNS.items():
         there = columns if columns is not None and name in columns else test
         if name not in there or there[name].nunique() < 2:
@@ -122,9 +131,10 @@ def subgroup_section(
         try:
             section = of(name, limits)
         except UsvitError as error:
-            section = {"by": name, "levels": [], "reason": str(error)}
+            section = {"by": name, "levels": [], "differences": [], "reason": str(error)}
         if len(section["levels"]) != 1:  # all of the test images may share a value that the manifest has others of
             sections.append(section)
+    correct_after_holm({number: section["differences"] for number, section in enumerate(sections)})
     return sections
 
 
@@ -169,17 +179,11 @@ def warnings_of(table: pd.DataFrame, summary: dict[str, Any]) -> list[str]:
         summary: all sections of metrics.json.
     """
     test = table[table["part"] == "test"]
-    n_groups, said = summary["n_groups"], []
-    if n_groups < FEW_GROUPS:
-        said.append(
-            f"Intervals come from {n_groups} group{'s' * (n_groups != 1)} only; below {FEW_GROUPS} they hold the truth "
-            "less often than they say."
-        )
+    rows = rows_of(table, "test")
+    said = few_groups_sentences(rows.label, group_codes(rows.group, len(rows))[0], list(rows.classes))
     for name, count in summary["class_groups"].items():
         if not count:
             said.append(f"No test image is of class '{name}': its figures, and averages over classes, are undefined.")
-        elif count < FEW_OF_A_CLASS:
-            said.append(f"Class '{name}' has test images of {count} group{'s' * (count != 1)} only.")
     without = int(test["patient_id"].isna().sum())
     if without:
         what = (

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from usvit.errors import UsvitError, unknown
+from usvit.metrics.checks import group_codes
 from usvit.metrics.headline import figure_points
-from usvit.metrics.intervals import FEW_GROUPS, few_groups_warning
 from usvit.metrics.predictions import first_repeat
-from usvit.metrics.rows import rows_of
+from usvit.metrics.rows import Rows, rows_of
+from usvit.metrics.support import rarest, support_of
 
 NOT_RECORDED = "(not recorded)"
 KEY = ["dataset", "image_id"]
@@ -53,9 +54,8 @@ def subgroups(
 ) -> list[Subgroup]:
     """Every figure in every subgroup of the test images.
 
-    Subgroups are compared by their intervals, not by which of them is "significant"; with many
-    subgroups some differ by chance. Every level is shown, however small, and so are the images
-    whose value is not recorded.
+    Every level is shown, however small, and so are the images whose value is not recorded. With many subgroups some
+    differ by chance: ``subgroup_differences`` tests them, with Holm's correction.
 
     Args:
         table: a predictions table; only its rows of part test count.
@@ -81,9 +81,7 @@ def subgroups(
     table = first_repeat(table)
     rows = rows_of(table, "test", classes)
     rows.index(positive)
-    test = table[table["part"] == "test"]
-    values = _column(test, by, columns)
-    level = _cut(values, by, limits) if limits is not None else _named(values, by)
+    level = levels_of(table[table["part"] == "test"], by, columns=columns, limits=limits)
 
     def points(label: np.ndarray, prob: np.ndarray, group: np.ndarray) -> dict[str, Any]:
         return figure_points(label, prob, group, classes=rows.classes, positive=positive)
@@ -100,11 +98,19 @@ def subgroups(
                 n_groups=part.n_groups,
                 class_images={name: len(images) for name, images in of_class.items()},
                 class_groups=class_groups,
-                warning=_warning(part.n_groups, class_groups),
+                warning=_warning(part),
                 figures=(measure or points)(part.label, part.prob, part.group),
             )
         )
     return found
+
+
+def levels_of(
+    test: pd.DataFrame, by: str, *, columns: pd.DataFrame | None = None, limits: Sequence[float] | None = None
+) -> np.ndarray:
+    """The (n,) subgroup of each of n rows of a predictions table; args and raises as ``subgroups``."""
+    values = _column(test, by, columns)
+    return _cut(values, by, limits) if limits is not None else _named(values, by)
 
 
 def _column(test: pd.DataFrame, by: str, columns: pd.DataFrame | None) -> pd.Series:
@@ -192,10 +198,10 @@ def _ordered(level: np.ndarray, limits: Sequence[float] | None) -> list[str]:
     return sorted(found - {NOT_RECORDED}, key=natural) + last
 
 
-def _warning(n_groups: int, class_groups: dict[str, int]) -> str | None:
-    if warning := few_groups_warning(n_groups):
+def _warning(rows: Rows) -> str | None:
+    """Why a subgroup's figures are to be read with care: its groups, or those of its rarest class, are few."""
+    code = group_codes(rows.group, len(rows))[0]
+    if warning := support_of(code).warning:
         return warning
-    name = min(class_groups, key=lambda c: class_groups[c])
-    if class_groups[name] < FEW_GROUPS // 5:
-        return f"{class_groups[name]} groups with an image of class '{name}': fewer than {FEW_GROUPS // 5}"
-    return None
+    there = np.unique(rows.label).tolist()
+    return rarest(rows.label, code, {k: f"images of class '{rows.classes[k]}'" for k in there}).warning

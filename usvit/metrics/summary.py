@@ -9,10 +9,12 @@ import pandas as pd
 
 from usvit.errors import UsvitError, unknown
 from usvit.metrics.cv_headline import headline_section
+from usvit.metrics.decided import decided_at
 from usvit.metrics.decision_curve import run_decision_curve
 from usvit.metrics.headline import figure_points, figures_with_intervals, mean_and_sd
 from usvit.metrics.points import confusion
 from usvit.metrics.predictions import check_predictions, classes_of, first_repeat
+from usvit.metrics.prevalence import prevalence_section
 from usvit.metrics.rows import rows_of
 from usvit.metrics.sections import (
     calibration_section,
@@ -32,6 +34,7 @@ def summarise(
     positive: str,
     columns: pd.DataFrame | None = None,
     by: Mapping[str, Sequence[float] | None] | None = None,
+    prevalence: float | None = None,
 ) -> dict[str, Any]:
     """Every metric of a run, pooled and by fold, made anew from its predictions alone.
 
@@ -50,6 +53,7 @@ def summarise(
         columns: more columns of the images, by dataset and image_id, such as the manifest, for subgroups.
         by: the columns that make subgroups, each with limits that cut it or None; by default those
             of ``sections.SUBGROUP_COLUMNS`` that are there.
+        prevalence: a share of positives in (0, 1) at which predictive values are wanted (``at_prevalence``).
 
     Returns:
         A dictionary that JSON can hold: no NaN, what is undefined is None with a reason. The same rows give the
@@ -81,7 +85,7 @@ def summarise(
     rows = rows_of(table, "test")
     label, prob, group = rows.label, rows.prob, rows.group
     pooled = figures_with_intervals(label, prob, group, classes=classes, positive=positive)
-    summary = {
+    summary: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "positive_class": positive,
         "classes": classes,
@@ -101,6 +105,9 @@ def summarise(
         "decision_curve": asdict(run_decision_curve(table, positive=positive)),
         "subgroups": subgroup_section(table, positive, columns, by),
     }
+    if prevalence is not None:
+        decided = decided_at(rows, positive, summary["operating_points"])
+        summary["at_prevalence"] = prevalence_section(decided.reference, decided.called, rows.group, prevalence)
     summary["warnings"] = warnings_of(table, summary)
     return {key: listed(value) for key, value in summary.items()}
 

@@ -8,10 +8,13 @@ Two views, each fitted on the fold's training images and limited on its inner va
 - ``picture``: Mahalanobis distance of the picture's plain statistics (``appearance``) to those of the training images.
   It does not depend on how well the network was trained.
 
-Each distance is divided by its 95 % quantile on the inner validation images, so that the views weigh alike; the larger
-of the two is divided by *its* conformal 95 % quantile. So both views together flag about 5 % of images like the
-training images. The file keeps means and directions of groups of images, and no image's own features, which the nearest
-neighbours of Sun et al. (2022, ICML) would take.
+Each distance is divided by its scale, the median distance of the *training* images, so that the views weigh alike; the
+larger of the two is divided by its conformal 95 % quantile on the inner validation images, which had no part in the
+scale. That order is what makes the promise exact: were scale and limit taken from the same few images, more than 5 % of
+new images like the training images would lie above. A patient's images share one weight in the quantile, since they are
+not independent. With fewer than 19 groups of inner validation images no limit can promise 5 %; the passport then says
+what is promised instead. The file keeps means and directions of groups of images, and no image's own features, which
+the nearest neighbours of Sun et al. (2022, ICML) would take.
 """
 
 import hashlib
@@ -22,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as arrays_bytes
@@ -35,6 +38,8 @@ FILE = "novelty.safetensors"
 METHOD = "max of views; distance / limit"
 RATE = 0.05
 """Share of images like the training images that may be called unusual."""
+FEWEST_GROUPS = math.ceil(1 / RATE) - 1
+"""Of inner validation images, for a limit that promises ``RATE``: 19."""
 _CLIP = 4.0
 """Standard deviations at which a statistic of a training image ends when their covariance is taken: the few odd ones
 that every data set has must not make everything odd usual."""
@@ -111,11 +116,24 @@ class Novelty:
     """View -> why it says nothing."""
     n_train: int
     n_val: int
+    n_val_groups: int
+    """Groups (patients, duplicate clusters, single images) of the inner validation images."""
 
     @property
     def rate(self) -> float:
-        """The share of images like the training images that is flagged in expectation; ``RATE`` but for few images."""
-        return max(RATE, 1 / (self.n_val + 1))
+        """The most that is promised of a random image of a new group: above the limit with at most this probability."""
+        return max(RATE, 1 / (self.n_val_groups + 1))
+
+    @property
+    def note(self) -> str | None:
+        """What a reader must know of the promise; None where it is ``RATE``."""
+        if self.rate == RATE:
+            return None
+        return (
+            f"{self.n_val_groups} groups of inner validation images: no limit exists that {RATE:.0%} at most of images "
+            f"like the training images are promised to exceed, which takes {FEWEST_GROUPS} groups. The limit is the "
+            f"largest of their distances, and {self.rate:.1%} is promised."
+        )
 
     def of(self, seen: Observed) -> Float:
         """(n,) the largest of the views' distances, each divided by its limit: above 1 an image is unusual."""
@@ -142,24 +160,27 @@ class Novelty:
             "statistics": list(STATISTICS),
             "n_train": self.n_train,
             "n_val": self.n_val,
+            "n_val_groups": self.n_val_groups,
             "expected_rate": self.rate,
+            "note": self.note,
         }
 
 
-def fit_novelty(train: Observed, label: NDArray[np.int64], val: Observed) -> Novelty | str:
+def fit_novelty(train: Observed, label: NDArray[np.int64], val: Observed, group: ArrayLike) -> Novelty | str:
     """Fit both views.
 
     Args:
         train: the fold's training images.
         label: (n,) their classes.
-        val: its inner validation images, which had no part in the fit. Below 19 the largest of their distances is
-            the limit, and 1 / (n + 1) of images like them lies above it in expectation (``Novelty.rate``).
+        val: its m inner validation images, which had no part in the fit, nor have they in the scales.
+        group: (m,) int or str, their groups. Below ``FEWEST_GROUPS`` the largest distance is the limit, and 1 / (G + 1)
+            of images like them at most lies above it (``Novelty.rate``).
 
     Returns:
         In place of a fit the reason why there is none.
 
-    Source: Lee et al. (2018), NeurIPS, section 2.1; Ledoit and Wolf (2004), J. Multivariate Analysis 88:365; Vovk et
-        al. (2005), Algorithmic Learning in a Random World, section 2.2 (the quantile).
+    Source: Lee et al. (2018), NeurIPS, section 2.1; Ledoit and Wolf (2004), J. Multivariate Analysis 88:365; Lee,
+        Barber & Willett (2023), arXiv 2306.06342, section 2 (the quantile where images come in groups).
     """
     if not len(val.statistics):
         return "no inner validation images to set a limit on"
@@ -175,26 +196,38 @@ def fit_novelty(train: Observed, label: NDArray[np.int64], val: Observed) -> Nov
         if isinstance(view := fit_gaussian(values, label if name == "features" else np.zeros_like(label), name), str):
             left_out[name] = view
             continue
-        distance = view.distance(_present(val, name))
-        middles[name] = conformal_quantile(distance, RATE)
+        middles[name] = float(np.median(view.distance(values)))
         if not 0 < middles[name] < np.inf:
-            left_out[name] = "the inner validation images have no distance"
+            left_out[name] = "the training images have no distance"
             continue
-        views[name], shares[name] = view, distance / middles[name]
+        views[name], shares[name] = view, view.distance(_present(val, name)) / middles[name]
     if not views:
         return "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
-    joint = conformal_quantile(np.max(list(shares.values()), axis=0), RATE)
+    code = np.unique(np.asarray(group), return_inverse=True)[1]
+    joint = conformal_quantile(np.max(list(shares.values()), axis=0), code, RATE)
+    if not 0 < joint < np.inf:
+        return "the inner validation images have no distance"
     limits = {name: middles[name] * joint for name in views}
-    return Novelty(views, limits, left_out, len(train.statistics), len(val.statistics))
+    return Novelty(views, limits, left_out, len(train.statistics), len(val.statistics), int(code.max()) + 1)
 
 
-def conformal_quantile(values: Float, rate: float) -> float:
-    """The value that a new one of the same kind exceeds with probability ``rate`` at most; the largest of too few.
+def conformal_quantile(values: Float, code: NDArray[np.int64], rate: float) -> float:
+    """The value that a random image of a new group of the same kind exceeds with probability ``rate`` at most.
 
-    The order statistic of rank ceil((n + 1) (1 - rate)), n >= 1.
+    Each of G groups weighs 1 / (G + 1), shared evenly by its images; the new group has the rest. The quantile is the
+    smallest value up to which the weights sum to 1 - rate; the largest value where G is too small for that. With one
+    image a group it is the order statistic of rank ceil((n + 1) (1 - rate)).
+
+    Args:
+        values: (n,), n >= 1.
+        code: (n,) the group of each, 0 ... G - 1.
+        rate: in (0, 1).
     """
-    rank = math.ceil((len(values) + 1) * (1 - rate) - 1e-9)
-    return float(np.sort(values)[min(rank, len(values)) - 1])
+    sizes = np.bincount(code)
+    order = np.argsort(values, kind="stable")
+    weight = np.cumsum(1 / ((len(sizes) + 1) * sizes[code[order]]))
+    rank = int(np.searchsorted(weight, 1 - rate - 1e-9))
+    return float(values[order[min(rank, len(values) - 1)]])
 
 
 def read_novelty(folder: Path, passport: Mapping[str, Any]) -> Novelty | None:
@@ -224,7 +257,10 @@ def read_novelty(folder: Path, passport: Mapping[str, Any]) -> Novelty | None:
         limits = {name: float(record["views"][name]["threshold"]) for name in names}
         if not views or not all(_fits(view) and limits[name] > 0 for name, view in views.items()):
             raise ValueError("its arrays do not fit together")
-        return Novelty(views, limits, dict(record["left_out"]), int(record["n_train"]), int(record["n_val"]))
+        n_val = int(record["n_val"])
+        # Metadata before 1.2 counts no groups: it took every image for one.
+        n_groups = int(record.get("n_val_groups", n_val))
+        return Novelty(views, limits, dict(record["left_out"]), int(record["n_train"]), n_val, n_groups)
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UsvitError(f"{path}, or what model.json says of it, is damaged ({reason}). Copy both again.") from error

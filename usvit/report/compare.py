@@ -13,14 +13,28 @@ from matplotlib.figure import Figure
 
 from usvit.errors import UsvitError
 from usvit.files import write_json, write_text
+from usvit.metrics.checks import group_codes
 from usvit.metrics.compare import compare_tables, holm, paired_tables
+from usvit.metrics.compare_decisions import FIGURES as DECISION_FIGURES
+from usvit.metrics.compare_decisions import (
+    compare_decisions,
+    compare_subgroups,
+    correct_section,
+    judge_non_inferiority,
+)
 from usvit.metrics.cv_headline import headline_section
+from usvit.metrics.decided import KEY as DECIDED_KEY
+from usvit.metrics.decided import decided_of
 from usvit.metrics.evaluate import Predictions, open_predictions
 from usvit.metrics.headline import figure_points, figures_with_intervals, mean_and_sd
-from usvit.metrics.intervals import few_groups_warning
+from usvit.metrics.noninferiority import check_margin
 from usvit.metrics.points import roc
+from usvit.metrics.predictions import first_repeat
 from usvit.metrics.rows import rows_of
+from usvit.metrics.sections import SUBGROUP_COLUMNS
+from usvit.metrics.support import few_groups_sentences
 from usvit.report.svg import DASHES, GRID, INK, MUTED, N_SERIES, SERIES, drawing_style, to_svg
+from usvit.report.words import p_words
 
 SCHEMA_VERSION = "1.1"
 FILES = ("compare.json", "compare.md", "compare.tex", "compare.html")
@@ -40,13 +54,14 @@ _TEX_SIGNS |= {"comment_start_string": "<#", "comment_end_string": "#>"}
 
 
 def compare_runs(
-    paths: Sequence[Path], *, positive: str | None = None, out: Path | None = None
+    paths: Sequence[Path], *, positive: str | None = None, margin: float | None = None, out: Path | None = None
 ) -> tuple[dict[str, Any], Path]:
     """Compare two or more runs (or predictions tables) on the same images, pair by pair.
 
     Args:
         paths: run directories or predictions tables.
         positive: the positive class; the runs' own by default.
+        margin: of non-inferiority, in (0, 0.5); None makes no such claim.
         out: the folder to write; None for ``compare-<run>-<run>...`` in the present folder.
 
     Returns:
@@ -56,6 +71,8 @@ def compare_runs(
         UsvitError: fewer than two, one twice, or two of which images, labels, groups, folds or positive classes
             differ (what differs is named); ``out`` holds something else; and as ``open_predictions``.
     """
+    if margin is not None:
+        check_margin(margin)
     if len(paths) < 2:
         raise UsvitError("Name at least two runs, or predictions tables, to compare.")
     if len({path.resolve() for path in paths}) < len(paths):
@@ -65,7 +82,7 @@ def compare_runs(
     folder = out or Path("compare-" + re.sub(r"[^\w.+-]+", "-", "-".join(names)))
     if folder.exists() and not (folder.is_dir() and {one.name for one in folder.iterdir()} <= {*FILES}):
         raise UsvitError(f"{folder} holds other files. Nothing was changed: choose another folder with --out.")
-    record = compare_predictions(opened, names)
+    record = compare_predictions(opened, names, margin)
     tables = [rows_of(one.table, "test", opened[0].classes) for one in opened]
     k = opened[0].classes.index(opened[0].positive)
     curves = [roc(rows.label == k, rows.prob[:, k]) for rows in tables]
@@ -77,8 +94,10 @@ def compare_runs(
     return record, folder
 
 
-def compare_predictions(opened: Sequence[Predictions], names: Sequence[str]) -> dict[str, Any]:
-    """The content of compare.json; raises as ``compare_runs``."""
+def compare_predictions(
+    opened: Sequence[Predictions], names: Sequence[str], margin: float | None = None
+) -> dict[str, Any]:
+    """The content of compare.json; ``margin`` and raises as ``compare_runs``."""
     first = opened[0]
     for other, name in zip(opened[1:], names[1:], strict=True):
         paired_tables(first.table, other.table, (names[0], name))
@@ -104,11 +123,13 @@ def compare_predictions(opened: Sequence[Predictions], names: Sequence[str]) -> 
         for index, pair in enumerate(pairs):
             if "p" in pair[test]:
                 pair[test]["p_holm"] = adjusted[index]
-    test_rows = first.table[first.table["part"] == "test"]
+    _add_decisions(pairs, opened, names, margin)
+    test_rows = first_repeat(first.table)
+    test_rows = test_rows[test_rows["part"] == "test"]
     n_groups = int(test_rows["group_id"].nunique())
     said = [*dict.fromkeys(warning for one in opened for warning in one.warnings)]
-    if few := few_groups_warning(n_groups):
-        said.append(f"All intervals are {few}.")
+    tested = rows_of(first.table, "test", first.classes)
+    said += few_groups_sentences(tested.label, group_codes(tested.group, len(tested))[0], first.classes)
     if any(one.record is not None and one.record.get("folds", {}).get("unit") == "image" for one in opened):
         said.append("LEAKING SPLIT: the images were divided one by one, so that patients stand on both sides of it.")
     return {
@@ -122,8 +143,30 @@ def compare_predictions(opened: Sequence[Predictions], names: Sequence[str]) -> 
         "runs": runs,
         "pairs": pairs,
         "n_compared": len(pairs),
+        "non_inferiority_margin": margin,
         "warnings": said,
     }
+
+
+def _add_decisions(
+    pairs: list[dict[str, Any]], opened: Sequence[Predictions], names: Sequence[str], margin: float | None
+) -> None:
+    """Differences of decisions and within subgroups, and non-inferiority, into each pair."""
+    first = opened[0]
+    decided = {
+        name: decided_of(one.table, first.positive, first.classes) for one, name in zip(opened, names, strict=True)
+    }
+    test = first_repeat(first.table).sort_values(DECIDED_KEY, kind="stable")
+    test = test[test["part"] == "test"]
+    for pair in pairs:
+        a, b = decided[pair["a"]], decided[pair["b"]]
+        pair["decisions"] = compare_decisions(a, b)
+        pair["subgroups"] = compare_subgroups(a, b, test, first.columns, SUBGROUP_COLUMNS)
+    correct_section(pairs, "decisions", DECISION_FIGURES)
+    correct_section(pairs, "subgroups", ("auc",))
+    for pair in pairs:
+        if margin is not None:
+            pair["non_inferiority"] = judge_non_inferiority(pair, pair["headline"], margin)
 
 
 def _own(one: Predictions, classes: list[str], positive: str) -> dict[str, Any]:
@@ -202,7 +245,7 @@ def _render(template: str, record: dict[str, Any], **more: Any) -> str:
         keep_trailing_newline=True,
         **(_TEX_SIGNS if template.endswith(".tex.j2") else {}),
     )
-    environment.filters |= {"figure": _figure, "p": _p, "tex": _tex, "md": _md, "spread": _spread}
+    environment.filters |= {"figure": _figure, "p": p_words, "bound": _bound, "tex": _tex, "md": _md, "spread": _spread}
     values = {"c": record, "titles": TITLES, "tests": TESTS, "dashes": DASHES, "n_series": N_SERIES}
     return environment.get_template(template).render(**values, **more)
 
@@ -225,8 +268,8 @@ def _spread(one: dict[str, Any], sign: str = " ± ") -> str:
     return f"{one['mean']:.3f}" if one["sd"] is None else f"{one['mean']:.3f}{sign}{one['sd']:.3f}"
 
 
-def _p(p: float | None) -> str:
-    return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+def _bound(bound: float | None) -> str:
+    return "–" if bound is None else f"{bound:+.3f}"
 
 
 def _md(text: str) -> str:

@@ -9,6 +9,9 @@ import yaml
 from usvit.data.cards import DataCard, card_facts, card_names, read_prose
 from usvit.errors import UsvitError
 from usvit.files import read_json
+from usvit.metrics.decided import decided_at
+from usvit.metrics.prevalence import check_prevalence, prevalence_section
+from usvit.metrics.rows import rows_of
 from usvit.report.answers import Answers
 from usvit.report.cases import Cases, find_cases
 from usvit.report.checklists import Checklist, fill_checklists
@@ -36,6 +39,8 @@ class Options:
     answers: Answers = field(default_factory=Answers)
     audit: Path | None = None
     """audit.json of the same images, or its folder."""
+    prevalence: float | None = None
+    """A share of positives at which PPV and NPV are wanted, in (0, 1)."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,8 @@ class Content:
     checklists: tuple[Checklist, ...]
     answers: Answers
     config: str | None
+    at_prevalence: dict[str, Any] | None
+    """Predictive values at a stated prevalence, as metrics.json has them; None: not asked for."""
 
     @property
     def cross_validated(self) -> bool:
@@ -116,7 +123,19 @@ def gather(run_dir: Path, options: Options) -> Content:
         checklists=tuple(fill_checklists(facts, options.answers.items)),
         answers=options.answers,
         config=config_text(record),
+        at_prevalence=_at_prevalence(run, options.prevalence),
     )
+
+
+def _at_prevalence(run: Run, prevalence: float | None) -> dict[str, Any] | None:
+    """Made anew from the predictions and the thresholds on record where the user states a prevalence."""
+    if prevalence is None:
+        found: dict[str, Any] | None = run.metrics.get("at_prevalence")
+        return found
+    check_prevalence(prevalence)
+    rows = rows_of(run.test, "test", run.metrics["classes"])
+    decided = decided_at(rows, run.metrics["positive_class"], run.metrics.get("operating_points") or [])
+    return prevalence_section(decided.reference, decided.called, rows.group, prevalence)
 
 
 def _headline(metrics: dict[str, Any]) -> tuple[tuple[str, dict[str, Any], dict[str, Any]], ...]:

@@ -8,7 +8,7 @@ from importlib.resources import files
 from jinja2 import ChainableUndefined, Environment, PackageLoader
 from markupsafe import Markup
 
-from usvit.report.words import NOT_RECORDED, count, decimals, duration, estimate, interval, listed, plural
+from usvit.report.words import NOT_RECORDED, count, decimals, duration, estimate, interval, listed, p_words, plural
 
 
 @functools.cache
@@ -23,7 +23,11 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     filters = {"count": count, "decimals": decimals, "duration": duration, "estimate": estimate, "interval": interval}
-    made.filters |= filters | {"listed": listed, "capitalize_first": lambda words: words[:1].upper() + words[1:]}
+    made.filters |= filters | {
+        "listed": listed,
+        "p_words": p_words,
+        "capitalize_first": lambda words: words[:1].upper() + words[1:],
+    }
     made.globals["plural"] = plural
     return made
 

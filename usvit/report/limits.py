@@ -22,10 +22,13 @@ def limits_of(run: Run, cards: dict[str, DataCard | None]) -> list[str]:
             "patient may stand on both sides of a split, and the intervals, which then count images or copies, may be "
             "too narrow."
         )
-    if metrics["n_groups"] < FEW_GROUPS:
+    of_class = {name: n for name, n in (metrics.get("class_groups") or {}).items() if n}
+    rarest = min(of_class, key=lambda name: of_class[name], default="")
+    fewest = min(metrics["n_groups"], of_class.get(rarest, metrics["n_groups"]))
+    if fewest < FEW_GROUPS:
         found.append(
-            f"There are only {metrics['n_groups']} groups; below {FEW_GROUPS}, intervals hold the truth less often "
-            "than they say."
+            f"There are only {fewest} groups{f' with an image of class {rarest!r}' if rarest else ''}; "
+            f"below {FEW_GROUPS}, intervals hold the truth less often than they say."
         )
     found.append(
         "There was no external test: all images come from the data sets that the model was developed on. Other "

@@ -7,7 +7,7 @@ from typing import Any
 
 from usvit.report.content import Content
 from usvit.report.facts import tested
-from usvit.report.words import count, decimals, duration, estimate, interval, spread, usefulness
+from usvit.report.words import count, decimals, duration, estimate, interval, p_words, spread, usefulness
 
 
 def markdown(content: Content, figures: dict[str, str]) -> str:
@@ -25,6 +25,7 @@ def markdown(content: Content, figures: dict[str, str]) -> str:
         _results(content),
         _by_class(content),
         _points(content),
+        _at_prevalence(content),
         _subgroups(content),
         _calibration(content),
         _figures(figures),
@@ -142,6 +143,19 @@ def _four(outcome: dict[str, Any]) -> list[str]:
     return [_short(outcome[key]) for key in ("sensitivity", "specificity", "ppv", "npv")]
 
 
+def _at_prevalence(content: Content) -> str:
+    found = content.at_prevalence
+    if found is None:
+        return ""
+    rows = [[one["rule"], *(estimate(one[name], 4) for name in ("ppv", "npv"))] for one in found["rules"]]
+    body = (
+        f"Of the test images {found['of_test_images']:.3f} are {text(content.positive)}. Sensitivity and specificity "
+        "are taken to be the same elsewhere, and the thresholds as given.\n\n"
+    )
+    title = f"Predictive values at a prevalence of {found['prevalence']:g}"
+    return _section(title, body + _rows(["Decision", "PPV", "NPV"], rows))
+
+
 def _subgroups(content: Content) -> str:
     area, rows = f"{content.positive}_vs_rest", []
     for division in content.run.metrics.get("subgroups") or []:
@@ -151,7 +165,31 @@ def _subgroups(content: Content) -> str:
             found += [_short(figures[key][content.positive]) for key in ("sensitivity", "specificity")]
             rows.append([division["by"], one["level"], count(one["n_images"]), count(one["n_groups"]), *found])
     header = ["By", "Level", "Images", "Groups", "Accuracy", "AUC", "Sensitivity", "Specificity"]
-    return _section(f"Subgroups, {content.positive} against the rest", _rows(header, rows) if rows else "")
+    body = (_rows(header, rows) if rows else "") + _differences(content)
+    return _section(f"Subgroups, {content.positive} against the rest", body)
+
+
+def _differences(content: Content) -> str:
+    rows = [
+        [
+            division["by"],
+            f"{one['level']} less {one['against']}",
+            name,
+            _short(one[key]),
+            *map(p_words, _both(one[key])),
+        ]
+        for division in content.run.metrics.get("subgroups") or []
+        for one in division.get("differences") or []
+        for key, name in (("auc", "AUC"), ("accuracy", "Accuracy"))
+    ]
+    if not rows:
+        return ""
+    header = ["By", "Difference", "Figure", "Value (95 % interval)", "p", "p, Holm"]
+    return "Differences between subgroups, corrected after Holm for all of them:\n\n" + _rows(header, rows)
+
+
+def _both(value: dict[str, Any]) -> tuple[float | None, float | None]:
+    return value.get("p"), value.get("p_holm")
 
 
 def _calibration(content: Content) -> str:

@@ -45,6 +45,11 @@ def spread(one: Mapping[str, Any] | None) -> str:
     return decimals(one["mean"]) + ("" if one.get("sd") is None else f" ± {decimals(one['sd'])}")
 
 
+def p_words(p: float | None) -> str:
+    """``0.032``, ``< 0.001``; a dash where there is none."""
+    return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
 def count(value: Any) -> str:
     """``88224232`` -> ``88,224,232``."""
     return absent(value) or f"{value:,}"

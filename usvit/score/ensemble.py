@@ -15,7 +15,7 @@ from usvit.data.preprocessing import Preprocessing
 from usvit.data.seen import seen_by
 from usvit.errors import UsvitError, unknown
 from usvit.files import sha256_of_file, sha256_of_text
-from usvit.metrics.intervals import wilson
+from usvit.metrics.clustered_wilson import pooled_rate
 from usvit.metrics.thresholds import Rule
 from usvit.models.appearance import picture_statistics
 from usvit.models.novelty import Novelty, Observed, read_novelty
@@ -281,17 +281,12 @@ class Ensemble:
             return None
         records = [member.trained.passport["novelty"] for member in able]
         rates = [record["in_distribution"] for record in records if "in_distribution" in record]
-        n, flagged = sum(one["n_images"] for one in rates), sum(one["n_flagged"] for one in rates)
         return {
             "threshold": 1.0,
             "combined": "median of the networks",
             "in_distribution": {
                 "on": "test images of the networks' own folds, each judged by the one network that has not seen it",
-                "n_images": n,
-                "n_flagged": flagged,
-                "rate": flagged / n if n else None,
-                "ci95": wilson(flagged, n),
-                "method": "wilson",
+                **pooled_rate(rates),
             },
         }
 

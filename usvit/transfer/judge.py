@@ -65,10 +65,22 @@ def accuracy(part: Part, hits: Bools) -> Value:
     return clustered_share(hits, groups)
 
 
+DRAWS_COVER = (
+    "which training images are drawn; not which test images are, which seed the network was trained with, nor the "
+    "choice of the strength"
+)
+"""What the interval of a mean over draws speaks of, and what it does not."""
+
+
 def over_draws(values: Sequence[float], n_groups: int) -> Value:
-    """Mean over draws of the training images, with a t interval: it speaks of the draw, not of other test images."""
+    """Mean over draws of the training images, with a t interval, the draws' SD and what the interval covers.
+
+    The test images are the same in every draw, so that the interval says nothing of other patients; and the draws share
+    images of one pool, so that they are more alike than draws from everywhere.
+    """
     method = f"t over {len(values)} draws of the training images"
     found: Value = {"value": float(np.mean(values)), "ci95": None, "method": method, "n_groups": n_groups}
+    found |= {"covers": DRAWS_COVER, "sd": float(np.std(values, ddof=1)) if len(values) > 1 else None}
     if len(values) < 2:
         return {**found, "reason": "a spread needs at least two draws"}
     if not np.std(values):

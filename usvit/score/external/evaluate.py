@@ -12,9 +12,11 @@ from scipy.special import logit
 from usvit.errors import LeakageError, UsvitError
 from usvit.files import write_csv, write_json
 from usvit.metrics.calibration import brier, calibration_line, reliability
+from usvit.metrics.decided import decided_at
 from usvit.metrics.evaluate import Predictions, measure, refuse_occupied
+from usvit.metrics.prevalence import check_prevalence, prevalence_section
 from usvit.metrics.proportions import clustered_share, share
-from usvit.metrics.rows import LOWEST_PROB
+from usvit.metrics.rows import LOWEST_PROB, rows_of
 from usvit.metrics.sections import SUBGROUP_COLUMNS
 from usvit.metrics.summary import listed
 from usvit.metrics.thresholds import FoldPoint, OperatingPoint, outcome
@@ -62,6 +64,7 @@ def evaluate_scores(
     roll_up: RollUp = "mean",
     drop_seen: bool = False,
     calibration: Path | None = None,
+    prevalence: float | None = None,
     out: Path | None = None,
 ) -> tuple[dict[str, Any], Predictions]:
     """Every figure of ``usvit evaluate`` for a scored set, and what only an external test has.
@@ -75,6 +78,7 @@ def evaluate_scores(
             the one with the highest calibrated probability.
         drop_seen: leave groups out of which the model has seen an image, instead of refusing.
         calibration: what ``usvit recalibrate`` wrote: its temperature and thresholds take the place of the job's.
+        prevalence: a share of positives at which PPV and NPV are wanted, in (0, 1).
         out: a folder for metrics.json, predictions.csv (pseudonyms only) and unmatched.csv.
 
     Returns:
@@ -85,6 +89,8 @@ def evaluate_scores(
             private; ``out`` holds something else.
         LeakageError: the model, or the calibration, has seen an image of the test.
     """
+    if prevalence is not None:
+        check_prevalence(prevalence)
     if out is not None:
         refuse_occupied(out)
     scored = read_scored_set(folder)
@@ -108,6 +114,8 @@ def evaluate_scores(
         *(_operating_point(one, table, scored.positive) for one in points),
         *metrics["operating_points"],
     ]
+    if prevalence is not None:
+        metrics["at_prevalence"] = _at_prevalence(table, points, scored, prevalence)
     decided = None
     abstained = (rows["decision"] == "") & (scored.threshold is not None)
     if abstained.any() and not abstained.all():
@@ -198,6 +206,18 @@ def _operating_point(point: FrozenPoint, table: pd.DataFrame, positive: str) -> 
     fold = FoldPoint(0, point.threshold, point.reason, None, on_test, None)
     entry = asdict(OperatingPoint(point.rule, point.origin, (fold,), None, point.reason, None))
     return {**entry, "pooled": judged, "procedure": None, "folds": [asdict(fold)]}
+
+
+def _at_prevalence(
+    table: pd.DataFrame, points: list[FrozenPoint], scored: ScoredSet, prevalence: float
+) -> dict[str, Any]:
+    """Predictive values of the most probable class and of the frozen thresholds."""
+    rows = rows_of(table, "test", scored.classes)
+    decisions = decided_at(rows, scored.positive, ()).called
+    for one in points:
+        if one.threshold is not None:
+            decisions[one.rule] = _called(one, table, scored.positive)[1]
+    return prevalence_section(rows.label == rows.index(scored.positive), decisions, rows.group, prevalence)
 
 
 def _called(point: FrozenPoint, table: pd.DataFrame, positive: str) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,120 @@
+"""An interval of an AUC that holds near 1 with few positives, where the one on the logit scale is too short.
+
+Near 1 the estimated variance is too small just when the AUC came out too high: the few hard positives that make the
+variance were not drawn. A score interval asks instead, of each possible true AUC, whether the data are compatible with
+it, and takes the variance that belongs to *that* AUC. Its shape is the one that Newcombe recommends (method 5). It is
+stretched by as much as Obuchowski's variance is above it, because scores may scatter more than that shape has it; and
+Student's t allows for the few groups that the variance was estimated from. ``benchmarks/coverage_decisions.py`` says
+what it covers.
+"""
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit, logit
+from scipy.stats import norm, rankdata
+from scipy.stats import t as student
+
+from usvit.metrics.intervals import ALPHA, Interval
+
+METHOD = "clustered (Obuchowski), score"
+FEW_ERRORS = 5.0
+"""Below so many expected misranked groups of the rarer class, m * min(AUC, 1 - AUC), the logit interval is too short.
+It is the rule of thumb for a normal interval of a proportion: five successes and five failures."""
+
+
+def few_errors(value: float, fewest_groups: int) -> bool:
+    """Whether an AUC stands on too few misranked groups for an interval on the logit scale.
+
+    Args:
+        value: the AUC in [0, 1].
+        fewest_groups: groups with a positive or groups with a negative, whichever are fewer.
+    """
+    return fewest_groups * min(value, 1 - value) < FEW_ERRORS
+
+
+def score_interval(
+    value: float, variance: float, *, n_positive: float, n_negative: float, freedom: float
+) -> Interval | None:
+    """The 95 % score interval of an AUC, with patients respected.
+
+    It holds every AUC a with (value - a)^2 <= t^2 k V(a): V is Newcombe's variance of an AUC of a among so many images,
+    k the ratio of the estimated variance to V(value), at least 1, and t the quantile of Student's distribution.
+
+    Args:
+        value: the AUC in [0, 1].
+        variance: Obuchowski's, or DeLong's; NaN where it cannot be estimated.
+        n_positive, n_negative: independent images of either class (``effective_images``).
+        freedom: ``degrees_of_freedom`` of the variance.
+
+    Returns:
+        (low, high) within (0, 1); None for an AUC of 0 or 1, or without a variance.
+
+    Source: Newcombe (2006), Statistics in Medicine 25:559, method 5 (score interval with the Hanley-McNeil variance of
+    equal sample sizes); the stretching by the design effect as in Rao & Scott (1992), Biometrics 48:577.
+    """
+    if not 0 < value < 1 or np.isnan(variance):
+        return None
+    stretch = max(1.0, variance / _newcombe(value, n_positive, n_negative))
+    wide = float(student.ppf(1 - ALPHA / 2, freedom)) ** 2 * stretch
+
+    def outside(odds: float) -> float:
+        area = float(expit(odds))
+        return (value - area) ** 2 - wide * _newcombe(area, n_positive, n_negative)
+
+    middle = float(logit(value))
+    return float(expit(brentq(outside, middle - 40, middle))), float(expit(brentq(outside, middle, 36)))
+
+
+def degrees_of_freedom(positives: np.ndarray, negatives: np.ndarray, up: int, down: int) -> float:
+    """Satterthwaite's degrees of freedom of an AUC's variance, at least 1.
+
+    Args:
+        positives, negatives: (G,) what each group's images of either class add to the AUC (``clustered.AreaParts``).
+        up, down: groups with a positive, and with a negative; at least 2 of either.
+
+    Source: Brunner & Munzel (2000), Biometrical Journal 42:17, with groups in place of cases.
+    """
+    a, b = up / (up - 1) * float(positives @ positives), down / (down - 1) * float(negatives @ negatives)
+    squares = a**2 / (up - 1) + b**2 / (down - 1)
+    return max(1.0, (a + b) ** 2 / squares) if squares > 0 else float(min(up, down) - 1)
+
+
+def _newcombe(area: float, m: float, n: float) -> float:
+    """The variance of an AUC of ``area`` among m positives and n negatives, of exponential scores and equal sizes."""
+    both = (m + n) / 2
+    return area * (1 - area) * (1 + (both - 1) * ((1 - area) / (2 - area) + area / (1 + area))) / (m * n)
+
+
+def effective_images(positive: np.ndarray, score: np.ndarray, code: np.ndarray) -> tuple[float, float]:
+    """How many independent positives and negatives the images are worth, from how alike the scores of one group are.
+
+    The scores' ranks are taken as normal scores; their intraclass correlation r within groups and classes is that of a
+    one-way analysis of variance, cut to [0, 1]. Images m_1 ... m_G of a class are worth
+    (sum m)^2 / sum m (1 + (m - 1) r).
+
+    Args:
+        positive: (n,) bool, with both values.
+        score: (n,) float.
+        code: (n,) int, the group of each image.
+
+    Source: Kish (1965), Survey Sampling, section 5.4 (the design effect); Donner (1986), International Statistical
+    Review 54:67 (the estimator of r for groups of unequal size).
+    """
+    n = len(score)
+    normal = norm.ppf((rankdata(score) - 0.5) / n)
+    _, cell = np.unique(2 * code + positive, return_inverse=True)
+    sizes = np.bincount(cell)
+    of_positive = np.bincount(cell, positive) > 0
+    away = normal - np.where(positive, normal[positive].mean(), normal[~positive].mean())
+    means = np.bincount(cell, away) / sizes
+    between, within = float(sizes @ means**2), float(((away - means[cell]) ** 2).sum())
+    r = 0.0
+    if n > len(sizes) > 2 and between + within > 0:
+        usual = (n - float(sizes @ sizes) / n) / (len(sizes) - 1)
+        mean_between, mean_within = between / (len(sizes) - 2), within / (n - len(sizes))
+        r = min(1.0, max(0.0, (mean_between - mean_within) / (mean_between + (usual - 1) * mean_within)))
+
+    def worth(own: np.ndarray) -> float:
+        return float(own.sum() ** 2 / (own * (1 + (own - 1) * r)).sum())
+
+    return worth(sizes[of_positive]), worth(sizes[~of_positive])

@@ -1,0 +1,136 @@
+"""Wilson's interval of a share where images belong to groups: by an effective number of images.
+
+It needs three sums over groups and no resampling, so that shares of several folds can be added up later, and it stands
+where no image, or every image, is a hit.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+
+from usvit.metrics.checks import check_positive, group_codes
+from usvit.metrics.intervals import ALPHA, Interval, wilson
+
+METHOD = "clustered Wilson"
+
+
+@dataclass(frozen=True)
+class ShareSums:
+    """A share of images and how it varies between groups; add several of different groups up with ``joined``.
+
+    Attributes:
+        n_images: n.
+        n_hits: images that count.
+        n_groups: G, with an image.
+        hits_squared: sum over groups of hits^2.
+        hits_by_images: sum over groups of hits * images.
+        images_squared: sum over groups of images^2.
+    """
+
+    n_images: int
+    n_hits: int
+    n_groups: int
+    hits_squared: int
+    hits_by_images: int
+    images_squared: int
+
+    @classmethod
+    def of(cls, hits: Any, group: Any) -> "ShareSums":
+        """The sums of (n,) bool hits and (n,) groups; n may be 0."""
+        if not len(hits):
+            return cls(0, 0, 0, 0, 0, 0)
+        found = check_positive(hits)
+        code, n_groups = group_codes(group, len(found))
+        m, x = np.bincount(code, minlength=n_groups), np.bincount(code[found], minlength=n_groups)
+        return cls(len(found), int(x.sum()), n_groups, int(x @ x), int(x @ m), int(m @ m))
+
+    @classmethod
+    def joined(cls, several: Iterable["ShareSums"]) -> "ShareSums":
+        """The sums of several sets of images that have no group in common."""
+        columns = [list(vars(one).values()) for one in several]
+        return cls(*(sum(values) for values in zip(*columns, strict=True))) if columns else cls(0, 0, 0, 0, 0, 0)
+
+    @property
+    def share(self) -> float | None:
+        return self.n_hits / self.n_images if self.n_images else None
+
+    @property
+    def effective_groups(self) -> float:
+        """Kish's, of groups of unequal size."""
+        return self.n_images**2 / self.images_squared if self.images_squared else 0.0
+
+    @property
+    def variance(self) -> float:
+        """Of the share, from how the groups differ: G / (G - 1) sum (x - p m)^2 / n^2; NaN of fewer than two groups."""
+        if self.n_groups < 2:
+            return float("nan")
+        p = self.n_hits / self.n_images
+        scatter = self.hits_squared - 2 * p * self.hits_by_images + p**2 * self.images_squared
+        return self.n_groups / (self.n_groups - 1) * max(scatter, 0.0) / self.n_images**2
+
+    def interval(self, *, alpha: float = ALPHA) -> Interval | None:
+        """Wilson's interval of the share for an effective number of images; None without an image.
+
+        The effective number is n over the design effect, which is the share's variance over that of independent
+        images and at least 1. Where the data tell no design effect, since the share is 0 or 1 or there is one group,
+        the effective number of groups is taken. Where a group has several images, the normal quantile gives way to
+        Student's with one degree of freedom less than there are effective groups.
+
+        Source: Franco, Little, Louis & Slud (2019), Journal of Survey Statistics and Methodology 7:334 (Wilson's
+        interval for an effective sample size); Korn & Graubard (1998), Survey Methodology 24:193 (degrees of freedom).
+        """
+        if not self.n_images:
+            return None
+        p = self.n_hits / self.n_images
+        single = self.n_groups == self.n_images
+        effective, spread = float(self.n_images), 1e9
+        if not single:
+            spread = max(self.effective_groups - 1, 1.0)
+            independent = p * (1 - p) / self.n_images
+            known = independent > 0 and self.n_groups > 1
+            effective = self.n_images / max(1.0, self.variance / independent) if known else self.effective_groups
+        z2 = float(student.ppf(1 - alpha / 2, spread)) ** 2
+        middle = (p + z2 / (2 * effective)) / (1 + z2 / effective)
+        half = np.sqrt(z2) / (1 + z2 / effective) * np.sqrt(p * (1 - p) / effective + z2 / (4 * effective**2))
+        low = 0.0 if self.n_hits == 0 else max(float(middle - half), 0.0)
+        high = 1.0 if self.n_hits == self.n_images else min(float(middle + half), 1.0)
+        return low, high
+
+
+def rate_record(sums: ShareSums) -> dict[str, Any]:
+    """How often images are flagged, as ``model.json`` keeps it: with the sums that let several folds be added up."""
+    return {
+        "n_images": sums.n_images,
+        "n_groups": sums.n_groups,
+        "n_flagged": sums.n_hits,
+        "rate": sums.share,
+        "ci95": sums.interval(),
+        "method": METHOD,
+        "sums": [sums.hits_squared, sums.hits_by_images, sums.images_squared],
+    }
+
+
+def pooled_rate(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The rate of several networks' own test images: of a repeated cross-validation the first repeat among them.
+
+    Args:
+        records: as ``rate_record`` makes them. One made before model.json 1.2 has no sums; the interval then counts
+            images, and its method says so.
+    """
+    first = min((one.get("repeat", 0) for one in records), default=0)
+    records = [one for one in records if one.get("repeat", 0) == first]  # else a group would count in two networks
+    n, flagged = sum(one["n_images"] for one in records), sum(one["n_flagged"] for one in records)
+    if all("sums" in one for one in records):
+        parts = [ShareSums(one["n_images"], one["n_flagged"], one["n_groups"], *one["sums"]) for one in records]
+        joined = rate_record(ShareSums.joined(parts))
+        return {key: joined[key] for key in ("n_images", "n_groups", "n_flagged", "rate", "ci95", "method")}
+    return {
+        "n_images": n,
+        "n_flagged": flagged,
+        "rate": flagged / n if n else None,
+        "ci95": wilson(flagged, n),
+        "method": "wilson, by image: an older model.json does not say which images are of one patient",
+    }

@@ -1,0 +1,102 @@
+"""How many groups a figure rests on: those of the rarer class, and fewer where one patient holds most of the images.
+
+A clustered interval is as good as the number of independent groups behind it. Of 400 patients with 12 malignant ones,
+an AUC rests on 12; of 60 patients of whom one has half of the images, a share rests on about 4.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+FEW_GROUPS = 50
+"""Below this many effective groups a clustered interval covers less than it says (docs/explanation/intervals.md)."""
+ROUGHLY_EQUAL = 0.8
+"""An effective number above this share of the groups is not worth a word of its own."""
+
+
+@dataclass(frozen=True)
+class Support:
+    """The groups behind a figure.
+
+    Attributes:
+        n_groups: groups with an image that the figure looks at.
+        effective: Kish's effective number of them, in [1, n_groups]; 0 where there are none.
+        of: what the images are, such as "images of class 'malignant'"; empty where it is every image.
+    """
+
+    n_groups: int
+    effective: float
+    of: str = ""
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence for a reader where the interval cannot be trusted; None where there are groups enough."""
+        if self.effective >= FEW_GROUPS:
+            return None
+        who = f" with {self.of}" if self.of else ""
+        counted = f"{self.n_groups} group{'s' * (self.n_groups != 1)}{who}"
+        if self.effective < ROUGHLY_EQUAL * self.n_groups:
+            counted += f", which count as {self.effective:.0f} because a few of them hold most of the images,"
+        else:
+            counted += " only:"
+        return f"from {counted} below {FEW_GROUPS}, intervals hold the truth less often than they say"
+
+
+def effective_groups(images_of_group: ArrayLike) -> float:
+    """Kish's effective number of groups, (sum m)^2 / sum m^2.
+
+    It is the number of groups of equal size that give the same variance to a mean over images when the images of one
+    group are alike. It equals the number of groups where all are of one size.
+
+    Args:
+        images_of_group: (G,) images of each group, >= 0; groups without an image do not count.
+
+    Source: Kish (1965), Survey Sampling, section 8.2 and 11.7; used for clusters of unequal size by Carter, Schnepel &
+    Steigerwald (2017), Review of Economics and Statistics 99:698.
+    """
+    m = np.asarray(images_of_group, dtype=np.float64)
+    squares = float((m**2).sum())
+    return float(m.sum()) ** 2 / squares if squares else 0.0
+
+
+def support_of(code: np.ndarray, of: str = "") -> Support:
+    """The support of images whose groups are the (n,) int ``code``."""
+    counts = np.bincount(code) if len(code) else np.zeros(0, dtype=np.int64)
+    return Support(int((counts > 0).sum()), effective_groups(counts), of)
+
+
+def rarest(label: np.ndarray, code: np.ndarray, names: dict[int, str]) -> Support:
+    """The support of the class with the fewest effective groups.
+
+    Args:
+        label: (n,) int.
+        code: (n,) int, the group of each image.
+        names: class index -> what its images are called; the classes that are looked at, each with an image.
+    """
+    return min((support_of(code[label == k], of) for k, of in names.items()), key=lambda one: one.effective)
+
+
+def few_groups_sentences(label: np.ndarray, code: np.ndarray, classes: list[str]) -> list[str]:
+    """What a reader of a table of figures must know of its groups: of all of them, and of each class that has few.
+
+    Args:
+        label: (n,) int in 0 ... K - 1.
+        code: (n,) int, the group of each image.
+        classes: K names; a class without an image is left out.
+    """
+    said = []
+    if warning := support_of(code).warning:
+        said.append(f"Intervals are {warning}.")
+    few = []
+    for k, name in enumerate(classes):
+        own = support_of(code[label == k])
+        if own.n_groups and own.warning:
+            unequal = own.effective < ROUGHLY_EQUAL * own.n_groups
+            few.append(f"{name} {own.n_groups}" + (f" (which count as {own.effective:.0f})" if unequal else ""))
+    if few:
+        said.append(
+            f"Groups with an image of the class: {', '.join(few)}. Figures of a class, and every AUC, rest on the "
+            f"groups of the rarer class; below {FEW_GROUPS} of them intervals hold the truth less often than they say."
+        )
+    return said
