@@ -11,12 +11,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 import usvit
 from usvit.config import RunConfig, identity
 from usvit.errors import UsvitError
-from usvit.files import disk_errors, read_json, write_json
+from usvit.files import clear_partials, locked, make_folder, read_json, refuse_linked_folders, write_json
 from usvit.progress import Progress
 
 SCHEMA_VERSION = "1.0"
@@ -78,8 +76,10 @@ class RunDir:
 
         What a process left that was killed between a fold's last file and its clearing up is cleared up.
         """
-        for leftover in [*self.path.glob("fold-*/state.pt"), *self.path.glob("fold-*/.*.partial*")]:
-            leftover.unlink()
+        for fold in self.path.glob("fold-*"):
+            (fold / "state.pt").unlink(missing_ok=True)
+            clear_partials(fold)
+        clear_partials(self.path)
         self.record |= {"state": "finished", "finished": _now(), "seconds": round(seconds, 1)}
         self.save()
 
@@ -111,20 +111,13 @@ def open_run(path: Path, record: dict[str, Any]) -> Iterator[RunDir]:
         )
     if existing is not None:
         _refuse_other_run(path, existing, record)
-    with disk_errors(path):
-        path.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(path / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout as error:
-        raise UsvitError(f"Another process is working on {path}. Wait for it, or choose another --out.") from error
-    try:
+    make_folder(path)
+    refuse_linked_folders(path)
+    with locked(path / ".lock", f"Another process is working on {path}. Wait for it, or choose another --out."):
         run = RunDir(path, existing or {**record, **_circumstances()})
         if existing is None:
             run.save()
         yield run
-    finally:
-        lock.release()
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def write_manifest(manifest: Manifest, path: Path) -> None:
     )
     table = pyarrow.Table.from_pandas(manifest.table, preserve_index=False)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: header.model_dump_json().encode()})
-    write_atomic(path, lambda temporary: pyarrow.parquet.write_table(table, temporary))
+    write_atomic(path, lambda file: pyarrow.parquet.write_table(table, file))
 
 
 def datasets_of(path: Path) -> str:

@@ -9,7 +9,6 @@ import functools
 import json
 import mmap
 import re
-import shutil
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from usvit.errors import LeakageError, UsvitError
-from usvit.files import sha256_of_file, write_atomic
+from usvit.files import copy_file, sha256_of_file, write_bytes
 
 LISTED_AT_MOST = 20_000
 """Hashes of one part that are listed in the passport itself (1.4 MB); more go into a file."""
@@ -111,7 +110,7 @@ class Seen:
         for file in self.files:
             copy = folder / file.path.name  # after its content: what is there already is the same
             if not copy.exists():
-                write_atomic(copy, functools.partial(shutil.copyfile, file.path))
+                copy_file(file.path, copy)
 
 
 def seen_by(passport: Mapping[str, Any], folder: Path | None = None) -> Seen:
@@ -213,7 +212,7 @@ def _written(folder: Path, part: str, hashes: Iterable[str]) -> dict[str, Any]:
     raw = np.frombuffer(bytes.fromhex("".join(hashes)), dtype=f"S{HASH_BYTES}")
     content = np.unique(raw)  # bytes compare as the hashes' digits do
     name = folder / "seen.sha256"
-    write_atomic(name, content.tofile)
+    write_bytes(name, content.tobytes())
     sha256 = sha256_of_file(name)
     path = name.replace(folder / f"seen-{sha256[:16]}.sha256")
     return HashFile(path, part, len(content), sha256).entry()

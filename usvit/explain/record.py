@@ -83,7 +83,7 @@ class Record:
         self.content["methods"][method] = entry
         write_json(self.folder / FILE, self.content)
         for name in old - _files(entry):
-            if Path(name).name == name:  # what a file claims is no path to follow
+            if Path(name).name == name and name.endswith(".png"):  # what a file claims is no path to follow
                 (self.folder / name).unlink(missing_ok=True)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,7 +70,7 @@ def staged(out: Path, record: dict[str, Any]) -> Iterator[Path]:
     ``record`` is written as ``export.json`` in the end, with the SHA-256 of every file.
     """
     out = out.absolute()
-    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    partial = out.with_name(f".{out.name}.partial-{secrets.token_hex(8)}")
     made = [parent for parent in out.parents if not parent.exists()]
     with disk_errors(out):
         try:

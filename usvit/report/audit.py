@@ -4,8 +4,8 @@ import base64
 import hashlib
 import io
 import json
+import secrets
 import shutil
-import uuid
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -81,7 +81,7 @@ def write_audit(result: Audit, out: Path, card_counts: dict[str, dict[str, int |
         UsvitError: the disk is full or cannot be written.
     """
     page = _page(result, card_counts, command)
-    partial = out.parent / f".{out.name}.partial-{uuid.uuid4().hex[:8]}"
+    partial = out.parent / f".{out.name}.partial-{secrets.token_hex(8)}"
     with disk_errors(out):
         try:
             write_json(partial / "audit.json", result.record)

@@ -86,9 +86,9 @@ def write_scores_page(
     summary = read_json(out / "summary.json", "usvit score writes it when all tables are complete.")
     try:
         content = _content(out, summary, iter(thumbnails), max_rows, max_thumbnails)
-        with atomic(out / "scores.html") as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        with atomic(out / "scores.html") as file:
             for piece in environment().get_template("scores.html.j2").generate(content):
-                file.write(piece)
+                file.write(piece.encode("utf-8"))
     except (ValueError, KeyError, FileNotFoundError) as error:  # pyarrow's and pandas' own errors are ValueErrors
         raise UsvitError(f"The tables in {out} cannot be read: {' '.join(str(error).split())}.") from error
     return out / "scores.html"

@@ -63,7 +63,7 @@ def _write(content: Content, folder: Path, formats: tuple[str, ...]) -> Written:
     for plot in plots:
         for suffix in formats:
             path = folder / "figures" / f"{plot.name}.{suffix}"
-            plot.save(path)
+            plot.save(path, folder)
             figures.append(path)
     shown = {plot.title: f"figures/{plot.name}.svg" for plot in plots} if "svg" in formats else {}
     write_text(folder / "report.md", markdown(content, shown))
