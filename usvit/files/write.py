@@ -13,7 +13,6 @@ writes could still exchange it.
 import contextlib
 import errno
 import fnmatch
-import hashlib
 import json
 import os
 import secrets
@@ -294,33 +293,3 @@ def copy_folder(source: Path, target: Path, but: tuple[str, ...] = ()) -> None:
 def no_follow(path: str, flags: int) -> int:
     """``opener`` of ``open`` for a name that may not be a symbolic link."""
     return os.open(path, flags | _NOFOLLOW | _CLOEXEC, 0o666)
-
-
-def sha256_of_text(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
-
-
-def sha256_of_file(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def read_json(path: Path, hint: str = "") -> dict[str, Any]:
-    """A JSON object from a file.
-
-    Args:
-        path: the file.
-        hint: what to say where there is none.
-
-    Raises:
-        UsvitError: there is no such file, or it holds something else.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UsvitError(f"There is no {path}. {hint}".rstrip()) from error
-    except (OSError, ValueError) as error:
-        raise UsvitError(f"Cannot read {path}: {error}.") from error
-    if not isinstance(value, dict):
-        raise UsvitError(f"Cannot read {path}: expected a JSON object.")
-    return value
