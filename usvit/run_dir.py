@@ -1,7 +1,6 @@
 """The run directory: made once, never overwritten, resumed by the same configuration alone."""
 
 import datetime
-import json
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +15,9 @@ from usvit.config import RunConfig, identity
 from usvit.errors import UsvitError
 from usvit.files import clear_partials, locked, make_folder, read_json, refuse_linked_folders, write_json
 from usvit.progress import Progress
+from usvit.records import read_run_record, run_hashes
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 _LIBRARIES = ("torch", "timm", "lightning-fabric", "albumentations", "scikit-learn", "numpy", "pandas", "pillow")
 
 
@@ -81,6 +81,7 @@ class RunDir:
             clear_partials(fold)
         clear_partials(self.path)
         self.record |= {"state": "finished", "finished": _now(), "seconds": round(seconds, 1)}
+        self.record["files"] = run_hashes(self.path)
         self.save()
 
     def outcome(self, file: str) -> Outcome:
@@ -126,13 +127,7 @@ def read_record(path: Path) -> dict[str, Any]:
     Raises:
         UsvitError: it is missing or no JSON.
     """
-    try:
-        record: dict[str, Any] = json.loads((path / "run.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UsvitError(f"{path} is no run directory: it has no run.json.") from error
-    except json.JSONDecodeError as error:
-        raise UsvitError(f"{path / 'run.json'} is damaged ({error}). Choose another folder with --out.") from error
-    return record
+    return read_run_record(path)
 
 
 def _circumstances() -> dict[str, Any]:

@@ -6,7 +6,6 @@ in JSON: they lie in files beside it, sorted, 32 bytes a hash, which the passpor
 """
 
 import functools
-import json
 import mmap
 import re
 from bisect import bisect_left
@@ -20,6 +19,7 @@ import pandas as pd
 
 from usvit.errors import LeakageError, UsvitError
 from usvit.files import copy_file, sha256_of_file, write_bytes
+from usvit.records import ModelRecord, read_record
 
 LISTED_AT_MOST = 20_000
 """Hashes of one part that are listed in the passport itself (1.4 MB); more go into a file."""
@@ -126,7 +126,7 @@ def seen_by(passport: Mapping[str, Any], folder: Path | None = None) -> Seen:
     told = passport.get("seen_sha256") or {}
     if not isinstance(told, dict) or not all(isinstance(hashes, list) for hashes in told.values()):
         raise UsvitError("A passport's 'seen_sha256' is damaged: it holds no lists of hashes. Copy model.json again.")
-    listed = {part: frozenset(hashes) for part, hashes in told.items() if part not in (FILES, UNHASHED)}
+    listed = {part: frozenset(map(str, hashes)) for part, hashes in told.items() if part not in (FILES, UNHASHED)}
     files = tuple(_opened(entry, folder) for entry in told.get(FILES, []))
     return Seen(listed, files, tuple(map(str, told.get(UNHASHED, []))))
 
@@ -260,12 +260,7 @@ def passport_beside(weights: Path) -> dict[str, Any] | None:
     path = weights.with_name("model.json")
     if not path.is_file():
         return None
-    try:
-        passport = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsvitError(f"The passport {path} of the weights is damaged ({error}). Copy it again.") from error
-    if not isinstance(passport, dict):
-        raise UsvitError(f"The passport {path} of the weights is damaged: it holds no JSON object.")
+    passport = read_record(path, ModelRecord)
     seen_by(passport, path.parent)
     return passport
 

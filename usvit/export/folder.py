@@ -14,7 +14,7 @@ from typing import Any
 import usvit
 from usvit.errors import UsvitError
 from usvit.export.source import Source
-from usvit.files import disk_errors, sha256_of_file, sha256_of_text, write_json
+from usvit.files import disk_errors, read_json, sha256_of_file, sha256_of_text, write_json
 
 RECORD = "export.json"
 SCHEMA_VERSION = "1.0"
@@ -102,7 +102,7 @@ def _put(partial: Path, out: Path) -> None:
 
 
 def json_of(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    return read_json(path)
 
 
 def canonical(value: Any) -> str:

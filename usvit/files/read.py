@@ -31,7 +31,9 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-def regular_file(path: Path, *, limit: int | None = None, follow: bool = False, hint: str = "") -> BinaryIO:
+def regular_file(
+    path: Path, *, limit: int | None = None, follow: bool = False, hint: str = "", what: str = ""
+) -> BinaryIO:
     """Open a file for reading in binary if it is a regular file.
 
     Args:
@@ -39,6 +41,7 @@ def regular_file(path: Path, *, limit: int | None = None, follow: bool = False, 
         limit: the most bytes that it may have; None: any number.
         follow: whether it may be a symbolic link: only where the user named this very file.
         hint: what to say where there is none.
+        what: the kind of file, for that: ``manifest``.
 
     Raises:
         UsvitError: there is none, or it is a link, FIFO, device or folder, or too large.
@@ -52,7 +55,7 @@ def regular_file(path: Path, *, limit: int | None = None, follow: bool = False, 
     try:
         handle = os.open(path, flags)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise UsvitError(f"There is no {path}. {hint}".rstrip()) from error
+        raise UsvitError(f"There is no {what + ' ' if what else ''}{path}. {hint}".rstrip()) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise UsvitError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
     status = os.fstat(handle)
@@ -65,9 +68,9 @@ def regular_file(path: Path, *, limit: int | None = None, follow: bool = False, 
     return open(handle, "rb")
 
 
-def read_bytes(path: Path, limit: int, *, follow: bool = False, hint: str = "") -> bytes:
+def read_bytes(path: Path, limit: int, *, follow: bool = False, hint: str = "", what: str = "") -> bytes:
     """The content of a regular file of at most ``limit`` bytes; arguments and errors as ``regular_file``."""
-    with regular_file(path, limit=limit, follow=follow, hint=hint) as file:
+    with regular_file(path, limit=limit, follow=follow, hint=hint, what=what) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise UsvitError(f"Cannot read {path}: it grew to more than {limit:,} bytes while it was read.")
@@ -159,29 +162,37 @@ def read_csv(
     text: bool | Sequence[str] = True,
     follow: bool = False,
     hint: str = "",
+    what: str = "",
     needed: Sequence[str] = (),
     separator: str = ",",
+    header: bool = True,
 ) -> pd.DataFrame:
     """A CSV table of bounded size.
 
     Args:
         path: the file, in UTF-8.
         text: whether all columns are text, or the names of those that are; an empty cell of text is "".
-        follow, hint: as ``regular_file``.
+        follow, hint, what: as ``regular_file``.
         needed: columns that must be there.
         separator: between the columns.
+        header: False gives the names of the columns as the first row, as they stand.
 
     Raises:
         UsvitError: as ``regular_file``; or it is no table, or lacks a column.
     """
-    content = read_bytes(path, TABLE_BYTES, follow=follow, hint=hint)
+    content = read_bytes(path, TABLE_BYTES, follow=follow, hint=hint, what=what)
     head = content[: content.find(b"\n") + 1 or len(content)]
     if head.count(separator.encode()) >= TABLE_COLUMNS or content.count(separator.encode()) > TABLE_CELLS:
         raise UsvitError(f"Cannot read {path}: at most {TABLE_COLUMNS:,} columns and {TABLE_CELLS:,} cells are read.")
     options: dict[str, Any] = {"dtype": str} if text is True else {"dtype": dict.fromkeys(text or (), str)}
     try:
         table = pd.read_csv(
-            io.BytesIO(content), sep=separator, keep_default_na=not text, encoding="utf-8-sig", **options
+            io.BytesIO(content),
+            sep=separator,
+            keep_default_na=not text,
+            encoding="utf-8-sig",
+            header=0 if header else None,
+            **options,
         )
     except (ValueError, MemoryError, OverflowError) as error:  # pandas' own errors are ValueErrors
         raise UsvitError(f"Cannot read {path} as a CSV table: {' '.join(str(error).split())[:200]}.") from error
@@ -193,6 +204,7 @@ def read_parquet(
     *,
     follow: bool = False,
     hint: str = "",
+    what: str = "",
     needed: Sequence[str] = (),
     columns: Sequence[str] | None = None,
 ) -> pd.DataFrame:
@@ -200,14 +212,14 @@ def read_parquet(
 
     Args:
         path: the file.
-        follow, hint: as ``regular_file``.
+        follow, hint, what: as ``regular_file``.
         needed: columns that must be there.
         columns: only these; None: all.
 
     Raises:
         UsvitError: as ``regular_file``; or it is no table, too large, or lacks a column.
     """
-    with regular_file(path, limit=TABLE_BYTES, follow=follow, hint=hint) as file:
+    with regular_file(path, limit=TABLE_BYTES, follow=follow, hint=hint, what=what) as file:
         try:
             table = bounded_parquet(file, columns).to_pandas()
         except (ValueError, OSError, MemoryError, KeyError, TypeError, NotImplementedError) as error:
@@ -229,7 +241,7 @@ def bounded_parquet(file: BinaryIO, columns: Sequence[str] | None = None) -> pa.
                 raise ValueError(f"it takes more than {TABLE_BYTES:,} bytes once decoded")
             batches.append(batch)
         schema = batches[0].schema if batches else opened.schema_arrow
-        return pa.Table.from_batches(batches, schema)
+        return pa.Table.from_batches(batches, schema).replace_schema_metadata(opened.schema_arrow.metadata)
 
 
 def _with_columns(table: pd.DataFrame, path: Path, needed: Sequence[str]) -> pd.DataFrame:

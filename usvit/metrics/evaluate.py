@@ -9,12 +9,13 @@ import pandas as pd
 
 from usvit.data.seen import refuse_seen, seen_by
 from usvit.errors import UsvitError, unknown
-from usvit.files import read_json, write_csv, write_json
+from usvit.files import read_csv, read_parquet, write_csv, write_json
 from usvit.metrics.predictions import check_complete, classes_of, read_predictions
 from usvit.metrics.sections import NO_PATIENT_ID, SUBGROUP_COLUMNS
 from usvit.metrics.summary import summarise
 from usvit.metrics.tables import Columns, as_predictions, positive_of, read_raw, with_columns
 from usvit.metrics.upstream import refuse_upstream
+from usvit.records import ModelRecord, fitting, read_record, read_run_record, refuse_changed_run
 
 KEY = ["dataset", "image_id"]
 USUAL_COLUMNS = Columns()
@@ -67,8 +68,9 @@ def evaluate(
     """
     if out is not None:
         refuse_occupied(out)
-    found = open_predictions(path, columns=columns, positive=positive, manifest=manifest, passport=passport)
-    metrics = measure(found, by)
+    with fitting(path):
+        found = open_predictions(path, columns=columns, positive=positive, manifest=manifest, passport=passport)
+        metrics = measure(found, by)
     if out is not None:
         write_csv(out / "predictions.csv", found.table)
         write_json(out / "metrics.json", metrics)
@@ -140,8 +142,9 @@ def _run_of(path: Path) -> Path | None:
 
 
 def _open_run(run: Path) -> Predictions:
-    record = read_json(run / "run.json")
+    record = read_run_record(run)
     refuse_upstream(run, record, "An evaluation", but=("transfer",))
+    refuse_changed_run(run, record)
     if record.get("kind") == "transfer" and not (run / "predictions.csv").is_file():
         raise UsvitError(
             f"{run} is a run of usvit transfer without predictions.csv: its transfer.json says why "
@@ -177,9 +180,9 @@ def _open_run(run: Path) -> Predictions:
 
 
 def _open_table(path: Path, run: Path | None, columns: Columns, positive: str | None) -> Predictions:
-    record = None if run is None else read_json(run / "run.json")
+    record = None if run is None else read_run_record(run)
     if record is not None:
-        positive = positive or record.get("data", {}).get("positive_class")
+        positive = positive or (record.get("data") or {}).get("positive_class")
     table, said = as_predictions(read_raw(path), str(path), columns, positive, dataset=path.stem)
     if run is not None and path.absolute().parent == run and (run / "folds.csv").is_file():
         folds = _folds(run)
@@ -189,20 +192,11 @@ def _open_table(path: Path, run: Path | None, columns: Columns, positive: str | 
 
 
 def _folds(run: Path) -> pd.DataFrame:
-    folds = pd.read_csv(run / "folds.csv", dtype=dict.fromkeys(KEY, str), keep_default_na=False)
-    missing = [name for name in (*KEY, "fold", "part") if name not in folds]
-    if missing:
-        raise UsvitError(f"{run / 'folds.csv'} has no column {', '.join(missing)}.")
-    return folds
+    return read_csv(run / "folds.csv", text=KEY, needed=(*KEY, "fold", "part"))
 
 
 def _with_manifest(found: Predictions, path: Path) -> Predictions:
-    try:
-        manifest = pd.read_parquet(path)
-    except FileNotFoundError as error:
-        raise UsvitError(f"There is no manifest {path}.") from error
-    except (OSError, ValueError) as error:
-        raise UsvitError(f"Cannot read the manifest {path} as Parquet: {' '.join(str(error).split())}") from error
+    manifest = read_parquet(path, follow=True, what="manifest")
     absent = [name for name in KEY if name not in manifest]
     if absent:
         raise UsvitError(f"The manifest {path} has no column {', '.join(absent)} to find its images by.")
@@ -226,7 +220,7 @@ def _refuse_seen(found: Predictions, run: Path | None, passport: Path | None) ->
         if found.columns is None:
             raise UsvitError(f"--passport {passport} lists images by the hash of their pixels: give --manifest, too.")
         passports = {None: passport / "model.json" if passport.is_dir() else passport}
-    elif run is None or (found.record or {}).get("folds", {}).get("unit") == "image":
+    elif run is None or ((found.record or {}).get("folds") or {}).get("unit") == "image":
         return
     else:
         passports = {fold: run / f"fold-{fold}" / "model.json" for fold in sorted(set(found.table["fold"].tolist()))}
@@ -239,7 +233,7 @@ def _refuse_seen(found: Predictions, run: Path | None, passport: Path | None) ->
     for fold, file in passports.items():
         if fold is not None and not file.is_file():
             continue  # a run whose weights were not kept
-        seen = seen_by(read_json(file), file.parent)
+        seen = seen_by(read_record(file, ModelRecord, follow=fold is None), file.parent)
         refuse_seen(tested if fold is None else tested[tested["fold"] == fold], seen, f"The network of {file.parent}")
 
 

@@ -14,7 +14,7 @@ from usvit.data.preprocessing import CROPS, Preprocessing
 from usvit.data.seen import passport_beside
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
-from usvit.models.build import build_model
+from usvit.models.build import build_model, count_parameters
 from usvit.models.spec import ModelSpec
 from usvit.models.weights import Weights, read_state_dict
 from usvit.models.weights.runs import only_fold
@@ -79,6 +79,7 @@ def load_trained(folder: Path) -> TrainedModel:
             f"The weights {file} are not those that {where} describes: their SHA-256 is another. "
             "Copy both from the same fold."
         )
+    _refuse_larger(spec, len(passport["classes"]), preprocessing.image_size, file, where)
     with torch.random.fork_rng(devices=[]):
         model = build_model(
             spec,
@@ -96,6 +97,25 @@ def load_trained(folder: Path) -> TrainedModel:
             f"describes. Copy both from the same fold. ({reason})"
         ) from error
     return TrainedModel(model.eval(), spec, passport, preprocessing)
+
+
+def _refuse_larger(spec: ModelSpec, n_classes: int, image_size: int, file: Path, where: Path) -> None:
+    """Refuse a network that needs more numbers than its weights file has bytes, before memory is taken for it."""
+    size = file.stat().st_size
+    blocks = 0 if spec.shape is None else spec.shape.depth * spec.shape.branches
+    # A block has at least 8 arrays, and each at least an entry of 8 bytes in the file's header.
+    if blocks * 64 > size or (spec.shape is not None and blocks * spec.shape.width**2 > size):
+        needed = "more"
+    else:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            model = build_model(spec, Weights("scratch"), n_classes=n_classes, image_size=image_size)
+        needed = f"{count_parameters(model):,}"
+        if count_parameters(model) <= size:
+            return
+    raise UsvitError(
+        f"The weights {file} are not those of the network that {where} describes: it has {needed} parameters, and the "
+        f"file {size:,} bytes. Copy both from the same fold."
+    )
 
 
 def _described(passport: dict[str, Any], where: Path) -> tuple[ModelSpec, Preprocessing]:

@@ -6,7 +6,7 @@ optional.
 """
 
 from usvit.records.base import Record, check_record, fitting, read_record
-from usvit.records.integrity import hashes_of, refuse_changed
+from usvit.records.integrity import refuse_changed, refuse_changed_run, run_hashes
 from usvit.records.metrics import MetricsRecord
 from usvit.records.model import ModelRecord
 from usvit.records.run import RunRecord, read_run_record
@@ -23,8 +23,9 @@ __all__ = [
     "UpstreamRecord",
     "check_record",
     "fitting",
-    "hashes_of",
     "read_record",
     "read_run_record",
     "refuse_changed",
+    "refuse_changed_run",
+    "run_hashes",
 ]

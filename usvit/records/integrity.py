@@ -6,14 +6,37 @@ hash is not found by them, so figures are also recomputed where that is cheap (`
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from usvit.errors import UsvitError
 from usvit.files import regular_file, sha256_of_file
 
+_RESULTS = ("*.json", "*.csv", "*.parquet", "fold-*/*.json", "fold-*/*.csv")
+_OTHERS = ("run.json",)
+"""It holds the hashes."""
 
-def hashes_of(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Name -> SHA-256, of those files that are there."""
-    return {name: sha256_of_file(folder / name) for name in names if (folder / name).is_file()}
+
+def run_hashes(run: Path) -> dict[str, str]:
+    """Name -> SHA-256 of a finished run's files of results: tables and records, of all folds.
+
+    Weights are not among them: each ``model.json``, which is, holds the SHA-256 of its own.
+    """
+    files = sorted(path for pattern in _RESULTS for path in run.glob(pattern) if path.is_file())
+    names = [path.relative_to(run).as_posix() for path in files]
+    return {name: sha256_of_file(run / name) for name in names if name not in _OTHERS}
+
+
+def refuse_changed_run(run: Path, record: Mapping[str, Any], only: str | None = None) -> None:
+    """``refuse_changed`` for the files of a run; nothing where it has none on record (older runs).
+
+    Args:
+        run: its folder.
+        record: the content of its run.json.
+        only: a fold's folder, ``fold-0``; None: all files.
+    """
+    recorded = record.get("files") or {}
+    names = [name for name in recorded if ".." not in name.split("/") and not name.startswith(("/", "."))]
+    refuse_changed(run, recorded, "run.json", [one for one in names if only is None or one.startswith(f"{only}/")])
 
 
 def refuse_changed(folder: Path, recorded: Mapping[str, str], where: str, names: Iterable[str]) -> None:

@@ -289,7 +289,8 @@ class MetricsRecord(Record):
         if len(known) < len(self.classes) or self.positive_class not in known:
             raise ValueError("different classes, the positive one among them")
         areas = {f"{name}_vs_rest" for name in known}
-        for figures in (self.pooled, *self.folds, self.mean_sd):
+        several: tuple[Figures | Means, ...] = (self.pooled, *self.folds, self.mean_sd)
+        for figures in several:
             if not (known <= figures.sensitivity.keys() and known <= figures.specificity.keys()):
                 raise ValueError("sensitivity and specificity of each class")
             if not areas <= figures.auc.keys():

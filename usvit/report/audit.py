@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import io
-import json
 import secrets
 import shutil
 from collections import Counter
@@ -26,7 +25,7 @@ from usvit.data.copies import Copy
 from usvit.data.images import read_image
 from usvit.data.manifest import build_manifest
 from usvit.errors import UsvitError
-from usvit.files import csv_text, disk_errors, write_csv, write_json, write_text
+from usvit.files import csv_text, disk_errors, read_json, write_csv, write_json, write_text
 from usvit.progress import Progress
 from usvit.report.environment import script_of
 from usvit.report.svg import SERIES, drawing_style, to_svg
@@ -101,8 +100,8 @@ def _refuse_occupied(out: Path, manifest_sha256: str | None) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     try:
-        there = json.loads((out / "audit.json").read_text(encoding="utf-8"))["manifest_sha256"]
-    except (OSError, ValueError, TypeError, KeyError):
+        there = read_json(out / "audit.json")["manifest_sha256"]
+    except (UsvitError, KeyError):
         raise UsvitError(
             f"{out} exists and is no audit of usvit. Nothing was changed: choose another folder with --out."
         ) from None

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from usvit.data.audit.flags import MEANINGS
 from usvit.errors import UsvitError
-from usvit.files import atomic, read_json
+from usvit.files import atomic
+from usvit.records import SummaryRecord, read_record
 from usvit.report.environment import environment, script_of
 from usvit.report.figures_scores import novelty_plot, probability_plot, quality_plot
 from usvit.report.sheets import Column, Sheet, highest, parquet_portions
@@ -83,7 +84,7 @@ def write_scores_page(
         UsvitError: a table is absent or damaged, or the page cannot be written.
     """
     out = Path(out)
-    summary = read_json(out / "summary.json", "usvit score writes it when all tables are complete.")
+    summary = read_record(out / "summary.json", SummaryRecord, "usvit score writes it when all tables are complete.")
     try:
         content = _content(out, summary, iter(thumbnails), max_rows, max_thumbnails)
         with atomic(out / "scores.html") as file:

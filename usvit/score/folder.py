@@ -10,7 +10,8 @@ from typing import Any
 
 import usvit
 from usvit.errors import UsvitError
-from usvit.files import clear_partials, disk_errors, locked, make_folder, read_json, refuse_linked_folders, write_json
+from usvit.files import clear_partials, disk_errors, locked, make_folder, refuse_linked_folders, write_json
+from usvit.records import JobRecord, read_record
 
 SCHEMA_VERSION = "1.0"
 JOB, JOURNAL = "job.json", "journal.sqlite"
@@ -90,7 +91,7 @@ def _record_of(out: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
             raise UsvitError(f"--out {out} is a file. Choose a folder.")
         names = {one.name for one in out.iterdir()} if out.is_dir() else set()
     if JOB in names:
-        record = read_json(out / JOB)
+        record = read_record(out / JOB, JobRecord)
         _refuse_other_job(out, record, identity)
         return record
     if {name for name in names if name != _LOCK and not name.startswith((f".{JOB}.partial-", ".job.partial"))}:

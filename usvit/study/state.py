@@ -1,7 +1,6 @@
 """The study's folder and its one state: made once, resumed by the same study alone."""
 
 import datetime
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import usvit
 from usvit.config import identity
 from usvit.errors import UsvitError
-from usvit.files import locked, make_folder, refuse_linked_folders, write_json, write_text
+from usvit.files import locked, make_folder, read_json, refuse_linked_folders, write_json, write_text
 from usvit.run_dir import read_record
 from usvit.study.plan import Plan, PlannedRun, as_json
 
@@ -136,10 +135,7 @@ def _shown(plan: Plan) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        record: dict[str, Any] = json.loads((path / "study.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsvitError(f"{path / 'study.json'} is damaged ({error}). Choose another folder with --out.") from error
+    record = read_json(path / "study.json")
     version = str(record.get("schema_version", "absent"))
     if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
         raise UsvitError(f"{path / 'study.json'}: schema_version is {version}; this usvit reads {SCHEMA_VERSION}.")
