@@ -9,7 +9,7 @@ import pandas as pd
 
 from usvit.data.seen import refuse_seen, seen_by
 from usvit.errors import UsvitError, unknown
-from usvit.files import read_csv, read_parquet, write_csv, write_json
+from usvit.files import read_csv, read_parquet, refuse_linked_folders, write_csv, write_json
 from usvit.metrics.predictions import check_complete, classes_of, read_predictions
 from usvit.metrics.sections import NO_PATIENT_ID, SUBGROUP_COLUMNS
 from usvit.metrics.summary import summarise
@@ -127,7 +127,7 @@ def open_predictions(
             found = replace(found, positive=positive_of(found.classes, positive))
     else:
         found = _open_table(path, run, columns, positive)
-    if manifest is None and run is not None and (run / "manifest.parquet").is_file():
+    if manifest is None and run is not None and (run / "manifest.parquet").exists():
         manifest = run / "manifest.parquet"
     if manifest is not None:
         found = _with_manifest(found, manifest)
@@ -144,6 +144,7 @@ def _run_of(path: Path) -> Path | None:
 def _open_run(run: Path) -> Predictions:
     record = read_run_record(run)
     refuse_upstream(run, record, "An evaluation", but=("transfer",))
+    refuse_linked_folders(run)
     refuse_changed_run(run, record)
     if record.get("kind") == "transfer" and not (run / "predictions.csv").is_file():
         raise UsvitError(
@@ -170,7 +171,7 @@ def _open_run(run: Path) -> Predictions:
         raise UsvitError(f"{run}: run.json and the predictions name different classes.")
     table = pd.concat(tables, ignore_index=True)
     ratio = None
-    if (run / "folds.csv").is_file():
+    if (run / "folds.csv").exists():
         folds = _folds(run)
         check_complete(table, folds[folds["part"] == "test"], n_folds)
         sizes = folds.groupby(["fold", "part"]).size().unstack(fill_value=0)
@@ -184,7 +185,7 @@ def _open_table(path: Path, run: Path | None, columns: Columns, positive: str | 
     if record is not None:
         positive = positive or (record.get("data") or {}).get("positive_class")
     table, said = as_predictions(read_raw(path), str(path), columns, positive, dataset=path.stem)
-    if run is not None and path.absolute().parent == run and (run / "folds.csv").is_file():
+    if run is not None and path.absolute().parent == run and (run / "folds.csv").exists():
         folds = _folds(run)
         check_complete(table, folds[folds["part"] == "test"], folds["fold"].nunique())
     classes = classes_of(table)

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from usvit import files
 from usvit.errors import UsvitError
 from usvit.files import (
     append_text,
@@ -19,6 +18,7 @@ from usvit.files import (
     refuse_linked_folders,
     sha256_of_file,
     sha256_of_text,
+    write,
     write_atomic,
     write_csv,
     write_json,
@@ -168,7 +168,7 @@ def test_permissions_are_as_asked_less_the_umask(tmp_path):
 
 
 def test_without_handles_of_folders_the_rules_are_the_same(canary, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_BY_HANDLE", False)
+    monkeypatch.setattr(write, "_BY_HANDLE", False)
     (canary / "a.txt").symlink_to(tmp_path / "home" / "profile")
     write_text(canary / "a.txt", "new")
     assert (canary / "a.txt").read_text() == "new"
