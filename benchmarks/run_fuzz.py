@@ -1,6 +1,6 @@
 """Fuzz of strangers' runs: damaged, forged and booby-trapped run and score folders, given to commands that read them.
 
-    python -m benchmarks.run_fuzz [--n 600] [--seed 0] [--timeout 10] [--only report] [--keep FOLDER]
+    python -m benchmarks.run_fuzz [--n 600] [--first 0] [--seed 0] [--timeout 10] [--only report] [--keep FOLDER]
 
 A healthy cross-validation and a healthy score folder of phantoms are made first. Each case copies one of them, applies
 one or two mutations (JSON values of the wrong type, size or depth; damaged CSV, Parquet and weights; FIFOs, devices,
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -536,14 +536,17 @@ def _restore(world: World) -> None:
     shutil.copytree(world.root / "outside-kept", world.outside)
 
 
-def run(n: int, seed: int, root: Path, *, only: str | None = None, timeout: float = 10) -> list[Ended]:
-    """Every case, one after another; ``root`` is an empty folder."""
+def run(
+    n: int, seed: int, root: Path, *, first: int = 0, only: str | None = None, timeout: float = 10
+) -> Iterator[Ended]:
+    """Cases ``first`` to ``first + n - 1``, one after another; ``root`` is an empty folder."""
     os.environ["HOME"] = str(root / "home")
     os.environ.update(OMP_NUM_THREADS="1", USVIT_DATA_ROOT="", HF_HUB_OFFLINE="1")
     _import_everything()
     world = make_world(root)
     shutil.copytree(world.outside, root / "outside-kept")
-    return [one_case(world, number, seed, only, timeout) for number in range(n)]
+    for number in range(first, first + n):
+        yield one_case(world, number, seed, only, timeout)
 
 
 def _import_everything() -> None:
@@ -566,17 +569,19 @@ def last_line(said: str) -> str:
     return lines[-1][:160] if lines else ""
 
 
-def tell(cases: list[Ended], keep: Path | None) -> None:
+def show(case: Ended, keep: Path | None) -> None:
+    """Print a case that went wrong, at once."""
+    print(f"  {case.outcome} {case.number} {case.command} | {case.mutations} | {case.status}")
+    print(f"      {', '.join(case.outside[:3]) or last_line(case.said)}", flush=True)
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        (keep / f"{case.number:05d}.txt").write_text(f"{case.command}\n{case.mutations}\n{case.said}")
+
+
+def tell(cases: list[Ended]) -> None:
     for command in sorted({case.command for case in cases}):
         counts = Counter(case.outcome for case in cases if case.command == command)
         print(f"{command:20s}" + ", ".join(f"{name} {count}" for name, count in counts.most_common()))
-    for case in cases:
-        if case.wrong:
-            print(f"  {case.outcome} {case.number} {case.command} | {case.mutations} | {case.status}")
-            print(f"      {', '.join(case.outside[:3]) or last_line(case.said)}")
-            if keep is not None:
-                keep.mkdir(parents=True, exist_ok=True)
-                (keep / f"{case.number:05d}.txt").write_text(f"{case.command}\n{case.mutations}\n{case.said}")
     total = Counter(case.outcome for case in cases)
     slowest, largest = max(cases, key=lambda case: case.seconds), max(cases, key=lambda case: case.peak_mb)
     print(f"{len(cases)} cases: {dict(total)}")
@@ -588,15 +593,23 @@ def tell(cases: list[Ended], keep: Path | None) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--n", type=int, default=600)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case, to divide the work")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=10)
     parser.add_argument("--only", choices=[*COMMANDS, *SCORED])
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
     start = time.monotonic()
+    cases = []
     with tempfile.TemporaryDirectory() as root:
-        cases = run(options.n, options.seed, Path(root), only=options.only, timeout=options.timeout)
-    tell(cases, options.keep)
+        settings = {"first": options.first, "only": options.only, "timeout": options.timeout}
+        for case in run(options.n, options.seed, Path(root), **settings):
+            cases.append(case)
+            if case.wrong:
+                show(case, options.keep)
+            if len(cases) % 50 == 0:
+                print(f"after {len(cases)}: {dict(Counter(one.outcome for one in cases))}", flush=True)
+    tell(cases)
     print(f"{time.monotonic() - start:.0f} s")
     sys.exit(any(case.wrong for case in cases))
 

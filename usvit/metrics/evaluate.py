@@ -127,10 +127,10 @@ def open_predictions(
             found = replace(found, positive=positive_of(found.classes, positive))
     else:
         found = _open_table(path, run, columns, positive)
-    if manifest is None and run is not None and (run / "manifest.parquet").exists():
-        manifest = run / "manifest.parquet"
     if manifest is not None:
-        found = _with_manifest(found, manifest)
+        found = _with_manifest(found, manifest, follow=True)
+    elif run is not None and (run / "manifest.parquet").exists():
+        found = _with_manifest(found, run / "manifest.parquet", follow=False)
     _refuse_seen(found, run, passport)
     return found
 
@@ -196,8 +196,8 @@ def _folds(run: Path) -> pd.DataFrame:
     return read_csv(run / "folds.csv", text=KEY, needed=(*KEY, "fold", "part"))
 
 
-def _with_manifest(found: Predictions, path: Path) -> Predictions:
-    manifest = read_parquet(path, follow=True, what="manifest")
+def _with_manifest(found: Predictions, path: Path, *, follow: bool) -> Predictions:
+    manifest = read_parquet(path, follow=follow, what="manifest")
     absent = [name for name in KEY if name not in manifest]
     if absent:
         raise UsvitError(f"The manifest {path} has no column {', '.join(absent)} to find its images by.")
