@@ -89,7 +89,7 @@ def make_world(root: Path) -> World:
     shutil.copyfile(world.run / "metrics.json", outside / "metrics.json")
     (outside / "folder").mkdir()
     (outside / "folder" / "report.html").write_text("the user's own page\n")
-    pd.read_csv(root / "new" / "phantom.csv").rename(columns={"image": "path"}).to_csv(root / "labels.csv", index=False)
+    pd.read_csv(root / "new" / "phantom.csv")[["path", "label"]].to_csv(root / "labels.csv", index=False)
     return world
 
 
@@ -404,7 +404,7 @@ def in_child(arguments: list[str], memory_gb: float | None, timeout: float) -> t
     Args:
         arguments: after ``usvit``.
         memory_gb: address space beyond what this process has; None: no limit.
-        timeout: seconds. A child that computes may take so much CPU time, so that a busy machine makes no hang.
+        timeout: seconds of CPU time, or of waiting without any, so that a busy machine makes no hang.
 
     Returns:
         The exit status ("hang", or "signal N", where it has none), what was said, seconds, the peak in MB.
@@ -415,12 +415,14 @@ def in_child(arguments: list[str], memory_gb: float | None, timeout: float) -> t
         child = os.fork()
         if child == 0:
             _be_child(arguments, memory_gb, said.fileno())
-        ended = 0
+        ended, cpu, moved = 0, 0.0, start
         while not ended:
             time.sleep(0.02)
             ended, status, usage = os.wait4(child, os.WNOHANG)
-            elapsed = time.monotonic() - start
-            if not ended and elapsed > timeout and (_cpu_seconds(child) > timeout or elapsed > 3 * timeout):
+            now, used = time.monotonic(), _cpu_seconds(child)
+            if used != cpu:
+                cpu, moved = used, now
+            if not ended and (cpu > timeout or now - moved > timeout):
                 os.killpg(child, signal.SIGKILL)
                 _, _, usage = os.wait4(child, 0)
                 ended, status = child, -1
