@@ -404,7 +404,7 @@ def in_child(arguments: list[str], memory_gb: float | None, timeout: float) -> t
     Args:
         arguments: after ``usvit``.
         memory_gb: address space beyond what this process has; None: no limit.
-        timeout: seconds of CPU time, or of waiting without any, so that a busy machine makes no hang.
+        timeout: seconds of CPU time; or a third of those of waiting without any: a busy machine makes no hang.
 
     Returns:
         The exit status ("hang", or "signal N", where it has none), what was said, seconds, the peak in MB.
@@ -422,7 +422,7 @@ def in_child(arguments: list[str], memory_gb: float | None, timeout: float) -> t
             now, used = time.monotonic(), _cpu_seconds(child)
             if used != cpu:
                 cpu, moved = used, now
-            if not ended and (cpu > timeout or now - moved > timeout):
+            if not ended and (cpu > timeout or now - moved > 3 * timeout):
                 os.killpg(child, signal.SIGKILL)
                 _, _, usage = os.wait4(child, 0)
                 ended, status = child, -1
