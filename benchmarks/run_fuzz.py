@@ -81,7 +81,7 @@ def make_world(root: Path) -> World:
     _must(["cv", "--dataset", "phantom", *data, *tiny, "--set", "split.folds=2", "--out", str(world.run)])
     _must(["explain", str(world.run), "--images", "1", *data])
     write_phantom(PhantomSpec(n=24, seed=4, size=64), root / "new", workers=1)
-    _must(["score", "--input", str(root / "new"), "--model", str(world.run), "--out", str(world.scores)])
+    _must(["score", "--input", str(root / "new"), "--model", str(world.run), "--fold", "0", "--out", str(world.scores)])
     outside = world.outside
     outside.mkdir()
     (outside / "profile").write_text("the user's own\n")
@@ -380,7 +380,7 @@ COMMANDS: dict[str, Callable[[World, Path, Path], list[str]]] = {
     "export": lambda w, run, out: ["models", "export", f"{run}/fold-0", "--format", "safetensors", "--out", str(out)],
     "score": lambda w, run, out: [
         *("score", "--input", str(min((w.root / "new").rglob("*.png"))), "--model", str(run), "--out", str(out)),
-        *("--workers", "1"),
+        *("--workers", "1", "--fold", "0"),  # one network: those of some folds may have no temperature
     ],
 }
 SCORED: dict[str, Callable[[World, Path, Path], list[str]]] = {
