@@ -24,6 +24,7 @@ FLOORS = [
     {"models"},
     {"data"},
     {"config", "progress", "cluster"},
+    {"records"},
     {"resources", "seeding", "files", "limited", "plain_yaml", "terminal"},
     {"errors"},
 ]

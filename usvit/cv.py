@@ -96,7 +96,7 @@ def _train_all(job: Job, run: RunDir, progress: Progress) -> None:
     if job.config.split.unit == "group":
         check_folds(job.folds, rows)
     write_csv(folds_file, job.folds)
-    write_atomic(run.path / "manifest.parquet", lambda temporary: job.manifest.table.to_parquet(temporary, index=False))
+    write_atomic(run.path / "manifest.parquet", lambda file: job.manifest.table.to_parquet(file, index=False))
     todo = run.unfinished(job.n_folds, "predictions.csv", progress)
     if not todo:
         return

@@ -1,7 +1,6 @@
 """The run directory: made once, never overwritten, resumed by the same configuration alone."""
 
 import datetime
-import json
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,15 +10,14 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 import usvit
 from usvit.config import RunConfig, identity
 from usvit.errors import UsvitError
-from usvit.files import disk_errors, read_json, write_json
+from usvit.files import clear_partials, locked, make_folder, read_json, refuse_linked_folders, write_json
 from usvit.progress import Progress
+from usvit.records import read_run_record, run_hashes
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 _LIBRARIES = ("torch", "timm", "lightning-fabric", "albumentations", "scikit-learn", "numpy", "pandas", "pillow")
 
 
@@ -78,9 +76,12 @@ class RunDir:
 
         What a process left that was killed between a fold's last file and its clearing up is cleared up.
         """
-        for leftover in [*self.path.glob("fold-*/state.pt"), *self.path.glob("fold-*/.*.partial*")]:
-            leftover.unlink()
+        for fold in self.path.glob("fold-*"):
+            (fold / "state.pt").unlink(missing_ok=True)
+            clear_partials(fold)
+        clear_partials(self.path)
         self.record |= {"state": "finished", "finished": _now(), "seconds": round(seconds, 1)}
+        self.record["files"] = run_hashes(self.path)
         self.save()
 
     def outcome(self, file: str) -> Outcome:
@@ -111,20 +112,13 @@ def open_run(path: Path, record: dict[str, Any]) -> Iterator[RunDir]:
         )
     if existing is not None:
         _refuse_other_run(path, existing, record)
-    with disk_errors(path):
-        path.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(path / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout as error:
-        raise UsvitError(f"Another process is working on {path}. Wait for it, or choose another --out.") from error
-    try:
+    make_folder(path)
+    refuse_linked_folders(path)
+    with locked(path / ".lock", f"Another process is working on {path}. Wait for it, or choose another --out."):
         run = RunDir(path, existing or {**record, **_circumstances()})
         if existing is None:
             run.save()
         yield run
-    finally:
-        lock.release()
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -133,13 +127,7 @@ def read_record(path: Path) -> dict[str, Any]:
     Raises:
         UsvitError: it is missing or no JSON.
     """
-    try:
-        record: dict[str, Any] = json.loads((path / "run.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UsvitError(f"{path} is no run directory: it has no run.json.") from error
-    except json.JSONDecodeError as error:
-        raise UsvitError(f"{path / 'run.json'} is damaged ({error}). Choose another folder with --out.") from error
-    return record
+    return read_run_record(path)
 
 
 def _circumstances() -> dict[str, Any]:

@@ -92,16 +92,16 @@ GOOD = {"image_size": 48, "resize": "pad", "mean": [0.5] * 3, "std": [0.25] * 3}
         ({"schema_version": "2.0"}, "schema version 2.0, and this usvit reads 1.x"),
         ({"classes": ["malignant"]}, "not two or more different names"),
         ({"classes": ["malignant", "malignant"]}, "not two or more different names"),
-        ({"classes": "malignant"}, "not two or more different names"),
+        ({"classes": "malignant"}, r"model\.json is damaged: key classes: should be a valid list"),
         ({"positive_class": "cancer"}, "the positive class 'cancer' is not among the classes"),
         ({"architecture": "vit_b15"}, r"model\.json: Unknown model 'vit_b15'"),
         ({"architecture": "vit_ti16", "vit": {"witdh": 3}}, "witdh"),
         ({"architecture": "vit_ti16", "vit": [1]}, "is damaged"),
         ({"preprocessing": "none"}, "is damaged"),
-        ({"preprocessing": GOOD | {"mean": [0.5]}}, "the preprocessing is"),
+        ({"preprocessing": GOOD | {"mean": [0.5]}}, r"key preprocessing\.mean: "),
         ({"preprocessing": GOOD | {"std": ["a"] * 3}}, "is damaged"),
-        ({"preprocessing": GOOD | {"resize": "stretch"}}, "the preprocessing is"),
-        ({"preprocessing": GOOD | {"image_size": "large"}}, "the preprocessing is"),
+        ({"preprocessing": GOOD | {"resize": "stretch"}}, r"key preprocessing\.resize: should be 'squash' or 'pad'"),
+        ({"preprocessing": GOOD | {"image_size": "large"}}, r"key preprocessing\.image_size: "),
         ({"preprocessing": GOOD | {"crop": "centre"}}, "its crop is 'centre', not one of tissue, whole"),
         ({"classes": ["benign", "malignant", "normal"]}, "are not those of timm:test_resnet with 3 classes"),
         ({"architecture": "timm:resnet18"}, "are not those of timm:resnet18"),
@@ -123,6 +123,15 @@ def test_the_crop_is_the_passport_s_and_an_old_one_means_tissue(tmp_path, stated
     path = tmp_path / "fold-0" / "model.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"preprocessing": GOOD | stated}))
     assert load_trained(tmp_path / "fold-0").preprocessing.crop == crop
+
+
+@pytest.mark.parametrize("parts", [{"depth": 10**6}, {"depth": 10**6, "width": 10**6}, {"width": 10**5}])
+def test_a_network_far_larger_than_its_weights_is_refused_before_it_is_built(tmp_path, parts):
+    make_fold(tmp_path / "fold-0", "timm:test_resnet")
+    path = tmp_path / "fold-0" / "model.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"architecture": "vit_ti16", "vit": parts}))
+    with pytest.raises(UsvitError, match=r"are not those of vit_ti16: the file holds .* numbers, too few"):
+        load_trained(tmp_path / "fold-0")
 
 
 def test_damaged_or_missing_files_are_named(tmp_path):

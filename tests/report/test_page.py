@@ -12,6 +12,7 @@ from tests.report.conftest import HASH, fake_run
 from usvit.errors import UsvitError
 from usvit.files import write_csv, write_json
 from usvit.metrics.summary import summarise
+from usvit.records import run_hashes
 from usvit.report import write_report
 from usvit.report.words import count, decimals, duration
 
@@ -72,14 +73,53 @@ def test_images_groups_and_patients_are_counted_and_few_groups_warned_of(tmp_pat
     assert "There are only 40 groups" in text  # among the limits
 
 
-def test_no_number_of_metrics_json_is_computed_again(run_dir):
+def test_the_page_shows_what_metrics_json_says(run_dir):
     metrics = json.loads((run_dir / "metrics.json").read_text())
-    metrics["pooled"]["accuracy"]["value"] = 0.123456
-    metrics["confusion"]["counts"][0][1] = 99123
+    metrics["pooled"]["accuracy"]["ci95"] = [0.123456, 0.987654]
     write_json(run_dir / "metrics.json", metrics)
-    text = report(run_dir).text
-    assert "Accuracy 0.123 " in text
-    assert "99,123" in text
+    assert "0.123 to 0.988" in report(run_dir).text
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        (("pooled", "auc", "malignant_vs_rest", "value"), 0.999, r"pooled\.auc\.malignant_vs_rest differs \(0\.999"),
+        (("pooled", "sensitivity", "malignant", "value"), 1.0, r"pooled\.sensitivity\.malignant"),
+        (("confusion", "counts", 0, 1), 99123, r"confusion\.counts"),
+        (("folds", 3, "accuracy", "value"), 1.0, r"folds\.3\.accuracy"),
+        (("mean_sd", "auc", "malignant_vs_rest", "mean"), 0.999, r"mean_sd\.auc\.malignant_vs_rest"),
+    ],
+)
+def test_figures_that_are_not_those_of_the_predictions_are_refused(run_dir, path, value, named):
+    metrics = json.loads((run_dir / "metrics.json").read_text())
+    inner = metrics
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    write_json(run_dir / "metrics.json", metrics)
+    with pytest.raises(UsvitError, match=rf"metrics\.json was not made from predictions\.csv: {named}"):
+        write_report(run_dir)
+    assert not (run_dir / "report.html").exists()
+
+
+def test_pooled_predictions_that_are_not_those_of_the_folds_are_refused(run_dir):
+    table = pd.read_csv(run_dir / "fold-2" / "predictions.csv")
+    test = table["part"] == "test"
+    table.loc[test, "prob_benign"], table.loc[test, "prob_normal"] = table["prob_normal"], table["prob_benign"]
+    write_csv(run_dir / "fold-2" / "predictions.csv", table)
+    with pytest.raises(UsvitError, match=r"does not hold the predictions of .*fold-2/predictions\.csv"):
+        write_report(run_dir)
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "predictions.csv", "folds.csv", "fold-1/model.json"])
+def test_a_file_whose_hash_is_another_than_on_record_is_refused(run_dir, name):
+    record = json.loads((run_dir / "run.json").read_text())
+    write_json(run_dir / "run.json", {**record, "files": run_hashes(run_dir)})
+    write_report(run_dir)
+    with open(run_dir / name, "a") as file:
+        file.write("\n")
+    with pytest.raises(UsvitError, match=rf"{name} is not the file whose SHA-256 stands in run\.json"):
+        write_report(run_dir)
 
 
 def test_the_reader_is_told_what_the_numbers_are_not(run_dir):
@@ -182,6 +222,7 @@ def test_folds_that_do_not_count_are_told(run_dir):
     lonely = (table["fold"] == 2) & (table["label"] == "malignant")
     table = table[~lonely]
     write_csv(run_dir / "predictions.csv", table)
+    (run_dir / "fold-2" / "predictions.csv").unlink()
     classes = ["benign", "malignant", "normal"]
     write_json(run_dir / "metrics.json", summarise(table, classes=classes, positive="malignant"))
     assert "(4 of 5 folds)" in report(run_dir).text

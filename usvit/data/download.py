@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from usvit import __version__
 from usvit.data.cards import FetchFile
 from usvit.errors import UsvitError
-from usvit.files import disk_errors
+from usvit.files import disk_errors, no_follow, write_text
 from usvit.progress import Progress
 
 WAITS = (1.0, 4.0, 15.0)
@@ -155,10 +155,10 @@ def _transfer(file: FetchFile, part: Path, progress: Progress) -> None:
                 f"{file.url} is not the file that the data card names: expected {file.bytes:,} bytes, found {total:,}."
             )
         if (mark := response.headers.get("ETag", "")) and not mark.startswith("W/"):  # a weak one promises no bytes
-            etag.write_text(mark)
+            write_text(etag, mark)
         else:
             etag.unlink(missing_ok=True)
-        with open(part, "ab" if start else "wb") as target:
+        with open(part, "ab" if start else "wb", opener=no_follow) as target:
             have = _copy(response, target, start, total, part.stem, progress, most)
     if have > most:
         part.unlink(missing_ok=True)

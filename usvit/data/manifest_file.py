@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from usvit.config import DataConfig
 from usvit.data.manifest import COLUMNS, Manifest, build_manifest, mask_names
 from usvit.errors import UsvitError, unknown
-from usvit.files import write_atomic
+from usvit.files import read_csv, regular_file, write_atomic
+from usvit.files.read import TABLE_BYTES, bounded_parquet
 from usvit.progress import Progress
 
 _KEY = b"usvit"
@@ -83,7 +84,7 @@ def write_manifest(manifest: Manifest, path: Path) -> None:
     )
     table = pyarrow.Table.from_pandas(manifest.table, preserve_index=False)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: header.model_dump_json().encode()})
-    write_atomic(path, lambda temporary: pyarrow.parquet.write_table(table, temporary))
+    write_atomic(path, lambda file: pyarrow.parquet.write_table(table, file))
 
 
 def datasets_of(path: Path) -> str:
@@ -162,10 +163,7 @@ def keep_only(manifest: Manifest, keep_list: Path) -> Manifest:
     Raises:
         UsvitError: it cannot be read, or names an image that the manifest does not have.
     """
-    try:
-        listed = pd.read_csv(keep_list, dtype=str, keep_default_na=False)
-    except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors, too
-        raise UsvitError(f"The keep-list {keep_list} cannot be read ({' '.join(str(error).split())}).") from error
+    listed = read_csv(keep_list, follow=True, what="keep-list")
     table = manifest.table.copy()
     datasets = sorted(set(table.dataset))
     if "image_id" not in listed or ("dataset" not in listed and len(datasets) > 1):
@@ -190,12 +188,14 @@ def keep_only(manifest: Manifest, keep_list: Path) -> Manifest:
 
 
 def _read(path: Path) -> tuple[pd.DataFrame, _Header]:
+    with regular_file(path, limit=TABLE_BYTES, follow=True, what="manifest") as file:
+        try:
+            table = bounded_parquet(file)
+            content = table.to_pandas()
+        except (ValueError, OSError, MemoryError, KeyError, TypeError) as error:  # pyarrow's are among them
+            raise UsvitError(f"The manifest {path} cannot be read: it is no Parquet file.") from error
     try:
-        table = pyarrow.parquet.read_table(path)
         header = _Header.model_validate_json((table.schema.metadata or {})[_KEY])
-    except (OSError, pyarrow.ArrowException) as error:
-        reason = "there is no such file" if isinstance(error, FileNotFoundError) else "it is no Parquet file"
-        raise UsvitError(f"The manifest {path} cannot be read: {reason}.") from error
     except (KeyError, ValidationError) as error:
         raise UsvitError(f"{path} is no manifest that 'usvit data prepare' wrote: it names no folders.") from error
-    return table.to_pandas(), header
+    return content, header

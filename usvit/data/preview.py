@@ -86,7 +86,7 @@ def write_preview(
     shown = [_read(*records[at], preprocessing) for at in _chosen([record.label for _, _, record in records], n, seed)]
     blocks = {name: make_augment(name) for name in (POLICIES[1:] if policy == "all" else (policy,))}
     picture = _draw(blocks, shown, variants, size, seed)
-    write_atomic(out, lambda temporary: picture.save(temporary))
+    write_atomic(out, lambda file: picture.save(file, format=Image.registered_extensions()[out.suffix.lower()]))
     return shown
 
 

@@ -6,10 +6,8 @@ in JSON: they lie in files beside it, sorted, 32 bytes a hash, which the passpor
 """
 
 import functools
-import json
 import mmap
 import re
-import shutil
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +18,8 @@ import numpy as np
 import pandas as pd
 
 from usvit.errors import LeakageError, UsvitError
-from usvit.files import sha256_of_file, write_atomic
+from usvit.files import copy_file, sha256_of_file, write_bytes
+from usvit.records import ModelRecord, read_record
 
 LISTED_AT_MOST = 20_000
 """Hashes of one part that are listed in the passport itself (1.4 MB); more go into a file."""
@@ -111,7 +110,7 @@ class Seen:
         for file in self.files:
             copy = folder / file.path.name  # after its content: what is there already is the same
             if not copy.exists():
-                write_atomic(copy, functools.partial(shutil.copyfile, file.path))
+                copy_file(file.path, copy)
 
 
 def seen_by(passport: Mapping[str, Any], folder: Path | None = None) -> Seen:
@@ -127,7 +126,7 @@ def seen_by(passport: Mapping[str, Any], folder: Path | None = None) -> Seen:
     told = passport.get("seen_sha256") or {}
     if not isinstance(told, dict) or not all(isinstance(hashes, list) for hashes in told.values()):
         raise UsvitError("A passport's 'seen_sha256' is damaged: it holds no lists of hashes. Copy model.json again.")
-    listed = {part: frozenset(hashes) for part, hashes in told.items() if part not in (FILES, UNHASHED)}
+    listed = {part: frozenset(map(str, hashes)) for part, hashes in told.items() if part not in (FILES, UNHASHED)}
     files = tuple(_opened(entry, folder) for entry in told.get(FILES, []))
     return Seen(listed, files, tuple(map(str, told.get(UNHASHED, []))))
 
@@ -213,7 +212,7 @@ def _written(folder: Path, part: str, hashes: Iterable[str]) -> dict[str, Any]:
     raw = np.frombuffer(bytes.fromhex("".join(hashes)), dtype=f"S{HASH_BYTES}")
     content = np.unique(raw)  # bytes compare as the hashes' digits do
     name = folder / "seen.sha256"
-    write_atomic(name, content.tofile)
+    write_bytes(name, content.tobytes())
     sha256 = sha256_of_file(name)
     path = name.replace(folder / f"seen-{sha256[:16]}.sha256")
     return HashFile(path, part, len(content), sha256).entry()
@@ -261,12 +260,7 @@ def passport_beside(weights: Path) -> dict[str, Any] | None:
     path = weights.with_name("model.json")
     if not path.is_file():
         return None
-    try:
-        passport = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsvitError(f"The passport {path} of the weights is damaged ({error}). Copy it again.") from error
-    if not isinstance(passport, dict):
-        raise UsvitError(f"The passport {path} of the weights is damaged: it holds no JSON object.")
+    passport = read_record(path, ModelRecord)
     seen_by(passport, path.parent)
     return passport
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from usvit.config import SplitConfig
 from usvit.data.deal import deal
 from usvit.errors import LeakageError, UsvitError
-from usvit.files import csv_text, sha256_of_text
+from usvit.files import csv_text, read_csv, sha256_of_text
 from usvit.seeding import derive_seed
 
 COLUMNS = ["dataset", "image_id", "fold", "part"]
@@ -187,10 +187,7 @@ def read_folds(path: Path) -> pd.DataFrame:
         UsvitError: it cannot be read, lacks a column, holds another part than train, val and test, or a fold that
             belongs to several repeats.
     """
-    try:
-        folds = pd.read_csv(path, dtype={"dataset": str, "image_id": str, "part": str}, keep_default_na=False)
-    except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors, too
-        raise UsvitError(f"The folds {path} cannot be read ({' '.join(str(error).split())}).") from error
+    folds = read_csv(path, text=("dataset", "image_id", "part"), follow=True, what="file of folds")
     if missing := [column for column in COLUMNS if column not in folds]:
         raise UsvitError(f"The folds {path} have no column '{missing[0]}'; needed are {', '.join(COLUMNS)}.")
     if strange := sorted(set(folds.part) - set(PARTS)):

@@ -1,6 +1,5 @@
 """Which images are explained, and by which network: always one that has not seen them."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +16,12 @@ from usvit.data.manifest_file import read_manifest
 from usvit.data.preprocessing import cropped
 from usvit.data.roots import open_dataset
 from usvit.errors import UsvitError, unknown
+from usvit.files import read_csv, read_parquet
 from usvit.metrics.predictions import classes_of, read_predictions
 from usvit.metrics.upstream import refuse_upstream
 from usvit.models.weights.runs import fold_folders
 from usvit.progress import Progress
+from usvit.records import RunRecord, read_record
 
 
 @dataclass(frozen=True)
@@ -98,34 +99,23 @@ def _first_repeat(folds: dict[int, Path], record: dict[str, Any]) -> dict[int, P
 
 
 def _record(run: Path, path: Path) -> dict[str, Any]:
-    try:
-        record: dict[str, Any] = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    if not (run / "run.json").exists():
         raise UsvitError(
             f"{path} lies in no run: there is no {run / 'run.json'}. A network is explained on the images that its run "
             "has tested it on, so name a run (runs/x) or a fold inside it (runs/x/fold-0)."
-        ) from error
-    except (OSError, ValueError) as error:
-        raise UsvitError(f"{run / 'run.json'} cannot be read ({error}). Copy the run again.") from error
-    return record
+        )
+    return read_record(run / "run.json", RunRecord)
 
 
 def _manifest_rows(run: Path) -> dict[tuple[str, str], dict[str, Any]]:
     path = run / "manifest.parquet"
-    try:
-        table = pd.read_parquet(path)
-    except FileNotFoundError as error:
-        raise UsvitError(f"There is no {path}, which says where the images lie. Copy the whole run.") from error
-    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
-        raise UsvitError(
-            f"{path} cannot be read ({' '.join(str(error).split())[:200]}). Copy the run again."
-        ) from error
+    table = read_parquet(path, hint="It says where the images lie. Copy the whole run.")
     needed = ("dataset", "image_id", "path", "frame", "sha256", "mask_path")
     if missing := [name for name in needed if name not in table]:
         raise UsvitError(f"{path} is no manifest of usvit: it has no column {', '.join(missing)}.")
     rows = {(str(row["dataset"]), str(row["image_id"])): row for row in table.to_dict("records")}
     for row in rows.values():
-        for name in (row["path"], *mask_names(row["mask_path"])):
+        for name in (str(row["path"]), *mask_names(row["mask_path"])):
             if Path(name).is_absolute() or ".." in Path(name).parts:
                 raise UsvitError(f"The manifest {path} holds the path {name}, which climbs out of its folder.")
     return rows  # type: ignore[return-value]
@@ -189,9 +179,9 @@ def choose_named(source: Source, names: Sequence[str]) -> list[Case]:
 
 def _not_tested(source: Source, name: str) -> UsvitError:
     try:
-        folds = pd.read_csv(source.run / "folds.csv", dtype={"image_id": str, "dataset": str, "part": str})
+        folds = read_csv(source.run / "folds.csv", text=("image_id", "dataset", "part"))
         mine = folds[(folds.image_id == name) | (folds.dataset + "/" + folds.image_id == name)]
-    except (OSError, ValueError, KeyError, AttributeError):
+    except (UsvitError, OSError, ValueError, KeyError, AttributeError):
         mine = pd.DataFrame()
     if len(mine):
         parts = ", ".join(f"{row.part} in fold-{row.fold}" for row in mine.itertuples())

@@ -192,4 +192,4 @@ def _save_figure(path: Path, figure: Figure) -> None:
 
 
 def _save(path: Path, picture: Image.Image) -> None:
-    write_atomic(path, lambda temporary: picture.save(temporary, optimize=True))
+    write_atomic(path, lambda file: picture.save(file, format="PNG", optimize=True))

@@ -1,13 +1,13 @@
 """``explain.json`` and the pictures beside it: one folder holds what every method said of one run."""
 
 import hashlib
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from usvit.errors import UsvitError
 from usvit.files import write_json
+from usvit.records import ExplainRecord, read_record
 
 SCHEMA_VERSION = "1.0"
 FILE = "explain.json"
@@ -56,7 +56,7 @@ class Record:
                 )
             return None
         try:
-            before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            before = read_record(path, ExplainRecord)
             if before["schema_version"] != SCHEMA_VERSION:
                 raise ValueError(f"schema_version {before['schema_version']}")
             if not all(isinstance(before[key], dict) for key in ("methods", "weights_sha256")) or "run" not in before:
@@ -83,7 +83,7 @@ class Record:
         self.content["methods"][method] = entry
         write_json(self.folder / FILE, self.content)
         for name in old - _files(entry):
-            if Path(name).name == name:  # what a file claims is no path to follow
+            if Path(name).name == name and name.endswith(".png"):  # what a file claims is no path to follow
                 (self.folder / name).unlink(missing_ok=True)
 
 

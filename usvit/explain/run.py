@@ -21,7 +21,7 @@ from usvit.explain.picture import Panel, write_distances, write_filters, write_m
 from usvit.explain.record import Record, file_name
 from usvit.explain.saliency import refuse_without_monai
 from usvit.explain.scores import Map, Mask, MaskScore, is_blank, score, summary
-from usvit.files import sha256_of_file
+from usvit.files import refuse_linked_folders, sha256_of_file
 from usvit.models.trained import TrainedModel, load_trained
 from usvit.progress import Progress, task
 from usvit.report.pictures import may_show
@@ -123,6 +123,8 @@ def explain(
     else:
         cases = choose(source, images or (N_DISTANCE if method == "distance" else N_IMAGES))
     used = {case.fold for case in cases} if method in MAPS else set(source.folds)
+    if out is None:
+        refuse_linked_folders(path)
     record = Record(out or path / "explain", _head(source, first, used))
     work = _Work(source, first, record, roots, progress, include_images)
     if method in MAPS:

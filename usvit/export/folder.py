@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import Any
 import usvit
 from usvit.errors import UsvitError
 from usvit.export.source import Source
-from usvit.files import disk_errors, sha256_of_file, sha256_of_text, write_json
+from usvit.files import disk_errors, read_json, sha256_of_file, sha256_of_text, write_json
 
 RECORD = "export.json"
 SCHEMA_VERSION = "1.0"
@@ -69,7 +70,7 @@ def staged(out: Path, record: dict[str, Any]) -> Iterator[Path]:
     ``record`` is written as ``export.json`` in the end, with the SHA-256 of every file.
     """
     out = out.absolute()
-    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    partial = out.with_name(f".{out.name}.partial-{secrets.token_hex(8)}")
     made = [parent for parent in out.parents if not parent.exists()]
     with disk_errors(out):
         try:
@@ -101,7 +102,7 @@ def _put(partial: Path, out: Path) -> None:
 
 
 def json_of(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    return read_json(path)
 
 
 def canonical(value: Any) -> str:

@@ -1,7 +1,6 @@
 """What is exported: a trained network or one of the zoo, with everything that the receiver must know of it."""
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -25,6 +24,7 @@ from usvit.models.trained import load_trained
 from usvit.models.weights import resolve_weights
 from usvit.models.weights.runs import fold_folders
 from usvit.models.zoo import find_model
+from usvit.records import MetricsRecord, read_record
 
 INTENDED_USE = "research only; not a medical device"
 
@@ -198,7 +198,7 @@ def _measured(folder: Path, fold: int) -> dict[str, Any] | None:
     )
     if file is None:
         return None
-    metrics = json.loads(file.read_text(encoding="utf-8"))
+    metrics = read_record(file, MetricsRecord)
     row = next((row for row in metrics["folds"] if row["fold"] == fold), None)
     if row is None:
         return None

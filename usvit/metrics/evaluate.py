@@ -9,13 +9,14 @@ import pandas as pd
 
 from usvit.data.seen import refuse_seen, seen_by
 from usvit.errors import UsvitError, unknown
-from usvit.files import read_json, write_csv, write_json
+from usvit.files import read_csv, read_parquet, refuse_linked_folders, write_csv, write_json
 from usvit.metrics.predictions import check_complete, classes_of, read_predictions
 from usvit.metrics.prevalence import check_prevalence
 from usvit.metrics.sections import NO_PATIENT_ID, SUBGROUP_COLUMNS
 from usvit.metrics.summary import summarise
 from usvit.metrics.tables import Columns, as_predictions, positive_of, read_raw, with_columns
 from usvit.metrics.upstream import refuse_upstream
+from usvit.records import ModelRecord, fitting, read_record, read_run_record, refuse_changed_run
 
 KEY = ["dataset", "image_id"]
 USUAL_COLUMNS = Columns()
@@ -72,8 +73,9 @@ def evaluate(
         check_prevalence(prevalence)
     if out is not None:
         refuse_occupied(out)
-    found = open_predictions(path, columns=columns, positive=positive, manifest=manifest, passport=passport)
-    metrics = measure(found, by, prevalence)
+    with fitting(path):
+        found = open_predictions(path, columns=columns, positive=positive, manifest=manifest, passport=passport)
+        metrics = measure(found, by, prevalence)
     if out is not None:
         write_csv(out / "predictions.csv", found.table)
         write_json(out / "metrics.json", metrics)
@@ -133,10 +135,10 @@ def open_predictions(
             found = replace(found, positive=positive_of(found.classes, positive))
     else:
         found = _open_table(path, run, columns, positive)
-    if manifest is None and run is not None and (run / "manifest.parquet").is_file():
-        manifest = run / "manifest.parquet"
     if manifest is not None:
-        found = _with_manifest(found, manifest)
+        found = _with_manifest(found, manifest, follow=True)
+    elif run is not None and (run / "manifest.parquet").exists():
+        found = _with_manifest(found, run / "manifest.parquet", follow=False)
     _refuse_seen(found, run, passport)
     return found
 
@@ -148,8 +150,10 @@ def _run_of(path: Path) -> Path | None:
 
 
 def _open_run(run: Path) -> Predictions:
-    record = read_json(run / "run.json")
+    record = read_run_record(run)
     refuse_upstream(run, record, "An evaluation", but=("transfer",))
+    refuse_linked_folders(run)
+    refuse_changed_run(run, record)
     if record.get("kind") == "transfer" and not (run / "predictions.csv").is_file():
         raise UsvitError(
             f"{run} is a run of usvit transfer without predictions.csv: its transfer.json says why "
@@ -175,7 +179,7 @@ def _open_run(run: Path) -> Predictions:
         raise UsvitError(f"{run}: run.json and the predictions name different classes.")
     table = pd.concat(tables, ignore_index=True)
     ratio = None
-    if (run / "folds.csv").is_file():
+    if (run / "folds.csv").exists():
         folds = _folds(run)
         check_complete(table, folds[folds["part"] == "test"], n_folds)
         sizes = folds.groupby(["fold", "part"]).size().unstack(fill_value=0)
@@ -185,11 +189,11 @@ def _open_run(run: Path) -> Predictions:
 
 
 def _open_table(path: Path, run: Path | None, columns: Columns, positive: str | None) -> Predictions:
-    record = None if run is None else read_json(run / "run.json")
+    record = None if run is None else read_run_record(run)
     if record is not None:
-        positive = positive or record.get("data", {}).get("positive_class")
+        positive = positive or (record.get("data") or {}).get("positive_class")
     table, said = as_predictions(read_raw(path), str(path), columns, positive, dataset=path.stem)
-    if run is not None and path.absolute().parent == run and (run / "folds.csv").is_file():
+    if run is not None and path.absolute().parent == run and (run / "folds.csv").exists():
         folds = _folds(run)
         check_complete(table, folds[folds["part"] == "test"], folds["fold"].nunique())
     classes = classes_of(table)
@@ -197,20 +201,11 @@ def _open_table(path: Path, run: Path | None, columns: Columns, positive: str | 
 
 
 def _folds(run: Path) -> pd.DataFrame:
-    folds = pd.read_csv(run / "folds.csv", dtype=dict.fromkeys(KEY, str), keep_default_na=False)
-    missing = [name for name in (*KEY, "fold", "part") if name not in folds]
-    if missing:
-        raise UsvitError(f"{run / 'folds.csv'} has no column {', '.join(missing)}.")
-    return folds
+    return read_csv(run / "folds.csv", text=KEY, needed=(*KEY, "fold", "part"))
 
 
-def _with_manifest(found: Predictions, path: Path) -> Predictions:
-    try:
-        manifest = pd.read_parquet(path)
-    except FileNotFoundError as error:
-        raise UsvitError(f"There is no manifest {path}.") from error
-    except (OSError, ValueError) as error:
-        raise UsvitError(f"Cannot read the manifest {path} as Parquet: {' '.join(str(error).split())}") from error
+def _with_manifest(found: Predictions, path: Path, *, follow: bool) -> Predictions:
+    manifest = read_parquet(path, follow=follow, what="manifest")
     absent = [name for name in KEY if name not in manifest]
     if absent:
         raise UsvitError(f"The manifest {path} has no column {', '.join(absent)} to find its images by.")
@@ -234,7 +229,7 @@ def _refuse_seen(found: Predictions, run: Path | None, passport: Path | None) ->
         if found.columns is None:
             raise UsvitError(f"--passport {passport} lists images by the hash of their pixels: give --manifest, too.")
         passports = {None: passport / "model.json" if passport.is_dir() else passport}
-    elif run is None or (found.record or {}).get("folds", {}).get("unit") == "image":
+    elif run is None or ((found.record or {}).get("folds") or {}).get("unit") == "image":
         return
     else:
         passports = {fold: run / f"fold-{fold}" / "model.json" for fold in sorted(set(found.table["fold"].tolist()))}
@@ -247,7 +242,7 @@ def _refuse_seen(found: Predictions, run: Path | None, passport: Path | None) ->
     for fold, file in passports.items():
         if fold is not None and not file.is_file():
             continue  # a run whose weights were not kept
-        seen = seen_by(read_json(file), file.parent)
+        seen = seen_by(read_record(file, ModelRecord, follow=fold is None), file.parent)
         refuse_seen(tested if fold is None else tested[tested["fold"] == fold], seen, f"The network of {file.parent}")
 
 

@@ -14,6 +14,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from usvit.errors import UsvitError, unknown
+from usvit.files import read_csv
+from usvit.records.run import MAX_FOLDS
 
 ROW_COLUMNS = ("image_id", "group_id", "patient_id", "dataset")
 COLUMNS = (*ROW_COLUMNS, "fold", "part", "label")
@@ -77,12 +79,7 @@ def read_predictions(path: str | Path) -> pd.DataFrame:
         UsvitError: the file is absent or no CSV, or what ``check_predictions`` refuses.
     """
     path = Path(path)
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except FileNotFoundError as error:
-        raise UsvitError(f"There is no predictions table {path}.") from error
-    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise UsvitError(f"Cannot read {path} as a CSV table in UTF-8: {' '.join(str(error).split())}") from error
+    table = read_csv(path, what="predictions table")
     _require_columns(table, str(path))
 
     table["patient_id"] = table["patient_id"].where(table["patient_id"] != "", None)
@@ -233,7 +230,7 @@ def numbers_of(table: pd.DataFrame, values: pd.Series, name: str, source: str) -
 def whole_numbers_of(table: pd.DataFrame, values: pd.Series, name: str, source: str) -> np.ndarray:
     """A column as (n,) int64; args and raises as ``numbers_of``, and a cell that is no whole number is refused."""
     numbers = numbers_of(table, values, name, source)
-    if (numbers != np.floor(numbers)).any():
+    if ((numbers != np.floor(numbers)) | (np.abs(numbers) > MAX_FOLDS)).any():
         raise UsvitError(f"{source}: column '{name}' must hold whole numbers, counted from 0.")
     return numbers.astype(np.int64)
 

@@ -9,6 +9,7 @@ import pandas as pd
 from scipy.special import softmax
 
 from usvit.errors import UsvitError, unknown
+from usvit.files import read_csv, read_parquet
 from usvit.metrics.predictions import COLUMNS, PARTS, check_predictions, numbers_of, whole_numbers_of
 
 EVERY_IMAGE_ALONE = (
@@ -45,24 +46,15 @@ def read_raw(path: Path) -> pd.DataFrame:
     Raises:
         UsvitError: the file is absent, no such table, has no row, or names a column twice.
     """
-    try:
-        if path.suffix.lower() in (".parquet", ".pq"):
-            table = pd.read_parquet(path)
-        else:
-            separator = "\t" if path.suffix.lower() in (".tsv", ".tab") else ","
-            # The header as a row, since pandas would rename a column that is there twice.
-            cells = pd.read_csv(
-                path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", header=None
-            )
-            table = cells.iloc[1:].reset_index(drop=True).set_axis(cells.iloc[0].tolist(), axis=1)
-    except FileNotFoundError as error:
-        raise UsvitError(f"There is no predictions table {path}.") from error
-    except IsADirectoryError as error:
-        raise UsvitError(f"{path} is a folder, and no run directory: it has no run.json.") from error
-    except (OSError, ValueError) as error:  # pandas' and pyarrow's own errors are ValueErrors
-        raise UsvitError(
-            f"Cannot read {path} as a table (CSV in UTF-8, or Parquet): {' '.join(str(error).split())}"
-        ) from error
+    if path.is_dir():
+        raise UsvitError(f"{path} is a folder, and no run directory: it has no run.json.")
+    if path.suffix.lower() in (".parquet", ".pq"):
+        table = read_parquet(path, follow=True, what="predictions table")
+    else:
+        separator = "\t" if path.suffix.lower() in (".tsv", ".tab") else ","
+        # The header as a row, since pandas would rename a column that is there twice.
+        cells = read_csv(path, follow=True, what="predictions table", separator=separator, header=False)
+        table = cells.iloc[1:].reset_index(drop=True).set_axis(cells.iloc[0].tolist(), axis=1)
     double = table.columns[table.columns.duplicated()]
     if len(double):
         raise UsvitError(f"{path} has two columns '{double[0]}'.")

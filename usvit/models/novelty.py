@@ -32,6 +32,7 @@ from safetensors.numpy import save as arrays_bytes
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 from usvit.errors import UsvitError
+from usvit.files import read_bytes
 from usvit.models.appearance import RESOLUTION, STATISTICS
 
 FILE = "novelty.safetensors"
@@ -241,8 +242,8 @@ def read_novelty(folder: Path, passport: Mapping[str, Any]) -> Novelty | None:
         return None
     path = folder / FILE
     try:
-        content = path.read_bytes()
-    except OSError as error:
+        content = read_bytes(path, 1_000_000_000)
+    except UsvitError as error:
         raise UsvitError(
             f"{folder} has no {FILE} that can be read, which its model.json names. Copy it from the same fold."
         ) from error

@@ -1,6 +1,7 @@
 """A network that usvit trained, whole again: from ``model.safetensors`` and its passport ``model.json``."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from usvit.data.preprocessing import CROPS, Preprocessing
 from usvit.data.seen import passport_beside
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
-from usvit.models.build import build_model
+from usvit.models.build import build_model, count_parameters
 from usvit.models.spec import ModelSpec
 from usvit.models.weights import Weights, read_state_dict
 from usvit.models.weights.runs import only_fold
@@ -79,6 +80,10 @@ def load_trained(folder: Path) -> TrainedModel:
             f"The weights {file} are not those that {where} describes: their SHA-256 is another. "
             "Copy both from the same fold."
         )
+    state = read_state_dict(file)
+    _refuse_larger(
+        spec, len(passport["classes"]), preprocessing.image_size, state, f"{file} are not those of {spec.name}"
+    )
     with torch.random.fork_rng(devices=[]):
         model = build_model(
             spec,
@@ -86,7 +91,6 @@ def load_trained(folder: Path) -> TrainedModel:
             n_classes=len(passport["classes"]),
             image_size=preprocessing.image_size,
         )
-    state = read_state_dict(file)
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
@@ -96,6 +100,27 @@ def load_trained(folder: Path) -> TrainedModel:
             f"describes. Copy both from the same fold. ({reason})"
         ) from error
     return TrainedModel(model.eval(), spec, passport, preprocessing)
+
+
+def _refuse_larger(
+    spec: ModelSpec, n_classes: int, image_size: int, state: Mapping[str, torch.Tensor], what: str
+) -> None:
+    """Refuse a network that has more parameters than its weights file, before memory is taken for it.
+
+    Args:
+        spec, n_classes, image_size: the network.
+        state: the content of the weights file.
+        what: the file and the network, for the error.
+    """
+    held = sum(tensor.numel() for tensor in state.values())
+    blocks, width = (0, 0) if spec.shape is None else (spec.shape.depth * spec.shape.branches, spec.shape.width)
+    # A block of a ViT has several tensors, and more than width x width numbers: no need to build millions of them.
+    if blocks <= len(state) and blocks * width**2 <= held:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            model = build_model(spec, Weights("scratch"), n_classes=n_classes, image_size=image_size)
+        if count_parameters(model) <= held:
+            return
+    raise UsvitError(f"The weights {what}: the file holds {held:,} numbers, too few. Copy both from the same fold.")
 
 
 def _described(passport: dict[str, Any], where: Path) -> tuple[ModelSpec, Preprocessing]:

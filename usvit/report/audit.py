@@ -3,9 +3,8 @@
 import base64
 import hashlib
 import io
-import json
+import secrets
 import shutil
-import uuid
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,7 @@ from usvit.data.copies import Copy
 from usvit.data.images import read_image
 from usvit.data.manifest import build_manifest
 from usvit.errors import UsvitError
-from usvit.files import csv_text, disk_errors, write_csv, write_json, write_text
+from usvit.files import csv_text, disk_errors, read_json, write_csv, write_json, write_text
 from usvit.progress import Progress
 from usvit.report.environment import script_of
 from usvit.report.svg import SERIES, drawing_style, to_svg
@@ -81,7 +80,7 @@ def write_audit(result: Audit, out: Path, card_counts: dict[str, dict[str, int |
         UsvitError: the disk is full or cannot be written.
     """
     page = _page(result, card_counts, command)
-    partial = out.parent / f".{out.name}.partial-{uuid.uuid4().hex[:8]}"
+    partial = out.parent / f".{out.name}.partial-{secrets.token_hex(8)}"
     with disk_errors(out):
         try:
             write_json(partial / "audit.json", result.record)
@@ -101,8 +100,8 @@ def _refuse_occupied(out: Path, manifest_sha256: str | None) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     try:
-        there = json.loads((out / "audit.json").read_text(encoding="utf-8"))["manifest_sha256"]
-    except (OSError, ValueError, TypeError, KeyError):
+        there = read_json(out / "audit.json")["manifest_sha256"]
+    except (UsvitError, KeyError):
         raise UsvitError(
             f"{out} exists and is no audit of usvit. Nothing was changed: choose another folder with --out."
         ) from None

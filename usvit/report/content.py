@@ -12,6 +12,7 @@ from usvit.files import read_json
 from usvit.metrics.decided import decided_at
 from usvit.metrics.prevalence import check_prevalence, prevalence_section
 from usvit.metrics.rows import rows_of
+from usvit.records import fitting
 from usvit.report.answers import Answers
 from usvit.report.cases import Cases, find_cases
 from usvit.report.checklists import Checklist, fill_checklists
@@ -95,7 +96,11 @@ def gather(run_dir: Path, options: Options) -> Content:
         UsvitError: a needed file is absent or damaged, files contradict each other, an answer or the audit does not
             fit, or a data root does not hold its data set.
     """
-    run = read_run(run_dir)
+    with fitting(run_dir):
+        return _gather(read_run(run_dir), run_dir, options)
+
+
+def _gather(run: Run, run_dir: Path, options: Options) -> Content:
     record, metrics = run.record, run.metrics
     pictures = Pictures(run, options.roots, options.include_images)
     explained = read_explained(run_dir)

@@ -1,5 +1,6 @@
 """Saliency pictures of a run, where ``usvit explain`` has made them (docs/reference/explain.schema.json)."""
 
+import io
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,9 +9,12 @@ from typing import Any
 from PIL import Image
 
 from usvit.errors import UsvitError
-from usvit.files import read_json
+from usvit.files import read_bytes
+from usvit.records import ExplainRecord, read_record
 from usvit.report.pictures import SIDE, jpeg_uri
 from usvit.report.words import estimate, listed, plural
+
+PICTURE_BYTES = 20_000_000
 
 WORDS = {
     "rollout": "attention rollout",
@@ -71,9 +75,10 @@ class Explained:
                         f"{self.folder / 'explain.json'} names the file '{image.get('file')}': no PNG beside it."
                     )
                 try:
-                    with Image.open(self.folder / image["file"]) as picture:
+                    content = read_bytes(self.folder / image["file"], PICTURE_BYTES)
+                    with Image.open(io.BytesIO(content)) as picture:
                         found.append((self._caption(name, image), jpeg_uri(picture, (3 * SIDE, 3 * SIDE // 2))))
-                except (OSError, ValueError, Image.DecompressionBombError):
+                except (UsvitError, OSError, ValueError, SyntaxError, Image.DecompressionBombError):
                     continue  # the map is an extra; the case stands without it
         return tuple(found)
 
@@ -89,13 +94,9 @@ def read_explained(run_dir: Path) -> Explained:
         UsvitError: the file is damaged.
     """
     path = run_dir / "explain" / "explain.json"
-    if not path.is_file():
+    if not path.exists():
         return Explained()
-    record = read_json(path)
-    methods = record.get("methods")
-    if str(record.get("schema_version")).partition(".")[0] != "1" or not isinstance(methods, dict):
-        raise UsvitError(f"{path} is no explain.json of version 1 (docs/reference/explain.schema.json).")
-    return Explained(path.parent, methods)
+    return Explained(path.parent, read_record(path, ExplainRecord)["methods"])
 
 
 def explained_fact(explained: Explained) -> str | None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from usvit.files import write_text
+from usvit.records import fitting
 from usvit.report.content import Content, Options, gather
 from usvit.report.environment import environment
 from usvit.report.limits import patients
@@ -35,7 +36,8 @@ def write_report(run_dir: Path, options: Options | None = None) -> Path:
 
 def page(content: Content) -> str:
     """The page's HTML."""
-    return environment().get_template("report.html.j2").render(_values(content))
+    with fitting(content.run.folder):
+        return environment().get_template("report.html.j2").render(_values(content))
 
 
 def overview(contents: list[tuple[str, Content]]) -> str:

@@ -12,6 +12,7 @@ from usvit.data.cards import DataCard, load_card, load_cards
 from usvit.data.images import pixel_sha256, read_image
 from usvit.data.roots import open_dataset
 from usvit.errors import UsvitError
+from usvit.files import regular_file, within
 from usvit.progress import NoProgress
 from usvit.report.run import Run
 
@@ -91,8 +92,10 @@ class Pictures:
         if row is None:
             return None, "not in the manifest"
         try:
-            pixels = read_image(self._folder[dataset] / row.path, int(row.frame))
-        except UsvitError:
+            path = within(self._folder[dataset], str(row.path))
+            regular_file(path).close()
+            pixels = read_image(path, int(row.frame))
+        except (UsvitError, ValueError, TypeError, OverflowError):
             return None, "the file is not there, or cannot be read"
         recorded = getattr(row, "sha256", None)
         if isinstance(recorded, str) and recorded and pixel_sha256(pixels) != recorded:

@@ -8,9 +8,12 @@ from typing import Any
 import pandas as pd
 
 from usvit.errors import UsvitError
-from usvit.files import read_json
+from usvit.files import read_csv, read_json, read_parquet, refuse_linked_folders
 from usvit.metrics.predictions import classes_of, first_repeat, read_predictions
+from usvit.metrics.recorded import refuse_other_figures, refuse_other_pool
 from usvit.metrics.upstream import refuse_upstream
+from usvit.records import MetricsRecord, ModelRecord, RunRecord, check_record, read_record, refuse_changed_run
+from usvit.records.run import MAX_FOLDS
 
 _NEEDED = {"positive_class", "classes", "n_images", "n_groups", "class_counts"}
 _NEEDED |= {"pooled", "folds", "mean_sd", "confusion"}
@@ -65,6 +68,7 @@ def read_run(run_dir: Path) -> Run:
         UsvitError: a needed file is absent or damaged, or predictions.csv and metrics.json tell of
             different classes or numbers of images.
     """
+    refuse_linked_folders(run_dir)
     if (run_dir / "run.json").is_file():
         refuse_upstream(run_dir, read_json(run_dir / "run.json"), "A report")
     metrics = read_json(run_dir / "metrics.json", _NEEDS_RUN)
@@ -76,25 +80,30 @@ def read_run(run_dir: Path) -> Run:
         raise UsvitError(
             f"{run_dir / 'metrics.json'}: no key {', '.join(missing)} (docs/reference/metrics.schema.json)."
         )
+    check_record(metrics, MetricsRecord, run_dir / "metrics.json")
+    record = read_record(run_dir / "run.json", RunRecord, _NEEDS_RUN)
     table = read_predictions(run_dir / "predictions.csv")
     predicted = table[table["part"] == "test"]
     test = first_repeat(predicted)
+    refuse_changed_run(run_dir, record)
     if len(test) != metrics["n_images"] or sorted(classes_of(test)) != sorted(metrics["classes"]):
         raise UsvitError(
             f"In {run_dir}, metrics.json ({metrics['n_images']} images; {', '.join(metrics['classes'])}) was not made "
             f"from predictions.csv ({len(test)} images of part test; {', '.join(classes_of(test))})."
         )
+    refuse_other_figures(metrics, predicted, run_dir / "metrics.json")
+    refuse_other_pool(run_dir, predicted)
     histories, passports = {}, {}
     for one in metrics["folds"]:
         folder = run_dir / f"fold-{one['fold']}"
         if (folder / "history.csv").is_file():
-            histories[one["fold"]] = read_csv(folder / "history.csv", ["step"])
+            histories[one["fold"]] = read_csv(folder / "history.csv", text=False, needed=["step"])
         if (folder / "model.json").is_file():
-            passports[one["fold"]] = read_json(folder / "model.json", _NEEDS_RUN)
+            passports[one["fold"]] = read_record(folder / "model.json", ModelRecord)
     folds = _read_folds(run_dir / "folds.csv")
     keyed = folds if folds is not None and {"dataset", "image_id"} <= {*folds.columns} else None
     return Run(
-        record=read_json(run_dir / "run.json", _NEEDS_RUN),
+        record=record,
         metrics=metrics,
         test=test,
         predicted=predicted,
@@ -108,11 +117,11 @@ def read_run(run_dir: Path) -> Run:
 
 
 def _read_folds(path: Path) -> pd.DataFrame | None:
-    if not path.is_file():
+    if not path.exists():
         return None
-    folds = read_csv(path, ["fold", "part"], text=("dataset", "image_id", "part"))
+    folds = read_csv(path, text=("dataset", "image_id", "part"), needed=["fold", "part"])
     numbers = pd.to_numeric(folds["fold"], errors="coerce")
-    if (numbers.isna() | (numbers % 1 != 0)).any():
+    if (numbers.isna() | (numbers % 1 != 0) | (numbers.abs() > MAX_FOLDS)).any():
         raise UsvitError(f"{path}: column 'fold' must hold whole numbers.")
     return folds.assign(fold=numbers.astype(int))
 
@@ -125,29 +134,6 @@ def _sizes(folds: pd.DataFrame) -> dict[int, dict[str, int]]:
 
 
 def _read_manifest(path: Path) -> pd.DataFrame | None:
-    if not path.is_file():
+    if not path.exists():
         return None
-    try:
-        table = pd.read_parquet(path)
-    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-        raise UsvitError(f"Cannot read {path} as a Parquet table: {' '.join(str(error).split())}.") from error
-    missing = [name for name in ("image_id", "dataset", "group_id") if name not in table]
-    if missing:
-        raise UsvitError(f"{path}: no column {', '.join(missing)}.")
-    return table
-
-
-def read_csv(path: Path, needed: list[str], text: tuple[str, ...] = ()) -> pd.DataFrame:
-    """A table of a run, some of its columns as text.
-
-    Raises:
-        UsvitError: it is damaged, or a needed column is absent.
-    """
-    try:
-        table = pd.read_csv(path, dtype=dict.fromkeys(text, str), keep_default_na=not text)
-    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
-        raise UsvitError(f"Cannot read {path} as a CSV table: {' '.join(str(error).split())}.") from error
-    missing = [name for name in needed if name not in table]
-    if missing:
-        raise UsvitError(f"{path}: no column {', '.join(missing)}.")
-    return table
+    return read_parquet(path, needed=("image_id", "dataset", "group_id"))

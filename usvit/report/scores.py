@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from usvit.data.audit.flags import MEANINGS
 from usvit.errors import UsvitError
-from usvit.files import atomic, read_json
+from usvit.files import atomic
+from usvit.records import SummaryRecord, read_record
 from usvit.report.environment import environment, script_of
 from usvit.report.figures_scores import novelty_plot, probability_plot, quality_plot
 from usvit.report.sheets import Column, Sheet, highest, parquet_portions
@@ -83,12 +84,12 @@ def write_scores_page(
         UsvitError: a table is absent or damaged, or the page cannot be written.
     """
     out = Path(out)
-    summary = read_json(out / "summary.json", "usvit score writes it when all tables are complete.")
+    summary = read_record(out / "summary.json", SummaryRecord, "usvit score writes it when all tables are complete.")
     try:
         content = _content(out, summary, iter(thumbnails), max_rows, max_thumbnails)
-        with atomic(out / "scores.html") as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        with atomic(out / "scores.html") as file:
             for piece in environment().get_template("scores.html.j2").generate(content):
-                file.write(piece)
+                file.write(piece.encode("utf-8"))
     except (ValueError, KeyError, FileNotFoundError) as error:  # pyarrow's and pandas' own errors are ValueErrors
         raise UsvitError(f"The tables in {out} cannot be read: {' '.join(str(error).split())}.") from error
     return out / "scores.html"

@@ -98,8 +98,12 @@ class Plot:
         with drawing_style():
             return to_svg(self.draw(PAGE), name=self.name, title=self.title)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, root: Path | None = None) -> None:
         """Write an SVG or PDF file, by the path's suffix, with its legend; the same bytes each time.
+
+        Args:
+            path: the file.
+            root: as ``usvit.files.atomic``.
 
         Raises:
             UsvitError: the disk is full or cannot be written.
@@ -114,7 +118,7 @@ class Plot:
                 for text in box.get_texts():
                     text.set_parse_math(False)
             dates = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None}
-            write_atomic(path, lambda temporary: figure.savefig(temporary, metadata=dates))
+            write_atomic(path, lambda file: figure.savefig(file, format=path.suffix[1:], metadata=dates), root=root)
 
 
 @contextmanager

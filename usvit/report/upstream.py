@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from usvit.data.seen import seen_by, together, unrecorded
-from usvit.files import read_json, write_text
+from usvit.files import write_text
+from usvit.records import ModelRecord, RunRecord, UpstreamRecord, read_record
 from usvit.report.content import best_steps, config_text, training_seconds
 from usvit.report.energy import Energy, energy_estimate
 from usvit.report.environment import environment
@@ -61,8 +62,8 @@ def write_upstream_report(run_dir: Path) -> Path:
     Raises:
         UsvitError: a needed file is absent or damaged, or the page cannot be written.
     """
-    record = read_json(run_dir / "run.json")
-    result = read_json(run_dir / RESULTS[record["kind"]])
+    record = read_record(run_dir / "run.json", RunRecord)
+    result = read_record(run_dir / RESULTS[record["kind"]], UpstreamRecord)
     values = {
         "c": _content(run_dir, record, result),
         "run": record,
@@ -79,11 +80,15 @@ def write_upstream_report(run_dir: Path) -> Path:
 def _content(run_dir: Path, record: dict[str, Any], result: dict[str, Any]) -> Content:
     folds = sorted(run_dir.glob("fold-*/"), key=lambda folder: int(folder.name.removeprefix("fold-")))
     histories = {
-        int(folder.name.removeprefix("fold-")): read_csv(folder / "history.csv", ["step"])
+        int(folder.name.removeprefix("fold-")): read_csv(folder / "history.csv", text=False, needed=["step"])
         for folder in folds
         if (folder / "history.csv").is_file()
     }
-    passports = [(read_json(folder / "model.json"), folder) for folder in folds if (folder / "model.json").is_file()]
+    passports = [
+        (read_record(folder / "model.json", ModelRecord), folder)
+        for folder in folds
+        if (folder / "model.json").is_file()
+    ]
     seen = together(seen_by(passport, folder) for passport, folder in passports)
     weights = (passports[0][0].get("upstream") if passports else None) or {}
     return Content(
@@ -103,12 +108,16 @@ def _of_pretraining(folds: list[Path], result: dict[str, Any]) -> dict[str, Any]
     copies = [path for folder in folds for path in sorted(folder.glob("excluded*.csv"))]
     return {
         "columns": tuple(name for name in dict.fromkeys(known) if name not in _NOT_FIGURES),
-        "left_out": sum(read_csv(path, ["upstream_index"])["upstream_index"].nunique() for path in copies),
+        "left_out": sum(
+            read_csv(path, text=False, needed=["upstream_index"])["upstream_index"].nunique() for path in copies
+        ),
     }
 
 
 def _of_transfer(run_dir: Path) -> dict[str, Any]:
-    table = read_csv(run_dir / "results.csv", ["how", "cell", "k", "l2", "part", "accuracy", "chosen"])
+    table = read_csv(
+        run_dir / "results.csv", text=False, needed=["how", "cell", "k", "l2", "part", "accuracy", "chosen"]
+    )
     cells = table[(table["part"] != "test") & table["cell"].notna()]
     listed = zip(cells["cell"].astype(str), cells["accuracy"], cells["chosen"].astype(bool), strict=True)
     return {

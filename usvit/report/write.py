@@ -5,6 +5,7 @@ from pathlib import Path
 
 from usvit.errors import UsvitError, unknown
 from usvit.files import write_text
+from usvit.records import fitting
 from usvit.report.content import Content, Options, gather
 from usvit.report.markdown import markdown
 from usvit.report.page import overview, page
@@ -60,12 +61,15 @@ def write_reports(
 def _write(content: Content, folder: Path, formats: tuple[str, ...]) -> Written:
     plots = [*content.plots.values(), *content.losses.values()]
     figures = []
-    for plot in plots:
-        for suffix in formats:
-            path = folder / "figures" / f"{plot.name}.{suffix}"
-            plot.save(path)
-            figures.append(path)
+    with fitting(content.run.folder):
+        for plot in plots:
+            for suffix in formats:
+                path = folder / "figures" / f"{plot.name}.{suffix}"
+                plot.save(path, folder)
+                figures.append(path)
     shown = {plot.title: f"figures/{plot.name}.svg" for plot in plots} if "svg" in formats else {}
-    write_text(folder / "report.md", markdown(content, shown))
+    with fitting(content.run.folder):
+        text = markdown(content, shown)
+    write_text(folder / "report.md", text)
     write_text(folder / "report.html", page(content))
     return Written(folder / "report.html", folder / "report.md", tuple(figures))

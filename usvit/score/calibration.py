@@ -107,7 +107,7 @@ def read_calibration(path: Path) -> Calibration:
     Raises:
         UsvitError: the file is absent, damaged, or of another version.
     """
-    found = read_json(path, "usvit recalibrate writes such a file.")
+    found = read_json(path, "usvit recalibrate writes such a file.", follow=True)
     version = str(found.get("schema_version", "absent"))
     if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
         raise UsvitError(f"{path}: schema_version is {version}; this usvit reads version {SCHEMA_VERSION}.")

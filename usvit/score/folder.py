@@ -1,5 +1,6 @@
 """The output folder of a scoring job: made once, never overwritten, resumed by the same job alone."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -7,17 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 import usvit
 from usvit.errors import UsvitError
-from usvit.files import disk_errors, read_json, write_json
+from usvit.files import clear_partials, disk_errors, locked, make_folder, refuse_linked_folders, write_json
+from usvit.records import JobRecord, read_record
 
 SCHEMA_VERSION = "1.0"
 JOB, JOURNAL = "job.json", "journal.sqlite"
 _LOCK = ".lock"
-_BEGUN = frozenset({_LOCK, ".job.partial.json"})
-"""All that a process leaves which is killed before ``job.json`` is there."""
 
 
 @dataclass
@@ -46,6 +44,8 @@ class JobFolder:
         write_json(self.path / JOB, self.record)
         for name in (JOURNAL, f"{JOURNAL}-wal", f"{JOURNAL}-shm"):
             (self.path / name).unlink(missing_ok=True)
+        for folder, _, _ in os.walk(self.path):
+            clear_partials(Path(folder))  # of processes that were killed
 
 
 @contextmanager
@@ -60,15 +60,9 @@ def open_folder(out: Path, identity: dict[str, Any]) -> Iterator[JobFolder]:
         UsvitError: another job or other files are there, another process works on it, or it cannot be written.
     """
     _record_of(out, identity)  # before anything is written
-    with disk_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(out / _LOCK)
-    try:
-        with disk_errors(out):
-            lock.acquire(timeout=0)
-    except filelock.Timeout as error:
-        raise UsvitError(f"Another process works on {out}. Wait for it, or choose another --out.") from error
-    try:
+    make_folder(out)
+    refuse_linked_folders(out)
+    with locked(out / _LOCK, f"Another process works on {out}. Wait for it, or choose another --out."):
         record = _record_of(out, identity)  # again: another process may have begun, or ended, the job meanwhile
         if record is None:
             record = {
@@ -79,10 +73,10 @@ def open_folder(out: Path, identity: dict[str, Any]) -> Iterator[JobFolder]:
                 "identity": identity,
             }
             write_json(out / JOB, record)
-        yield JobFolder(out, record)
-    finally:
-        lock.release()
-        (out / _LOCK).unlink(missing_ok=True)
+        try:
+            yield JobFolder(out, record)
+        finally:
+            (out / _LOCK).unlink(missing_ok=True)
 
 
 def _record_of(out: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
@@ -91,15 +85,16 @@ def _record_of(out: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     Raises:
         UsvitError: it is of another job, or no folder of a job, or cannot be read.
     """
+    # A process that is killed before job.json is there leaves a lock and a partial file.
     with disk_errors(out):
         if out.exists() and not out.is_dir():
             raise UsvitError(f"--out {out} is a file. Choose a folder.")
         names = {one.name for one in out.iterdir()} if out.is_dir() else set()
     if JOB in names:
-        record = read_json(out / JOB)
+        record = read_record(out / JOB, JobRecord)
         _refuse_other_job(out, record, identity)
         return record
-    if names - _BEGUN:
+    if {name for name in names if name != _LOCK and not name.startswith((f".{JOB}.partial-", ".job.partial"))}:
         raise UsvitError(f"--out {out} exists and holds no job of usvit score. Nothing was changed: choose another.")
     return None
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from usvit.errors import UsvitError
+from usvit.files import refuse_link
 from usvit.score.records import Failure, Item
 
 PAGE = 256
@@ -179,6 +180,8 @@ def open_journal(path: Path) -> Journal:
     Raises:
         UsvitError: the disk is full, or the file is damaged.
     """
+    for name in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        refuse_link(name)  # SQLite would follow it
     try:
         connection = sqlite3.connect(path, check_same_thread=False)
         connection.execute("PRAGMA journal_mode = WAL")

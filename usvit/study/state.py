@@ -1,18 +1,15 @@
 """The study's folder and its one state: made once, resumed by the same study alone."""
 
 import datetime
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 import usvit
 from usvit.config import identity
 from usvit.errors import UsvitError
-from usvit.files import disk_errors, write_json, write_text
+from usvit.files import locked, make_folder, read_json, refuse_linked_folders, write_json, write_text
 from usvit.run_dir import read_record
 from usvit.study.plan import Plan, PlannedRun, as_json
 
@@ -95,21 +92,14 @@ def open_study(path: Path, plan: Plan, command: str) -> Iterator[StudyDir]:
         raise UsvitError(f"{path} exists and is no study of usvit. Nothing was changed: choose another folder.")
     if existing is not None:
         _refuse_other_study(path, existing, plan)
-    with disk_errors(path):
-        (path / "runs").mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(path / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout as error:
-        raise UsvitError(f"Another process is working on {path}. Wait for it, or choose another --out.") from error
-    try:
+    make_folder(path / "runs", path)
+    refuse_linked_folders(path)
+    with locked(path / ".lock", f"Another process is working on {path}. Wait for it, or choose another --out."):
         study = StudyDir(path, existing or _new(plan, command))
         study.record |= _shown(plan)
         if existing is None:
             study.save()
         yield study
-    finally:
-        lock.release()
 
 
 def _new(plan: Plan, command: str) -> dict[str, Any]:
@@ -145,10 +135,7 @@ def _shown(plan: Plan) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        record: dict[str, Any] = json.loads((path / "study.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsvitError(f"{path / 'study.json'} is damaged ({error}). Choose another folder with --out.") from error
+    record = read_json(path / "study.json")
     version = str(record.get("schema_version", "absent"))
     if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
         raise UsvitError(f"{path / 'study.json'}: schema_version is {version}; this usvit reads {SCHEMA_VERSION}.")

@@ -1,9 +1,9 @@
 """The study's table: each run's pooled figures with their intervals, the paper's beside them; the spread of seeds."""
 
-import json
 import statistics
 from typing import Any
 
+from usvit.records import MetricsRecord, RunRecord, read_record
 from usvit.study.figures import value_of
 from usvit.study.plan import Cell, Plan, matches
 from usvit.study.spec import PrintedRow, fraction
@@ -23,12 +23,11 @@ def fill(study: StudyDir, plan: Plan) -> None:
     study.record["seed_spread"] = [_spread(plan, cell, of, metrics) for cell in plan.cells] if several else []
     for run in study.record["runs"]:
         if run["id"] in metrics:
-            run["seconds"] = json.loads((study.run_path(run["id"]) / "run.json").read_text(encoding="utf-8"))["seconds"]
+            run["seconds"] = read_record(study.run_path(run["id"]) / "run.json", RunRecord)["seconds"]
 
 
 def _metrics(study: StudyDir, run_id: str) -> dict[str, Any]:
-    metrics: dict[str, Any] = json.loads((study.run_path(run_id) / "metrics.json").read_text(encoding="utf-8"))
-    return metrics
+    return read_record(study.run_path(run_id) / "metrics.json", MetricsRecord)
 
 
 def _line(study: StudyDir, plan: Plan, cell: Cell, run_id: str, metrics: dict[str, dict[str, Any]]) -> dict[str, Any]:

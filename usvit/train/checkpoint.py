@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -21,7 +21,7 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     generators = {"torch": torch.get_rng_state()}
     if torch.cuda.is_available():
         generators["cuda"] = torch.cuda.get_rng_state()
-    write_atomic(path, lambda temporary: _save({**state, "generators": generators}, temporary))
+    write_atomic(path, lambda file: _save({**state, "generators": generators}, file))
 
 
 def load_checkpoint(path: Path) -> dict[str, Any] | None:
@@ -45,11 +45,9 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     return state
 
 
-def _save(state: dict[str, Any], path: Path) -> None:
+def _save(state: dict[str, Any], file: BinaryIO) -> None:
     try:
-        # Through Python's own file: torch's writer hides why the system refused.
-        with open(path, "wb") as file:
-            torch.save(state, file)
+        torch.save(state, file)  # through Python's own file: torch's writer hides why the system refused
     except RuntimeError as error:
         if isinstance(error.__context__, OSError):
             raise error.__context__ from error

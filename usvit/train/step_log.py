@@ -14,7 +14,7 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
 
-from usvit.files import disk_errors, write_text
+from usvit.files import append_text, disk_errors, write_text
 from usvit.models.count import Cost
 from usvit.train.memory import peak_gb
 from usvit.train.peaks import peak_tflops
@@ -100,8 +100,7 @@ class StepLog:
         whole: dict[str, float | None] = {**row, "mfu": mfu, "memory_gb": peak_gb(self._device)}
         line = ",".join(_text(key, whole.get(key)) for key in COLUMNS)
         with disk_errors(self._table):
-            with open(self._table, "a", encoding="utf-8") as file:
-                file.write(f"{line}\n")
+            append_text(self._table, f"{line}\n")
             self._add_events(int(row["step"]), {key: value for key, value in whole.items() if value is not None})
 
     def evaluated(self, step: int, figures: Mapping[str, Any]) -> None:

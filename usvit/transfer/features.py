@@ -1,6 +1,5 @@
 """A network in eval mode, run over the images of a part: its features, or its logits."""
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -52,7 +51,7 @@ class Eye:
                 f"This network ({type(model).__name__}) does not show what it hands to its classifier, so its features "
                 "cannot be probed. Use --how finetune."
             )
-        write_atomic(kept, lambda temporary: _save(temporary, features))
+        write_atomic(kept, lambda file: np.save(file, features))
         return features
 
     def logits(self, model: nn.Module, part: Part) -> Floats:
@@ -95,10 +94,3 @@ class Eye:
         with ThreadPoolExecutor(usable_cores()) as pool:
             for start in range(0, len(part), self.batch_size):
                 yield np.stack([*pool.map(seen, part.rows[start : start + self.batch_size].tolist())])
-
-
-def _save(path: Path, values: Floats) -> None:
-    with open(path, "wb") as file:  # np.save would add a suffix of its own
-        np.save(file, values)
-        file.flush()
-        os.fsync(file.fileno())

@@ -1,7 +1,6 @@
 """Fine-tuning over a sweep: each cell is one supervised training; validation images choose, the test is seen once."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch import nn
 from usvit.config import PretrainConfig, TransferConfig, build, merge
 from usvit.data.seen import FILES, write_seen
 from usvit.errors import Diverged, UsvitError
-from usvit.files import write_json
+from usvit.files import copy_folder, write_json
 from usvit.models.build import build_model
 from usvit.models.mlp_head import give_mlp_head
 from usvit.models.weights import Weights, read_state_dict
@@ -65,8 +64,8 @@ def finetune(job: TransferJob, run: RunDir, roots: dict[str, Path], command: str
         progress.say(f"The chosen cell {best} once more, on {job.config.final}")
         outcome = run_pretraining(config, roots=roots, out=run.path / "final", command=command, progress=progress)
         folder = outcome.path / "fold-0"
-    others = shutil.ignore_patterns("*.partial*", "state.pt", "events.out.*")  # TensorBoard would show a curve twice
-    shutil.copytree(folder, run.fold(0), dirs_exist_ok=True, ignore=others)
+    # Without the events: TensorBoard would show a curve twice.
+    copy_folder(folder, run.fold(0), but=("*.partial*", "state.pt", "events.out.*"))
     _remember_validation(job, run.fold(0), progress)
 
     eye = job.eye(progress, configs[best])

@@ -16,7 +16,7 @@ from usvit.config import TransferConfig
 from usvit.data.seen import write_seen
 from usvit.data.sources.combine import made_on_the_fly
 from usvit.errors import UsvitError
-from usvit.files import sha256_of_text, write_bytes, write_csv, write_json
+from usvit.files import copy_file, copy_folder, sha256_of_text, write_bytes, write_csv, write_json
 from usvit.job import head_of_record
 from usvit.pretrain.passport import passport
 from usvit.progress import Progress
@@ -180,10 +180,10 @@ def _several(
                 records[name] = outcome.record["model"]
             result = recommend(candidates)
             chosen = next(one for one in candidates if one.name == result["recommended"]["kept"])
-            shutil.copytree(chosen.path / "fold-0", run.fold(0), dirs_exist_ok=True)
+            copy_folder(chosen.path / "fold-0", run.fold(0))
             for file in ("predictions.csv", "results.csv"):
                 if (chosen.path / file).is_file():
-                    shutil.copyfile(chosen.path / file, run.path / file)
+                    copy_file(chosen.path / file, run.path / file)
             write_json(run.path / RESULT, result)
             # The network in fold-0 is that of the kept one; the hash stays that of all first weights.
             run.record["model"] = records[chosen.name] | {"weights": record["model"]["weights"]}

@@ -4,7 +4,6 @@ Steiner et al. (2022), section 4.5: the cheap way adapts one network, that of th
 the costly way adapts all and takes the best by downstream validation. Figure 5 (left) shows the difference on the test.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from usvit.errors import UsvitError
 from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
 from usvit.metrics.checks import group_codes
 from usvit.metrics.compare import mcnemar
 from usvit.metrics.intervals import undefined, with_interval
 from usvit.metrics.points import Value
 from usvit.metrics.predictions import classes_of, read_predictions
+from usvit.records import RunRecord, UpstreamRecord, read_record
 from usvit.transfer.parts import Part
 
 
@@ -54,9 +55,9 @@ def upstream_figures(choice: str) -> dict[str, Any]:
     path = path.parent if path.is_file() else path
     run = path.absolute().parent if (path / "model.json").is_file() else path
     try:
-        folds = json.loads((run / "pretrain.json").read_text(encoding="utf-8"))["kept"]
+        folds = read_record(run / "pretrain.json", UpstreamRecord)["kept"]
         kept = next(one for one in folds if run == path or f"fold-{one['fold']}" == path.absolute().name)
-        record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        record = read_record(run / "run.json", RunRecord)
         images = record["data"].get("validation")
         validation = None if images is None else str(images.get("listing_sha256") or sorted(images.items()))
         return {
@@ -65,7 +66,7 @@ def upstream_figures(choice: str) -> dict[str, Any]:
             "validation": validation,
             "name": None if images is None else images.get("name"),
         }
-    except (OSError, ValueError, KeyError, StopIteration, TypeError, AttributeError):
+    except (UsvitError, OSError, ValueError, KeyError, StopIteration, TypeError, AttributeError):
         return none  # a file of someone else's, or the hub's: it says nothing
 
 

@@ -4,9 +4,9 @@ import dataclasses
 import json
 import math
 import os
+import secrets
 import shutil
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -178,7 +178,7 @@ def _partial_folder(out: Path) -> Iterator[Path]:
     for leftover in out.parent.iterdir():
         if leftover.name.startswith(prefix) and leftover.is_dir() and _last_touched(leftover) < _abandoned_before():
             shutil.rmtree(leftover, ignore_errors=True)
-    partial = out.parent / f"{prefix}{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    partial = out.parent / f"{prefix}{os.getpid()}-{secrets.token_hex(8)}"
     partial.mkdir()
     try:
         yield partial

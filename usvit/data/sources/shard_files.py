@@ -5,6 +5,7 @@ import glob
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -134,7 +135,7 @@ class ShardFiles:
         with self.opened(shard) as file:
             index = read_index(file, shard.shown)
         try:
-            write_atomic(kept, lambda temporary: np.savez(temporary, allow_pickle=False, **index.arrays()))
+            write_atomic(kept, lambda file: np.savez(file, allow_pickle=False, **index.arrays()))
         except UsvitError:
             if shard.remote:
                 raise
@@ -191,8 +192,8 @@ class ShardFiles:
                         f"The shard {shard.shown} has changed since the training began. Begin anew, with a new --out."
                     )
                 self._make_room(facts["size"] or 0, path)
-                with atomic(path) as temporary:
-                    _get(filesystem, shard, facts["size"], temporary)
+                with atomic(path) as file:
+                    _get(filesystem, shard, facts["size"], file)
             # Opened here: it can be read even when another process needs its room.
             file = open(path, "rb")  # noqa: SIM115 - the caller closes it
             self._make_room(0, path)
@@ -215,17 +216,20 @@ class ShardFiles:
                 total -= length
 
 
-def _get(filesystem: Any, shard: Shard, size: int | None, path: Path) -> None:
-    why = ""
+def _get(filesystem: Any, shard: Shard, size: int | None, file: BinaryIO) -> None:
+    why, whole = "", {"block_size": 0} if "http" in filesystem.protocol else {}  # of HTTP: one request, not pieces
     for _ in range(ATTEMPTS):
         try:
-            filesystem.get_file(filesystem._strip_protocol(shard.address), str(path))
+            file.seek(0)
+            file.truncate()
+            with filesystem.open(filesystem._strip_protocol(shard.address), "rb", **whole) as source:
+                shutil.copyfileobj(source, file)
         except Exception as error:  # each driver has its own
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
             why = _said(error)
             continue
-        have = path.stat().st_size
+        have = file.tell()
         if size is None or have == size:
             return
         why = f"{have:,} of {size:,} bytes came"

@@ -1,9 +1,10 @@
 """The networks of a run of usvit: which folders hold them."""
 
-import json
 from pathlib import Path
 
 from usvit.errors import UsvitError
+from usvit.files import refuse_linked_folders
+from usvit.records import RunRecord, read_record, refuse_changed_run
 
 _FILES = ("model.safetensors", "model.json")
 
@@ -15,18 +16,20 @@ def fold_folders(path: Path) -> list[Path]:
         UsvitError: it is neither, or the run is not finished or not whole.
     """
     if (path / _FILES[0]).is_file():
+        run = path.absolute().parent
+        if (run / "run.json").is_file():
+            refuse_changed_run(run, read_record(run / "run.json", RunRecord), only=path.name)
         return [path]
-    try:
-        record = json.loads((path / "run.json").read_text(encoding="utf-8"))
-        state, n = record["state"], int(record["folds"]["n"])
-    except FileNotFoundError as error:
-        raise UsvitError(
-            f"The folder {path} is no run of usvit: it has no run.json, and no model.safetensors either."
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsvitError(f"{path / 'run.json'} is damaged ({error}). Copy the run again.") from error
+    if not (path / "run.json").is_file():
+        raise UsvitError(f"The folder {path} is no run of usvit: it has no run.json, and no model.safetensors either.")
+    refuse_linked_folders(path)
+    record = read_record(path / "run.json", RunRecord)
+    state, n = record.get("state"), (record.get("folds") or {}).get("n")
+    if state is None or n is None:
+        raise UsvitError(f"{path / 'run.json'} is damaged (it has no state, or no folds.n). Copy the run again.")
     if state != "finished":
         raise UsvitError(f"The run {path} is not finished. Give its own command again to resume it, and then this one.")
+    refuse_changed_run(path, record)
     folders = [path / f"fold-{fold}" for fold in range(n)]
     for folder in folders:
         missing = [name for name in _FILES if not (folder / name).is_file()]

@@ -135,7 +135,7 @@ def stacked(pictures: list[UInt8]) -> UInt8:
 
 def write_png(path: Path, picture: UInt8) -> None:
     """Write (H, W, 3) uint8 as PNG, which holds the pixels and nothing else."""
-    write_atomic(path, lambda temporary: Image.fromarray(picture).save(temporary, format="PNG"))
+    write_atomic(path, lambda file: Image.fromarray(picture).save(file, format="PNG"))
 
 
 def _blended(picture: UInt8, saliency: Saliency) -> UInt8:

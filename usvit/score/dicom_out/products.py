@@ -259,4 +259,4 @@ class _Refused(Exception):
 
 
 def _save(path: Path, data: Dataset) -> None:
-    write_atomic(path, lambda temporary: data.save_as(temporary, enforce_file_format=True))
+    write_atomic(path, lambda file: data.save_as(file, enforce_file_format=True))

@@ -9,8 +9,9 @@ import pandas as pd
 
 from usvit.data.groups import group_ids
 from usvit.errors import UsvitError
-from usvit.files import read_json
+from usvit.files import read_csv, read_json, read_parquet, refuse_linked_folders
 from usvit.metrics.predictions import SUM_TOLERANCE
+from usvit.records import JobRecord, SummaryRecord, read_record, refuse_changed
 from usvit.score.calibration import group_of
 from usvit.score.records import FAILURE_COLUMNS, score_columns
 
@@ -65,13 +66,18 @@ def read_scored_set(folder: Path) -> ScoredSet:
     """
     if not folder.is_dir():
         raise UsvitError(f"{folder} is no folder. Give the folder that usvit score wrote (--out).")
-    if (folder / "job.json").is_file() and read_json(folder / "job.json").get("state") != "finished":
+    refuse_linked_folders(folder)
+    if (folder / "job.json").exists() and read_record(folder / "job.json", JobRecord).get("state") != "finished":
         raise UsvitError(f"The scoring job of {folder} is not finished. Give its command again first.")
     file = next((folder / name for name in ("scores.parquet", "scores.csv") if (folder / name).is_file()), None)
     if file is None:
         raise UsvitError(
             f"{folder} has no scores.parquet or scores.csv. Give the folder that usvit score wrote (--out)."
         )
+    if (folder / "summary.json").exists():
+        files = read_record(folder / "summary.json", SummaryRecord).get("files") or {}
+        recorded = {name: table["sha256"] for name, table in files.items()}
+        refuse_changed(folder, recorded, "summary.json", (file.name, "failures.csv"))
     raw = _read(file)
     classes, positive = _classes(raw, file)
     missing = [name for name in score_columns(classes, positive) if name not in raw]
@@ -119,16 +125,11 @@ def groups_of(rows: pd.DataFrame) -> list[str]:
 
 
 def _read(file: Path) -> pd.DataFrame:
-    try:
-        if file.suffix == ".parquet":
-            return pd.read_parquet(file)
-        found = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-        # Without the apostrophe that keeps a spreadsheet from running a cell (cells.guarded).
-        return found.map(lambda text: text.removeprefix("'")).rename(columns=lambda name: name.removeprefix("'"))
-    except (OSError, ValueError) as error:  # pandas' and pyarrow's own errors are ValueErrors
-        raise UsvitError(
-            f"Cannot read {file}: it is damaged ({type(error).__name__}). Score the images again."
-        ) from error
+    if file.suffix == ".parquet":
+        return read_parquet(file)
+    found = read_csv(file)
+    # Without the apostrophe that keeps a spreadsheet from running a cell (cells.guarded).
+    return found.map(lambda text: text.removeprefix("'")).rename(columns=lambda name: name.removeprefix("'"))
 
 
 def _classes(raw: pd.DataFrame, file: Path) -> tuple[tuple[str, ...], str]:

@@ -4,8 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -105,16 +104,15 @@ def _typed(values: list[Any], name: str) -> pd.Series:
     return pd.Series(digits(values))
 
 
-def append_csv(path: Path, rows: pd.DataFrame, *, header: bool = False) -> None:
+def append_csv(file: BinaryIO, rows: pd.DataFrame, *, header: bool = False) -> None:
     """Add typed rows to a CSV file, or begin it with the names of its columns."""
     texts = {name: rows[name].map(guarded) for name in rows if name in _TEXT}
     rows = rows.assign(**texts)
-    with open(path, "w" if header else "a", encoding="utf-8", newline="") as file:
-        rows.to_csv(file, index=False, header=header, lineterminator="\n")
+    file.write(rows.to_csv(index=False, header=header, lineterminator="\n").encode("utf-8"))
 
 
 @contextmanager
-def parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Callable[[pd.DataFrame], None]]:
+def parquet_rows(file: BinaryIO, columns: Sequence[str]) -> Iterator[Callable[[pd.DataFrame], None]]:
     """A Parquet file that takes typed rows piece by piece; an empty cell is null there, text too."""
     schema = pa.schema([(name, _arrow(name)) for name in columns])
     waiting = schema.empty_table()
@@ -129,7 +127,7 @@ def parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Callable[[pd.Da
             writer.write_table(waiting.slice(0, ROW_GROUP))
             waiting = waiting.slice(ROW_GROUP).combine_chunks()
 
-    with pq.ParquetWriter(path, schema) as writer:
+    with pq.ParquetWriter(file, schema) as writer:
         yield add
         if len(waiting):
             writer.write_table(waiting)

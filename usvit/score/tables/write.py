@@ -99,9 +99,9 @@ def _failed(portions: Iterable[Rows], counted: Summary, rolled: RollUps) -> Iter
 def _write(path: Path, columns: Sequence[str], portions: Iterable[pd.DataFrame]) -> int:
     """Write a CSV table as its rows come; returns their number."""
     n_rows = 0
-    with atomic(path) as temporary:
-        append_csv(temporary, pd.DataFrame(columns=list(columns)), header=True)
+    with atomic(path) as file:
+        append_csv(file, pd.DataFrame(columns=list(columns)), header=True)
         for portion in portions:
-            append_csv(temporary, portion)
+            append_csv(file, portion)
             n_rows += len(portion)
     return n_rows

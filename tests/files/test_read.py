@@ -1,0 +1,120 @@
+import json
+import os
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from usvit.errors import UsvitError
+from usvit.files import parse_json, read_csv, read_json, read_parquet, read_text, regular_file, within
+from usvit.files import read as bounds
+
+
+def test_only_regular_files_are_opened_and_a_fifo_does_not_wait(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for name, why in (("fifo", "no regular file"), ("folder", ""), ("device", "symbolic link"), ("link", "symbolic")):
+        with pytest.raises(UsvitError, match=rf"{name}.*{why}"):
+            regular_file(tmp_path / name)
+    with pytest.raises(UsvitError, match="no regular file"):
+        regular_file(tmp_path / "device", follow=True)
+    assert read_text(tmp_path / "link", follow=True) == "x"
+    with pytest.raises(UsvitError, match=r"There is no manifest .*none\. Make one\."):
+        regular_file(tmp_path / "none", what="manifest", hint="Make one.")
+
+
+def test_a_file_beyond_its_limit_is_not_read(tmp_path):
+    with open(tmp_path / "a.json", "wb") as file:
+        file.truncate(20 * 10**9)  # sparse
+    with pytest.raises(UsvitError, match=r"20,000,000,000 bytes, and at most"):
+        read_json(tmp_path / "a.json")
+    with pytest.raises(UsvitError, match=r"20,000,000,000 bytes"):
+        read_csv(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"[" * 1_000_000, "levels"),
+        (b'{"a":' * 5000 + b"1" + b"}" * 5000, "5000 levels"),
+        (b"[" + b"1," * 4_000_000 + b"1]", "4,000,001 values"),
+        (b'{"a": NaN}', "NaN"),
+        (b'{"a": -Infinity}', "Infinity"),
+        (b'{"a": 1e999}', "too large"),
+        (b'{"a": ' + b"7" * 5000 + b"}", "too large"),
+        (b'{"a": "\\ud800"}', "surrogates"),
+        (b'{"a": 1', "damaged"),
+        (b"\xff\xfe{}", "utf-8"),
+        (b'"' + b'\\"' * 1_000_000, "damaged"),  # linear in its length
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_json_beyond_the_bounds_is_refused(content, why):
+    with pytest.raises(UsvitError, match=rf"Cannot read x\.json.*{why}"):
+        parse_json(content, "x.json")
+
+
+def test_json_within_the_bounds_comes_as_it_is():
+    value = {"a": [1, -2.5, "[[[[{{{{" * 50, '"\\', None, True], "é": {"b": [[]]}, "max": 2**63 - 1}
+    assert parse_json(json.dumps(value).encode(), "x") == value
+    assert parse_json(b'"\\u00e9 \\ud83d\\ude00"', "x") == "é 😀"
+
+
+def test_a_table_of_gigabytes_in_a_small_file_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(bounds, "TABLE_BYTES", 10_000_000)
+    cells = pa.array(["x" * 1000 + str(i % 7) for i in range(20_000)])
+    pq.write_table(pa.table({"a": cells}), tmp_path / "a.parquet", compression="zstd")
+    assert (tmp_path / "a.parquet").stat().st_size < 100_000
+    with pytest.raises(UsvitError, match="more than 10,000,000 bytes once decoded"):
+        read_parquet(tmp_path / "a.parquet")
+    monkeypatch.setattr(bounds, "TABLE_CELLS", 1000)
+    with pytest.raises(UsvitError, match="1,000 cells"):
+        read_parquet(tmp_path / "a.parquet")
+
+
+def test_tables_come_as_pandas_reads_them(tmp_path):
+    table = pd.DataFrame({"image_id": ["007", "NA", None], "n": [1, 2, 3], "p": [0.5, np.nan, 1 / 3]})
+    table.to_parquet(tmp_path / "a.parquet", index=False)
+    table.to_csv(tmp_path / "a.csv", index=False)
+    pd.testing.assert_frame_equal(read_parquet(tmp_path / "a.parquet"), pd.read_parquet(tmp_path / "a.parquet"))
+    assert read_csv(tmp_path / "a.csv").values.tolist()[:2] == [["007", "1", "0.5"], ["NA", "2", ""]]
+    typed = read_csv(tmp_path / "a.csv", text=("image_id",))
+    assert typed["image_id"].tolist() == ["007", "NA", ""] and typed["n"].tolist() == [1, 2, 3]
+    with pytest.raises(UsvitError, match=r"a\.csv: no column label"):
+        read_csv(tmp_path / "a.csv", needed=("image_id", "label"))
+
+
+def test_a_line_of_a_million_columns_and_an_open_quote_are_refused(tmp_path):
+    (tmp_path / "wide.csv").write_bytes(b"a," * 1_000_000)
+    (tmp_path / "quote.csv").write_bytes(b'"a,b\n1,2\n')
+    (tmp_path / "nothing.csv").write_bytes(b"")
+    for name, why in (("wide", "2,000 columns"), ("quote", "CSV table"), ("nothing", "CSV table")):
+        with pytest.raises(UsvitError, match=why):
+            read_csv(tmp_path / f"{name}.csv")
+
+
+def test_recorded_paths_stay_below_their_root(tmp_path):
+    root, outside = tmp_path / "data", tmp_path / "outside"
+    (root / "benign").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "a.png").write_text("x")
+    (root / "link.png").symlink_to(outside / "a.png")
+    (root / "folder").symlink_to(outside)
+    (tmp_path / "named").symlink_to(root)
+    assert within(root, "benign/a.png") == root / "benign" / "a.png"
+    assert within(tmp_path / "named", "benign/a.png") == tmp_path / "named" / "benign" / "a.png"
+    for name in (
+        f"{outside}/a.png",
+        "../outside/a.png",
+        "benign/../../outside/a.png",
+        "link.png",
+        "folder/a.png",
+        "a\0",
+    ):
+        with pytest.raises(UsvitError, match="does not lie below"):
+            within(root, name)

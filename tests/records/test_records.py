@@ -1,0 +1,92 @@
+import copy
+import json
+
+import pytest
+
+from tests.report.conftest import fake_run
+from usvit.errors import UsvitError
+from usvit.records import MetricsRecord, ModelRecord, RunRecord, fitting, read_record, refuse_changed, run_hashes
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return fake_run(tmp_path_factory.mktemp("records") / "run", n=200)
+
+
+FILES = {"run.json": RunRecord, "metrics.json": MetricsRecord, "fold-0/model.json": ModelRecord}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_usvit_writes_is_accepted_and_comes_back_whole(run, name):
+    assert read_record(run / name, FILES[name]) == json.loads((run / name).read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("run.json", ("folds", "n"), 10**9),
+        ("run.json", ("folds", "n"), 0),
+        ("run.json", ("folds", "n"), "3"),
+        ("run.json", ("folds",), []),
+        ("run.json", ("kind",), "other"),
+        ("run.json", ("data", "classes"), ["c"] * 20_000),
+        ("run.json", ("results", 0, "fold"), "../x"),
+        ("run.json", ("name",), "A" * 1_000_000),
+        ("run.json", ("schema_version",), "2.0"),
+        ("metrics.json", ("pooled", "accuracy", "value"), "0.9"),
+        ("metrics.json", ("pooled", "accuracy"), None),
+        ("metrics.json", ("folds", 0, "fold"), 10**12),
+        ("metrics.json", ("folds", 0, "fold"), "../../x"),
+        ("metrics.json", ("folds",), []),
+        ("metrics.json", ("classes",), ["malignant"]),
+        ("metrics.json", ("positive_class",), "nobody"),
+        ("metrics.json", ("confusion", "counts"), [[1]]),
+        ("metrics.json", ("decision_curve", "model"), [0.1]),
+        ("metrics.json", ("n_images",), True),
+        ("fold-0/model.json", ("preprocessing", "image_size"), 10**9),
+        ("fold-0/model.json", ("preprocessing", "std"), [0, 0, 0]),
+        ("fold-0/model.json", ("seen_sha256",), [1]),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_file_and_key(run, tmp_path, name, path, value):
+    content = copy.deepcopy(json.loads((run / name).read_text()))
+    inner = content
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    file = tmp_path / "changed.json"
+    file.write_text(json.dumps(content))
+    with pytest.raises(UsvitError, match=rf"changed\.json is damaged: key (\(all\)|{path[0]})"):
+        read_record(file, FILES[name])
+
+
+def test_records_of_older_versions_without_later_keys_are_accepted(run, tmp_path):
+    content = json.loads((run / "metrics.json").read_text())
+    content["schema_version"] = "1.0"
+    for key in ("class_groups", "patients", "subgroups", "calibration", "decision_curve"):
+        content.pop(key, None)
+    (tmp_path / "old.json").write_text(json.dumps(content))
+    assert read_record(tmp_path / "old.json", MetricsRecord)["schema_version"] == "1.0"
+
+
+def test_hashes_find_a_changed_file_and_pass_over_one_that_is_not_kept(run, tmp_path):
+    recorded = run_hashes(run)
+    assert {"metrics.json", "predictions.csv", "folds.csv", "manifest.parquet", "fold-0/model.json"} <= set(recorded)
+    assert "run.json" not in recorded and "report.html" not in recorded
+    (tmp_path / "metrics.json").write_text("{}")
+    with pytest.raises(UsvitError, match=r"metrics\.json is not the file whose SHA-256 stands in run\.json"):
+        refuse_changed(tmp_path, recorded, "run.json", recorded)
+    (tmp_path / "metrics.json").unlink()
+    refuse_changed(tmp_path, recorded, "run.json", recorded)
+
+
+def test_the_net_names_the_place_and_lets_errors_of_the_system_pass(tmp_path):
+    with (
+        pytest.raises(UsvitError, match=r"do not fit together \(KeyError in test_records\.py, line \d+\)"),
+        fitting(tmp_path),
+    ):
+        {}["a"]
+    for error in (UsvitError("said"), PermissionError("no")):
+        with pytest.raises(type(error)) as caught, fitting(tmp_path):
+            raise error
+        assert caught.value is error
