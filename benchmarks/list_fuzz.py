@@ -340,7 +340,10 @@ def attacks() -> dict[str, tuple[str, Attack]]:
         import torch
 
         torch.save({"a": torch.zeros(80_000_000)}, folder / "b.pth")
-        with zipfile.ZipFile(folder / "b.pth") as plain, zipfile.ZipFile(folder / "a.pth", "w", 8, compresslevel=1) as out:
+        with (
+            zipfile.ZipFile(folder / "b.pth") as plain,
+            zipfile.ZipFile(folder / "a.pth", "w", 8, compresslevel=1) as out,
+        ):
             for info in plain.infolist():
                 with plain.open(info) as source, out.open(info.filename, "w") as target:
                     while chunk := source.read(1 << 24):
@@ -659,7 +662,9 @@ def tell(outcomes: list[Outcome], seconds: float) -> None:
     print("slowest: " + ", ".join(f"{one.name} {one.seconds:.1f} s" for one in _most(outcomes, "seconds")))
     print("largest: " + ", ".join(f"{one.name} {one.gigabytes:.2f} GB" for one in _most(outcomes, "gigabytes")))
     bad = [one for one in outcomes if one.bad]
-    print(f"{len(bad)} bad: " + (", ".join(f"{n} {end}" for end, n in Counter(one.end for one in bad).items()) or "none"))
+    print(
+        f"{len(bad)} bad: " + (", ".join(f"{n} {end}" for end, n in Counter(one.end for one in bad).items()) or "none")
+    )
 
 
 def _most(outcomes: list[Outcome], what: str) -> list[Outcome]:

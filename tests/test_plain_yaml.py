@@ -9,7 +9,8 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 MERGED = "a: &a {x: 1}\n" + "".join(
-    f"{name}: &{name} {{<<: [{','.join([f'*{before}'] * 20)}]}}\n" for before, name in zip("abcde", "bcdef", strict=True)
+    f"{name}: &{name} {{<<: [{','.join([f'*{before}'] * 20)}]}}\n"
+    for before, name in zip("abcde", "bcdef", strict=True)
 )
 
 
