@@ -7,7 +7,8 @@ to three mutations. It is read as usvit reads it, in a process of its own: ``dis
 ``load_recipe`` and ``build_config`` or ``read_card`` for YAML, ``parse_weights`` and ``load_checkpoint`` into a small
 network for weights. A case is bad where the process ends with anything but a result or a ``UsvitError`` (a traceback),
 takes more than ``--seconds`` (a hang), holds more than ``--memory`` GB beyond what its imports took (with the processes
-that it started, of which each may take 2 GB), or changes anything outside its own folder. Prints outcomes by kind, the slowest and the largest.
+that it started, of which each may take 2 GB), or changes anything outside its own folder.
+Prints outcomes by kind, the slowest and the largest.
 """
 
 import argparse

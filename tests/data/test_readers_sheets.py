@@ -109,7 +109,7 @@ def test_a_parquet_that_unpacks_to_too_much_is_refused(tmp_path):
 @pytest.mark.parametrize("text", ["," * 20_000 + "\n1\n", "a" + ",b" * 9_000 + "\n" + "1\n" * 3_000])
 def test_a_csv_of_too_many_columns_or_cells_is_refused(tmp_path, text):
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(sheets.TooLarge, match="columns, and 10,000 are read|cells, and 20,000,000 are read"):
+    with pytest.raises(sheets.TooLarge, match=r"columns, and 10,000 are read|cells, and 20,000,000 are read"):
         read_sheet(tmp_path / "a.csv")
 
 

@@ -56,8 +56,8 @@ def parse_weights(data: bytes, path: Path) -> Checkpoint:
         path: its name, for its suffix (one of ``FILE_SUFFIXES``) and for errors.
 
     Raises:
-        UsvitError: the file is damaged, unpacks to far more than it holds, or holds Python objects or tensors of another
-            kind (complex, quantised, sparse) instead of plain tensors.
+        UsvitError: the file is damaged, unpacks to far more than it holds, or holds Python objects or tensors of
+            another kind (complex, quantised, sparse) instead of plain tensors.
     """
     _refuse_bomb(data, path)
     try:
