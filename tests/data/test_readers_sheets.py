@@ -125,3 +125,16 @@ def test_a_table_gives_the_same_cells_read_here_or_in_the_other_process(tmp_path
     monkeypatch.setattr(sheets, "_SMALL", 0)
     there = read_sheet(tmp_path / "a.csv")
     assert here.rows.equals(there.rows) and list(here.rows.index) == list(there.rows.index) == [3, 4]
+
+
+def test_a_cell_in_the_last_row_is_refused_and_trailing_empty_rows_are_not(tmp_path):
+    last = b'<row r="1048576"><c r="A1048576"><v>1</v></c></row>'
+    with pytest.raises(sheets.TooLarge, match="more than 100,000 empty rows"):
+        read_sheet(xlsx_with(tmp_path / "a.xlsx", last))
+    formatted = b'<row r="1"><c r="A1"><v>7</v></c></row><row r="2"><c r="A2"><v>8</v></c></row><row r="5000"></row>'
+    assert read_sheet(xlsx_with(tmp_path / "b.xlsx", formatted)).column("7") == ["8"]
+
+
+def test_columns_of_lists_in_parquet_are_left_out(tmp_path):
+    pq.write_table(pa.table({"path": ["a", "b"], "vector": [[1.0], [2.0, 3.0]]}), tmp_path / "a.parquet")
+    assert list(read_sheet(tmp_path / "a.parquet").rows.columns) == ["path"]
