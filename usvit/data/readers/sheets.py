@@ -16,7 +16,7 @@ from usvit.limited import LimitedCalls, LimitReached
 
 SHEET_SUFFIXES = (".csv", ".xlsx", ".parquet")
 MAX_ROWS = 2_000_000
-MAX_COLUMNS = 10_000
+MAX_COLUMNS = 3_000
 MAX_CELLS = 20_000_000
 MAX_BLANK = 100_000
 """Empty rows after one another in a workbook: what is formatted by mistake to the last row."""
