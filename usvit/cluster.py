@@ -172,7 +172,7 @@ def listening() -> list[tuple[str, int]]:
         with suppress(OSError):  # it has ended
             for one in Path(f"/proc/{process}/fd").iterdir():
                 with suppress(OSError):  # it has been closed
-                    inodes.add(os.readlink(one).removeprefix("socket:[").removesuffix("]"))
+                    inodes.add(str(one.readlink()).removeprefix("socket:[").removesuffix("]"))
     found = []
     for table in ("tcp", "tcp6"):
         path = Path(f"/proc/net/{table}")

@@ -49,7 +49,7 @@ class PlainStream:
 def plain_output() -> Iterator[None]:
     """Standard output and error write plain text while the block runs."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = PlainStream(sys.stdout), PlainStream(sys.stderr)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = PlainStream(sys.stdout), PlainStream(sys.stderr)
     try:
         yield
     finally:

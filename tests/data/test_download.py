@@ -218,3 +218,13 @@ def test_every_byte_goes_through_a_part_file(server, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_verify", lambda file, path: (seen.append(path), verify(file, path)))
     download(promised(url), tmp_path / "a", NoProgress())
     assert seen == [Path(tmp_path / "a.part")]
+
+
+@pytest.mark.parametrize("announce", [True, False])
+def test_a_file_of_unstated_length_is_bounded_all_the_same(server, tmp_path, monkeypatch, announce):
+    monkeypatch.setattr(module, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(module, "MAX_UNTOLD", 100_000)
+    reply = Reply(BODY) if announce else Reply(BODY, announce=-1)
+    with pytest.raises(UsvitError, match=r"sends more than 100,000 bytes\. State its length in the data card"):
+        download(promised(server.serve("/a", reply), size=False), tmp_path / "a", NoProgress())
+    assert list(tmp_path.iterdir()) == []

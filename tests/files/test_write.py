@@ -1,3 +1,5 @@
+import sys
+import subprocess
 import json
 import math
 import os
@@ -251,3 +253,17 @@ def test_other_errors_pass_through_as_they_are(tmp_path, error):
     with pytest.raises(type(error)) as caught, disk_errors(tmp_path):
         raise error
     assert caught.value is error
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the system has no such limit")
+def test_a_limit_of_file_sizes_is_named_and_leaves_nothing(tmp_path):
+    program = (
+        "import resource, sys; from pathlib import Path; from usvit.errors import UsvitError\n"
+        "from usvit.files import write_bytes\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+        "try:\n    write_bytes(Path(sys.argv[1]), bytes(50_000))\n"
+        "except UsvitError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, tmp_path / "a"], capture_output=True, text=True)
+    assert "ulimit -f" in done.stdout and "give the same command again" in done.stdout, done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -99,7 +99,7 @@ def pin(
 ) -> None:
     """Note the revision and SHA-256 of a network's hub weights: later runs demand them.
 
-    Needs the hub, or the weights in the Hugging Face cache. What is there now is taken as right: check it where you can.
+    Needs the hub, or the weights in the Hugging Face cache. What is there now is taken as right.
     """
     from usvit.models.weights.pins import add_pin, own_pins
     from usvit.models.weights.resolve import find_pin

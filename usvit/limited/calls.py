@@ -58,9 +58,8 @@ class LimitedCalls:
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The result of one call; ``values`` of a function that returns one value."""
-        for value in self.values(_alone, function, *arguments):
-            return value
-        raise AssertionError("a call without a value")
+        (value,) = self.values(_alone, function, *arguments)  # to its end: the process is at rest then, and kept
+        return value
 
     def values(self, function: Callable[..., Iterator[Any]], *arguments: Any) -> Iterator[Any]:
         """What a generator of an importable module yields, as it comes; arguments and values pickle.

@@ -120,8 +120,6 @@ def prepare(config: TransferConfig, parts: Parts) -> TransferJob:
     device = resolve_device(config.device, config.precision)
     spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
     weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
-    if weights.warning:
-        progress.say(weights.warning)
     if weights.folds:
         raise UsvitError(
             f"--weights {config.model.weights} is a run of {len(weights.folds)} folds, each with a network of its own. "
@@ -144,6 +142,8 @@ def checked(jobs: Sequence[TransferJob], progress: Progress) -> list[TransferJob
     """
     seen_of = forbidden if jobs[0].config.how == "retrieval" else seen_by_weights
     seen = {f"The network of --weights {job.config.model.weights}": seen_of(job.weights) for job in jobs}
+    if warning := jobs[0].weights.warning:
+        progress.say(warning)
     parts, dropped = without_leaks(jobs[0].parts, jobs[0].config, seen, progress)
     return [replace(job, parts=parts, dropped=dropped) for job in jobs]
 

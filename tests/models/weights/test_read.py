@@ -1,5 +1,6 @@
 import argparse
 import pickle
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -134,3 +135,52 @@ def test_tensors_come_in_the_same_order_each_time(tmp_path):
 def test_half_precision_is_kept_by_the_reader(tmp_path):
     save_file({"a": torch.ones(2, dtype=torch.bfloat16)}, tmp_path / "w.safetensors")
     assert read_state_dict(tmp_path / "w.safetensors")["a"].dtype == torch.bfloat16
+
+
+def test_a_table_that_holds_itself_ends(tmp_path):
+    table = {}
+    table["model"] = table
+    torch.save(table, tmp_path / "w.pth")
+    with pytest.raises(UsvitError, match="hold no table of tensors"):
+        read_state_dict(tmp_path / "w.pth")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".pth"])
+def test_an_archive_of_little_that_unpacks_to_much_is_refused_unread(tmp_path, suffix):
+    path = tmp_path / f"w{suffix}"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("w.npy", "w") as member:
+        for _ in range(120):
+            member.write(bytes(1_000_000))
+    with pytest.raises(UsvitError, match=r"would unpack to 120,000,000"):
+        read_state_dict(path)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "says"),
+    [
+        (torch.zeros(3, dtype=torch.complex64), "complex numbers"),
+        (torch.zeros(1).expand(1_000_000, 1_000_000), "claims 1,000,000,000,000 values and holds fewer"),
+        (torch.zeros(3).to_sparse(), "sparse"),
+        (torch.empty(3, device="meta"), "has no values"),
+    ],
+)
+def test_tensors_that_are_no_plain_weights_are_refused(tmp_path, tensor, says):
+    torch.save({"head.weight": tensor}, tmp_path / "w.pth")
+    with pytest.raises(UsvitError, match=f"tensor 'head.weight' in the weights .*w.pth .*{says}"):
+        read_state_dict(tmp_path / "w.pth")
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
+def test_complex_weights_are_refused_in_every_format(tmp_path, suffix):
+    path = tmp_path / f"w{suffix}"
+    if suffix == ".npz":
+        np.savez(path, a=np.zeros(3, np.complex64))
+    else:
+        save_file({"a": torch.zeros(3, dtype=torch.complex64)}, path)
+    with pytest.raises(UsvitError, match="complex numbers"):
+        read_state_dict(path)
+
+
+def test_a_name_of_many_wrappers_is_read_in_linear_time(tmp_path):
+    torch.save({"module." * 100_000 + "a": torch.zeros(1)}, tmp_path / "w.pth")
+    assert list(read_state_dict(tmp_path / "w.pth")) == ["a"]

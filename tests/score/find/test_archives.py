@@ -157,3 +157,26 @@ def test_members_that_share_their_bytes_are_a_bomb(tmp_path):
 )
 def test_a_document_or_an_archive_without_files_has_no_members(tmp_path, content):
     assert labels(write_zip(tmp_path / "a", content)) == []
+
+
+def test_members_of_one_name_take_linear_time(tmp_path, monkeypatch):
+    """Counted, not timed: how often a label is looked up."""
+    looked_up = 0
+
+    class Counting(dict):
+        def __contains__(self, key):
+            nonlocal looked_up
+            looked_up += 1
+            return super().__contains__(key)
+
+    path = write_zip(tmp_path / "a", [("IM1", b"x")] * 2000, zipfile.ZIP_STORED)
+    opened = zipfile.ZipFile.__init__
+
+    def counted(self, *arguments, **options):
+        opened(self, *arguments, **options)
+        self.NameToInfo = Counting(self.NameToInfo)
+
+    monkeypatch.setattr(zipfile.ZipFile, "__init__", counted)
+    found = labels(path)
+    assert sorted(found) == sorted(["IM1", *(f"IM1//{k}" for k in range(1, 2000))])
+    assert looked_up < 4 * 2000

@@ -295,3 +295,9 @@ def test_every_file_that_os_walk_reaches_comes_under_names_of_its_own(tree):
         assert all(one.path == str(top / "in" / one.name) for one in found)
         assert {Path(one.path).resolve() for one in found if one.problem is None} == files_by_os_walk(top / "in")
         assert found == walk(top / "in")
+
+
+def test_a_name_longer_than_any_path_is_sorted_as_text():
+    long = "a1" * 30_000
+    assert natural(long) == ([long], long)
+    assert sorted([long + "2", long + "10", "a2"], key=natural) == ["a2", long + "10", long + "2"]

@@ -3,9 +3,9 @@
 import threading
 
 import pytest
+from usvit.score.reading.child import Task
 
 from usvit.score.reading.ahead import CLOSED, OVERHEAD, Ahead, Entry
-from usvit.score.reading.child import Task
 
 TASK = Task(len, ((),), False, 1.0)
 KB = 1024

@@ -16,8 +16,10 @@ from usvit.limited import LimitedCalls, LimitReached
 
 SHEET_SUFFIXES = (".csv", ".xlsx", ".parquet")
 MAX_ROWS = 2_000_000
-MAX_COLUMNS = 10_000
+MAX_COLUMNS = 3_000
 MAX_CELLS = 20_000_000
+MAX_BLANK = 100_000
+"""Empty rows after one another in a workbook: what is formatted by mistake to the last row."""
 MAX_TEXT = 256_000_000
 """Characters of CSV; bytes of what Parquet unpacks to."""
 MAX_XLSX_BYTES = 30_000_000
@@ -245,17 +247,20 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
+    """Columns of lists or tables are left out: they are no text, and would take minutes to become some."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
         refuse_many(file.metadata.num_rows, file.metadata.num_columns, 0)
         batches, text = [], 0
-        for batch in file.iter_batches(batch_size=4096):  # a dictionary of long texts unpacks to any size
+        flat = [field.name for field in file.schema_arrow if not pa.types.is_nested(field.type)]
+        for batch in file.iter_batches(batch_size=4096, columns=flat):  # a dictionary of long texts unpacks to any size
             text += batch.nbytes
             refuse_many(0, 0, text)
             batches.append(batch)
-        return pa.Table.from_batches(batches, file.schema_arrow).to_pandas()
+        schema = pa.schema([file.schema_arrow.field(name) for name in flat], file.schema_arrow.metadata)
+        return pa.Table.from_batches(batches, schema).to_pandas()
 
 
 def _read_xlsx(path: Path) -> pd.DataFrame:
@@ -270,14 +275,18 @@ def _read_xlsx(path: Path) -> pd.DataFrame:
         sheet = book.worksheets[0]
         sheet.reset_dimensions()  # what the file says of its own size may be wrong
         rows: list[list[str]] = []
-        cells = 0
+        cells = blank = 0
         for row in sheet.iter_rows(values_only=True):
             values = [_cell(value) for value in row]
             while values and not values[-1]:
                 values.pop()
             # Openpyxl fills up to the column and the row of the next cell, wherever that is.
-            cells += len(row) + 1
-            refuse_many(len(rows), len(values), 0)
+            cells += len(row)
+            blank = 0 if values else blank + 1
+            if blank > MAX_BLANK:
+                raise TooLarge(f"it has more than {MAX_BLANK:,} empty rows after one another")
+            if len(values) > MAX_COLUMNS:
+                refuse_many(0, len(values), 0)
             if cells > MAX_CELLS:
                 raise TooLarge(f"it has more than {MAX_CELLS:,} cells")
             rows.append(values)
@@ -323,4 +332,9 @@ def _as_text(column: pd.Series) -> pd.Series:
     """Whole numbers without a decimal point: a column of ids with a gap comes from Parquet as 1.0, 2.0."""
     if pd.api.types.is_float_dtype(column) and (column.dropna() % 1 == 0).all():
         column = column.astype("Int64")
+    if column.dtype == object or isinstance(column.dtype, pd.StringDtype):  # pandas' way takes a millisecond a column
+        pairs = zip(column.tolist(), column.isna().tolist(), strict=True)
+        return pd.Series(
+            ["" if missing else str(value).strip() for value, missing in pairs], column.index, dtype=object
+        )
     return column.astype("string").fillna("").str.strip().astype(object)

@@ -26,6 +26,8 @@ _WRAPPERS = re.compile(r"\A(?:module\.|_orig_mod\.)+")
 
 _MOST_TABLES = 5
 """Tables in one another, as in ``{"state_dict": {"model": ...}}``."""
+_MOST_TENSORS = 20_000
+"""The largest networks of timm have fewer than 3,000."""
 _MAX_RATIO = 10
 """Unpacked over packed. Float32 weights compress to 0.9 of their size; a file half of zeros stays below 3."""
 _MAX_UNPACKED = 100_000_000
@@ -56,8 +58,8 @@ def parse_weights(data: bytes, path: Path) -> Checkpoint:
         path: its name, for its suffix (one of ``FILE_SUFFIXES``) and for errors.
 
     Raises:
-        UsvitError: the file is damaged, unpacks to far more than it holds, or holds Python objects or tensors of another
-            kind (complex, quantised, sparse) instead of plain tensors.
+        UsvitError: the file is damaged, unpacks to far more than it holds, or holds Python objects or tensors of
+            another kind (complex, quantised, sparse) instead of plain tensors.
     """
     _refuse_bomb(data, path)
     try:
@@ -73,6 +75,8 @@ def parse_weights(data: bytes, path: Path) -> Checkpoint:
     table, tensors = _unwrapped(content)
     if not tensors:
         raise UsvitError(f"The weights {path} hold no table of tensors. Save model.state_dict() alone.")
+    if len(tensors) > _MOST_TENSORS:
+        raise UsvitError(f"The weights {path} hold {len(tensors):,} tensors, and {_MOST_TENSORS:,} are read.")
     for name, tensor in tensors.items():
         if problem := _problem(tensor):
             raise UsvitError(

@@ -14,6 +14,8 @@ from usvit.score.find.walk import is_folder, natural
 
 MODULES = ("usvit.score.reading.read",)
 """What the fork server holds ready, as the readers of images, which come next, want it."""
+MAX_PATH = 32_768
+"""Characters of a path: Windows allows 32,767, Linux 4,096."""
 MAX_INDEX_BYTES = 50_000_000
 """Of a DICOMDIR: one of a whole DVD has a few megabytes."""
 TABLE_SUFFIXES = (".csv", ".tsv", ".xlsx", ".parquet")
@@ -60,6 +62,8 @@ def read_table(path: Path, typed: str) -> list[Listed]:
         where = f"Row {number} of {typed}"
         if not row["path"]:
             raise UsvitError(f"{where} has no path.")
+        if len(row["path"]) > MAX_PATH:
+            raise UsvitError(f"{where} has a path of {len(row['path']):,} characters; no system has one so long.")
         place = _place(folder, row["path"])
         if is_folder(place):
             raise UsvitError(f"{where} names a folder: a table lists files. Pass the folder itself as --input.")

@@ -21,6 +21,10 @@ MAGIC = re.compile(r"[*?\[]")
 """What makes a glob of a text."""
 
 
+MAX_NATURAL = 4096
+"""Characters of a name whose numbers are sorted as numbers: as many as a path may have on Linux."""
+
+
 @dataclass(frozen=True)
 class Found:
     """Something that is no folder, or a folder that cannot be walked."""
@@ -182,6 +186,8 @@ class Walk:
 
 def natural(name: str) -> tuple[list[Any], str]:
     """Sorting key: ``IM2`` before ``IM10``, by code points else; no two names are equal."""
+    if len(name) > MAX_NATURAL:  # no file system has it, but an archive may have thousands
+        return [name], name
     parts: list[Any] = re.split("([0-9]+)", name)
     for index in range(1, len(parts), 2):
         digits = parts[index].lstrip("0")
