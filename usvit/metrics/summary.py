@@ -21,7 +21,7 @@ from usvit.metrics.sections import (
     warnings_of,
 )
 
-SCHEMA_VERSION = "1.2"
+SCHEMA_VERSION = "1.3"
 
 
 def summarise(
