@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from usvit.data.copies.description import BITS, LANDMARKS, SQUARE_LANDMARKS, Description
+from usvit.data.copies.description import BITS, LANDMARKS, SCALES, SQUARE_LANDMARKS, Description
 from usvit.data.copies.find import Copy, find_copies, find_copies_between
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
@@ -81,7 +81,7 @@ class CompactDescriptions:
         counts = heads[:, 32].astype(np.int64)
         total, places = int(counts.sum()), start + _HEAD_BYTES * n
         squares = heads[:, 33].astype(np.int64)
-        sane = (squares <= SQUARE_LANDMARKS).all() and ((counts - squares >= 0) & (counts - squares <= LANDMARKS)).all()
+        sane = (squares <= SQUARE_LANDMARKS + len(SCALES)).all() and ((counts - squares >= 0) & (counts - squares <= LANDMARKS)).all()
         if not sane or places + _LANDMARK_BYTES * total != len(content):
             raise UsvitError(f"Copy descriptions are damaged: {len(content)} bytes for {total} landmarks.")
         landmarks = np.frombuffer(content, np.uint8, 4 * total, places).reshape(total, 4)
