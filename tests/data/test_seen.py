@@ -112,9 +112,7 @@ def test_hashes_in_a_file_are_found_and_no_others(upstream):
 
 def test_hashes_that_end_or_begin_with_zeros_are_kept(tmp_path):
     strange = ["00" * 32, "ab" + "00" * 31, "00" * 31 + "ab", "ab" * 31 + "00"]
-    seen = seen_by(
-        write_seen(tmp_path, {"train": [*digests("x", LISTED_AT_MOST), *strange]}), tmp_path
-    )
+    seen = seen_by(write_seen(tmp_path, {"train": [*digests("x", LISTED_AT_MOST), *strange]}), tmp_path)
     assert all(digest in seen for digest in strange) and "ab" * 32 not in seen
 
 
@@ -135,7 +133,9 @@ def test_the_next_training_takes_the_file_along_as_upstream(upstream, tmp_path):
     assert told["upstream"] == sorted([*digests("val", 3), *digests("first", 2)])
     seen = seen_by_weights(weights_of(second))
     assert digests("image", 1)[0] in seen.of_parts("upstream") and digests("first", 1)[0] in seen
-    assert passed_on(seen)["seen_sha256"]["upstream"] == sorted([*digests("val", 3), *digests("first", 2), *digests("second", 2)])
+    assert passed_on(seen)["seen_sha256"]["upstream"] == sorted(
+        [*digests("val", 3), *digests("first", 2), *digests("second", 2)]
+    )
 
 
 def test_networks_that_have_seen_the_same_images_leave_one_file(upstream, tmp_path):

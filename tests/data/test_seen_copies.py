@@ -80,7 +80,9 @@ def test_a_copy_is_refused_as_the_image_itself_is(trained, images):
         {"image_id": list("abc"), "group_id": list("ghi"), "sha256": [pixel_sha256(image) for image in tested]}
     )
     copies = seen.copies_among(described(tested))
-    with pytest.raises(LeakageError, match=r"N has seen images of 2 groups \(2 images; 1 of them are copies with other"):
+    with pytest.raises(
+        LeakageError, match=r"N has seen images of 2 groups \(2 images; 1 of them are copies with other"
+    ):
         refuse_seen(table, seen, "N", copies=copies)
     refuse_seen(table[2:], seen, "N", copies=copies)
 
@@ -112,7 +114,7 @@ def test_what_is_not_on_record_is_a_gap_that_every_later_training_inherits(train
     assert seen_by(photographs).known == "hashes"
     told = write_seen(tmp_path, {}, weights_of(trained), hub, weights_of(tmp_path / "old"))
     seen = seen_by(told, tmp_path)
-    assert [gap.what for gap in seen.gaps][0] == "hub weights timm/x" and seen.known == "nothing"
+    assert seen.gaps[0].what == "hub weights timm/x" and seen.known == "nothing"
     assert {gap.part for gap in seen.gaps} == {"upstream"} and len(seen.descriptions) == 8
 
 
@@ -143,7 +145,7 @@ def test_files_that_are_missing_changed_pipes_or_elsewhere_are_refused(trained):
         changed = {"files": [entry | strange], "gaps": []}
         with pytest.raises(UsvitError, match="'seen_copies' names"):
             seen_by({**passport, "seen_copies": changed}, trained)
-    with pytest.raises(UsvitError, match="descriptions of 6 images, and the model.json beside it says 7"):
+    with pytest.raises(UsvitError, match=r"descriptions of 6 images, and the model\.json beside it says 7"):
         _ = seen_by({**passport, "seen_copies": {"files": [entry | {"count": 7}], "gaps": []}}, trained).descriptions
     for strange in ([], {"files": 1}, {"files": [], "gaps": [{"part": "train"}]}):
         with pytest.raises(UsvitError, match="'seen_copies'"):

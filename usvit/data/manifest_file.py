@@ -96,7 +96,9 @@ def write_manifest(manifest: Manifest, path: Path) -> None:
 
 def described_table(manifest: Manifest) -> pd.DataFrame:
     """The table with the column ``DESCRIPTIONS``, empty where an image has none."""
-    column = [None if (one := manifest.descriptions.get(key)) is None else one.to_bytes() for key in manifest.table.sha256]
+    column = [
+        None if (one := manifest.descriptions.get(key)) is None else one.to_bytes() for key in manifest.table.sha256
+    ]
     return manifest.table.assign(**{DESCRIPTIONS: pd.Series(column, dtype=object, index=manifest.table.index)})
 
 
@@ -135,7 +137,10 @@ def with_descriptions(manifest: Manifest, progress: Progress) -> Manifest:
         return describe(read_image(manifest.image_path(row), int(row.frame)))
 
     found: list[Description] = []
-    with ThreadPoolExecutor(os.cpu_count()) as pool, task(progress, "describing images", len(rows), "images") as advance:
+    with (
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+        task(progress, "describing images", len(rows), "images") as advance,
+    ):
         for description in pool.map(one, (row for _, row in rows.iterrows())):
             found.append(description)
             advance(len(found))
@@ -191,9 +196,7 @@ def read_manifest(path: Path, roots: dict[str, Path]) -> Manifest:
                 f"The image {inner} of the manifest {path} is not in {here[name]}. "
                 f"If the images of {name} were moved, pass --data-root {name}=DIR."
             )
-    return Manifest(
-        table, here, header.classes, header.positive_class, header.licenses, descriptions=descriptions
-    )
+    return Manifest(table, here, header.classes, header.positive_class, header.licenses, descriptions=descriptions)
 
 
 def with_classes(manifest: Manifest, classes: tuple[str, ...]) -> Manifest:

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from usvit.config import PretrainConfig
 from usvit.data.seen import write_seen
-from usvit.data.sources.described import descriptions_of_source
 from usvit.data.sources.combine import made_on_the_fly
+from usvit.data.sources.described import descriptions_of_source
 from usvit.data.sources.examples import ViewExamples, readable
 from usvit.data.sources.source import Source
 from usvit.data.stream import Stream

@@ -48,8 +48,15 @@ def leakage_checks(run: Run) -> list[Check]:
             "groups",
         ),
         _two_parts(parts, "sha256", "Do identical pixels stand in two parts of one split?", "images"),
-        _seen(run, parts, ("train", "val"), "Had a model seen one of its own test images, or a copy of one, in training?"),
-        _seen(run, parts, ("upstream",), "Had the first weights been trained on one of the test images, or on a copy of one?"),
+        _seen(
+            run, parts, ("train", "val"), "Had a model seen one of its own test images, or a copy of one, in training?"
+        ),
+        _seen(
+            run,
+            parts,
+            ("upstream",),
+            "Had the first weights been trained on one of the test images, or on a copy of one?",
+        ),
         _untested(run),
     ]
 
@@ -111,8 +118,8 @@ def _seen(run: Run, parts: pd.DataFrame | None, keys: tuple[str, ...], question:
     return Check(
         question,
         0,
-        f"No copy found: the test images were compared with {compared:,} copy descriptions and {looked:,} pixel hashes, "
-        "which is all that was seen.",
+        f"No copy found: the test images were compared with {compared:,} copy descriptions and {looked:,} pixel "
+        "hashes, which is all that was seen.",
     )
 
 

@@ -11,9 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from usvit.config import TransferConfig
+from usvit.data.copies.compact import CompactDescriptions
 from usvit.data.manifest import Manifest
 from usvit.data.manifest_file import open_manifest
-from usvit.data.copies.compact import CompactDescriptions
 from usvit.data.seen import Seen, refuse_seen, unrecorded
 from usvit.data.seen_copies import Described, copies_of_seen, joined
 from usvit.data.sources.base import image_name
@@ -270,9 +270,7 @@ def without_leaks(
     return replace(parts, test=rest), counts
 
 
-def _copies_in(
-    others: Sequence[Part], described: Described, parts: Parts, progress: Progress
-) -> set[str]:
+def _copies_in(others: Sequence[Part], described: Described, parts: Parts, progress: Progress) -> set[str]:
     """Pixel hashes of test images that are copies of others'. The split of a data card has kept copies apart."""
     if parts.manifest is not None or not described:
         return set()

@@ -69,9 +69,7 @@ def test_an_external_test_has_the_groups_that_a_training_on_the_same_images_has(
             "pixel_sha256": [one.sha256 for one in copied],
         }
     )  # fmt: skip
-    table = pd.DataFrame(
-        {"dataset": "d", "image_id": rows.item_id, "patient_id": None, "sha256": rows.pixel_sha256}
-    )
+    table = pd.DataFrame({"dataset": "d", "image_id": rows.item_id, "patient_id": None, "sha256": rows.pixel_sha256})
     training = group_ids(table, find_copies(copied, NoProgress()))
     external = groups_of(rows, {one.sha256: CompactDescriptions.of([one]) for one in copied})
     assert len(set(training)) == len(set(external)) == 6

@@ -142,8 +142,7 @@ def _copies(rows: pd.DataFrame, descriptions: Described) -> list[Copy]:
     own, _ = described_among(descriptions, first.index)
     numbers = first.loc[list(own)].tolist()
     return [
-        replace(copy, first=numbers[copy.first], second=numbers[copy.second])
-        for copy in find_copies_among(joined(own))
+        replace(copy, first=numbers[copy.first], second=numbers[copy.second]) for copy in find_copies_among(joined(own))
     ]
 
 

@@ -83,7 +83,9 @@ def write_tables(
                     yield one
                 rolled.end()
 
-            rows["scores.csv"] = rows["scores.parquet"] = rows["copies.parquet"] = _write(out / "scores.csv", columns, seen_by_all())
+            rows["scores.csv"] = rows["scores.parquet"] = rows["copies.parquet"] = _write(
+                out / "scores.csv", columns, seen_by_all()
+            )
         rows["failures.csv"] = _write(out / "failures.csv", FAILURE_COLUMNS, _failed(failures, counted, rolled))
         for name, unit in ROLL_UPS.items():
             rows[name] = _write(out / name, roll_up_columns(unit, positive), rolled.rows(unit))
