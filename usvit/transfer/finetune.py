@@ -149,11 +149,12 @@ def _remember_validation(job: TransferJob, folder: Path, progress: Progress) -> 
     told["val"] = more["val"]
     files = [*(entry for entry in told.get(FILES, []) if entry["part"] != "val"), *more.get(FILES, [])]
     passport["seen_sha256"] = told | ({FILES: files} if files else {})
-    copies = passport["seen_copies"]
-    passport["seen_copies"] = {
-        key: [*(entry for entry in copies[key] if entry["part"] != "val"), *written["seen_copies"][key]]
-        for key in (FILES, GAPS)
-    }
+    copies = passport.get("seen_copies")
+    if copies is not None:  # a cell that an earlier usvit trained has none: not known stays not known
+        passport["seen_copies"] = {
+            key: [*(entry for entry in copies[key] if entry["part"] != "val"), *written["seen_copies"][key]]
+            for key in (FILES, GAPS)
+        }
     write_json(folder / "model.json", passport)
 
 
