@@ -1,7 +1,8 @@
 # make demo   set everything up, run the main job on the embedded phantom, print the report's path
 # make test   set everything up, run all tests
 # make lint   style and types
-# One environment, .venv, made anew when pyproject.toml or constraints.txt is newer.
+# One environment, .venv, made anew when pyproject.toml, constraints.txt or requirements.lock is newer.
+# make LOCKED=1 demo (test, lint)   the environment from requirements.lock: every file must have the hash that stands there
 
 PYTHON ?= python3
 VENV := .venv
@@ -20,10 +21,15 @@ lint: $(READY)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "usvit needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
+ifdef LOCKED
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+else
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+endif
 	touch $@
 
 clean:

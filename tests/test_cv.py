@@ -108,6 +108,41 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_other_folds(finishe
             assert ((out / name).read_bytes() == (finished / name).read_bytes()) is same
 
 
+@pytest.fixture(scope="module")
+def repeated(small_phantom, tmp_path_factory):
+    """The same run, repeated once."""
+    return run_command(small_phantom, tmp_path_factory.mktemp("runs") / "repeated", "--repeats", "2")
+
+
+def test_a_repeated_run_tests_each_image_once_in_each_repeat(finished, repeated):
+    pooled = read_predictions(repeated / "predictions.csv")
+    assert sorted(pooled.fold.unique()) == [*range(6)]
+    assert pooled.groupby("fold")["repeat"].first().tolist() == [0, 0, 0, 1, 1, 1]
+    assert (pooled.groupby(["repeat", "image_id"]).size() == 1).all() and len(pooled) == 2 * 48
+    folds = pd.read_csv(repeated / "folds.csv")
+    assert folds.groupby("fold")["repeat"].first().tolist() == [0, 0, 0, 1, 1, 1]
+    record = json.loads((repeated / "run.json").read_text())
+    assert (record["folds"]["n"], record["folds"]["repeats"]) == (6, 2)
+
+
+def test_the_first_repeat_is_the_run_without_repeats(finished, repeated):
+    once = read_predictions(finished / "predictions.csv")
+    pooled = read_predictions(repeated / "predictions.csv")
+    first = pooled[pooled["repeat"] == 0].drop(columns="repeat").reset_index(drop=True)
+    pd.testing.assert_frame_equal(first, once)
+    second = pooled[pooled["repeat"] == 1].sort_values("image_id")
+    assert not np.allclose(second.prob_malignant, once.sort_values("image_id").prob_malignant)
+
+
+def test_a_repeated_run_reports_scores_and_explains(repeated, small_phantom, tmp_path, usvit):
+    page = (repeated / "report.html").read_text()
+    assert "two repeats" in page or "2 repeats" in page
+    said = usvit("explain", repeated, "--data-root", small_phantom, "--out", tmp_path / "maps", "--images", 4)
+    assert said.code == 0, said.err
+    said = usvit("score", "--model", repeated, "--input", small_phantom, "--out", tmp_path / "scores")
+    assert said.code in (0, 3), said.err
+
+
 def test_workers_and_the_memory_mapped_cache_change_nothing(finished, small_phantom, tmp_path, usvit):
     out = tmp_path / "workers"
     options = ("--workers", 2, "--set", "input.cache_gb=0")

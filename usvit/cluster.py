@@ -1,9 +1,21 @@
-"""A Ray cluster: reached, or started on this machine for as long as it is needed. Ray is an optional extra."""
+"""A Ray cluster: reached, or started on this machine for as long as it is needed. Ray is an optional extra.
 
+Whoever reaches a Ray cluster can run any code in it, so a cluster of our own listens on loopback only, asks every
+caller for a token that is made for it alone, and keeps its files in a folder that no other user can enter. A cluster
+for which that cannot be had is not started. A cluster that somebody else started (``--address``) is their
+responsibility: docs/explanation/security.md says what it must do.
+"""
+
+import ipaddress
 import os
+import secrets
+import shutil
 import socket
+import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from usvit.errors import UsvitError
@@ -11,6 +23,15 @@ from usvit.resources import usable_cores
 
 _PASSED_ON = ("USVIT_DATA", "USVIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT")
 """Environment variables that say where data and weights lie: a worker has those of the machine's own Ray else."""
+
+
+LOOPBACK = "127.0.0.1"
+TOKEN_VERSION = (2, 60)
+"""Of Ray: the first whose token authentication and binding to loopback are tested here (``pyproject.toml``)."""
+_OWN_CLUSTER = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
+"""Environment variables that are set while a cluster of our own runs, and restored afterwards."""
+_LONGEST_FOLDER = 40
+"""Characters. Below its folder Ray makes sockets with names of about 65, and a socket's path has at most 103."""
 
 
 @contextmanager
@@ -21,16 +42,19 @@ def connected(address: str | None) -> Iterator[Any]:
         address: ``host:port``, ``auto`` for the cluster on this machine, None for one of our own, on loopback.
 
     Raises:
-        UsvitError: Ray is not installed, or nothing answers.
+        UsvitError: Ray is not installed, nothing answers, or a cluster of our own could be reached by others.
     """
     ray = import_ray()
-    own = not ray.is_initialized()
-    if own:
-        _connect(ray, address)
-    try:
+    if ray.is_initialized():
         yield ray
-    finally:
-        if own:
+    elif address is None:
+        with _own_cluster(ray):
+            yield ray
+    else:
+        _join(ray, address)
+        try:
+            yield ray
+        finally:
             ray.shutdown()
 
 
@@ -51,23 +75,151 @@ def import_ray() -> Any:
     return ray
 
 
-def _connect(ray: Any, address: str | None) -> None:
-    if address is not None and ":" in address and "://" not in address:
-        _knock(address)
-    settings: dict[str, Any] = {
-        "runtime_env": {"env_vars": {key: os.environ[key] for key in _PASSED_ON if key in os.environ}},
-        "logging_level": "warning",
-        "log_to_driver": True,
-    }
-    if address is None:
-        settings |= {"address": "local", "num_cpus": usable_cores(), "include_dashboard": False}
-        settings |= {"_node_ip_address": "127.0.0.1"}
-    else:
-        settings["address"] = address
+@contextmanager
+def _own_cluster(ray: Any) -> Iterator[None]:
+    """A cluster on this machine for this process alone."""
+    _refuse_old(ray)
+    before = {key: os.environ.get(key) for key in _OWN_CLUSTER}
+    folder = Path(tempfile.mkdtemp(prefix="usvit-ray-", dir=_short_folder()))  # mode 700, under a name nobody can guess
     try:
-        ray.init(**settings)
-    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-        where = "a Ray of our own" if address is None else f"the Ray cluster at {address}"
+        token = folder / "token"
+        with open(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
+        # Ray replaces 127.0.0.1 by the machine's own address, and then listens on every interface, unless it is told
+        # that there will be no second machine. The setting's name speaks of the systems on which that is its default.
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        os.environ.pop("RAY_AUTH_TOKEN", None)  # it would come before the file
+        _read_environment_again(ray)
+        try:
+            _init(
+                ray,
+                "a Ray of our own",
+                address="local",
+                num_cpus=usable_cores(),
+                include_dashboard=False,
+                _node_ip_address=LOOPBACK,
+                _temp_dir=str(folder / "r"),  # Ray opens this one to all users; the folder above keeps them out
+            )
+            _refuse_exposed(ray)
+            yield
+        finally:
+            ray.shutdown()
+    finally:
+        for key, value in before.items():
+            os.environ.pop(key, None)
+            if value is not None:
+                os.environ[key] = value
+        _read_environment_again(ray)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _refuse_old(ray: Any) -> None:
+    version = tuple(int(part) for part in ray.__version__.split(".")[:2])
+    if version < TOKEN_VERSION:
+        wanted = ".".join(map(str, TOKEN_VERSION))
+        raise UsvitError(
+            f"A Ray of our own needs Ray {wanted} or newer, which asks its callers for a token; this is "
+            f"{ray.__version__}. Install it with pip install 'usvit[ray]', or use --engine local or sequential."
+        )
+
+
+def _short_folder() -> str | None:
+    """Where the cluster's folder is made; None: where ``tempfile`` chooses."""
+    return "/tmp" if os.name == "posix" and len(tempfile.gettempdir()) > _LONGEST_FOLDER - 20 else None
+
+
+def _read_environment_again(ray: Any) -> None:
+    """Ray keeps what it has read of the environment from its import on."""
+    from ray._private import ray_constants
+    from ray._raylet import AuthenticationTokenLoader, Config
+
+    ray_constants.ENABLE_RAY_CLUSTER = os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "1") != "0" and (
+        sys.platform == "linux"
+    )
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _refuse_exposed(ray: Any) -> None:
+    """Check what was asked for: settings of Ray that it does not document for this purpose may change.
+
+    Raises:
+        UsvitError: a process of the cluster listens on an address other than loopback, or asks for no token.
+    """
+    from ray._raylet import AuthenticationMode, get_authentication_mode
+
+    exposed = [node["NodeManagerAddress"] for node in ray.nodes() if node["NodeManagerAddress"] != LOOPBACK]
+    exposed += [f"{host}:{port}" for host, port in listening() if not _is_loopback(host)]
+    if get_authentication_mode() != AuthenticationMode.TOKEN:
+        problem = "it does not ask for a token"
+    elif exposed:
+        problem = f"it can be reached from other machines ({', '.join(exposed[:3])})"
+    else:
+        return
+    raise UsvitError(
+        f"The Ray of our own was ended at once: {problem}. This version of Ray ({ray.__version__}) ignores how it was "
+        "to be protected. Install the version in constraints.txt, or use --engine local or sequential."
+    )
+
+
+def listening() -> list[tuple[str, int]]:
+    """(address, port) of every TCP socket on which this process and its descendants listen; [] but on Linux."""
+    if sys.platform != "linux":
+        return []
+    inodes: set[str] = set()
+    for process in _descendants(os.getpid()):
+        with suppress(OSError):  # it has ended
+            for one in Path(f"/proc/{process}/fd").iterdir():
+                with suppress(OSError):  # it has been closed
+                    inodes.add(os.readlink(one).removeprefix("socket:[").removesuffix("]"))
+    found = []
+    for table in ("tcp", "tcp6"):
+        path = Path(f"/proc/net/{table}")
+        for line in path.read_text().splitlines()[1:] if path.exists() else []:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:  # 0A: LISTEN
+                host, _, port = fields[1].partition(":")
+                # The address is written in words of 32 bits, each in the machine's byte order.
+                words = [bytes.fromhex(host[at : at + 8]) for at in range(0, len(host), 8)]
+                packed = b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)
+                found.append((str(ipaddress.ip_address(packed)), int(port, 16)))
+    return found
+
+
+def _descendants(process: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
+            except OSError:
+                continue
+            children.setdefault(int(parent), []).append(int(path.name))
+    found, new = [process], [process]
+    while new:
+        new = [child for one in new for child in children.get(one, [])]
+        found += new
+    return found
+
+
+def _is_loopback(host: str) -> bool:
+    address = ipaddress.ip_address(host)
+    mapped = getattr(address, "ipv4_mapped", None)  # ::ffff:127.0.0.1, which older Pythons do not call loopback
+    return (mapped or address).is_loopback
+
+
+def _join(ray: Any, address: str) -> None:
+    if ":" in address and "://" not in address:
+        _knock(address)
+    _init(ray, f"the Ray cluster at {address}", address=address)
+
+
+def _init(ray: Any, where: str, **settings: Any) -> None:
+    passed_on = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
+    try:
+        ray.init(runtime_env={"env_vars": passed_on}, logging_level="warning", log_to_driver=True, **settings)
+    except (ConnectionError, ValueError, RuntimeError, OSError, ray.exceptions.RayError) as error:
         raise UsvitError(
             f"Cannot reach {where}: {' '.join(str(error).split())[:300].rstrip('.')}. "
             "Is it of the same version of Ray and Python? Where it asks for a token: RAY_AUTH_MODE=token, and the "

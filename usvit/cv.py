@@ -24,7 +24,7 @@ from usvit.data.augment import make_augment
 from usvit.data.loading import PixelStore, TrainBatches, eval_batches
 from usvit.data.manifest_file import described_table
 from usvit.data.seen import write_seen
-from usvit.data.splits import check_folds, folds_sha256, read_folds, rows_of_part
+from usvit.data.splits import check_folds, folds_sha256, read_folds, repeat_of, rows_of_part
 from usvit.errors import UsvitError
 from usvit.files import write_atomic, write_bytes, write_csv, write_json
 from usvit.job import (
@@ -40,7 +40,7 @@ from usvit.job import (
     prepare,
 )
 from usvit.metrics.points import auc
-from usvit.metrics.predictions import check_complete, predictions_table, read_predictions
+from usvit.metrics.predictions import check_complete, predictions_table, read_predictions, repeats_of
 from usvit.metrics.summary import summarise
 from usvit.models import novelty
 from usvit.models.appearance import statistics_of
@@ -185,7 +185,8 @@ def _run_fold(
     if not np.isfinite(logits).all():
         raise UsvitError("The trained model's outputs are not finite. Use --precision fp32 or a lower optim.lr.")
     part = ["val"] * len(at["val"]) + ["test"] * len(at["test"])
-    table = predictions_table(rows.iloc[which], logits, classes=job.classes, fold=fold, part=part)
+    repeat = repeat_of(job.folds, fold) if job.n_repeats > 1 else None
+    table = predictions_table(rows.iloc[which], logits, classes=job.classes, fold=fold, part=part, repeat=repeat)
 
     write_csv(folder / "history.csv", result.history)
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
@@ -272,11 +273,10 @@ def _conclude(job: Job, run: RunDir, begun: float) -> None:
     tables = [read_predictions(run.fold(fold) / "predictions.csv") for fold in range(job.n_folds)]
     everything = pd.concat(tables, ignore_index=True)
     pooled, inner = everything[everything.part == "test"], everything[everything.part == "val"]
-    tested = job.folds.loc[job.folds.part == "test", ["dataset", "image_id"]]
-    check_complete(pooled, tested, job.n_folds)
+    check_complete(pooled, job.folds[job.folds.part == "test"], job.n_folds)
     order = {key: index for index, key in enumerate(zip(rows.dataset, rows.image_id, strict=True))}
-    position = [order[key] for key in zip(pooled.dataset, pooled.image_id, strict=True)]
-    pooled = pooled.iloc[np.argsort(position)]
+    position = np.array([order[key] for key in zip(pooled.dataset, pooled.image_id, strict=True)])
+    pooled = pooled.iloc[np.lexsort((position, repeats_of(pooled)))]
     write_csv(run.path / "predictions.csv", pooled)
     # The inner validation rows choose thresholds and fit temperatures; what is measured are the test rows.
     measured = pd.concat([pooled, inner], ignore_index=True)

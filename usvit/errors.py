@@ -37,6 +37,11 @@ class Diverged(UsvitError):
     """A training's loss or weights are no finite numbers any more."""
 
 
+def shortened(text: str, most: int = 100) -> str:
+    """For a message: the beginning of a text that may be of any length."""
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+
+
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> UsvitError:
     """The error for a name that usvit does not know, with the nearest that it does.
 
@@ -46,7 +51,7 @@ def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> Usvit
         known: every name that would have been accepted.
         hint: a closing sentence, such as which command lists the names.
     """
-    choices = sorted(known)
+    choices, name = sorted(known), shortened(name)
     small = {choice.lower(): choice for choice in choices}
     near = [small[match] for match in difflib.get_close_matches(name.lower(), small, n=3, cutoff=0.5)]
     if near:

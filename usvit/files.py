@@ -37,6 +37,12 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"No space left on the disk while writing {path}. Nothing that was finished is lost: "
                 "free some space and give the same command again to resume."
             ) from error
+        if number == errno.EFBIG or "File too large" in str(error):
+            raise UsvitError(
+                f"{path} grows beyond what this process may write (ulimit -f) or what the file system can hold in one "
+                "file. Nothing that was finished is lost: raise the limit (ulimit -f unlimited), or choose another "
+                "--out, and give the same command again."
+            ) from error
         if number in _NOT_WRITABLE:
             raise UsvitError(
                 f"Cannot write {path}: {os.strerror(number)}. Choose another folder with --out."

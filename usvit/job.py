@@ -15,7 +15,7 @@ from usvit.data.manifest_file import open_manifest
 from usvit.data.preprocessing import Preprocessing
 from usvit.data.seen import refuse_seen, seen_by_weights, together, unrecorded
 from usvit.data.seen_copies import described_among
-from usvit.data.splits import folds_sha256, leaking_groups, make_folds, rows_of_part
+from usvit.data.splits import folds_sha256, leaking_groups, make_folds, n_repeats, repeat_of, rows_of_part
 from usvit.errors import LeakageError, UsvitError
 from usvit.files import sha256_of_text
 from usvit.metrics.intervals import wilson
@@ -60,9 +60,16 @@ class Job:
     def n_folds(self) -> int:
         return int(self.folds.fold.nunique())
 
+    @property
+    def n_repeats(self) -> int:
+        return n_repeats(self.folds)
+
     def fold_name(self, fold: int) -> str:
         """What progress calls a fold, counted from one."""
-        return f"fold {fold + 1}/{self.n_folds}" if self.kind == "cv" else "training"
+        if self.kind == "train":
+            return "training"
+        repeat = f" (repeat {repeat_of(self.folds, fold) + 1}/{self.n_repeats})" if self.n_repeats > 1 else ""
+        return f"fold {fold + 1}/{self.n_folds}{repeat}"
 
 
 def default_out(kind: Kind, config: RunConfig) -> Path:
@@ -76,6 +83,7 @@ def default_out(kind: Kind, config: RunConfig) -> Path:
         "train" if kind == "train" else "",
         config.split.scheme if config.split.scheme in ("by_dataset", "by_device") else "",
         "by-image" if config.split.unit == "image" else "",
+        f"repeats{config.split.repeats}" if config.split.repeats > 1 else "",
     )
 
 
@@ -89,6 +97,8 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     device = resolve_device(config.device, config.precision)
     spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
     weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
+    if weights.warning:
+        progress.say(weights.warning)
     mean, std = input_statistics(spec, weights)
     preprocessing = Preprocessing(config.model.image_size, config.input.resize, mean, std, config.input.crop)
     manifest = open_manifest(config.data, roots, progress)
@@ -185,6 +195,7 @@ def describe(job: Job, command: str) -> dict[str, Any]:
         },
         "folds": {
             "n": job.n_folds,
+            "repeats": job.n_repeats,
             "sha256": folds_sha256(job.folds),
             "scheme": "file" if job.config.split.file else job.config.split.scheme,
             "unit": job.config.split.unit,

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -15,6 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Progress as RichProgress
+
+from usvit.terminal import plain, terminal_of
 
 PLAIN_SECONDS = 10.0
 """Without a terminal, a line at most this often: a log is read, not watched."""
@@ -44,7 +47,7 @@ def task(progress: Progress, name: str, total: int, unit: str) -> Iterator[Calla
 
 def make_progress() -> Progress:
     """A live display where standard error is a terminal, else plain lines."""
-    console = Console(stderr=True)
+    console = Console(file=terminal_of(sys.stderr))
     return LiveProgress(console) if console.is_terminal else PlainProgress()
 
 
@@ -68,11 +71,11 @@ class LiveProgress:
             console=self._console,
         )
         self._bar.start()
-        self._task = self._bar.add_task(name, total=total, completed=done, note="")
+        self._task = self._bar.add_task(escape(plain(name)), total=total, completed=done, note="")
 
     def update(self, done: int, note: str = "") -> None:
         if self._bar:
-            self._bar.update(self._task, completed=done, note=note)
+            self._bar.update(self._task, completed=done, note=escape(plain(note)))
 
     def finish(self) -> None:
         if self._bar:
@@ -80,7 +83,7 @@ class LiveProgress:
             self._bar = None
 
     def say(self, line: str) -> None:
-        (self._bar.console if self._bar else self._console).print(line, highlight=False, markup=False, soft_wrap=True)
+        (self._bar.console if self._bar else self._console).print(plain(line), highlight=False, markup=False, soft_wrap=True)
 
 
 class PlainProgress:
@@ -109,7 +112,7 @@ class PlainProgress:
         pass
 
     def say(self, line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        print(plain(line), file=sys.stderr, flush=True)
 
 
 class NoProgress:

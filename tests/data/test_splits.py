@@ -16,7 +16,9 @@ from usvit.data.splits import (
     hold_out,
     leaking_groups,
     make_folds,
+    n_repeats,
     read_folds,
+    repeat_of,
     rows_of_part,
 )
 from usvit.errors import LeakageError, UsvitError
@@ -418,3 +420,63 @@ def test_each_class_is_spread_to_within_its_largest_group_and_one_more(table, se
     counts = pd.crosstab(part, table.label).reindex(range(n_folds), fill_value=0)
     largest = table.groupby(["label", "group_id"]).size().groupby("label").max()
     assert ((counts.max() - counts.min()) <= largest).all()
+
+
+def test_repeats_are_whole_cross_validations_of_their_own_and_the_first_is_the_unrepeated_one(table):
+    folds = make_folds("cv", table, SplitConfig(repeats=3), 7)
+    assert list(folds.columns) == [*COLUMNS, "repeat"]
+    assert folds.groupby("fold")["repeat"].first().tolist() == [0] * 5 + [1] * 5 + [2] * 5
+    check_folds(folds, table)
+    tested = folds[folds.part == "test"]
+    assert (tested.groupby(["repeat", "dataset", "image_id"]).size() == 1).all()
+    assert len(tested) == 3 * len(table)
+    first = folds[folds["repeat"] == 0].drop(columns="repeat")
+    pd.testing.assert_frame_equal(first, make_folds("cv", table, FIVE, 7))
+    fold_in = tested.pivot(index="image_id", columns="repeat", values="fold") % 5
+    assert all((fold_in[a] != fold_in[b]).mean() > 0.6 for a, b in ((0, 1), (0, 2), (1, 2)))
+    assert n_repeats(folds) == 3 and repeat_of(folds, 9) == 1
+    assert n_repeats(first) == 1 and repeat_of(first, 4) == 0
+
+
+def test_more_repeats_begin_with_the_fewer_ones(table):
+    two, three = (make_folds("cv", table, SplitConfig(repeats=repeats), 7) for repeats in (2, 3))
+    pd.testing.assert_frame_equal(three[three["repeat"] < 2], two)
+
+
+def test_frozen_repeats_are_used_as_they_are_and_frozen_folds_are_repeated_as_they_are(tmp_path, table):
+    file = SplitConfig(file=str(tmp_path / "folds.csv"))
+    drawn = make_folds("cv", table, SplitConfig(repeats=2), 3)
+    write_csv(tmp_path / "folds.csv", drawn)
+    for repeats in (1, 2):
+        again = make_folds("cv", table, file.model_copy(update={"repeats": repeats}), 99)
+        pd.testing.assert_frame_equal(again, drawn)
+    with pytest.raises(UsvitError, match=r"holds 2 repeats, and split.repeats is 3"):
+        make_folds("cv", table, file.model_copy(update={"repeats": 3}), 99)
+
+    once = make_folds("cv", table, FIVE, 3)
+    write_csv(tmp_path / "folds.csv", once)
+    thrice = make_folds("cv", table, file.model_copy(update={"repeats": 3}), 99)
+    assert n_repeats(thrice) == 3 and thrice.fold.nunique() == 15
+    for repeat in range(3):
+        mine = thrice[thrice["repeat"] == repeat]
+        assert (mine.fold - 5 * repeat).tolist() == once.fold.tolist() and mine.part.tolist() == once.part.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda folds: folds.assign(repeat=folds.fold % 2), "do not test every image exactly once"),
+        (lambda folds: folds.assign(repeat=folds.index % 2), "one repeat for each fold"),
+        (lambda folds: folds.assign(repeat=folds["repeat"] * 2), "repeats of .* are numbered 0, 2: number them 0, 1"),
+        (lambda folds: folds.assign(repeat="first"), "whole numbers in the column 'repeat'"),
+    ],
+)
+def test_frozen_repeats_that_do_not_fit_are_refused(tmp_path, table, change, error):
+    write_csv(tmp_path / "folds.csv", change(make_folds("cv", table, SplitConfig(repeats=2), 3)))
+    with pytest.raises(UsvitError, match=error):
+        make_folds("cv", table, SplitConfig(file=str(tmp_path / "folds.csv")), 0)
+
+
+def test_a_hold_out_is_not_repeated(table):
+    with pytest.raises(UsvitError, match=r"split.repeats=2 repeats a cross-validation: use 'usvit cv'"):
+        make_folds("train", table, SplitConfig(repeats=2), 0)

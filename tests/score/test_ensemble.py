@@ -15,6 +15,7 @@ from tests.conftest import REPOSITORY, TINY
 from usvit.data.images import pixel_sha256, read_image
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
+from usvit.metrics.ensemble_scores import mean_scores
 from usvit.metrics.predictions import read_predictions
 from usvit.metrics.recalibration import fit_temperature
 from usvit.metrics.thresholds import RULES, choose_threshold
@@ -27,7 +28,7 @@ CLASSES = ["benign", "malignant", "normal"]
 
 
 @pytest.fixture(scope="module")
-def run(small_phantom, tmp_path_factory):
+def trained(small_phantom, tmp_path_factory):
     """A tiny cross-validation of three folds, trained until its probabilities differ."""
     from usvit.config import build_config, load_recipe
     from usvit.cv import run_protocol
@@ -46,6 +47,15 @@ def run(small_phantom, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("usvit.cv.write_report", lambda path: None)  # seconds, and nobody reads it here
         run_protocol("cv", config, roots={"": small_phantom}, out=out, command="test", progress=NoProgress())
+    return out
+
+
+@pytest.fixture(scope="module")
+def run(trained, tmp_path_factory):
+    """The same, where every network has a temperature: so short a training leaves some worse than chance."""
+    out = shutil.copytree(trained, tmp_path_factory.mktemp("calibrated") / "run")
+    for k in range(3):
+        edit(out / f"fold-{k}", temperature=passport_of(out / f"fold-{k}")["temperature"] or 1.5)
     return out
 
 
@@ -120,7 +130,8 @@ def test_flipping_averages_an_image_with_its_mirror_image(run, pixels_of):
     np.testing.assert_allclose(both.novelty, one.novelty)  # of the image as it is
 
 
-def test_the_passport_holds_what_the_inner_validation_images_say(run):
+def test_the_passport_holds_what_the_inner_validation_images_say(trained):
+    run = trained
     for fold in range(3):
         table = read_predictions(run / f"fold-{fold}" / "predictions.csv")
         val, passport = table[table.part == "val"], passport_of(run / f"fold-{fold}")
@@ -176,23 +187,60 @@ def test_the_threshold_of_one_network_is_its_passport_s(run):
             assert ensemble.threshold_origin == text
 
 
-def oof_scores(run, folds):
-    pooled = read_predictions(run / "predictions.csv")
-    pooled = pooled[pooled.fold.isin(folds)]
-    temperature = np.array([passport_of(run / f"fold-{k}")["temperature"] or 1.0 for k in pooled.fold])
-    return pooled.label == "malignant", softmax(columns(pooled, "logit") / temperature[:, None], axis=1)[:, 1]
+def unseen(run, fold, part):
+    """image -> (whether it is malignant, calibrated probability) of one network."""
+    table = read_predictions(run / f"fold-{fold}" / "predictions.csv")
+    table = table[table.part == part]
+    temperature = passport_of(run / f"fold-{fold}")["temperature"] or 1.0
+    prob = softmax(columns(table, "logit") / temperature, axis=1)[:, 1]
+    return {i: (label == "malignant", p) for i, label, p in zip(table.image_id, table.label, prob, strict=True)}
 
 
 @pytest.mark.parametrize(("folds", "numbers"), [("all", [0, 1, 2]), ("2, 0", [0, 2])])
-def test_the_threshold_of_several_is_chosen_on_what_each_had_not_seen(run, folds, numbers):
-    positive, score = oof_scores(run, numbers)
+def test_the_threshold_of_several_is_chosen_for_their_mean(run, folds, numbers, monkeypatch):
+    # The phantom is small: let a correlation come from few images.
+    monkeypatch.setattr("usvit.metrics.ensemble_scores.MIN_PAIRS", 2)
     ensemble = Ensemble.load(run, folds=folds, rule="specificity>=0.5", **CPU)
-    expected = choose_threshold(positive, score, parse_rule("specificity>=0.5")).threshold
+    test, val = ([unseen(run, k, part) for k in numbers] for part in ("test", "val"))
+    label = {i: own for part in (*test, *val) for i, (own, _) in part.items()}
+    scores = [
+        np.array([[part[i][1] if i in part else np.nan for part in parts] for i in label]) for parts in (test, val)
+    ]
+    drawn = mean_scores(*scores, np.array(list(label.values())))
+    values = np.concatenate([drawn.positive, drawn.negative])
+    positive = np.arange(len(values)) < len(drawn.positive)
+    expected = choose_threshold(positive, values, parse_rule("specificity>=0.5")).threshold
+    assert ensemble.threshold == pytest.approx(expected, abs=1e-9)
+    n = sum(map(len, test))
+    assert f"on {n} out-of-fold images, for the mean of {len(numbers)} networks" in ensemble.threshold_origin
+
+
+def test_without_pairs_the_threshold_of_single_networks_comes_with_a_warning(run, tmp_path):
+    out = shutil.copytree(run, tmp_path / "run")
+    for k in range(3):
+        (out / f"fold-{k}" / "predictions.csv").unlink()  # only the run's own table is left, which holds test images
+    ensemble = Ensemble.load(out, rule="specificity>=0.5", **CPU)
+    found = [one for k in range(3) for one in unseen(run, k, "test").values()]
+    expected = choose_threshold(*map(np.array, zip(*found, strict=True)), parse_rule("specificity>=0.5")).threshold
     assert ensemble.threshold == pytest.approx(expected, abs=1e-12)
-    n = len(score)
-    assert (
-        ensemble.threshold_origin == f"specificity >= 0.5 on {n} out-of-fold images (single networks, not the ensemble)"
-    )
+    assert "single networks, not of their mean" in ensemble.threshold_origin
+    assert "usvit recalibrate" in ensemble.threshold_origin
+
+
+def test_networks_with_and_without_a_temperature_are_not_mixed(run, tmp_path):
+    out = shutil.copytree(run, tmp_path / "run")
+    edit(out / "fold-1", temperature=None, temperature_reason="every decision is right: the best temperature is 0")
+    with pytest.raises(UsvitError, match=r"fold-1: every decision is right.*--fold 0,2"):
+        Ensemble.load(out, **CPU)
+    assert Ensemble.load(out, folds="0,2", **CPU).n_members == 2
+    for k in (0, 2):
+        edit(out / f"fold-{k}", temperature=None)
+    assert Ensemble.load(out, **CPU).n_members == 3  # none has one: nothing is mixed
+
+
+def test_mirrored_images_are_said_to_be_absent_from_the_choice(run):
+    assert "--flip" in Ensemble.load(run, rule="youden", flip=True, **CPU).threshold_origin
+    assert "--flip" not in Ensemble.load(run, rule="0.4", flip=True, **CPU).threshold_origin
 
 
 def test_a_number_is_a_threshold_and_nonsense_is_none(run):
@@ -206,12 +254,12 @@ def test_a_number_is_a_threshold_and_nonsense_is_none(run):
 
 def test_where_no_threshold_exists_there_is_a_reason(run, tmp_path):
     out = shutil.copytree(run, tmp_path / "run")
-    (out / "predictions.csv").unlink()
+    for path in (out / "predictions.csv", *(out / f"fold-{k}" / "predictions.csv" for k in range(3))):
+        path.unlink()
     ensemble = Ensemble.load(out, **CPU)
     assert ensemble.threshold is None
     assert ensemble.threshold_origin == "none: sensitivity >= 0.9: the run has no predictions.csv to choose it on"
     edit(out / "fold-1", thresholds=[])
-    (out / "fold-1" / "predictions.csv").unlink()
     assert "neither model.json nor" in Ensemble.load(out, folds="1", **CPU).threshold_origin
 
 

@@ -22,6 +22,7 @@ from usvit.score.pseudonyms import LINK_COLUMNS, LinkTable, Pseudonyms, default_
 from usvit.score.records import Item
 
 KEY = bytes(range(32))
+SECRET = hashlib.sha256(KEY).digest()  # what a file may hold: a key that counts up is refused
 DOMAINS = ("item", "instance", "study", "patient")
 FROZEN = ["fe3a79587baad8df", "bba6d2617c3a9f55", "c1aae6e50e63819a", "bae4307624411aa8"]
 FROZEN_UID = "2.25.323208961630152450876443539203389659764"
@@ -142,10 +143,23 @@ def test_two_keys_are_two(tmp_path):
     assert Pseudonyms.of_key(tmp_path / "a").fingerprint != Pseudonyms.of_key(tmp_path / "b").fingerprint
 
 
-@pytest.mark.parametrize("content", [KEY.hex().upper(), KEY.hex() + "\r\n", KEY.hex() + "\n\n"])
-def test_a_key_that_went_through_an_editor_is_the_same_key(tmp_path, content, ids):
+@pytest.mark.parametrize("content", [SECRET.hex().upper(), SECRET.hex() + "\r\n", SECRET.hex() + "\n\n"])
+def test_a_key_that_went_through_an_editor_is_the_same_key(tmp_path, content):
     (tmp_path / "key").write_text(content, newline="")
-    assert Pseudonyms.of_key(tmp_path / "key").fingerprint == ids.fingerprint
+    assert Pseudonyms.of_key(tmp_path / "key").fingerprint == Pseudonyms(SECRET).fingerprint
+
+
+@pytest.mark.parametrize("key", [bytes(32), b"\xff" * 32, bytes(range(32)), bytes.fromhex("0123456789abcdef" * 4)])
+def test_a_key_that_anybody_could_try_is_refused(tmp_path, key):
+    (tmp_path / "key").write_text(key.hex() + "\n")
+    text = refusal(Pseudonyms.of_key, tmp_path / "key")
+    assert "holds no secret" in text and "Delete it" in text and key.hex() not in text
+
+
+def test_random_keys_are_never_taken_for_typed_ones():
+    from usvit.score.pseudonyms import _is_weak
+
+    assert not any(_is_weak(hashlib.sha256(bytes([a, b])).digest()) for a in range(100) for b in range(100))
 
 
 @pytest.mark.parametrize(
@@ -228,15 +242,15 @@ def test_a_file_system_without_hard_links_holds_a_key_too(path, monkeypatch):
     assert [one.name for one in path.parent.iterdir()] == ["pseudonym.key"]
 
 
-def test_a_key_made_by_another_process_meanwhile_is_taken(path, monkeypatch, ids):
+def test_a_key_made_by_another_process_meanwhile_is_taken(path, monkeypatch):
     link = os.link
 
     def another_is_faster(source, target):
-        Path(target).write_text(KEY.hex() + "\n")
+        Path(target).write_text(SECRET.hex() + "\n")
         link(source, target)
 
     monkeypatch.setattr(os, "link", another_is_faster)
-    assert Pseudonyms.of_key(path).fingerprint == ids.fingerprint
+    assert Pseudonyms.of_key(path).fingerprint == Pseudonyms(SECRET).fingerprint
 
 
 def test_the_default_key_lies_among_the_settings_unless_the_environment_says_otherwise(monkeypatch, tmp_path):

@@ -58,7 +58,7 @@ def test_what_cannot_be_is_refused_by_name(tmp_path, changes, says):
     ("content", "says"),
     [
         ("- a list", "must be a mapping"),
-        ("a: [", "cannot be read as YAML"),
+        ("a: [", "is not valid YAML"),
         ("name: x\ntitle: y", "lacks the key grid"),
     ],
 )

@@ -27,6 +27,7 @@ from usvit.cli import (
     transfer,
 )
 from usvit.errors import EXIT_BUG, EXIT_STOPPED, UsvitError
+from usvit.terminal import plain_output
 
 GRACE_SECONDS = 20
 """torchrun ends all processes with the first that ends. So one that leaves the words to another lets it end first; if
@@ -73,6 +74,11 @@ def main() -> None:
     """Run the command line; a user's mistake becomes one paragraph and exit code 2, a bug a traceback and 1."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a folder's name that is no UTF-8; as stderr does
+    with plain_output():
+        _run()
+
+
+def _run() -> None:
     try:
         app()
     except UsvitError as error:

@@ -33,17 +33,23 @@ def compare(
         print(json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False))
         return
     print(f"{record['n_images']} images in {record['n_groups']} groups, {record['n_folds']} folds")
-    print(f"AUC, {record['positive_class']} vs rest [95 % interval]")
+    folds, several = record["n_folds"] > 1, len(record["pairs"]) > 1
+    what = ", mean within folds [95 % interval]; pooled" if folds else " [95 % interval]"
+    print(f"AUC, {record['positive_class']} vs rest{what}")
     wide = max(len(run["name"]) for run in record["runs"])
     for run in record["runs"]:
-        print(f"  {run['name']:{wide}}  {with_interval(run['auc'])}")
-    several = len(record["pairs"]) > 1
+        pooled = f"; {with_interval(run['auc'])}" if folds else ""
+        print(f"  {run['name']:{wide}}  {with_interval(run['headline'])}{pooled}")
+    tests = {"headline": "these two models"}
+    if folds:
+        tests = {"headline": "way of training (corrected)", "auc": "these predictions (pooled)"}
     for pair in record["pairs"]:
-        area = pair["auc"]
-        p = "" if area.get("p") is None else f", p {p_value(area['p'])}"
-        if several and area.get("p_holm") is not None:
-            p += f" (Holm {p_value(area['p_holm'])})"
-        print(f"{pair['a']} less {pair['b']}: {with_interval(area)}{p}")
+        for test, answers in tests.items():
+            area = pair[test]
+            p = "" if area.get("p") is None else f", p {p_value(area['p'])}"
+            if several and area.get("p_holm") is not None:
+                p += f" (Holm {p_value(area['p_holm'])})"
+            print(f"{pair['a']} less {pair['b']}, {answers}: {with_interval(area)}{p}")
     for warning in record["warnings"]:
         print(f"Mind: {warning}")
     print(f"page: {folder / 'compare.html'}")

@@ -153,7 +153,7 @@ def evaluate(
 
 def _print_external(metrics: dict[str, Any]) -> None:
     """What only an external test has: the frozen threshold, what failed, the calibrated probability."""
-    from usvit.cli.show import with_interval
+    from usvit.cli.show import calibration_in_words, with_interval
 
     external, positive = metrics["external"], metrics["positive_class"]
     print(f"images that the model has seen: {external['seen']['answer']}")
@@ -177,16 +177,7 @@ def _print_external(metrics: dict[str, Any]) -> None:
         for one in failures["worst_case"] if failures["n_failed"] else []:
             both = ", ".join(f"{name} {with_interval(one[name])}" for name in ("sensitivity", "specificity"))
             print(f"{one['rule']}, had each of these been called wrongly: {both}")
-    own = external["calibrated"]
-    parts = [
-        f"{title} {with_interval(value)}"
-        for title, value in (
-            ("slope", own["slope"]),
-            ("intercept", own["intercept"]),
-            ("ECE", own["reliability"]["ece"]),
-        )
-    ]
-    print(f"\ncalibrated probability of {positive}: {', '.join(parts)}")
+    print(f"\ncalibrated probability of {positive}: {calibration_in_words(external['calibrated'])}")
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:

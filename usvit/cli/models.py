@@ -2,12 +2,14 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from usvit.cli import export
 from usvit.cli import options as o
+from usvit.terminal import plain, terminal_of
 
 app = typer.Typer(help="The zoo of networks.", no_args_is_help=True)
 app.command("export")(export.export)
@@ -87,6 +89,28 @@ def info(
     _print_info(facts)
 
 
+@app.command()
+def pin(
+    name: Annotated[str, typer.Argument(help="A name of 'usvit models list'.", metavar="NAME")],
+    upstream: Annotated[
+        str | None, typer.Option(help="Which of its weights. (default: the recommended)", metavar="UPSTREAM")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="File of pins. (default: in your settings)", metavar="FILE")] = None,
+) -> None:
+    """Note the revision and SHA-256 of a network's hub weights: later runs demand them.
+
+    Needs the hub, or the weights in the Hugging Face cache. What is there now is taken as right: check it where you can.
+    """
+    from usvit.models.weights.pins import add_pin, own_pins
+    from usvit.models.weights.resolve import find_pin
+    from usvit.models.zoo import find_model
+
+    repository, found = find_pin(f"hub:{upstream}" if upstream else "hub", find_model(name))
+    place = file or own_pins()
+    add_pin(place, repository, found)
+    print(f"{repository}: revision {found.revision}, {found.file}, SHA-256 {found.sha256}\nnoted in {place}")
+
+
 def _print_info(facts: dict[str, Any]) -> None:
     print(f"{facts['name']}: {facts['family']}, {facts['source']}")
     print(f"code           {facts['implementation']}: {facts['architecture']}")
@@ -101,6 +125,8 @@ def _print_info(facts: dict[str, Any]) -> None:
     for number, one in enumerate(facts["weights"]):
         print(f"{'' if number else 'weights':15}{one['upstream']}: {one['hub']}")
         print(f"{'':17}{one['by']}; {one['input_size']} pixels; licence {one['license'] or 'not stated'}")
+        pin = f"pinned to revision {one['revision']}, SHA-256 {one['sha256']}" if one["sha256"] else "not pinned"
+        print(f"{'':17}{pin}")
     for number, line in enumerate(facts["paper"]["figures"]):
         params = f"{line['params_millions']} M" if line["params_millions"] is not None else ""
         macs = f"{line['macs_billions']} G" if line["macs_billions"] is not None else ""
@@ -170,7 +196,8 @@ def _print_wrapped(heading: str, text: str, indent: int = 15) -> None:
 
 def _print_table(heading: list[str], cells: list[list[str]], numbers: tuple[int, ...]) -> None:
     """A rich table on a terminal, aligned text elsewhere; the columns ``numbers`` are set to the right."""
-    if sys.stdout.isatty():
+    screen = terminal_of(sys.stdout)
+    if screen.isatty():
         from rich.console import Console
         from rich.table import Table
 
@@ -178,8 +205,8 @@ def _print_table(heading: list[str], cells: list[list[str]], numbers: tuple[int,
         for number, title in enumerate(heading):
             table.add_column(title, justify="right" if number in numbers else "left", no_wrap=number == 0)
         for row in cells:
-            table.add_row(*row)
-        Console().print(table)
+            table.add_row(*map(plain, row))
+        Console(file=screen).print(table)
         return
     widths = [max(map(len, column)) for column in zip(heading, *cells, strict=True)]
     for row in [heading, *cells]:

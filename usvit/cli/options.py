@@ -69,6 +69,14 @@ KeepList = Annotated[
     Path | None, typer.Option(help="CSV of the images to use, as 'usvit data audit' writes it.", metavar="FILE")
 ]
 Folds = Annotated[Path | None, typer.Option(help="Frozen folds, as 'usvit data split' writes them.", metavar="FILE")]
+Repeats = Annotated[
+    int | None,
+    typer.Option(
+        help="Complete cross-validations, each with folds and trainings of its own. From 2 on, intervals count the "
+        "training, too. (default: 1)",
+        metavar="R",
+    ),
+]
 SplitBy = Annotated[
     str | None,
     typer.Option(help="group (patients, copies), or image: it LEAKS, to measure by how much.", metavar="group|image"),

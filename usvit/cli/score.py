@@ -52,6 +52,10 @@ def score(
         Path | None,
         typer.Option(help="Write which id is which file, for you alone; outside --out, later too.", metavar="FILE"),
     ] = None,
+    audit_log: Annotated[
+        Path | None,
+        typer.Option(help="Append who scored, when, with what and how many; no patients; mode 600.", metavar="FILE"),
+    ] = None,
     timeout: Annotated[
         float, typer.Option(help="Seconds that a decoder may take for one image, else the file fails.")
     ] = 60.0,
@@ -91,6 +95,7 @@ def score(
         keep_ids=keep_ids,
         key=key,
         link=link,
+        audit_log=audit_log,
         thumbnails=thumbnails,
         products=frozenset(products),
         timeout=timeout,

@@ -9,32 +9,38 @@ POOLED = 24
 
 
 def print_figures(metrics: dict[str, Any]) -> None:
-    """The headline of a metrics.json: pooled value with interval, mean and SD of folds; then its warnings."""
+    """The headline of a metrics.json, beside it the pooled figures and the folds' SD; what they say; its warnings."""
     positive, n_folds = metrics["positive_class"], len(metrics["folds"])
     auc = f"{positive}_vs_rest"
     several = n_folds > 1
-    pooled, over_folds = metrics["pooled"], metrics["mean_sd"]
-    over = f"mean ± SD of {n_folds} folds" if several else ""
-    print(f"{'':{TITLE}}{'pooled [95 % interval]' if several else 'value [95 % interval]':{POOLED}}{over}".rstrip())
+    headline, pooled, over_folds = metrics["headline"], metrics["pooled"], metrics["mean_sd"]
+    heads = (f"mean of {n_folds} folds [95 %]", "pooled [95 %]", "SD of folds") if several else ("value [95 %]", "", "")
+    print(f"{'':{TITLE}}{heads[0]:{POOLED}}{heads[1]:{POOLED}}{heads[2]}".rstrip())
     rows = [
-        (f"AUC, {positive} vs rest", pooled["auc"][auc], over_folds["auc"][auc]),
-        ("AUC, macro one vs rest", pooled["auc_macro_ovr"], over_folds["auc_macro_ovr"]),
-        ("accuracy", pooled["accuracy"], over_folds["accuracy"]),
-        ("balanced accuracy", pooled["balanced_accuracy"], over_folds["balanced_accuracy"]),
-        *((f"{name}, {positive}", pooled[name][positive], over_folds[name][positive]) for name in _BY_CLASS),
-        ("Brier score", pooled["brier"], over_folds["brier"]),
+        (f"AUC, {positive} vs rest", headline["auc"], pooled["auc"][auc], over_folds["auc"][auc]),
+        *((title, headline[key], pooled[key], over_folds[key]) for title, key in _OVERALL),
+        *((f"{key}, {positive}", headline[key], pooled[key][positive], over_folds[key][positive]) for key in _BY_CLASS),
+        ("Brier score", headline["brier"], pooled["brier"], over_folds["brier"]),
     ]
     if len(metrics["classes"]) == 2:
         del rows[1]  # the same number
-    for title, value, spread in rows:
-        tail = f"{spread['mean']:.3f} ± {spread['sd']:.3f}" if several and spread["sd"] is not None else ""
+    for title, value, whole, spread in rows:
+        more = f"{spread['sd']:.3f}" if spread["sd"] is not None else ""
+        tail = f"{with_interval(whole):{POOLED}}{more}" if several else ""
         print(f"{_short(title):{TITLE}}{with_interval(value):{POOLED}}{tail}".rstrip())
+    print(headline["explains"])
+    if several:
+        print("Pooled: all test images as one set, so that scores of different models are ranked against each other.")
     for warning in metrics["warnings"]:
         print(f"Mind: {warning}")
 
 
 def print_operating_points(metrics: dict[str, Any]) -> None:
-    """Each rule's pooled sensitivity and specificity, and those of every fold: a mean would hide their spread."""
+    """Each rule's pooled sensitivity and specificity, and those of every fold: a mean would hide their spread.
+
+    The first interval is that of the procedure, the choice of the thresholds included. The one that is conditional on
+    these thresholds stands below it.
+    """
     frozen = "external" in metrics  # no fold has chosen anything here
     heads = ("thresholds", "") if frozen else ("thresholds (nested)", "folds below target")
     print(f"\n{heads[0]:{TITLE}}{'sensitivity':{POOLED}}{'specificity':{POOLED}}{heads[1]}".rstrip())
@@ -45,8 +51,13 @@ def print_operating_points(metrics: dict[str, Any]) -> None:
             said = one["reason"]
         else:
             missed = "" if one["n_below_target"] is None else f"{one['n_below_target']} of {len(one['folds'])}"
-            both = "".join(f"{with_interval(one['pooled'][name]):{POOLED}}" for name in ("sensitivity", "specificity"))
+            first = one.get("procedure") or one["pooled"]
+            names = ("sensitivity", "specificity")
+            both = "".join(f"{with_interval(first[name]):{POOLED}}" for name in names)
             print(f"{one['rule']:{TITLE}}{both}{missed}".rstrip())
+            if one.get("procedure"):
+                both = "".join(f"{with_interval(one['pooled'][name]):{POOLED}}" for name in names)
+                print(f"{'  given these thresholds':{TITLE}}{both}".rstrip())
         tested = [fold["on_test"] for fold in one["folds"]]
         if len(tested) > 1 and any(tested):
             for name in ("sensitivity", "specificity"):
@@ -56,20 +67,16 @@ def print_operating_points(metrics: dict[str, Any]) -> None:
 
 
 def print_calibration(metrics: dict[str, Any]) -> None:
-    """Slope, intercept and calibration error of the positive class, before and after a temperature."""
+    """Slope, intercept and calibration error of the positive class, before and after a temperature; decision curve."""
     positive = metrics["positive_class"]
     own = metrics["calibration"]["pooled"]["classes"][positive]
-    parts = [
-        f"{title} {with_interval(value)}"
-        for title, value in (
-            ("slope", own["slope"]),
-            ("intercept", own["intercept"]),
-            ("ECE", own["reliability"]["ece"]),
-        )
-    ]
     frozen = "external" in metrics
     title = f"probability of {positive} as the networks say it" if frozen else f"\ncalibration of {positive}"
-    print(f"{title}: {', '.join(parts)}")
+    print(f"{title}: {calibration_in_words(own)}")
+    if curve := metrics.get("decision_curve"):
+        from usvit.report.words import usefulness
+
+        print(f"decision curve: {usefulness(curve)}")
     if frozen:  # nothing may be fitted on these labels
         return
     for one in metrics["calibration"]["recalibration"]:
@@ -79,6 +86,20 @@ def print_calibration(metrics: dict[str, Any]) -> None:
             before, after = (one[when]["log_loss"]["value"] for when in ("before", "after"))
             fitted = ", ".join(f"{fold['temperature']:.2f}" for fold in one["folds"])
             print(f"temperatures from inner validation images: {fitted}; log loss {before:.3f} -> {after:.3f}")
+
+
+def calibration_in_words(one: dict[str, Any]) -> str:
+    """Slope, intercept, calibration-in-the-large and calibration error of one class, with their intervals."""
+    error = one["reliability"]
+    debiased = error.get("ece_debiased")  # since schema 1.3
+    values = [("slope", one["slope"]), ("intercept", one["intercept"]), ("in the large", one["in_the_large"])]
+    parts = [f"{title} {with_interval(value)}" for title, value in values]
+    if debiased is None:
+        return ", ".join([*parts, f"ECE {with_interval(error['ece'])}"])
+    plain = f"plain {with_interval(error['ece'])}"
+    floor = error["ece_noise_floor"]
+    chance = "" if floor is None else f", of which chance alone makes {floor:.3f}"
+    return ", ".join([*parts, f"ECE, debiased {with_interval(debiased)} ({plain}{chance})"])
 
 
 def print_subgroups(metrics: dict[str, Any]) -> None:
@@ -101,7 +122,12 @@ def with_interval(value: dict[str, Any], digits: int = 3) -> str:
     return text if value["ci95"] is None else f"{text} [{value['ci95'][0]:.{digits}f}, {value['ci95'][1]:.{digits}f}]"
 
 
-_BY_CLASS = ("sensitivity", "specificity", "average_precision")
+_OVERALL = (
+    ("AUC, macro one vs rest", "auc_macro_ovr"),
+    ("accuracy", "accuracy"),
+    ("balanced accuracy", "balanced_accuracy"),
+)
+_BY_CLASS = ("sensitivity", "specificity")
 
 
 def _short(title: str) -> str:

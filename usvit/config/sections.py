@@ -206,6 +206,9 @@ class SplitConfig(Section):
 
     folds: Annotated[int, Field(ge=2, le=100)] = 5
     """Test parts of the cross-validation (``usvit cv``)."""
+    repeats: Annotated[int, Field(ge=1, le=100)] = 1
+    """Complete cross-validations, each with folds and a training of its own. From 2 on, intervals count what another
+    training would have given, too."""
     scheme: Literal["auto", "drawn", "official", "by_dataset", "by_device"] = "auto"
     """``auto``: the folds that a data set's authors drew where it has them for this number of folds, else drawn
     here. ``by_dataset`` and ``by_device``: each data set (device) is the test of one fold."""

@@ -4,11 +4,11 @@ import contextlib
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from usvit.config.run import RunConfig
-from usvit.errors import UsvitError, unknown
+from usvit.errors import UsvitError, shortened, unknown
+from usvit.plain_yaml import parse_yaml
 from usvit.resources import configs_dir
 
 Stage = Literal["finetune", "pretrain", "transfer"]
@@ -45,9 +45,10 @@ def load_recipe(name_or_file: str, stage: Stage = "finetune") -> dict[str, Any]:
                 hint = f"'{name_or_file}' is a recipe of 'usvit {command}'. {hint}"
         raise unknown("recipe", name_or_file, recipe_names(stage), hint)
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsvitError(f"The recipe {path} is not valid YAML: {' '.join(str(error).split())}") from error
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsvitError(f"The recipe {path} cannot be read: {' '.join(str(error).split())}") from error
+    settings = parse_yaml(text, f"The recipe {path}")
     if not isinstance(settings, dict):
         raise UsvitError(f"The recipe {path} must be a mapping of sections (data, model, train, ...), see docs.")
     return {"recipe": path.stem, **settings}
@@ -65,9 +66,9 @@ def parse_overrides(pairs: list[str]) -> dict[str, Any]:
         if not equals or not key:
             raise UsvitError(f"--set takes key=value, such as --set train.steps=100; got '{pair}'.")
         try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise UsvitError(f"--set {key}: '{text}' is not a YAML value.") from error
+            value = parse_yaml(text, f"--set {key}")
+        except UsvitError as error:
+            raise UsvitError(f"--set {key}: '{text[:100]}' is not a YAML value. {error}") from error
         if isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string; people mean a number
             with contextlib.suppress(ValueError):
                 value = float(value)
@@ -143,6 +144,6 @@ def _explain(error: ValidationError, schema: type[BaseModel]) -> UsvitError:
     if problem["type"] == "extra_forbidden":
         return unknown("setting", key, config_keys(schema), "All settings: docs/reference/configuration.md.")
     message = problem["msg"].removeprefix("Value error, ")
-    given = "" if problem["type"] == "value_error" else f" (got {problem['input']!r})"
+    given = "" if problem["type"] == "value_error" else f" (got {shortened(repr(problem['input']))})"
     subject = f"The setting {key}" if key else "This combination of settings"
     return UsvitError(f"{subject} cannot be used: {message}{given}.")

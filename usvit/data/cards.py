@@ -9,10 +9,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from usvit.errors import LeakageError, UsvitError, unknown
+from usvit.plain_yaml import parse_yaml
 from usvit.resources import data_cards_dir
 
 SECTIONS = ("Known faults", "Licence", "Errata of papers")
@@ -183,14 +183,12 @@ def read_card(path: Path) -> DataCard:
     """
     front, _ = _parts(path)
     try:
-        return DataCard.model_validate(yaml.safe_load(front))
+        return DataCard.model_validate(parse_yaml(front, f"The data card {path}"))
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"]) or "front matter"
         message = problem["msg"].removeprefix("Value error, ")
         raise UsvitError(f"The data card {path} is not valid: {key}: {message}.") from error
-    except yaml.YAMLError as error:
-        raise UsvitError(f"The data card {path} is not valid YAML: {' '.join(str(error).split())}.") from error
 
 
 def read_prose(name_or_file: str) -> str:

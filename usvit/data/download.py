@@ -28,6 +28,10 @@ WAITS = (1.0, 4.0, 15.0)
 TIMEOUT = 60.0
 """Seconds without a byte after which a connection counts as broken."""
 CHUNK = 1 << 20
+MAX_BYTES = 100 * 1000**3
+"""Of a file whose length no data card states: no public set of breast ultrasound comes near it."""
+MAX_UNTOLD = 2 * 1000**3
+"""Of a file whose length neither the card nor the server states."""
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 """HTTP states that may be over soon."""
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
@@ -140,6 +144,9 @@ def _transfer(file: FetchFile, part: Path, progress: Progress) -> None:
         raise
     with response, disk_errors(part):
         start, total = _extent(response, have)
+        most = file.bytes or (MAX_UNTOLD if total is None else MAX_BYTES)
+        if file.bytes is None and total is not None and total > most:
+            raise UsvitError(_too_long(file.url, most))
         if start not in (0, have):
             raise _Broken("the server sends another piece than was asked for")
         if file.bytes is not None and total not in (None, file.bytes):
@@ -152,7 +159,11 @@ def _transfer(file: FetchFile, part: Path, progress: Progress) -> None:
         else:
             etag.unlink(missing_ok=True)
         with open(part, "ab" if start else "wb") as target:
-            have = _copy(response, target, start, total, part.stem, progress)
+            have = _copy(response, target, start, total, part.stem, progress, most)
+    if have > most:
+        part.unlink(missing_ok=True)
+        etag.unlink(missing_ok=True)
+        raise UsvitError(_too_long(file.url, most))
     if total is not None and have < total:
         raise _Broken(f"the server broke off at {have:,} of {total:,} bytes")
 
@@ -169,8 +180,15 @@ def _extent(response: http.client.HTTPResponse, asked_for: int) -> tuple[int, in
 
 
 def _copy(
-    source: http.client.HTTPResponse, target: IO[bytes], have: int, total: int | None, name: str, progress: Progress
+    source: http.client.HTTPResponse,
+    target: IO[bytes],
+    have: int,
+    total: int | None,
+    name: str,
+    progress: Progress,
+    most: int,
 ) -> int:
+    """Append what comes; returns the file's length then, which is above ``most`` where the server would send on."""
     megabyte = 1_000_000
     if total is not None:
         progress.start(f"downloading {name}", max(total // megabyte, 1), "MB", have // megabyte)
@@ -182,8 +200,10 @@ def _copy(
                 raise _Broken(f"the connection broke at {have:,} bytes ({error!r})") from error
             if not chunk:
                 return have
-            target.write(chunk)
             have += len(chunk)
+            if have > most:
+                return have
+            target.write(chunk)
             progress.update(have // megabyte)
     finally:
         progress.finish()
@@ -205,6 +225,13 @@ def _verify(file: FetchFile, path: Path) -> None:
             f"{file.url} is not the file that was promised: expected {problem}. It was deleted. Give the command "
             "again; if the same happens, the file was changed or damaged on its way: tell its host."
         )
+
+
+def _too_long(url: str, most: int) -> str:
+    return (
+        f"{url} sends more than {most:,} bytes. State its length in the data card (bytes: N), if it is that long; "
+        "else tell its host."
+    )
 
 
 def _etag_of(part: Path) -> Path:

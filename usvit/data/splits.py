@@ -21,6 +21,9 @@ from usvit.files import csv_text, sha256_of_text
 from usvit.seeding import derive_seed
 
 COLUMNS = ["dataset", "image_id", "fold", "part"]
+REPEAT = "repeat"
+"""A further column of a repeated cross-validation: which of the complete cross-validations a fold belongs to, from 0.
+Folds are numbered through, so that a fold's number alone names its network."""
 PARTS = ("train", "val", "test")
 _KEY = ["dataset", "image_id"]
 
@@ -35,35 +38,45 @@ def make_folds(kind: Literal["cv", "train"], table: pd.DataFrame, split: SplitCo
         seed: of what is drawn; another seed gives other folds.
 
     Returns:
-        ``COLUMNS``, every image once a fold: ``part`` is train, val or test.
+        ``COLUMNS``, every image once a fold: ``part`` is train, val or test; and ``REPEAT`` where there are several.
 
     Raises:
         LeakageError: a group would stand in two parts (unless ``split.unit`` is ``image``).
-        UsvitError: a class has fewer groups than parts, or is missing from one; or the folds' file does not
-            fit the images.
+        UsvitError: a class has fewer groups than parts, or is missing from one; the folds' file does not
+            fit the images; or a hold-out is asked to be repeated.
     """
+    if kind == "train" and split.repeats > 1:
+        raise UsvitError(f"split.repeats={split.repeats} repeats a cross-validation: use 'usvit cv'.")
     if split.unit == "image":
         table = table.assign(group_id="image:" + table.dataset + ":" + table.image_id)
     if split.file is not None:
         folds = read_folds(Path(split.file))
         check_folds(folds, table, who=f"The folds of {split.file}")
-        tested = folds[folds.part == "test"]
-        if kind == "cv" and (len(tested) != len(table) or tested.duplicated(_KEY).any()):
-            raise UsvitError(f"The folds of {split.file} do not test every image exactly once; 'usvit train' may.")
-        if kind == "train" and folds.fold.nunique() > 1:
+        if kind == "cv":
+            return _repeated_file(folds, table, split)
+        if folds.fold.nunique() > 1:
             raise UsvitError(
                 f"{split.file} holds {folds.fold.nunique()} folds; 'usvit train' takes one. Use 'usvit cv'."
             )
-        numbers = sorted(map(int, folds.fold.unique()))
-        if numbers != list(range(len(numbers))):
-            shown = ", ".join(map(str, numbers[:5])) + (", ..." if len(numbers) > 5 else "")
-            raise UsvitError(f"The folds of {split.file} are numbered {shown}: number them 0, 1, 2, ... without a gap.")
+        _require_numbers(folds.fold, f"The folds of {split.file}")
         return folds
     if kind == "train":
         if split.scheme not in ("auto", "drawn"):
             raise UsvitError(f"split.scheme={split.scheme} needs several folds: use 'usvit cv'.")
         return hold_out(table, split, seed)
-    return cross_validation(table, split, seed)
+    # The first repeat is the cross-validation that is made without repeats.
+    seeds = [seed, *(derive_seed(seed, "repeat", repeat) for repeat in range(1, split.repeats))]
+    return _numbered_through([cross_validation(table, split, one) for one in seeds])
+
+
+def n_repeats(folds: pd.DataFrame) -> int:
+    """Count the complete cross-validations that the folds make up."""
+    return int(folds[REPEAT].nunique()) if REPEAT in folds else 1
+
+
+def repeat_of(folds: pd.DataFrame, fold: int) -> int:
+    """Tell which of the complete cross-validations a fold belongs to, counted from 0."""
+    return int(folds.loc[folds.fold == fold, REPEAT].iloc[0]) if REPEAT in folds else 0
 
 
 def cross_validation(table: pd.DataFrame, split: SplitConfig, seed: int) -> pd.DataFrame:
@@ -171,7 +184,8 @@ def read_folds(path: Path) -> pd.DataFrame:
     """A frozen ``folds.csv``, ids as text.
 
     Raises:
-        UsvitError: it cannot be read, lacks a column, or holds another part than train, val and test.
+        UsvitError: it cannot be read, lacks a column, holds another part than train, val and test, or a fold that
+            belongs to several repeats.
     """
     try:
         folds = pd.read_csv(path, dtype={"dataset": str, "image_id": str, "part": str}, keep_default_na=False)
@@ -183,12 +197,54 @@ def read_folds(path: Path) -> pd.DataFrame:
         raise UsvitError(f"The folds {path} hold the part '{strange[0]}'; it must be one of {', '.join(PARTS)}.")
     if folds.empty or not pd.api.types.is_integer_dtype(folds.fold):
         raise UsvitError(f"The folds {path} need rows, and whole numbers in the column 'fold'.")
-    return folds[COLUMNS]
+    if REPEAT not in folds:
+        return folds[COLUMNS]
+    if not pd.api.types.is_integer_dtype(folds[REPEAT]) or (folds.groupby("fold")[REPEAT].nunique() > 1).any():
+        raise UsvitError(
+            f"The folds {path} need whole numbers in the column 'repeat', and one repeat for each fold: folds are "
+            "numbered through, 0 to 14 for three repeats of five folds."
+        )
+    _require_numbers(folds[REPEAT], f"The repeats of {path}")
+    return folds[[*COLUMNS, REPEAT]]
 
 
 def folds_sha256(folds: pd.DataFrame) -> str:
     """Hash of the folds' CSV text."""
     return sha256_of_text(csv_text(folds))
+
+
+def _repeated_file(folds: pd.DataFrame, table: pd.DataFrame, split: SplitConfig) -> pd.DataFrame:
+    """Frozen folds of a cross-validation, as often as they are to be trained on.
+
+    A file of one cross-validation is repeated as it is: the repeats then differ in their training alone.
+    """
+    there = n_repeats(folds)
+    if there > 1 and split.repeats not in (1, there):
+        raise UsvitError(f"{split.file} holds {there} repeats, and split.repeats is {split.repeats}: leave it away.")
+    keys = [REPEAT, *_KEY] if there > 1 else _KEY
+    tested = folds[folds.part == "test"]
+    if len(tested) != there * len(table) or tested.duplicated(keys).any():
+        raise UsvitError(f"The folds of {split.file} do not test every image exactly once; 'usvit train' may.")
+    _require_numbers(folds.fold, f"The folds of {split.file}")
+    return folds if there > 1 else _numbered_through([folds] * split.repeats)
+
+
+def _numbered_through(repeats: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The folds of several cross-validations in one table, folds 0, 1, 2, ... of all of them."""
+    if len(repeats) == 1:
+        return repeats[0]
+    numbered, first = [], 0
+    for number, folds in enumerate(repeats):
+        numbered.append(folds.assign(fold=folds.fold + first, repeat=number))
+        first += folds.fold.nunique()
+    return pd.concat(numbered, ignore_index=True)
+
+
+def _require_numbers(column: pd.Series, what: str) -> None:
+    numbers = sorted(map(int, column.unique()))
+    if numbers != list(range(len(numbers))):
+        shown = ", ".join(map(str, numbers[:5])) + (", ..." if len(numbers) > 5 else "")
+        raise UsvitError(f"{what} are numbered {shown}: number them 0, 1, 2, ... without a gap.")
 
 
 def _is_drawn(split: SplitConfig) -> bool:

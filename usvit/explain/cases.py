@@ -77,6 +77,8 @@ def open_source(path: Path) -> Source:
         raise UsvitError(f"{path} is not a run, nor a fold of one ({error}). Name the run's own folder.") from error
     rows = _manifest_rows(run)
     folds = dict(zip(numbers, folders, strict=True))
+    if not is_fold:
+        folds = _first_repeat(folds, record)
     tables = []
     for number, folder in folds.items():
         table = read_predictions(folder / "predictions.csv")
@@ -86,6 +88,13 @@ def open_source(path: Path) -> Source:
         tables.append(table)
     cases = _cases(pd.concat(tables, ignore_index=True), rows, run)
     return Source(path, run, name, config, folds, cases)
+
+
+def _first_repeat(folds: dict[int, Path], record: dict[str, Any]) -> dict[int, Path]:
+    """Keep the folds of the first repeat, which test each image once; all of them where the run has no repeats."""
+    told = record.get("folds") or {}
+    n_folds = int(told.get("n", len(folds))) // int(told.get("repeats", 1))
+    return {number: folder for number, folder in folds.items() if number < n_folds}
 
 
 def _record(run: Path, path: Path) -> dict[str, Any]:

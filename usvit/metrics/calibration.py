@@ -10,13 +10,16 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
-from usvit.metrics.checks import check_positive, check_prob, check_score
-from usvit.metrics.intervals import undefined
+from usvit.metrics.bootstrap import N_RESAMPLES
+from usvit.metrics.calibration_intervals import debiased_ece, logistic_errors, student_interval
+from usvit.metrics.checks import check_positive, check_prob, check_score, group_codes
+from usvit.metrics.intervals import undefined, with_interval
 from usvit.metrics.points import Value, decide
 from usvit.metrics.proportions import ShareInterval, check_binary, count_groups, point, share
 from usvit.metrics.rows import Rows, log_odds, rows_of
 
 N_BINS = 10
+ONE_GROUP = "there is but one group"
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,11 @@ class Reliability:
     """Ascending in probability; never more than were asked for, fewer where ties fill several at once."""
     n_bins_asked: int
     ece: Value
-    """In [0, 1]; its method states the bins."""
+    """In [0, 1]; its method states the bins. Chance alone makes it positive."""
+    ece_debiased: Value
+    """The same without what chance adds, with its interval (``calibration_intervals.debiased_ece``)."""
+    ece_noise_floor: float | None
+    """The mean of ``ece`` had every bin been perfectly calibrated; None where there is no interval."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,7 @@ def reliability(
 
     The ECE is the mean over images of |observed share - mean probability| of their bin. It is never
     negative, so chance alone makes it positive, the more so the more bins: compare only equal bins and equal n.
+    The debiased one takes off what chance adds; only this one has an interval.
 
     Args:
         positive: (n,) bool, n >= 1.
@@ -134,7 +142,17 @@ def reliability(
         error += at.sum() / len(p) * abs(observed["value"] - mean)
         bins.append(Bin(int(at.sum()), observed["n_groups"], float(p[at].min()), float(p[at].max()), mean, observed))
     left = "" if len(bins) == n_bins else f" ({len(bins)} left: ties or few images)"
-    return Reliability(tuple(bins), n_bins, point(min(error, 1.0), n_groups, f"{n_bins} equal-mass bins{left}"))
+    said = f"{n_bins} equal-mass bins{left}"
+    found = debiased_ece(reference - p, which, group_codes(groups, len(p))[0])
+    debiased = with_interval(
+        found.value,
+        found.ci95,
+        method=f"{said}, debiased; test inversion bootstrap of groups, {N_RESAMPLES} resamples",
+        n_groups=n_groups,
+        reason="" if found.ci95 else ONE_GROUP if n_groups < 2 else "every resample gives the same value",
+    )
+    floor = None if found.ci95 is None else found.noise_floor
+    return Reliability(tuple(bins), n_bins, point(min(error, 1.0), n_groups, said), debiased, floor)
 
 
 def top_label_reliability(
@@ -172,7 +190,8 @@ def calibration_line(positive: ArrayLike, odds: ArrayLike, group: ArrayLike | No
         group: (n,) the patient of each image; None: every image is a group of its own.
 
     Returns:
-        All three undefined where a class is absent. Slope and intercept also where all predictions are
+        Each with an interval that counts groups (``calibration_intervals.logistic_errors``). All three undefined where
+        a class is absent. Slope and intercept also where all predictions are
         equal, or where a threshold separates the classes perfectly, in either direction: the likelihood then
         grows without bound. ``in_the_large`` stands there all the same.
 
@@ -188,17 +207,41 @@ def calibration_line(positive: ArrayLike, odds: ArrayLike, group: ArrayLike | No
         none = undefined(f"no {'negative' if reference.all() else 'positive'} image", n_groups)
         return Line(none, none, none)
 
+    code = np.arange(len(x)) if group is None else group_codes(group, len(x))[0]
     # At these ends every image's shifted probability lies below, and above, the share of positives.
     base = reference.mean()
     ends = logit(base) - x.max() - 1, logit(base) - x.min() + 1
     shift = brentq(lambda a: expit(a + x).mean() - base, *ends, xtol=1e-12)
-    in_the_large = point(shift, n_groups, "maximum likelihood, slope 1")
+    ones = np.ones((len(x), 1))
+    (in_the_large,) = _with_errors([shift], ones, reference, shift + x, code, n_groups, "maximum likelihood, slope 1")
     if reason := no_slope(reference, x):
         return Line(undefined(reason, n_groups), undefined(reason, n_groups), in_the_large)
     slope, intercept = logistic_fit(x, reference.astype(np.float64))
-    return Line(
-        point(slope, n_groups, "maximum likelihood"), point(intercept, n_groups, "maximum likelihood"), in_the_large
+    design = np.concatenate([x[:, None], ones], axis=1)
+    found = _with_errors(
+        [slope, intercept], design, reference, intercept + slope * x, code, n_groups, "maximum likelihood"
     )
+    return Line(found[0], found[1], in_the_large)
+
+
+def _with_errors(
+    values: list[float],
+    design: np.ndarray,
+    reference: np.ndarray,
+    linear: np.ndarray,
+    code: np.ndarray,
+    n_groups: int,
+    how: str,
+) -> list[Value]:
+    errors = logistic_errors(design, reference, linear, code)
+    method = f"{how}; clustered sandwich, t with {n_groups - 1} degrees of freedom"
+    if errors is None:
+        why = ONE_GROUP if n_groups < 2 else "the variance cannot be computed from these predictions"
+        return [with_interval(value, None, method=method, n_groups=n_groups, reason=why) for value in values]
+    return [
+        with_interval(value, student_interval(value, float(error), n_groups), method=method, n_groups=n_groups)
+        for value, error in zip(values, errors, strict=True)
+    ]
 
 
 def no_slope(reference: np.ndarray, x: np.ndarray) -> str | None:

@@ -1,8 +1,10 @@
 """Is one model better than another on the same images? Paired tests, and what each of them counts.
 
-The first answer is the difference of AUCs on the pooled rows with patients respected
-(``clustered.clustered_difference``). The others speak of decisions (McNemar) or of a training procedure
-over folds (Nadeau and Bengio); Holm's correction belongs beside any of them when several pairs are looked at.
+The headline asks whether the training procedure is better: the mean difference of AUCs within folds, with a
+variance that counts groups and allows for the training images that folds share (``cv_headline``). The second takes
+these models' predictions as given: the difference of AUCs on the pooled rows (``clustered.clustered_difference``). The
+others speak of decisions (McNemar) or take folds alone for the sample (Nadeau and Bengio). Holm's correction belongs
+beside any of them when several pairs are looked at.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,10 +18,11 @@ from scipy.stats import binom, chi2, t
 from usvit.errors import UsvitError, unknown
 from usvit.metrics.checks import check_positive, group_codes
 from usvit.metrics.clustered import clustered_difference
+from usvit.metrics.cv_headline import corrected_difference
 from usvit.metrics.intervals import ALPHA, few_groups_warning, undefined
 from usvit.metrics.multiclass import multiclass_difference
 from usvit.metrics.points import Value, auc, decide
-from usvit.metrics.predictions import check_predictions, classes_of
+from usvit.metrics.predictions import check_predictions, classes_of, first_repeat, repeats_of
 
 McNemar = Literal["mid-p", "exact", "chi2", "clustered"]
 Name = TypeVar("Name")
@@ -159,7 +162,7 @@ def paired_tables(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str] = ("A
     """The rows of part test of two predictions tables, side by side in one order.
 
     Returns:
-        Two tables of n rows, sorted by (dataset, image_id), the same image in the same row.
+        Two tables of n rows, sorted by (dataset, image_id, repeat), the same image of the same repeat in the same row.
 
     Raises:
         UsvitError: a table fails ``check_predictions`` or has no row of part test; the classes, the images,
@@ -167,10 +170,16 @@ def paired_tables(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str] = ("A
             cannot be compared in pairs. The first image is named.
     """
     key = ["dataset", "image_id"]
+    if ("repeat" in a) != ("repeat" in b):
+        raise UsvitError(
+            f"{names[0]} and {names[1]} cannot be compared: one is a repeated cross-validation, the other is not. "
+            "Run both with the same --repeats and the same folds file."
+        )
     tests = []
     for table, name in ((a, names[0]), (b, names[1])):
         check_predictions(table, f"The predictions of {name}")
-        test = table[table["part"] == "test"].sort_values(key, kind="stable").reset_index(drop=True)
+        test = table[table["part"] == "test"]
+        test = test.sort_values([*key, *(["repeat"] if "repeat" in test else [])], kind="stable").reset_index(drop=True)
         if test.empty:
             raise UsvitError(f"The predictions of {name} have no row of part test: there is nothing to compare.")
         tests.append(test)
@@ -188,6 +197,9 @@ def paired_tables(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str] = ("A
             f"{pair} cannot be compared in pairs: {len(lonely)} images were tested in one of them only, such as "
             f"{'/'.join(lonely[0])}. Run both on the same images."
         )
+    repeats = [repeats_of(test) for test in tests]
+    if not np.array_equal(*repeats):
+        raise UsvitError(f"{pair} cannot be compared in pairs: they have different repeats. Run both with the same.")
     for column, what in (("label", "labels"), ("group_id", "groups"), ("fold", "folds")):
         differs = one[column].to_numpy() != other[column].to_numpy()
         if differs.any():
@@ -218,15 +230,18 @@ def compare_tables(
             n_k / (n - n_k), which takes no validation part into account.
 
     Returns:
-        {"positive_class", "n_images", "n_groups", "auc": Value (pooled rows, clustered, positive against the
-        rest), "auc_macro_ovr": Value (pooled rows, clustered), "mcnemar": as ``mcnemar`` (clustered where a group has
-        several images, else mid-p), "auc_over_folds": as ``corrected_t``, over the folds where the AUC is
-        defined in both, with "n_skipped"; null with a reason where there are none or one fold}.
+        {"positive_class", "n_images", "n_groups"} and five answers, the first of which is the headline:
+        "headline": as ``cv_headline.corrected_difference``, positive against the rest, within the folds of all repeats;
+        "auc" and "auc_macro_ovr": Value of the pooled rows of the first repeat, clustered;
+        "mcnemar": as ``mcnemar``, on the first repeat, clustered where a group has several images, else mid-p;
+        "auc_over_folds": as ``corrected_t``, over the folds of all repeats where the AUC is defined in both, with
+        "n_skipped"; null with a reason where there are none or one fold.
 
     Raises:
         UsvitError: as ``paired_tables``; or ``positive`` is not a class.
     """
-    one, other = paired_tables(a, b, names)
+    folds_a, folds_b = paired_tables(a, b, names)
+    one, other = first_repeat(folds_a), first_repeat(folds_b)
     classes = classes_of(one)
     if positive not in classes:
         raise unknown("positive class", positive, classes)
@@ -241,17 +256,36 @@ def compare_tables(
         "positive_class": positive,
         "n_images": len(one),
         "n_groups": n_groups,
+        "headline": corrected_difference(_with_inner(folds_a, a), _with_inner(folds_b, b), positive),
         "auc": clustered_difference(label == k, prob_a[:, k], prob_b[:, k], group),
         "auc_macro_ovr": macro,
         "mcnemar": mcnemar(decide(prob_a) == label, decide(prob_b) == label, group, method=method),
         "auc_over_folds": _over_folds(
-            label == k, prob_a[:, k], prob_b[:, k], one["fold"].to_numpy(np.int64), n_groups, test_over_train
+            (folds_a["label"] == positive).to_numpy(),
+            folds_a[columns[k]].to_numpy(np.float64),
+            folds_b[columns[k]].to_numpy(np.float64),
+            folds_a["fold"].to_numpy(np.int64),
+            n_groups,
+            test_over_train,
+            n_images=len(one),
         ),
     }
 
 
+def _with_inner(tested: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """The tested rows and those of part val, which tell how far models of different folds agree."""
+    return pd.concat([tested, table[table["part"] == "val"]], ignore_index=True)
+
+
 def _over_folds(
-    positive: np.ndarray, a: np.ndarray, b: np.ndarray, fold: np.ndarray, n_groups: int, ratio: float | None
+    positive: np.ndarray,
+    a: np.ndarray,
+    b: np.ndarray,
+    fold: np.ndarray,
+    n_groups: int,
+    ratio: float | None,
+    *,
+    n_images: int,
 ) -> Value:
     numbers: Sequence[int] = np.unique(fold).tolist()
     if len(numbers) < 2:
@@ -266,7 +300,7 @@ def _over_folds(
         return undefined("a class is absent from every fold", n_groups)
     if ratio is None:
         sizes = np.array([(fold == number).sum() for number in numbers])
-        ratio = float((sizes / (len(fold) - sizes)).mean())
+        ratio = float((sizes / (n_images - sizes)).mean())
     value = corrected_t(differences, ratio)
     return {**value, "n_groups": n_groups, "n_skipped": len(numbers) - len(differences)}
 

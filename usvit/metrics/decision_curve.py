@@ -6,10 +6,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from usvit.metrics.bootstrap import N_RESAMPLES
+from usvit.metrics.checks import group_codes
+from usvit.metrics.decision_band import Band, simultaneous_band
 from usvit.metrics.proportions import check_binary
 from usvit.metrics.rows import rows_of
 
 THRESHOLDS = tuple(percent / 100 for percent in range(1, 100))
+TINY = 1e-12
+"""A difference of net benefits that is nothing but rounding."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,14 @@ class DecisionCurve:
     n_groups: int
     n_positive: int
     useful: tuple[tuple[float, float], ...]
-    """Runs of neighbouring thresholds, as (first, last), at which the model is better than both defaults."""
+    """Runs of neighbouring thresholds, as (first, last), at which the model is better than both defaults: the lower end
+    of the simultaneous band lies above 0."""
+    estimated_useful: tuple[tuple[float, float], ...]
+    """The same by the estimate alone, which a model without skill reaches in most studies."""
+    band: Band | None
+    """Of the net benefit of the model less that of the better default."""
+    band_reason: str | None
+    """Why there is no band, and so nothing ``useful``; None where there is one."""
     reason: str | None
     """Why ``model``, ``treat_all`` or ``standardised`` hold None; None where they do not."""
 
@@ -40,6 +52,8 @@ def decision_curve(
     *,
     thresholds: ArrayLike = THRESHOLDS,
     prevalence: float | None = None,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
 ) -> DecisionCurve:
     """Net benefit TP / n - FP / n * pt / (1 - pt), where an image is acted on if its probability is at least pt.
 
@@ -54,6 +68,7 @@ def decision_curve(
         thresholds: (m,) ascending, in [0, 1).
         prevalence: in (0, 1), of the population to speak of: TP / n becomes sensitivity * prevalence, FP / n becomes
             (1 - specificity) * (1 - prevalence). None: the share of positives among the images.
+        n_resamples, seed: of the band (``decision_band.simultaneous_band``).
 
     Returns:
         Without positives the net benefit is defined, the standardised one not. With a ``prevalence``
@@ -90,6 +105,12 @@ def decision_curve(
     if model is not None and not share:
         reason = "no positive image: there is no benefit to be a share of"
 
+    band: Band | str = f"no {'negative' if n_positive else 'positive'} image"
+    if 0 < n_positive < n:
+        code = np.arange(n) if group is None else group_codes(group, n)[0]
+        band = simultaneous_band(reference, p, code, at, prevalence=prevalence, n_resamples=n_resamples, seed=seed)
+    surely = np.zeros(len(at), dtype=bool) if isinstance(band, str) else np.array(band.lower) > TINY
+
     nothing = (None,) * len(at)
     return DecisionCurve(
         thresholds=tuple(at.tolist()),
@@ -101,7 +122,10 @@ def decision_curve(
         n_images=n,
         n_groups=n_groups,
         n_positive=n_positive,
-        useful=() if model is None else _runs(at, model > np.maximum(treat_all, 0) + 1e-12),
+        useful=_runs(at, surely),
+        estimated_useful=() if model is None else _runs(at, model > np.maximum(treat_all, 0) + TINY),
+        band=None if isinstance(band, str) else band,
+        band_reason=band if isinstance(band, str) else None,
         reason=reason,
     )
 

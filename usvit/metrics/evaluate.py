@@ -171,7 +171,7 @@ def _open_run(run: Path) -> Predictions:
     ratio = None
     if (run / "folds.csv").is_file():
         folds = _folds(run)
-        check_complete(table, folds.loc[folds["part"] == "test", KEY], n_folds)
+        check_complete(table, folds[folds["part"] == "test"], n_folds)
         sizes = folds.groupby(["fold", "part"]).size().unstack(fill_value=0)
         if "train" in sizes and (sizes["train"] > 0).all():
             ratio = float((sizes["test"] / sizes["train"]).mean())
@@ -185,7 +185,7 @@ def _open_table(path: Path, run: Path | None, columns: Columns, positive: str | 
     table, said = as_predictions(read_raw(path), str(path), columns, positive, dataset=path.stem)
     if run is not None and path.absolute().parent == run and (run / "folds.csv").is_file():
         folds = _folds(run)
-        check_complete(table, folds.loc[folds["part"] == "test", KEY], folds["fold"].nunique())
+        check_complete(table, folds[folds["part"] == "test"], folds["fold"].nunique())
     classes = classes_of(table)
     return Predictions(path.name, table, classes, positive_of(classes, positive), record=record, warnings=said)
 

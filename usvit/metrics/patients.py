@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from usvit.errors import UsvitError, unknown
-from usvit.metrics.predictions import classes_of
+from usvit.metrics.predictions import classes_of, first_repeat
 
 Rule = Literal["mean", "max"]
 
@@ -48,6 +48,7 @@ def by_patient(
         raise unknown("positive class", positive, classes)
     if how not in ("mean", "max"):
         raise unknown("rule for a patient's images", how, ["mean", "max"])
+    table = first_repeat(table)
     test = table[table["part"] == "test"].sort_values(["dataset", "image_id"], kind="stable")
     if test.empty:
         raise UsvitError("The predictions table has no row of part test: there is no patient to speak of.")

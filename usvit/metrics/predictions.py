@@ -1,9 +1,11 @@
 """The predictions table: one row an image, from which every number can be made again.
 
 The key of an image is (dataset, image_id). The classes of a table, and their order, are
-those of its ``prob_<class>`` columns.
+those of its ``prob_<class>`` columns. A repeated cross-validation has a column ``repeat`` and tests each
+image once per repeat; ``fold`` is numbered through all repeats, so that it alone names the model.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -20,7 +22,13 @@ SUM_TOLERANCE = 1e-6  # probabilities written with six decimals by other tools s
 
 
 def predictions_table(
-    rows: pd.DataFrame, logits: np.ndarray, *, classes: Sequence[str], fold: int, part: str | Sequence[str]
+    rows: pd.DataFrame,
+    logits: np.ndarray,
+    *,
+    classes: Sequence[str],
+    fold: int,
+    part: str | Sequence[str],
+    repeat: int | None = None,
 ) -> pd.DataFrame:
     """One fold's predictions as a table.
 
@@ -30,10 +38,12 @@ def predictions_table(
         classes: K names, in the order of the logits.
         fold: the fold whose model predicted; 0 in a hold-out.
         part: "train", "val" or "test", for all rows or one for each.
+        repeat: the complete cross-validation that the fold belongs to, counted from 0; None if there is only one,
+            and then the table has no such column.
 
     Returns:
-        n rows: ``COLUMNS``, then logit_<class> and prob_<class> in the order of the classes,
-        all float64. The softmax is computed in float64, so that the table alone decides.
+        n rows: ``COLUMNS`` (and ``repeat`` after the fold), then logit_<class> and prob_<class> in the order of
+        the classes, all float64. The softmax is computed in float64, so that the table alone decides.
 
     Raises:
         UsvitError: a logit is not finite, or a label is none of the classes.
@@ -47,7 +57,8 @@ def predictions_table(
         prob = power / power.sum(axis=1, keepdims=True)
 
     columns: dict[str, object] = {name: rows[name].to_numpy() for name in ROW_COLUMNS}
-    columns |= {"fold": fold, "part": part if isinstance(part, str) else list(part), "label": rows["label"].to_numpy()}
+    columns |= {"fold": fold} if repeat is None else {"fold": fold, "repeat": repeat}
+    columns |= {"part": part if isinstance(part, str) else list(part), "label": rows["label"].to_numpy()}
     columns |= {f"logit_{name}": logits[:, k] for k, name in enumerate(classes)}
     columns |= {f"prob_{name}": prob[:, k] for k, name in enumerate(classes)}
     table = pd.DataFrame(columns)
@@ -78,10 +89,9 @@ def read_predictions(path: str | Path) -> pd.DataFrame:
     for name in table.columns:
         if name.startswith(("logit_", "prob_")):
             table[name] = numbers_of(table, table[name], name, str(path))
-    fold = numbers_of(table, table["fold"], "fold", str(path))
-    if (fold != np.floor(fold)).any():
-        raise UsvitError(f"{path}: column 'fold' must hold whole numbers, counted from 0.")
-    table["fold"] = fold.astype(np.int64)
+    for name in ("fold", "repeat"):
+        if name in table:
+            table[name] = whole_numbers_of(table, table[name], name, str(path))
     check_predictions(table, str(path))
     return table
 
@@ -101,7 +111,8 @@ def check_predictions(table: pd.DataFrame, source: str) -> None:
     Raises:
         UsvitError: a column is missing; a logit or probability is not finite; probabilities lie
             outside [0, 1] or do not sum to one within ``SUM_TOLERANCE``; an id is empty; a part or
-            label is unknown; an image is predicted twice in part test.
+            label is unknown; a repeat is no whole number or a fold belongs to two repeats; an image is predicted
+            twice in part test (of one repeat, where there are several).
     """
     _require_columns(table, source)
     classes = classes_of(table)
@@ -121,27 +132,55 @@ def check_predictions(table: pd.DataFrame, source: str) -> None:
     off = np.abs(prob.sum(axis=1) - 1) > SUM_TOLERANCE + 1e-12
     _refuse(table, off, source, f"the probabilities do not sum to 1 (within {SUM_TOLERANCE:g})")
 
+    repeat = repeats_of(table)
+    _refuse(table, (repeat < 0) | (repeat != np.floor(repeat)), source, "column 'repeat' must count from 0")
+    several = pd.Series(repeat, table.index).groupby(table["fold"]).transform("nunique") > 1
+    _refuse(table, several, source, "a fold belongs to two repeats; number the folds of all repeats through")
     test = table[table["part"] == "test"]
-    _refuse(test, test.duplicated(["dataset", "image_id"]), source, "the image is predicted twice in part test")
+    again = test[["dataset", "image_id"]].assign(repeat=repeats_of(test)).duplicated()
+    where = "part test of one repeat" if "repeat" in table else "part test"
+    _refuse(test, again, source, f"the image is predicted twice in {where}")
+
+
+def repeats_of(table: pd.DataFrame) -> np.ndarray:
+    """(n,) the repeat of each row; all 0 in a table without that column."""
+    return table["repeat"].to_numpy() if "repeat" in table else np.zeros(len(table), np.int64)
+
+
+def first_repeat(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the lowest repeat, so that each tested image is there once; the table itself if it has one repeat.
+
+    What needs each image once (operating points, calibration, subgroups, patients, decision curve, confusion table,
+    pooled figures) looks at these rows.
+    """
+    repeat = repeats_of(table)
+    return table[repeat == repeat.min()] if len(table) and repeat.min() < repeat.max() else table
 
 
 def check_complete(pooled: pd.DataFrame, expected: pd.DataFrame | Iterable[tuple[str, str]], n_folds: int = 1) -> None:
-    """Refuse pooled out-of-fold predictions unless each image is predicted exactly once.
+    """Refuse pooled out-of-fold predictions unless each image is predicted exactly once in each repeat.
 
     Args:
         pooled: a predictions table; only its rows of part test are looked at.
-        expected: the images that must be there, as a table with dataset and image_id or as
-            (dataset, image_id) pairs.
-        n_folds: folds 0 ... n_folds - 1 must all be there; 1 in a hold-out.
+        expected: the images that must be there, as a table with dataset, image_id and (of a repeated
+            cross-validation) repeat, or as (dataset, image_id) pairs. Without repeats it holds for each repeat
+            of ``pooled``.
+        n_folds: folds 0 ... n_folds - 1 must all be there; 1 in a hold-out. With repeats, those of all.
 
     Raises:
         UsvitError: names the folds or the images that are missing, double or not expected.
     """
     test = pooled[pooled["part"] == "test"]
-    pairs = list(zip(test["dataset"], test["image_id"], strict=True))
-    if isinstance(expected, pd.DataFrame):
-        expected = zip(expected["dataset"], expected["image_id"], strict=True)
-    wanted, found = set(expected), set(pairs)
+    repeats = repeats_of(test).tolist()
+    keys = list(zip(test["dataset"], test["image_id"], repeats, strict=True))
+    if not isinstance(expected, pd.DataFrame):
+        expected = pd.DataFrame(expected, columns=["dataset", "image_id"])
+    if "repeat" in expected:
+        wanted = set(zip(expected["dataset"], expected["image_id"], expected["repeat"], strict=True))
+    else:
+        every = sorted({*repeats}) or [0]
+        wanted = {(*key, one) for key in zip(expected["dataset"], expected["image_id"], strict=True) for one in every}
+    found = set(keys)
     folds = {int(fold) for fold in test["fold"]}
 
     wrong = []
@@ -151,14 +190,18 @@ def check_complete(pooled: pd.DataFrame, expected: pd.DataFrame | Iterable[tuple
     ):
         if numbers:
             wrong.append(f"{title}: {', '.join(map(str, sorted(numbers)))}")
-    double = {pair for pair, again in zip(pairs, test.duplicated(["dataset", "image_id"]), strict=True) if again}
+    double = {key for key, count in Counter(keys).items() if count > 1}
+    in_repeat = len({repeat for *_, repeat in wanted | found}) > 1
     for title, images in (
         ("images without a prediction", wanted - found),
         ("images predicted twice", double),
         ("images that were not expected", found - wanted),
     ):
         if images:
-            shown = ", ".join(f"{dataset}/{image}" for dataset, image in sorted(images)[:5])
+            shown = ", ".join(
+                f"{dataset}/{image}{f' in repeat {repeat}' if in_repeat else ''}"
+                for dataset, image, repeat in sorted(images)[:5]
+            )
             wrong.append(f"{title}: {len(images)} ({shown}{', ...' if len(images) > 5 else ''})")
     if wrong:
         raise UsvitError(f"The pooled predictions are not complete; {'; '.join(wrong)}.")
@@ -185,6 +228,14 @@ def numbers_of(table: pd.DataFrame, values: pd.Series, name: str, source: str) -
             numbers[row] = np.nan
     _refuse(table, ~np.isfinite(numbers), source, f"column '{name}' is no finite number")
     return numbers
+
+
+def whole_numbers_of(table: pd.DataFrame, values: pd.Series, name: str, source: str) -> np.ndarray:
+    """A column as (n,) int64; args and raises as ``numbers_of``, and a cell that is no whole number is refused."""
+    numbers = numbers_of(table, values, name, source)
+    if (numbers != np.floor(numbers)).any():
+        raise UsvitError(f"{source}: column '{name}' must hold whole numbers, counted from 0.")
+    return numbers.astype(np.int64)
 
 
 def _require_columns(table: pd.DataFrame, source: str) -> None:

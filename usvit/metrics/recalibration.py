@@ -14,6 +14,7 @@ from scipy.special import log_softmax, logsumexp, softmax
 
 from usvit.errors import LeakageError
 from usvit.metrics.calibration import logistic_fit, no_spread
+from usvit.metrics.predictions import first_repeat
 from usvit.metrics.rows import Rows, check_scores, log_odds, rows_of
 
 Method = Literal["temperature", "platt"]
@@ -183,6 +184,7 @@ def recalibrate(table: pd.DataFrame, *, positive: str, method: Method = "tempera
     """
     if method not in ("temperature", "platt"):
         raise ValueError(f"method must be temperature or platt, not {method!r}")
+    table = first_repeat(table)
     test, val = rows_of(table, "test"), rows_of(table, "val")
     k = test.index(positive)
     log_prob, fits = np.empty_like(test.scores), []

@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 from usvit.errors import UsvitError, unknown
 from usvit.metrics.checks import check_prob
-from usvit.metrics.predictions import check_predictions, classes_of
+from usvit.metrics.predictions import check_predictions, classes_of, first_repeat, repeats_of
 from usvit.metrics.proportions import count_groups
 
 LOWEST_PROB = float(np.finfo(np.float64).eps)
@@ -31,7 +31,9 @@ class Rows:
     group: np.ndarray
     """(n,) object, the patient (or duplicate cluster) of each image."""
     fold: np.ndarray
-    """(n,) int."""
+    """(n,) int; of a repeated cross-validation numbered through all repeats, so that it names the model."""
+    repeat: np.ndarray
+    """(n,) int, the complete cross-validation that the fold belongs to; all 0 where there is only one."""
 
     def __len__(self) -> int:
         return len(self.label)
@@ -45,6 +47,7 @@ class Rows:
             self.scores[which],
             self.group[which],
             self.fold[which],
+            self.repeat[which],
         )
 
     @property
@@ -58,13 +61,19 @@ class Rows:
         return self.classes.index(name)
 
 
-def rows_of(table: pd.DataFrame, part: str, classes: Sequence[str] | None = None) -> Rows:
+def rows_of(
+    table: pd.DataFrame, part: str, classes: Sequence[str] | None = None, *, every_repeat: bool = False
+) -> Rows:
     """The rows of one part of a predictions table; none is fine for ``val``, not for ``test``.
+
+    Each tested image is there once: of a repeated cross-validation only the first repeat is read
+    (``predictions.first_repeat``), unless ``every_repeat`` asks for all of them.
 
     Args:
         table: a predictions table of any parts and folds.
         part: "train", "val" or "test".
         classes: the K names in the order wanted; the table's own order by default.
+        every_repeat: the rows of all repeats, for the headline and for comparisons.
 
     Raises:
         UsvitError: the table fails ``check_predictions``, holds other classes, or has no test row where
@@ -76,6 +85,8 @@ def rows_of(table: pd.DataFrame, part: str, classes: Sequence[str] | None = None
         raise UsvitError(
             f"The predictions table holds the classes {', '.join(classes_of(table))}; expected {', '.join(names)}."
         )
+    if not every_repeat:
+        table = first_repeat(table)
     chosen = table[table["part"] == part]
     if part == "test" and chosen.empty:
         raise UsvitError("The predictions table has no row of part test: there is nothing to measure.")
@@ -92,6 +103,7 @@ def rows_of(table: pd.DataFrame, part: str, classes: Sequence[str] | None = None
         scores=scores,
         group=chosen["group_id"].to_numpy(object),
         fold=chosen["fold"].to_numpy(np.int64),
+        repeat=repeats_of(chosen).astype(np.int64),
     )
 
 

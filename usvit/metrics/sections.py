@@ -20,7 +20,8 @@ from usvit.metrics.proportions import clustered_share, point
 from usvit.metrics.recalibration import Method, Platt, Temperature, recalibrate
 from usvit.metrics.rows import Rows, log_odds, rows_of
 from usvit.metrics.subgroups import subgroups
-from usvit.metrics.thresholds import RULES, FoldPoint, OperatingPoint, operating_points, outcome
+from usvit.metrics.threshold_procedure import draw_procedure, procedure_of
+from usvit.metrics.thresholds import RULES, FoldPoint, OperatingPoint, choosing_rows, operating_points, outcome
 
 SUBGROUP_COLUMNS: dict[str, list[float] | None] = {
     "dataset": None,
@@ -35,7 +36,10 @@ NO_PATIENT_ID = "No image has a patient id"
 
 
 def operating_section(table: pd.DataFrame, positive: str) -> list[dict[str, Any]]:
-    """``thresholds.RULES`` by fold, as numbers, and pooled, with intervals that take the thresholds as given.
+    """``thresholds.RULES`` by fold, as numbers; pooled; and as a procedure.
+
+    ``procedure`` holds the pooled figures with intervals that include the choice of the thresholds. It is None for a
+    fixed threshold and where nothing is pooled. The intervals of ``pooled`` are conditional on these thresholds.
 
     Where a split does not keep groups apart no image is left that could choose a threshold: the reason stands in
     place of the thresholds.
@@ -46,17 +50,24 @@ def operating_section(table: pd.DataFrame, positive: str) -> list[dict[str, Any]
     except LeakageError as error:
         folds = tuple(FoldPoint(int(k), None, str(error), None, None, None) for k in np.unique(test.fold))
         fixed = [rule for rule in RULES if rule.kind == "fixed"]
-        chosen = [rule for rule in RULES if rule.kind != "fixed"]
-        points = [OperatingPoint(rule.name, "none", folds, None, str(error), None) for rule in chosen]
+        points = [
+            OperatingPoint(rule.name, "none", folds, None, str(error), None) for rule in RULES if rule.kind != "fixed"
+        ]
         points += operating_points(table, positive=positive, rules=fixed)
+    k = test.index(positive)
+    chosen = [rule for rule, one in zip(RULES, points, strict=True) if rule.kind != "fixed" and one.pooled is not None]
+    drawn = draw_procedure(test, choosing_rows(table)[1], k, chosen) if chosen else np.empty((0, 0, 4))
     found = []
-    for one in points:
-        entry = asdict(one)
+    for rule, one in zip(RULES, points, strict=True):
+        entry: dict[str, Any] = {**asdict(one), "procedure": None}
         if one.pooled is not None:
             threshold = {fold.fold: fold.threshold for fold in one.folds}
-            called = test.prob[:, test.index(positive)] >= np.array([threshold[int(fold)] for fold in test.fold])
-            reference = test.label == test.index(positive)
+            called = test.prob[:, k] >= np.array([threshold[int(fold)] for fold in test.fold])
+            reference = test.label == k
             entry["pooled"] = asdict(outcome(reference, called, test.group, interval=clustered_share))
+            if rule in chosen:
+                whole = procedure_of(one.pooled, drawn[:, chosen.index(rule)], called, reference, test.group)
+                entry["procedure"] = asdict(whole)
         found.append(entry)
     return found
 
@@ -242,7 +253,9 @@ def _line(rows: Rows, positive: str) -> dict[str, Any]:
     """How the positive class's probabilities are calibrated, in numbers alone."""
     k = rows.index(positive)
     reference = rows.label == k
+    found = reliability(reference, rows.prob[:, k], rows.group)
     return {
-        "ece": asdict(reliability(reference, rows.prob[:, k], rows.group))["ece"],
+        "ece": found.ece,
+        "ece_debiased": found.ece_debiased,
         **asdict(calibration_line(reference, log_odds(rows.scores, k), rows.group)),
     }

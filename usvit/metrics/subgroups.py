@@ -12,6 +12,7 @@ import pandas as pd
 from usvit.errors import UsvitError, unknown
 from usvit.metrics.headline import figure_points
 from usvit.metrics.intervals import FEW_GROUPS, few_groups_warning
+from usvit.metrics.predictions import first_repeat
 from usvit.metrics.rows import rows_of
 
 NOT_RECORDED = "(not recorded)"
@@ -77,6 +78,7 @@ def subgroups(
             missing for a measured column, not ascending, or given for one that holds words; the column has more
             than ``MOST_NAMES`` names.
     """
+    table = first_repeat(table)
     rows = rows_of(table, "test", classes)
     rows.index(positive)
     test = table[table["part"] == "test"]

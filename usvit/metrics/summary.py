@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 
 from usvit.errors import UsvitError, unknown
+from usvit.metrics.cv_headline import headline_section
 from usvit.metrics.decision_curve import run_decision_curve
 from usvit.metrics.headline import figure_points, figures_with_intervals, mean_and_sd
 from usvit.metrics.points import confusion
-from usvit.metrics.predictions import check_predictions, classes_of
+from usvit.metrics.predictions import check_predictions, classes_of, first_repeat
 from usvit.metrics.rows import rows_of
 from usvit.metrics.sections import (
     calibration_section,
@@ -34,10 +35,12 @@ def summarise(
 ) -> dict[str, Any]:
     """Every metric of a run, pooled and by fold, made anew from its predictions alone.
 
-    Two different quantities come out. ``pooled`` takes all test images as one set, each predicted
-    by the model that did not see it; its intervals count groups. ``mean_sd`` averages the folds' own
-    values; its sd (n - 1 in the denominator) tells how the folds differ and is no confidence interval,
-    since the folds' training images overlap.
+    Several quantities come out. ``headline`` averages the folds' own figures, with an interval that holds under
+    cross-validation (``cv_headline``). ``pooled`` takes all test images as one set, each predicted
+    by the model that did not see it; its intervals count groups. Of a repeated cross-validation it
+    takes the first repeat, and so do all sections but ``folds`` and ``mean_sd``, which hold the folds
+    of all repeats. ``mean_sd`` averages the folds' own values; its sd (n - 1 in the denominator) tells
+    how the folds differ and is no confidence interval, since the folds' training images overlap.
 
     Args:
         table: a predictions table. Its rows of part test are measured; those of part val, where it has
@@ -65,14 +68,18 @@ def summarise(
             f"The predictions table holds the classes {', '.join(classes_of(table))}; expected {', '.join(classes)}."
         )
     table = _in_order(table, classes)
-    rows = rows_of(table, "test")
-    label, prob, group, fold = rows.label, rows.prob, rows.group, rows.fold
-
     folds = []
-    for k in np.unique(fold):
-        at = fold == k
-        size = {"fold": int(k), "n_images": int(at.sum()), "n_groups": rows[at].n_groups}
-        folds.append({**size, **figure_points(label[at], prob[at], group[at], classes=classes, positive=positive)})
+    every = rows_of(table, "test", every_repeat=True)
+    for k in np.unique(every.fold):
+        own = every[every.fold == k]
+        size: dict[str, Any] = {"fold": int(k), "n_images": len(own), "n_groups": own.n_groups}
+        if "repeat" in table:
+            size["repeat"] = int(own.repeat[0])
+        folds.append({**size, **figure_points(own.label, own.prob, own.group, classes=classes, positive=positive)})
+
+    everything, table = table, first_repeat(table)  # everything below but the headline needs each image once
+    rows = rows_of(table, "test")
+    label, prob, group = rows.label, rows.prob, rows.group
     pooled = figures_with_intervals(label, prob, group, classes=classes, positive=positive)
     summary = {
         "schema_version": SCHEMA_VERSION,
@@ -83,6 +90,7 @@ def summarise(
         "class_counts": {name: int((label == k).sum()) for k, name in enumerate(classes)},
         "class_groups": {name: rows[label == k].n_groups for k, name in enumerate(classes)},
         "warnings": [],
+        "headline": headline_section(everything, positive, pooled),
         "pooled": pooled,
         "folds": folds,
         "mean_sd": {metric: mean_and_sd(pooled[metric], [one[metric] for one in folds]) for metric in pooled},

@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.special import softmax
 
 from usvit.errors import UsvitError, unknown
-from usvit.metrics.predictions import COLUMNS, PARTS, check_predictions, numbers_of
+from usvit.metrics.predictions import COLUMNS, PARTS, check_predictions, numbers_of, whole_numbers_of
 
 EVERY_IMAGE_ALONE = (
     "There is no column of groups: every image counts as a patient of its own. If patients have several images, the "
@@ -113,17 +113,20 @@ def as_predictions(
     base = pd.DataFrame({"image_id": table["image_id"]})
     fold = _optional(raw, columns.fold, "fold", source)
     table["fold"] = np.zeros(len(raw), np.int64) if fold is None else _folds(base, raw, fold, source)
+    if "repeat" in raw:
+        table["repeat"] = whole_numbers_of(base, raw["repeat"], "repeat", source)
     table["part"] = _text(raw, "part") if "part" in raw else "test"
     table["label"] = label
     _refuse_empty(base, label, source, columns.label or "label")
     prob = _probabilities(base, raw, label, columns.prob, positive, source)
-    found = pd.DataFrame(table)[list(COLUMNS)].assign(**{f"prob_{name}": value for name, value in prob.items()})
+    named_columns = [name for name in (*COLUMNS[:-2], "repeat", *COLUMNS[-2:]) if name in table]
+    found = pd.DataFrame(table)[named_columns].assign(**{f"prob_{name}": value for name, value in prob.items()})
     logits = {name: f"logit_{name}" for name in prob}
     if not columns.prob and set(logits.values()) <= set(raw.columns):
         scores = np.stack([numbers_of(base, raw[one], one, source) for one in logits.values()], axis=1)
         if np.abs(softmax(scores, axis=1) - np.stack(list(prob.values()), axis=1)).max() <= 1e-5:
             for k, one in enumerate(logits.values()):
-                found.insert(len(COLUMNS) + k, one, scores[:, k])
+                found.insert(len(named_columns) + k, one, scores[:, k])
         else:
             said.append("The columns logit_<class> do not give the probabilities by a softmax: they are left out.")
     others = [name for name in raw.columns if name not in found and not str(name).startswith(("prob_", "logit_"))]

@@ -241,20 +241,27 @@ def operating_points(
 
     Source: Leeflang et al. (2008), Clinical Chemistry 54:729 (what an in-sample threshold does to both figures).
     """
-    test, val = rows_of(table, "test"), rows_of(table, "val")
+    test = rows_of(table, "test")
     k = test.index(positive)
     folds = [int(fold) for fold in np.unique(test.fold)]
-    own = set(folds) <= set(val.fold.tolist())
-    if own:
-        source = "inner validation images of the same fold"
-        chooser = {fold: val[val.fold == fold] for fold in folds}
-    else:
-        source = "test images of the other folds"
-        chooser = {fold: test[test.fold != fold] for fold in folds}
+    source, chooser = choosing_rows(table)
     if any(rule.kind != "fixed" for rule in rules):
         for fold in folds:
             _refuse_leak(chooser[fold], test[test.fold == fold], fold)
     return [_operating_point(rule, source, folds, chooser, test, k, interval) for rule in rules]
+
+
+def choosing_rows(table: pd.DataFrame) -> tuple[str, dict[int, Rows]]:
+    """The images that choose each fold's threshold (``operating_points``), and in words which they are.
+
+    Raises:
+        UsvitError: see ``rows_of``.
+    """
+    test, val = rows_of(table, "test"), rows_of(table, "val")
+    folds = [int(fold) for fold in np.unique(test.fold)]
+    if set(folds) <= set(val.fold.tolist()):
+        return "inner validation images of the same fold", {fold: val[val.fold == fold] for fold in folds}
+    return "test images of the other folds", {fold: test[test.fold != fold] for fold in folds}
 
 
 def _operating_point(

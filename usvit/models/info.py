@@ -6,10 +6,11 @@ from typing import Any
 import timm
 
 from usvit.models.count import count, licence
+from usvit.models.weights.pins import pin_of
 from usvit.models.spec import PROTOCOLS, ModelSpec, Pretrained
 from usvit.models.zoo.parts import SOURCES
 
-INFO_SCHEMA = "1.0"
+INFO_SCHEMA = "1.1"
 """``docs/reference/models-info.schema.json``."""
 
 
@@ -62,7 +63,7 @@ def describe_model(spec: ModelSpec, image_size: int | None = None, n_classes: in
 
 
 def _weights(upstream: str, hub: Pretrained, recommended: bool) -> dict[str, Any]:
-    config = timm.get_pretrained_cfg(hub.timm)
+    config, pin = timm.get_pretrained_cfg(hub.timm), pin_of(f"timm/{hub.timm}")
     return {
         "upstream": upstream,
         "hub": f"timm/{hub.timm}",
@@ -70,4 +71,6 @@ def _weights(upstream: str, hub: Pretrained, recommended: bool) -> dict[str, Any
         "license": licence(hub.timm),
         "input_size": config.input_size[-1] if config else None,
         "recommended": recommended,
+        "revision": pin.revision if pin else None,
+        "sha256": pin.sha256 if pin else None,
     }

@@ -82,6 +82,8 @@ def prepare(config: PretrainConfig, roots: dict[str, Path], progress: Progress) 
     device = resolve_device(config.device, config.precision)
     spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
     weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
+    if weights.warning:
+        progress.say(weights.warning)
     mean, std = input_statistics(spec, weights)
     inputs = DeviceViews(config.views, mean, std, on_device=resolve_on(config.views.on, device.type))
     sources, validation, manifest, folds = _sources(config, roots, progress)

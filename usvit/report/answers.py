@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from usvit.errors import UsvitError, unknown
+from usvit.plain_yaml import parse_yaml
 
 
 def _text(value: object) -> object:
@@ -55,12 +55,11 @@ def read_answers(path: Path) -> Answers:
             kind than the key's.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsvitError(f"The answers {path} cannot be read ({reason}).") from error
-    except yaml.YAMLError as error:
-        raise UsvitError(f"The answers {path} are not valid YAML: {' '.join(str(error).split())}.") from error
+    content = parse_yaml(text, f"The file of answers {path}")
     if content is None:
         return Answers()
     if not isinstance(content, dict):

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from usvit.errors import UsvitError
 from usvit.files import write_json, write_text
 from usvit.metrics.compare import compare_tables, holm, paired_tables
+from usvit.metrics.cv_headline import headline_section
 from usvit.metrics.evaluate import Predictions, open_predictions
 from usvit.metrics.headline import figure_points, figures_with_intervals, mean_and_sd
 from usvit.metrics.intervals import few_groups_warning
@@ -21,12 +22,13 @@ from usvit.metrics.points import roc
 from usvit.metrics.rows import rows_of
 from usvit.report.svg import DASHES, GRID, INK, MUTED, N_SERIES, SERIES, drawing_style, to_svg
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 FILES = ("compare.json", "compare.md", "compare.tex", "compare.html")
 FIGURES = ("auc_macro_ovr", "accuracy", "balanced_accuracy", "sensitivity", "specificity")
-TESTS = ("auc", "auc_macro_ovr", "mcnemar", "auc_over_folds")
+TESTS = ("headline", "auc", "auc_macro_ovr", "mcnemar", "auc_over_folds")
 TITLES = {
-    "auc": "difference of AUCs",
+    "headline": "mean difference of AUCs within folds, corrected",
+    "auc": "difference of AUCs, pooled",
     "auc_macro_ovr": "difference of macro AUCs",
     "mcnemar": "McNemar",
     "auc_over_folds": "Nadeau-Bengio t",
@@ -125,12 +127,13 @@ def compare_predictions(opened: Sequence[Predictions], names: Sequence[str]) -> 
 
 
 def _own(one: Predictions, classes: list[str], positive: str) -> dict[str, Any]:
-    """A run's own figures, pooled with intervals, and the spread of its folds."""
+    """A run's own figures: the AUC within folds as headline, all of them pooled, and the spread of its folds."""
     rows = rows_of(one.table, "test", classes)
     pooled = figures_with_intervals(rows.label, rows.prob, rows.group, classes=classes, positive=positive, ranked=False)
+    every = rows_of(one.table, "test", classes, every_repeat=True)
     folds = [
         figure_points(part.label, part.prob, part.group, classes=classes, positive=positive)
-        for part in (rows[rows.fold == k] for k in np.unique(rows.fold))
+        for part in (every[every.fold == k] for k in np.unique(every.fold))
     ]
 
     def headline(figures: dict[str, Any]) -> dict[str, Any]:
@@ -142,7 +145,7 @@ def _own(one: Predictions, classes: list[str], positive: str) -> dict[str, Any]:
     own = headline(pooled)
     by_fold = [headline(figures) for figures in folds]
     spread = {name: mean_and_sd(own[name], [figures[name] for figures in by_fold]) for name in own}
-    return {**own, "mean_sd": spread}
+    return {"headline": headline_section(one.table, positive, pooled)["auc"], **own, "mean_sd": spread}
 
 
 def _names(opened: Sequence[Predictions], paths: Sequence[Path]) -> list[str]:
@@ -177,15 +180,15 @@ def _draw_differences(pairs: Sequence[dict[str, Any]]) -> Markup:
         axes = figure.add_subplot()
         axes.axvline(0, color=MUTED, linewidth=1)
         for row, pair in enumerate(pairs):
-            area = pair["auc"]
+            area = pair["headline"]
             if area["ci95"] is not None:
                 axes.plot(area["ci95"], [row, row], color=INK, linewidth=1.4)
             if area["value"] is not None:
                 axes.plot(area["value"], row, marker="o", markersize=4, color=SERIES[0])
-        axes.set(xlabel="Difference of AUCs, 95 % interval", ylim=(len(pairs) - 0.5, -0.5))
+        axes.set(xlabel="Mean difference of AUCs within folds, 95 % interval", ylim=(len(pairs) - 0.5, -0.5))
         axes.set_yticks(range(len(pairs)), [str(row + 1) for row in range(len(pairs))])
         axes.grid(axis="y", visible=False)
-        title = "Differences of AUCs with their 95 % intervals, in the order of the table; 0 is no difference"
+        title = "Mean differences of AUCs within folds, 95 % intervals, in the order of the table; 0 is no difference"
         return to_svg(figure, name="plot-differences", title=title)
 
 

@@ -44,10 +44,10 @@ Cards = dict[str, DataCard | None]
 
 
 def _what(run: Run, cards: Cards) -> Facts:
-    name, n_folds = dig(run.record, "model.name"), len(run.metrics["folds"])
+    name = dig(run.record, "model.name")
     kind = run.record.get("kind")
     uses = {passport["intended_use"] for passport in run.passports.values() if passport.get("intended_use")}
-    design = {"cv": f"{n_folds}-fold cross-validation", "train": "one hold-out"}.get(str(kind))
+    design = {"cv": run.design, "train": "one hold-out"}.get(str(kind))
     return {
         "technique": f"deep learning, a neural network for images ({name})" if name else None,
         "design": design,
@@ -276,7 +276,8 @@ def _evaluation(run: Run, cards: Cards) -> Facts:
         "spread": f"accuracy {spread(accuracy)}, AUC {spread(auc)} (mean ± SD of {len(metrics['folds'])} folds)."
         if folds
         else None,
-        "no_ensemble": "each test image was predicted by one model.",
+        "no_ensemble": "each test image was predicted by one model"
+        + (" in each repeat; figures are averaged, predictions are not." if run.n_repeats > 1 else "."),
     }
 
 

@@ -8,6 +8,9 @@ from matplotlib.figure import Figure
 
 from usvit.report.figures import SQUARE, square
 from usvit.report.svg import Entry, Pens, Plot
+from usvit.report.words import usefulness
+
+BAND = "95 % band of its distance to the better default, at all thresholds at once"
 
 
 def calibration_plot(bins: Sequence[dict[str, Any]], ece: str) -> Plot:
@@ -47,6 +50,8 @@ def decision_plot(curve: dict[str, Any]) -> Plot:
     thresholds = np.array(curve["thresholds"], dtype=np.float64)
     model = np.array(curve["model"], dtype=np.float64)  # None becomes NaN, which is not drawn
     everybody = np.array(curve["treat_all"], dtype=np.float64)
+    band = curve.get("band")  # since schema 1.3; null where it cannot be computed
+    best = np.maximum(everybody, 0)
     top = max(curve["prevalence"], float(np.nanmax(model, initial=0.0))) * 1.08 or 1.0
 
     def draw(pens: Pens) -> Figure:
@@ -55,25 +60,18 @@ def decision_plot(curve: dict[str, Any]) -> Plot:
         axes.axhline(0, color=pens.ink, linewidth=0.9)
         (line,) = axes.plot(thresholds, everybody, color=pens.series[1], linewidth=1.4)
         line.set_dashes((5, 1.8))
+        if band:
+            ends = (best + np.array(band[end], dtype=np.float64) for end in ("lower", "upper"))
+            axes.fill_between(thresholds, *ends, color=pens.series[0], alpha=0.2, linewidth=0)
         axes.plot(thresholds, model, color=pens.series[0], linewidth=1.8)
         axes.set(xlim=(0, 1), ylim=(-0.25 * top, top), xlabel="Threshold probability", ylabel="Net benefit")
         return figure
 
     legend = (
         Entry("the model", "series-0", 1.8),
+        *([Entry(BAND, "series-0", kind="band")] if band else []),
         Entry("act on every image", "series-1", 1.4, (5, 1.8)),
         Entry("act on none", "ink", 0.9),
     )
-    return Plot(
-        "decision-curve", f"Decision curve: net benefit over the threshold probability{_useful(curve)}", draw, legend
-    )
-
-
-def _useful(curve: dict[str, Any]) -> str:
-    ranges = useful_ranges(curve)
-    return f"; the model is better than both defaults at {ranges}" if ranges else ""
-
-
-def useful_ranges(curve: dict[str, Any]) -> str:
-    """``0.05 to 0.80, 0.90``: where the model is better than both defaults; empty where it never is."""
-    return ", ".join(f"{a:.2f}" if a == b else f"{a:.2f} to {b:.2f}" for a, b in curve["useful"])
+    title = f"Decision curve: net benefit over the threshold probability; {usefulness(curve)}"
+    return Plot("decision-curve", title, draw, legend)

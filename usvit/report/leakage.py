@@ -134,6 +134,7 @@ def _untested(run: Run) -> Check:
         return Check(question, None, "Not checked: the run has no folds.csv.")
     tested = run.folds[run.folds["part"] == "test"]
     expected = set(zip(tested["fold"], tested["dataset"], tested["image_id"], strict=True))
-    found = set(zip(run.test["fold"].astype(int), run.test["dataset"], run.test["image_id"], strict=True))
+    rows = run.predicted
+    found = set(zip(rows["fold"].astype(int), rows["dataset"], rows["image_id"], strict=True))
     wrong = len(expected ^ found)
     return Check(question, wrong, f"No: {wrong:,} rows differ." if wrong else f"Yes, all {len(expected):,}.")

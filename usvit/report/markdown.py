@@ -7,8 +7,7 @@ from typing import Any
 
 from usvit.report.content import Content
 from usvit.report.facts import tested
-from usvit.report.figures_probability import useful_ranges
-from usvit.report.words import count, decimals, duration, estimate, interval, spread
+from usvit.report.words import count, decimals, duration, estimate, interval, spread, usefulness
 
 
 def markdown(content: Content, figures: dict[str, str]) -> str:
@@ -125,15 +124,22 @@ def _points(content: Content) -> str:
     for point in content.run.metrics.get("operating_points") or []:
         for one in point["folds"]:
             if one["on_test"]:
-                found = [_short(one["on_test"][key]) for key in ("sensitivity", "specificity", "ppv", "npv")]
-                rows.append([point["rule"], one["fold"], decimals(one["threshold"]), *found])
+                rows.append([point["rule"], one["fold"], decimals(one["threshold"]), *_four(one["on_test"])])
             else:
                 rows.append([point["rule"], one["fold"], one["reason"], "", "", "", ""])
-        if point["pooled"] and len(point["folds"]) > 1:
-            found = [_short(point["pooled"][key]) for key in ("sensitivity", "specificity", "ppv", "npv")]
-            rows.append([point["rule"], "pooled", "", *found])
+        several = "pooled" if len(point["folds"]) > 1 else "hold-out"
+        if point.get("procedure"):  # since schema 1.3
+            rows.append([point["rule"], f"{several}, procedure", "", *_four(point["procedure"])])
+        if point["pooled"] and (len(point["folds"]) > 1 or point.get("procedure")):
+            given = ", given these thresholds" if point.get("procedure") else ""
+            rows.append([point["rule"], f"{several}{given}", "", *_four(point["pooled"])])
     header = ["Rule", "Fold", "Threshold", "Sensitivity", "Specificity", "PPV", "NPV"]
-    return _section(f"Operating points for {content.positive}", _rows(header, rows) if rows else "")
+    said = "Intervals of the procedure include that other inner validation images would give other thresholds.\n\n"
+    return _section(f"Operating points for {content.positive}", said + _rows(header, rows) if rows else "")
+
+
+def _four(outcome: dict[str, Any]) -> list[str]:
+    return [_short(outcome[key]) for key in ("sensitivity", "specificity", "ppv", "npv")]
 
 
 def _subgroups(content: Content) -> str:
@@ -153,18 +159,18 @@ def _calibration(content: Content) -> str:
     if not metrics.get("calibration"):
         return ""
     one = metrics["calibration"]["pooled"]["classes"][content.positive]
+    error = one["reliability"]
+    debiased = error.get("ece_debiased")  # since schema 1.3
     rows: list[tuple[str, str]] = [
         ("Slope", _short(one["slope"])),
         ("Intercept", _short(one["intercept"])),
         ("In the large", _short(one["in_the_large"])),
-        (
-            "Expected calibration error",
-            f"{_short(one['reliability']['ece'])}, {one['reliability']['ece'].get('method', '')}",
-        ),
+        *([("Expected calibration error, debiased", _short(debiased))] if debiased else []),
+        ("Expected calibration error, plain", f"{_short(error['ece'])}, {error['ece'].get('method', '')}"),
         ("Brier score", _short(one["brier"]["score"])),
     ]
     if curve := metrics.get("decision_curve"):
-        rows.append(("Better than both defaults at thresholds", useful_ranges(curve) or "none"))
+        rows.append(("Decision curve, thresholds", usefulness(curve)))
     return _section(f"Calibration and utility, {content.positive}", _rows(("", ""), rows))
 
 

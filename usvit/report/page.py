@@ -6,8 +6,8 @@ from typing import Any
 from usvit.files import write_text
 from usvit.report.content import Content, Options, gather
 from usvit.report.environment import environment
-from usvit.report.figures_probability import useful_ranges
 from usvit.report.limits import patients
+from usvit.report.words import usefulness
 
 
 def write_report(run_dir: Path, options: Options | None = None) -> Path:
@@ -62,7 +62,7 @@ def _values(content: Content) -> dict[str, Any]:
         "parts": run.parts,
         "results": {one["fold"]: one for one in record.get("results") or [] if "fold" in one},
         "patients": patients(run),
-        "useful": useful_ranges(curve) if curve else "",
+        "useful": usefulness(curve) if curve else "",
         "source": _source(content),
         "config": content.config,
     }

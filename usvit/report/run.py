@@ -9,7 +9,7 @@ import pandas as pd
 
 from usvit.errors import UsvitError
 from usvit.files import read_json
-from usvit.metrics.predictions import classes_of, read_predictions
+from usvit.metrics.predictions import classes_of, first_repeat, read_predictions
 from usvit.metrics.upstream import refuse_upstream
 
 _NEEDED = {"positive_class", "classes", "n_images", "n_groups", "class_counts"}
@@ -27,7 +27,9 @@ class Run:
     metrics: dict[str, Any]
     """metrics.json."""
     test: pd.DataFrame
-    """The rows of predictions.csv of part test."""
+    """The rows of predictions.csv of part test, each image once: of the first repeat where there are several."""
+    predicted: pd.DataFrame
+    """The rows of predictions.csv of part test, of all repeats."""
     parts: dict[int, dict[str, int]]
     """Fold -> part -> images, from folds.csv; empty where the file is absent."""
     histories: dict[int, pd.DataFrame]
@@ -39,6 +41,19 @@ class Run:
     passports: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Fold -> its model.json; folds without the file are left out."""
     folder: Path = Path()
+
+    @property
+    def n_repeats(self) -> int:
+        """Complete cross-validations; 1 for a hold-out."""
+        return int(self.predicted["repeat"].nunique()) if "repeat" in self.predicted else 1
+
+    @property
+    def design(self) -> str:
+        """``5-fold cross-validation``, ``5-fold cross-validation, 3 repeats`` or ``hold-out``."""
+        if self.record.get("kind") == "train":
+            return "hold-out"
+        n_folds = len(self.metrics["folds"]) // self.n_repeats
+        return f"{n_folds}-fold cross-validation" + (f", {self.n_repeats} repeats" if self.n_repeats > 1 else "")
 
 
 def read_run(run_dir: Path) -> Run:
@@ -62,7 +77,8 @@ def read_run(run_dir: Path) -> Run:
             f"{run_dir / 'metrics.json'}: no key {', '.join(missing)} (docs/reference/metrics.schema.json)."
         )
     table = read_predictions(run_dir / "predictions.csv")
-    test = table[table["part"] == "test"]
+    predicted = table[table["part"] == "test"]
+    test = first_repeat(predicted)
     if len(test) != metrics["n_images"] or sorted(classes_of(test)) != sorted(metrics["classes"]):
         raise UsvitError(
             f"In {run_dir}, metrics.json ({metrics['n_images']} images; {', '.join(metrics['classes'])}) was not made "
@@ -81,6 +97,7 @@ def read_run(run_dir: Path) -> Run:
         record=read_json(run_dir / "run.json", _NEEDS_RUN),
         metrics=metrics,
         test=test,
+        predicted=predicted,
         parts={} if folds is None else _sizes(folds),
         histories=histories,
         folds=keyed,

@@ -79,3 +79,22 @@ def duration(seconds: Any) -> str:
 def absent(value: Any) -> str:
     """``NOT_RECORDED`` for what is not there, else empty."""
     return NOT_RECORDED if value is None or isinstance(value, Undefined) else ""
+
+
+def usefulness(curve: dict[str, Any]) -> str:
+    """In words where the model is better than both defaults, as far as the simultaneous band of the curve shows it."""
+    if "band" not in curve:  # until schema 1.2
+        ranges = _ranges(curve["useful"])
+        return f"by the estimate alone above both defaults at {ranges}" if ranges else "nowhere above both defaults"
+    if curve["band"] is None:
+        return f"no band, and so no statement: {curve['band_reason']}"
+    estimated, sure = _ranges(curve["estimated_useful"]), _ranges(curve["useful"])
+    if not estimated:
+        return "nowhere above both defaults"
+    if not sure:
+        return f"not shown to be better than both defaults; the estimate alone lies above them at {estimated}"
+    return f"better than both defaults at {sure} (the estimate alone lies above them at {estimated})"
+
+
+def _ranges(runs: Iterable[tuple[float, float]]) -> str:
+    return ", ".join(f"{a:.2f}" if a == b else f"{a:.2f} to {b:.2f}" for a, b in runs)

@@ -1,6 +1,6 @@
 """The networks of a run as one judge: mean probability, calibrated probability, spread, novelty, operating point."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +84,9 @@ class Ensemble:
     """One network or several of one run; ``load`` makes it.
 
     Without a ``calibration`` the calibrated probability is the mean over networks of softmax(logits / T), each with the
-    temperature of its own inner validation images (1 where it has none). With one, the logarithm of the mean
-    probability is divided by its temperature instead, and that of each network's for ``spread``.
+    temperature of its own inner validation images. If none of them has a temperature, T is 1; a mixture is refused.
+    With a calibration, the logarithm of the mean probability is divided by its temperature instead, and that of each
+    network's for ``spread``.
 
     Novelty is that of the image as it is; ``flip`` averages probabilities alone.
     """
@@ -136,13 +137,16 @@ class Ensemble:
             rule: ``sensitivity>=0.9``, ``specificity>=0.95``, ``youden``, or a threshold, ``0.4``.
 
         Raises:
-            UsvitError: the folder holds no such networks, they do not belong together, a passport disagrees with its
-                weights, the calibration is another model's, there is no such rule, fold or device.
+            UsvitError: the folder holds no such networks, they do not belong together, some have a temperature and some
+                have none, a passport disagrees with its weights, the calibration is another model's, there is no such
+                rule, fold or device.
         """
         wanted, where = parse_rule(rule), resolve_device(device, precision)
         fit = None if calibration is None else read_calibration(calibration)
         members = [_member(folder) for folder in _chosen(model, folds)]
         _refuse_mixed(members)
+        if fit is None:
+            _refuse_mixed_temperatures(members)
         first = members[0].trained
         if fit is not None:
             fit.refuse_other(ensemble_sha256([member.sha256 for member in members]), first.classes, first.positive)
@@ -152,6 +156,8 @@ class Ensemble:
         else:
             temperatures = {member.fold: member.trained.temperature for member in members}
             point = of_run(model, temperatures, first.classes, first.positive, wanted)
+        if flip and fit is None and wanted.kind != "fixed" and point.threshold is not None:
+            point = replace(point, origin=f"{point.origin}; without mirrored images, which --flip averages in")
         return cls(members, where, flip=flip, calibration=fit, point=point, rule=wanted)
 
     @property
@@ -365,3 +371,20 @@ def _refuse_mixed(members: list[Member]) -> None:
             raise UsvitError(
                 f"{first.folder.name} and {other.folder.name} are both fold {first.fold}. Restore the run."
             )
+
+
+def _refuse_mixed_temperatures(members: list[Member]) -> None:
+    """Refuse networks of which some scale their probabilities and others do not: their mean is of neither kind."""
+    without = [member for member in members if member.trained.temperature is None]
+    if not without or len(without) == len(members):
+        return
+    reasons = "; ".join(
+        f"{member.folder.name}: {member.trained.passport.get('temperature_reason') or 'no reason is recorded'}"
+        for member in without
+    )
+    able = ",".join(str(member.fold) for member in members if member.trained.temperature is not None)
+    raise UsvitError(
+        f"{len(without)} of {len(members)} networks have no temperature ({reasons}), so that the mean would mix "
+        f"calibrated probabilities with others. Score with the networks that have one (--fold {able}); usvit "
+        "recalibrate can then fit one temperature to their mean (--calibration)."
+    )

@@ -204,8 +204,9 @@ def batched(values: Iterable[T], size: int) -> Iterator[list[T]]:
 def _explained(error: sqlite3.DatabaseError) -> UsvitError:
     if "full" in str(error) or "I/O" in str(error):
         return UsvitError(
-            "No space left on the disk of --out (or it cannot be written). Nothing that was scored is lost: free some "
-            "space and give the same command again to resume."
+            "No space left on the disk of --out, or it cannot be written, or its files may grow no further (ulimit -f). "
+            "Nothing that was scored is lost: free some space, or raise the limit, and give the same command again to "
+            "resume."
         )
     return UsvitError(
         f"The journal of the job in --out cannot be used ({error}). Restore the folder, or choose another --out."

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from usvit.errors import UsvitError
+from usvit.metrics.ensemble_scores import mean_scores
 from usvit.metrics.predictions import read_predictions
 from usvit.metrics.recalibration import Temperature
 from usvit.metrics.rows import Rows, rows_of
@@ -82,10 +83,13 @@ def of_member(trained: TrainedModel, folder: Path, fold: int, rule: Rule) -> Ope
 def of_run(
     run: Path, temperatures: Mapping[int, float | None], classes: tuple[str, ...], positive: str, rule: Rule
 ) -> OperatingPoint:
-    """The one of several networks of a run, on its out-of-fold test images.
+    """The one of the mean of several networks of a run.
 
-    Each image is judged by the one network that has not seen it, not by the mean of them all, which no image that was
-    trained on can judge. The mean's probabilities are less extreme, so its sensitivity differs a little.
+    No image is new to all networks of a cross-validation. So the rule is applied to draws of their mean score on new
+    images (``metrics.ensemble_scores``), made from each network's scores of its test images and from the correlation of
+    two networks' scores of images that neither was trained on. Where too few such images are recorded, the threshold is
+    that of single networks on their test images, and ``origin`` warns of it: their scores are more extreme, so that the
+    mean exceeds the target, at the cost of the other figure.
 
     Args:
         run: its folder.
@@ -98,12 +102,73 @@ def of_run(
     """
     if rule.kind == "fixed":
         return _fixed(rule)
-    if not (run / "predictions.csv").is_file():
+    tables = {fold: _table_of(run, fold) for fold in sorted(temperatures)}
+    if not all(path.is_file() for path in tables.values()):
         return _point(Choice(None, "the run has no predictions.csv to choose it on"), rule, "")
-    rows = rows_of_part(run / "predictions.csv", "test", classes)
-    rows = rows[np.isin(rows.fold, list(temperatures))]
-    images = f"{len(rows)} out-of-fold images (single networks, not the ensemble)"
-    return _choose(rows, _calibrated(rows, temperatures, positive), positive, rule, images)
+    found = _unseen_scores(tables, temperatures, classes, positive)
+    drawn = mean_scores(found.tested, found.validated, found.positive)
+    if isinstance(drawn, str):
+        at = ~np.isnan(found.tested)
+        images = (
+            f"{int(at.sum())} out-of-fold images of single networks, not of their mean, which exceeds the target "
+            f"({drawn}): usvit recalibrate chooses it on the mean"
+        )
+        reference = np.broadcast_to(found.positive[:, None], at.shape)[at]
+        return _point(choose_threshold(reference, found.tested[at], rule), rule, images)
+    scores = np.concatenate([drawn.positive, drawn.negative])
+    choice = choose_threshold(np.arange(len(scores)) < len(drawn.positive), scores, rule)
+    up, down = drawn.correlation
+    images = (
+        f"{int((~np.isnan(found.tested)).sum())} out-of-fold images, for the mean of {len(temperatures)} networks "
+        f"(correlated by {up:.2f} and {down:.2f})"
+    )
+    return _point(choice, rule, images)
+
+
+@dataclass(frozen=True)
+class _Unseen:
+    """Calibrated probabilities of the positive class, of n images by the K networks that were not trained on them."""
+
+    tested: NDArray[np.float64]
+    """(n, K); NaN where the image is not of the network's test part."""
+    validated: NDArray[np.float64]
+    """(n, K); NaN where it is not of its inner validation part."""
+    positive: NDArray[np.bool_]
+    """(n,)"""
+
+
+def _table_of(run: Path, fold: int) -> Path:
+    """A network's predictions, inner validation images included; the run's own table, if that is all that was kept."""
+    own = run / f"fold-{fold}" / "predictions.csv"
+    return own if own.is_file() else run / "predictions.csv"
+
+
+def _unseen_scores(
+    tables: Mapping[int, Path], temperatures: Mapping[int, float | None], classes: tuple[str, ...], positive: str
+) -> _Unseen:
+    tested, validated = [], []  # by network: image -> calibrated probability
+    reference: dict[tuple[str, str], bool] = {}
+    for fold, path in tables.items():
+        try:
+            table = read_predictions(path)
+            # One network at a time, so that each image is there once, also in a repeated cross-validation.
+            table = table[table["fold"] == fold].drop(columns="repeat", errors="ignore")
+            for part, into in (("test", tested), ("val", validated)):
+                own = table[table["part"] == part]
+                if own.empty:
+                    into.append({})
+                    continue
+                rows = rows_of(table, part, classes)
+                images = list(zip(own["dataset"], own["image_id"], strict=True))
+                into.append(dict(zip(images, _calibrated(rows, {fold: temperatures[fold]}, positive), strict=True)))
+                reference |= zip(images, (rows.label == rows.index(positive)).tolist(), strict=True)
+        except UsvitError as error:
+            raise UsvitError(f"{path}: {error}") from error
+
+    def table_of(parts: list[dict[tuple[str, str], float]]) -> NDArray[np.float64]:
+        return np.array([[part.get(image, np.nan) for part in parts] for image in reference]).reshape(-1, len(parts))
+
+    return _Unseen(table_of(tested), table_of(validated), np.array(list(reference.values()), dtype=bool))
 
 
 def rows_of_part(path: Path, part: str, classes: tuple[str, ...]) -> Rows:

@@ -16,6 +16,7 @@ from usvit.files import read_json, write_csv
 from usvit.progress import Progress
 from usvit.report.scores import write_scores_page
 from usvit.resources import usable_cores
+from usvit.score.audit_log import audited
 from usvit.score.dicom_out.production import make_products
 from usvit.score.dicom_out.products import PRODUCT_FAILURES
 from usvit.score.engines import ModelChoice, Reading, score_here, score_on_ray
@@ -55,6 +56,7 @@ class Request:
     key: Path | None = None
     """None: ``pseudonyms.default_key_path()``."""
     link: Path | None = None
+    audit_log: Path | None = None
     thumbnails: bool = False
     products: frozenset[str] = frozenset()
     """Of ``sr``, ``sc``, ``overlay``."""
@@ -120,7 +122,12 @@ def score(request: Request, progress: Progress) -> Outcome:
         progress.say(pseudonyms.warning)
     # Says what is wrong with them before anything is written.
     items = _without_own(discover(request.inputs, exclude=request.out), key, request.link)
-    with open_folder(request.out, _identity(request, ensemble, pseudonyms)) as folder:
+    identity = _identity(request, ensemble, pseudonyms)
+    named = {"job": identity["input"], "model": ensemble.sha256, "key": pseudonyms.fingerprint}
+    with (
+        audited(request.audit_log, out=request.out, **named) as attempt,
+        open_folder(request.out, identity) as folder,
+    ):
         if folder.finished:
             _link_finished(items, request, pseudonyms, progress)
         else:
@@ -145,7 +152,9 @@ def score(request: Request, progress: Progress) -> Outcome:
             finally:
                 journal.close()
             folder.finish()
-        return Outcome(request.out, read_json(request.out / "summary.json"))
+        outcome = Outcome(request.out, read_json(request.out / "summary.json"))
+        attempt.counts, attempt.partly = outcome.summary["counts"], outcome.partly
+        return outcome
 
 
 def _identity(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms) -> dict[str, Any]:
@@ -290,7 +299,7 @@ def _write(request: Request, folder: JobFolder, journal: Journal, ensemble: Ense
         "versions": {name: version(name) for name in _LIBRARIES} | {"usvit": usvit.__version__},
         "started": folder.record["started"],
         "finished": now.isoformat(timespec="seconds"),
-        "seconds": round((now - folder.started).total_seconds(), 1),
+        "seconds": max(0.0, round((now - folder.started).total_seconds(), 1)),
         "products": products,
     }
     write_tables(

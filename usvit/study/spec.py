@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from usvit.errors import UsvitError, unknown
+from usvit.errors import UsvitError, shortened, unknown
+from usvit.plain_yaml import parse_yaml
 from usvit.resources import configs_dir
 from usvit.study.figures import check_figure
 
@@ -141,9 +141,10 @@ def load_study(name_or_file: str) -> StudyConfig:
     elif not path.is_file():
         raise unknown("study", name_or_file, study_names(), "A path to a .yaml file is accepted too.")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsvitError(f"The study {path} cannot be read as YAML: {' '.join(str(error).split())}") from error
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsvitError(f"The study {path} cannot be read: {' '.join(str(error).split())}") from error
+    content = parse_yaml(text, f"The study {path}")
     if not isinstance(content, dict):
         raise UsvitError(f"The study {path} must be a mapping with name, title and grid (docs/how-to/study.md).")
     try:
@@ -167,5 +168,5 @@ def _explain(path: Path, error: ValidationError) -> UsvitError:
     if problem["type"] == "missing":
         return UsvitError(f"The study {path} lacks the key {key}. See docs/how-to/study.md.")
     message = problem["msg"].removeprefix("Value error, ")
-    given = "" if problem["type"] == "value_error" else f" (got {problem['input']!r})"
+    given = "" if problem["type"] == "value_error" else f" (got {shortened(repr(problem['input']))})"
     return UsvitError(f"In the study {path}, {key} cannot be used: {message}{given}.")

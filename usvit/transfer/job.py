@@ -120,6 +120,8 @@ def prepare(config: TransferConfig, parts: Parts) -> TransferJob:
     device = resolve_device(config.device, config.precision)
     spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
     weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
+    if weights.warning:
+        progress.say(weights.warning)
     if weights.folds:
         raise UsvitError(
             f"--weights {config.model.weights} is a run of {len(weights.folds)} folds, each with a network of its own. "

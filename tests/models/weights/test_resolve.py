@@ -14,7 +14,9 @@ from usvit.errors import UsvitError
 from usvit.files import sha256_of_file, sha256_of_text
 from usvit.models.build import build_model, input_statistics
 from usvit.models.spec import Pretrained
-from usvit.models.weights import Weights, resolve_weights
+from usvit.models.weights import Weights, pins, resolve_weights
+from usvit.models.weights.pins import Pin, add_pin, pin_of, read_pins
+from usvit.models.weights.resolve import find_pin
 from usvit.models.zoo import find_model
 
 TINY = find_model("vit_ti16")
@@ -79,6 +81,14 @@ def hub_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def own_pins(monkeypatch, tmp_path):
+    """The user's file of pins, empty."""
+    path = tmp_path / "settings" / "pins.json"
+    monkeypatch.setattr(pins, "own_pins", lambda: path)
+    return path
 
 
 def put_in_cache(cache: Path, file: str, repository: str = REPOSITORY) -> dict[str, torch.Tensor]:
@@ -243,3 +253,51 @@ def test_a_run_of_another_network_is_refused_and_the_same_one_by_another_name_is
     resolve_weights(str(run), find_model("timm:vit_tiny_patch16_224"))
     with pytest.raises(UsvitError, match="were trained as vit_ti16"):
         resolve_weights(str(run / "fold-0" / "model.safetensors"), find_model("vit_s32"))
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def test_hub_weights_without_a_pin_say_so_and_what_they_are(hub_cache, no_network):
+    put_in_cache(hub_cache, "model.safetensors")
+    weights = resolve_weights("hub", TINY)
+    assert weights.describe()["pinned"] is False and weights.describe()["revision"] == COMMIT
+    assert "are not pinned" in weights.warning and COMMIT in weights.warning and weights.sha256 in weights.warning
+    assert Weights("scratch").warning is None and "pinned" not in Weights("scratch").describe()
+
+
+def test_a_pin_is_what_the_hub_had_and_is_demanded_from_then_on(hub_cache, own_pins, no_network):
+    put_in_cache(hub_cache, "model.safetensors")
+    repository, pin = find_pin("hub", TINY)
+    add_pin(own_pins, repository, pin)
+    assert pin_of(REPOSITORY) == pin == Pin(COMMIT, "model.safetensors", resolve_weights("hub", TINY).sha256)
+    weights = resolve_weights("hub", TINY)
+    assert weights.describe()["pinned"] is True and weights.warning is None
+    file = next(hub_cache.rglob("model.safetensors"))
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1  # another value in one weight
+    file.write_bytes(content)
+    with pytest.raises(UsvitError, match=rf"not those that are pinned for {REPOSITORY}.*{pin.sha256} is demanded"):
+        resolve_weights("hub", TINY)
+    assert find_pin("hub", TINY)[1].sha256 != pin.sha256  # what is pinned anew is what is there
+
+
+def test_another_revision_than_the_pinned_one_is_not_taken(hub_cache, own_pins, no_network):
+    put_in_cache(hub_cache, "model.safetensors")
+    add_pin(own_pins, REPOSITORY, Pin("f" * 40, "model.safetensors", "0" * 64))
+    with pytest.raises(UsvitError, match="neither in the Hugging Face cache nor reachable"):
+        resolve_weights("hub", TINY)
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{", '{"a": 1}', '{"a": {"revision": "main", "file": "x", "sha256": "0"}}', '{"a": {}}']
+)
+def test_a_damaged_file_of_pins_is_named(own_pins, content):
+    own_pins.parent.mkdir(parents=True)
+    own_pins.write_text(content)
+    with pytest.raises(UsvitError, match=str(own_pins)):
+        pin_of(REPOSITORY)
+
+
+def test_the_shipped_pins_are_whole():
+    assert all(name.startswith("timm/") for name in read_pins(pins.SHIPPED))

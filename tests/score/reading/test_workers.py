@@ -15,7 +15,8 @@ from tests.conftest import REPOSITORY
 from tests.score.reading import fake_readers
 from tests.score.reading.fake_readers import SETTINGS
 from usvit.errors import UsvitError
-from usvit.score.reading import worker, workers
+from usvit.limited import worker
+from usvit.score.reading import workers
 from usvit.score.reading.workers import End, Readers, WorkerFailure
 from usvit.score.records import FAILURES, Facts, Failure, Frame, Item
 

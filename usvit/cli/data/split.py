@@ -23,6 +23,7 @@ def split(
     ] = None,
     folds: Annotated[int | None, typer.Option(help="Number of folds. (default: 5)")] = None,
     hold_out: Annotated[bool, typer.Option("--hold-out", help="One 70/15/15 division instead of folds.")] = False,
+    repeats: o.Repeats = None,
     split_by: o.SplitBy = None,
     seed: o.Seed = None,
     skip_bad: o.SkipBad = False,
@@ -47,6 +48,7 @@ def split(
         split__scheme=scheme,
         split__folds=folds,
         split__unit=split_by,
+        split__repeats=repeats,
         seed=seed,
     )
     config = build_config(options, parse_overrides(set_ or []))

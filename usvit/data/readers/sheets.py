@@ -1,8 +1,10 @@
 """Spreadsheets beside images: CSV, Excel and Parquet as text, and their rows matched with files."""
 
 import re
+import stat
 import warnings
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +12,26 @@ import pandas as pd
 from pandas.errors import ParserWarning
 
 from usvit.errors import UsvitError
+from usvit.limited import LimitedCalls, LimitReached
 
 SHEET_SUFFIXES = (".csv", ".xlsx", ".parquet")
+MAX_ROWS = 2_000_000
+MAX_COLUMNS = 10_000
+MAX_CELLS = 20_000_000
+MAX_TEXT = 256_000_000
+"""Characters of CSV; bytes of what Parquet unpacks to."""
+MAX_XLSX_BYTES = 30_000_000
+"""Of an XLSX file, unpacked: half a million cells, which take openpyxl about ten seconds."""
+INSTEAD = "Save the columns that are needed as CSV, and split what is longer into several tables"
+_SMALL = 1_000_000
+"""Bytes. CSV of so many takes no more than a second, and is read in this process."""
+_SMALL_COLUMNS = 100
+_PORTION = 100_000
+"""Cells that come from the other process at once."""
+
+
+class TooLarge(UsvitError):
+    """A table beyond the bounds above; the text quotes no cell."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +63,7 @@ def read_sheet(path: Path) -> Sheet:
     Raises:
         UsvitError: the file is missing, damaged, or has no rows.
     """
-    try:
-        rows = _read(path)
-    except FileNotFoundError as error:
-        raise UsvitError(f"no file '{path.name}'") from error
-    except Exception as error:  # openpyxl and pyarrow raise zipfile, XML and key errors for a damaged file
-        raise UsvitError(f"the spreadsheet {path.name} cannot be read ({' '.join(str(error).split())})") from error
-    rows.columns = [str(column).strip() for column in rows.columns]
-    rows.index = pd.RangeIndex(2, len(rows) + 2)
-    rows = rows.apply(_as_text)
-    rows = rows[(rows != "").any(axis=1)]
-    if rows.empty:
-        raise UsvitError(f"{path.name} has no rows")
-    return Sheet(path.name, rows)
+    return _sheet(path, strict=False)
 
 
 def read_private_sheet(path: Path, called: str) -> Sheet:
@@ -69,15 +77,86 @@ def read_private_sheet(path: Path, called: str) -> Sheet:
         UsvitError: the file is missing, damaged, has no rows, or has cells beyond its header.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", ParserWarning)  # cells beyond the header would be dropped
-            return read_sheet(path)
+        return _sheet(path, strict=True)
+    except TooLarge as error:  # its text quotes no cell
+        raise UsvitError(f"{called} is too large to be read: {error.__cause__}. {INSTEAD}.") from error
     except UsvitError as error:
         line = re.search(r"\bline [0-9]+|Length of header", str(error))
         where = f" ({line[0].replace('Length of header', 'a row')} has more cells than the header)" if line else ""
         raise UsvitError(
             f"{called} cannot be read{where}: it is damaged, or has no rows. Save it as CSV or XLSX."
         ) from error
+
+
+def _sheet(path: Path, *, strict: bool) -> Sheet:
+    """``read_sheet``; ``strict``: cells beyond the header are an error, and not dropped."""
+    try:
+        rows = _read(path, strict) if _is_small(path) else _read_apart(path, strict)
+    except FileNotFoundError as error:
+        raise UsvitError(f"no file '{path.name}'") from error
+    except (TooLarge, LimitReached) as error:
+        raise TooLarge(f"the spreadsheet {path.name} is too large to be read: {error}. {INSTEAD}") from error
+    except Exception as error:  # openpyxl and pyarrow raise zipfile, XML and key errors for a damaged file
+        raise UsvitError(f"the spreadsheet {path.name} cannot be read ({' '.join(str(error).split())})") from error
+    if rows.empty:
+        raise UsvitError(f"{path.name} has no rows")
+    return Sheet(path.name, rows)
+
+
+def refuse_many(rows: int, columns: int, text: int) -> None:
+    """Refuse a table beyond the bounds above.
+
+    Raises:
+        TooLarge: it has more rows, columns, cells or text.
+    """
+    for found, most, what in (
+        (rows, MAX_ROWS, "rows"),
+        (columns, MAX_COLUMNS, "columns"),
+        (rows * columns, MAX_CELLS, "cells"),
+        (text, MAX_TEXT, "bytes of text"),
+    ):
+        if found > most:
+            raise TooLarge(f"it has {found:,} {what}, and {most:,} are read")
+
+
+def _is_small(path: Path) -> bool:
+    """Whether a table cannot unpack to more than this process may hold: a short and narrow CSV."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
+        raise UsvitError("it is no regular file")
+    if path.suffix.lower() in (".xlsx", ".parquet") or status.st_size > _SMALL:
+        return False
+    with open(path, "rb") as file:
+        return max(file.readline(_SMALL).count(sign) for sign in (b",", b";", b"\t")) < _SMALL_COLUMNS
+
+
+def _read_apart(path: Path, strict: bool) -> pd.DataFrame:
+    """``_read`` in a process of its own, whose memory and time are bounded."""
+    with LimitedCalls() as calls:
+        columns, *portions = calls.values(_told, path, strict)
+    if isinstance(columns, Exception):
+        raise columns
+    parts = [pd.DataFrame(cells, index=index, columns=columns, dtype=object) for index, cells in portions]
+    return pd.concat(parts) if parts else pd.DataFrame(columns=columns)
+
+
+def _told(path: Path, strict: bool) -> Iterator[object]:
+    """Column names, then portions of (row numbers, cells); or an exception: what the other process says."""
+    try:
+        rows = _read(path, strict)
+    except (FileNotFoundError, TooLarge) as error:
+        yield error
+        return
+    except MemoryError:
+        raise
+    except Exception as error:
+        yield ValueError(" ".join(str(error).split())[:1000])
+        return
+    yield list(rows.columns)
+    size = max(1, _PORTION // max(1, len(rows.columns)))
+    for start in range(0, len(rows), size):
+        part = rows.iloc[start : start + size]
+        yield part.index.to_numpy(), part.to_numpy(dtype=object)
 
 
 def only_sheet(root: Path) -> Path:
@@ -129,11 +208,19 @@ def match_rows(sheet: Sheet, keys: Sequence[str], files: Mapping[str, Path], fol
     return [files[key] for key in keys]
 
 
-def _read(path: Path) -> pd.DataFrame:
-    if path.suffix.lower() == ".parquet":
-        return pd.read_parquet(path)
-    if path.suffix.lower() == ".xlsx":
-        return pd.read_excel(path, dtype=str, keep_default_na=False)
+def _read(path: Path, strict: bool) -> pd.DataFrame:
+    """The cells of a table as text, in columns; see ``_sheet``."""
+    with warnings.catch_warnings():
+        if strict:
+            warnings.simplefilter("error", ParserWarning)
+        rows = {".parquet": _read_parquet, ".xlsx": _read_xlsx}.get(path.suffix.lower(), _read_csv)(path)
+    rows.columns = [str(column).strip() for column in rows.columns]
+    rows.index = pd.RangeIndex(2, len(rows) + 2)
+    rows = rows.apply(_as_text)
+    return rows[(rows != "").any(axis=1)]
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
     try:
         encoding = "utf-8-sig"
         text = path.read_text(encoding=encoding)
@@ -142,6 +229,8 @@ def _read(path: Path) -> pd.DataFrame:
         text = path.read_text(encoding=encoding)
     header = text.split("\n", 1)[0]
     separator = max(",;\t", key=header.count)
+    # A short row is filled up to the header's length, so that cells are counted as if every row were as long.
+    refuse_many(text.count("\n"), header.count(separator) + 1, len(text))
     # Blank lines are kept here and dropped later, so that errors name the row that an editor shows.
     return pd.read_csv(
         path,
@@ -153,6 +242,81 @@ def _read(path: Path) -> pd.DataFrame:
         skip_blank_lines=False,
         on_bad_lines="error",
     )
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        refuse_many(file.metadata.num_rows, file.metadata.num_columns, 0)
+        batches, text = [], 0
+        for batch in file.iter_batches(batch_size=4096):  # a dictionary of long texts unpacks to any size
+            text += batch.nbytes
+            refuse_many(0, 0, text)
+            batches.append(batch)
+        return pa.Table.from_batches(batches, file.schema_arrow).to_pandas()
+
+
+def _read_xlsx(path: Path) -> pd.DataFrame:
+    import openpyxl
+
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(info.file_size for info in archive.infolist())
+    if unpacked > MAX_XLSX_BYTES:
+        raise TooLarge(f"it unpacks to {unpacked:,} bytes, and {MAX_XLSX_BYTES:,} are read")
+    book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
+    try:
+        sheet = book.worksheets[0]
+        sheet.reset_dimensions()  # what the file says of its own size may be wrong
+        rows: list[list[str]] = []
+        cells = 0
+        for row in sheet.iter_rows(values_only=True):
+            values = [_cell(value) for value in row]
+            while values and not values[-1]:
+                values.pop()
+            # Openpyxl fills up to the column and the row of the next cell, wherever that is.
+            cells += len(row) + 1
+            refuse_many(len(rows), len(values), 0)
+            if cells > MAX_CELLS:
+                raise TooLarge(f"it has more than {MAX_CELLS:,} cells")
+            rows.append(values)
+    finally:
+        book.close()
+    while rows and not rows[-1]:
+        rows.pop()
+    if not rows:
+        return pd.DataFrame()
+    width = max(map(len, rows))
+    refuse_many(len(rows), width, 0)
+    header = [*rows[0], *([""] * (width - len(rows[0])))]
+    table = pd.DataFrame([[*row, *([""] * (width - len(row)))] for row in rows[1:]], columns=range(width), dtype=object)
+    names = (name or f"Unnamed: {number}" for number, name in enumerate(header))
+    return table.set_axis(_distinct(names), axis=1)
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """``a, a`` as ``a, a.1``, as pandas reads CSV."""
+    taken: set[str] = set()
+    following: dict[str, int] = {}
+    found = []
+    for name in names:
+        free = name
+        while free in taken:
+            following[name] = following.get(name, 0) + 1
+            free = f"{name}.{following[name]}"
+        taken.add(free)
+        found.append(free)
+    return found
+
+
+def _cell(value: object) -> str:
+    """As pandas reads Excel: whole numbers without a decimal point."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value)
 
 
 def _as_text(column: pd.Series) -> pd.Series:

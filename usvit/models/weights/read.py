@@ -3,6 +3,8 @@
 import argparse
 import io
 import pickle
+import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +15,21 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
-from usvit.errors import UsvitError
+from usvit.errors import UsvitError, shortened
 
 FILE_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz")
 _TABLES = ("state_dict_ema", "model_ema", "state_dict", "model", "module")
 """Where training scripts put the weights in a checkpoint; averaged weights first, as timm takes them."""
-_WRAPPERS = ("module.", "_orig_mod.")
+_WRAPPERS = re.compile(r"\A(?:module\.|_orig_mod\.)+")
 """What DistributedDataParallel and ``torch.compile`` write before every name."""
+
+
+_MOST_TABLES = 5
+"""Tables in one another, as in ``{"state_dict": {"model": ...}}``."""
+_MAX_RATIO = 10
+"""Unpacked over packed. Float32 weights compress to 0.9 of their size; a file half of zeros stays below 3."""
+_MAX_UNPACKED = 100_000_000
+"""Bytes below which the ratio does not matter."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +56,10 @@ def parse_weights(data: bytes, path: Path) -> Checkpoint:
         path: its name, for its suffix (one of ``FILE_SUFFIXES``) and for errors.
 
     Raises:
-        UsvitError: the file is damaged, or holds Python objects instead of tensors.
+        UsvitError: the file is damaged, unpacks to far more than it holds, or holds Python objects or tensors of another
+            kind (complex, quantised, sparse) instead of plain tensors.
     """
+    _refuse_bomb(data, path)
     try:
         content = _parse(data, path.suffix)
     except Exception as error:  # a file that is not trusted can make a parser raise anything
@@ -61,6 +73,12 @@ def parse_weights(data: bytes, path: Path) -> Checkpoint:
     table, tensors = _unwrapped(content)
     if not tensors:
         raise UsvitError(f"The weights {path} hold no table of tensors. Save model.state_dict() alone.")
+    for name, tensor in tensors.items():
+        if problem := _problem(tensor):
+            raise UsvitError(
+                f"The tensor '{shortened(name)}' in the weights {path} {problem}. Save model.state_dict() of a network "
+                "of real numbers, on the CPU."
+            )
     return Checkpoint(tensors, table, flax=path.suffix == ".npz")
 
 
@@ -93,13 +111,13 @@ def _asks_to_run_code(error: Exception, data: bytes) -> bool:
 def _unwrapped(content: Any) -> tuple[str | None, dict[str, torch.Tensor]]:
     """The table of tensors and where it stood; empty where there is none."""
     path: list[str] = []
-    while isinstance(content, Mapping):
+    while isinstance(content, Mapping) and len(path) <= _MOST_TABLES:  # a table may hold itself
         inner = next((name for name in _TABLES if isinstance(content.get(name), Mapping)), None)
         if inner is None:
             break
         path.append(inner)
         content = content[inner]
-    if not isinstance(content, Mapping):
+    if not isinstance(content, Mapping) or len(path) > _MOST_TABLES:
         return None, {}
     tensors = {_bare(str(key)): value for key, value in content.items()}
     if not all(isinstance(value, torch.Tensor) for value in tensors.values()):
@@ -108,6 +126,34 @@ def _unwrapped(content: Any) -> tuple[str | None, dict[str, torch.Tensor]]:
 
 
 def _bare(key: str) -> str:
-    while key.startswith(_WRAPPERS):
-        key = key.partition(".")[2]
-    return key
+    return _WRAPPERS.sub("", key)
+
+
+def _refuse_bomb(data: bytes, path: Path) -> None:
+    """Refuse an archive (NumPy's and PyTorch's both are zip files) that unpacks to far more than trained weights do."""
+    if not data.startswith(b"PK"):
+        return
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            unpacked = sum(info.file_size for info in archive.infolist())
+    except Exception:  # the parser says what is wrong with it
+        return
+    if unpacked > _MAX_UNPACKED and unpacked > _MAX_RATIO * len(data):
+        raise UsvitError(
+            f"The weights {path} have {len(data):,} bytes and would unpack to {unpacked:,}: trained weights hardly "
+            "compress, so this file is damaged or made to harm. Ask for them as .safetensors."
+        )
+
+
+def _problem(tensor: torch.Tensor) -> str | None:
+    """Why a tensor cannot be a weight, or None."""
+    if tensor.is_meta:
+        return "has no values"
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        return "is sparse or quantised"
+    if tensor.is_complex():
+        return f"has complex numbers ({tensor.dtype}), whose imaginary part would be dropped"
+    # Strides of zero let a few bytes stand for any number of values, which the first copy would fill memory with.
+    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        return f"claims {tensor.numel():,} values and holds fewer"
+    return None

@@ -15,6 +15,7 @@ from usvit.data.seen import passport_beside
 from usvit.errors import UsvitError, unknown
 from usvit.files import sha256_of_text
 from usvit.models.spec import ModelSpec, Pretrained, ViTShape
+from usvit.models.weights.pins import Pin, pin_of, revision_of
 from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights
 from usvit.models.weights.runs import fold_folders
 
@@ -38,6 +39,10 @@ class Weights:
     upstream: str | None = None
     """Of the hub's: which of ``ModelSpec.weights``."""
     pretrained_by: str | None = None
+    revision: str | None = None
+    """Of the hub's: the commit of its repository."""
+    pinned: bool | None = None
+    """Of the hub's: whether revision and hash are those that usvit demands (``pins``); None elsewhere."""
     lineage: tuple[dict[str, Any], ...] = ()
     """Of weights that usvit trained: each training behind them, the last one first."""
     passport: dict[str, Any] | None = field(default=None, repr=False)
@@ -55,6 +60,17 @@ class Weights:
     def of_fold(self, fold: int) -> "Weights":
         """The weights that one fold begins from (counted from zero)."""
         return self.folds[fold] if self.folds else self
+
+    @property
+    def warning(self) -> str | None:
+        """What the user should know of weights that may be others tomorrow."""
+        if self.pinned is not False:
+            return None
+        return (
+            f"Warning: the hub's weights {self.name} are not pinned: the hub could hand out another file under this "
+            f"name. This is revision {self.revision or 'unknown'} with SHA-256 {self.sha256}; "
+            "'usvit models pin MODEL' notes both, and later runs demand them."
+        )
 
     def read(self) -> Checkpoint:
         """The tensors.
@@ -74,6 +90,7 @@ class Weights:
         """For ``run.json`` and ``model.json``: without the path, which belongs to one machine."""
         keys = ("source", "name", "sha256", "license", "upstream", "pretrained_by")
         record = {key: getattr(self, key) for key in keys}
+        record |= {} if self.pinned is None else {"revision": self.revision, "pinned": self.pinned}
         record |= {"lineage": list(self.lineage)} if self.lineage else {}
         return record | ({"folds": [fold.sha256 for fold in self.folds]} if self.folds else {})
 
@@ -197,7 +214,8 @@ def _read(path: Path) -> tuple[bytes, str]:
     return data, hashlib.sha256(data).hexdigest()
 
 
-def _from_hub(choice: str, spec: ModelSpec) -> Weights:
+def _from_hub(choice: str, spec: ModelSpec, *, pinned: bool = True) -> Weights:
+    """``pinned=False``: whatever the hub has, as for a new pin."""
     import timm
 
     upstream = choice.partition(":")[2] if ":" in choice else next(iter(spec.weights), "")
@@ -213,11 +231,38 @@ def _from_hub(choice: str, spec: ModelSpec) -> Weights:
     repository = config.hf_hub_id if config else None
     if not chosen or not config or not repository:
         raise UsvitError(f"There are no hub weights for the model {spec.name}. {_without_hub()}")
+    pin = pin_of(repository) if pinned else None
     files = (config.hf_hub_filename,) if config.hf_hub_filename else _HUB_FILES
-    path = _cached(repository, files) or _downloaded(repository, files, spec)
+    revision = None
+    if pin is not None:
+        files, revision = (pin.file,), pin.revision
+    path = _cached(repository, files, revision) or _downloaded(repository, files, spec, revision)
     data, sha256 = _read(path)
+    if pin is not None and sha256 != pin.sha256:
+        raise UsvitError(
+            f"The weights {path} are not those that are pinned for {repository}: their SHA-256 is {sha256}, and "
+            f"{pin.sha256} is demanded. Delete this file from the Hugging Face cache, and give the command again."
+        )
     content = parse_weights(data, path)
-    return Weights("hub", path, repository, sha256, config.license, upstream, chosen.by, content=content)
+    found = Weights("hub", path, repository, sha256, config.license, upstream, chosen.by, content=content)
+    return replace(found, revision=revision_of(path), pinned=pin is not None)
+
+
+def find_pin(choice: str, spec: ModelSpec) -> tuple[str, Pin]:
+    """The repository of hub weights, and a pin of what the hub has of it now.
+
+    Args:
+        choice: ``hub`` or ``hub:UPSTREAM``.
+        spec: the network they are for.
+
+    Raises:
+        UsvitError: as ``resolve_weights``; or the commit is not known.
+    """
+    weights = _from_hub(choice, spec, pinned=False)
+    assert weights.name is not None and weights.path is not None and weights.sha256 is not None
+    if weights.revision is None:
+        raise UsvitError(f"Of {weights.path} no commit is known, so it cannot be pinned. Download it again.")
+    return weights.name, Pin(weights.revision, weights.path.name, weights.sha256)
 
 
 def hub_entry(spec: ModelSpec, weights: Weights | None) -> Pretrained | None:
@@ -226,18 +271,18 @@ def hub_entry(spec: ModelSpec, weights: Weights | None) -> Pretrained | None:
     return spec.weights.get(upstream) if upstream else spec.recommended
 
 
-def _cached(repository: str, files: tuple[str, ...]) -> Path | None:
+def _cached(repository: str, files: tuple[str, ...], revision: str | None) -> Path | None:
     """The weights in the Hugging Face cache; the network is not touched."""
     from huggingface_hub import try_to_load_from_cache
 
     for file in files:
-        path = try_to_load_from_cache(repository, file)
+        path = try_to_load_from_cache(repository, file, revision=revision)
         if isinstance(path, str):
             return Path(path)
     return None
 
 
-def _downloaded(repository: str, files: tuple[str, ...], spec: ModelSpec) -> Path:
+def _downloaded(repository: str, files: tuple[str, ...], spec: ModelSpec, revision: str | None) -> Path:
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -246,7 +291,7 @@ def _downloaded(repository: str, files: tuple[str, ...], spec: ModelSpec) -> Pat
         reason = f"the hub has none of {', '.join(files)} there"
         for file in files:
             try:
-                return Path(hf_hub_download(repository, file))
+                return Path(hf_hub_download(repository, file, revision=revision))
             except EntryNotFoundError:
                 continue  # not in this format: try the next
             except Exception as error:  # whatever the HTTP library of the day raises

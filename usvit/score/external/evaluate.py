@@ -160,7 +160,7 @@ def _operating_point(point: FrozenPoint, table: pd.DataFrame, positive: str) -> 
         on_test = outcome(reference, called, table["group_id"].to_numpy(object))
     fold = FoldPoint(0, point.threshold, point.reason, None, on_test, None)
     entry = asdict(OperatingPoint(point.rule, point.origin, (fold,), None, point.reason, None))
-    return {**entry, "pooled": judged, "folds": [asdict(fold)]}
+    return {**entry, "pooled": judged, "procedure": None, "folds": [asdict(fold)]}
 
 
 def _called(point: FrozenPoint, table: pd.DataFrame, positive: str) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,9 @@
-"""What lies in a zip archive: listed, never unpacked to the disk.
+"""What lies in a zip archive: listed, never unpacked to the disk. ``items`` lists archives in a limited process.
 
 Names in it are only names: one that is absolute or climbs with ``..`` leads nowhere, as nothing is written under it.
 """
 
+import itertools
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from usvit.score.find.walk import natural
 MAGIC = b"PK\x03\x04"
 """How an archive with at least one member begins (PKWARE APPNOTE 4.3.7)."""
 MAX_MEMBERS = 1_000_000
+PORTION = 2000
+"""Members in one list of ``member_lists``."""
 MAX_RATIO = 200
 """Unpacked over packed, of a whole archive that unpacks to more than ``MAX_UNPACKED``; images stay below 20."""
 MAX_UNPACKED = 1_000_000_000
@@ -30,6 +33,8 @@ _DOCUMENTS = ("[Content_Types].xml", "META-INF/MANIFEST.MF")
 
 class BadArchive(Exception):
     """It is damaged, or made to harm."""
+
+    code = "archive"
 
 
 @dataclass(frozen=True)
@@ -65,10 +70,22 @@ def members(path: str) -> Iterator[Member]:
                 _refuse_bomb(infos, file.seek(0, 2))
                 if not _is_document(opened):
                     infos.sort(key=lambda info: ([*map(natural, info.filename.split("/"))], info.header_offset))
+                    hidden: dict[str, int] = {}
                     for info in infos:
-                        yield _member(opened, info)
-    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, NotImplementedError) as error:
+                        yield _member(opened, info, hidden)
+    except (OSError, ValueError, RuntimeError, RecursionError, MemoryError, zipfile.BadZipFile) as error:
         raise BadArchive from error
+
+
+def member_lists(path: str) -> Iterator[list[Member]]:
+    """``members`` in portions, for the way from one process to another.
+
+    Raises:
+        BadArchive: as there.
+    """
+    found = members(path)
+    while portion := list(itertools.islice(found, PORTION)):
+        yield portion
 
 
 def _refuse_too_many(file: BinaryIO) -> None:
@@ -97,11 +114,13 @@ def _is_document(opened: zipfile.ZipFile) -> bool:
     return any(name in opened.NameToInfo for name in _DOCUMENTS) or [one.filename for one in first] == ["mimetype"]
 
 
-def _member(opened: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:
+def _member(opened: zipfile.ZipFile, info: zipfile.ZipInfo, hidden: dict[str, int]) -> Member:
+    """``hidden`` counts for each name the members that a later one hides: all of one name take linear time."""
     if opened.NameToInfo[info.filename] is not info:
-        number = 1
+        number = hidden.get(info.filename, 0) + 1
         while (label := f"{info.filename}//{number}") in opened.NameToInfo:
             number += 1
+        hidden[info.filename] = number
         opened.NameToInfo[label] = info
         return Member(label, info.filename, "archive")
     try:

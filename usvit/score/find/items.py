@@ -37,6 +37,7 @@ from itertools import chain
 from pathlib import Path
 
 from usvit.errors import UsvitError
+from usvit.limited import LimitedCalls, LimitReached
 from usvit.score.find import archives, listed
 from usvit.score.find.walk import MAGIC, Found, Pattern, Walk, identity_of, is_folder, problem_of
 from usvit.score.records import Item
@@ -160,8 +161,14 @@ class _Discovery:
         self._walk = Walk([one.whole for one in inputs if one.whole is not None], exclude)
         self._earlier: set[object] = set()
         self._marked: tuple[str, list[str]] = ("", [])
+        self._calls = LimitedCalls(*listed.MODULES)
 
     def items(self) -> Iterator[Item]:
+        """Every item; archives are listed in a process that ends with the last of them."""
+        with self._calls:
+            yield from self._items()
+
+    def _items(self) -> Iterator[Item]:
         several = len(self._inputs) > 1
         for one in self._inputs:
             prefix = f"{one.label}/" if several and not one.single else ""
@@ -191,11 +198,12 @@ class _Discovery:
         between = "!//" if self._begins_a_name(item.location) else "!"
         empty = True
         try:
-            for member in archives.members(item.location):
-                empty = False
-                label = f"{name}{between}{member.label}{frames}{number}"
-                yield replace(item, name=label, member=member.name, problem=member.problem)
-        except archives.BadArchive:
+            for members in self._calls.values(archives.member_lists, item.location):
+                for member in members:
+                    empty = False
+                    label = f"{name}{between}{member.label}{frames}{number}"
+                    yield replace(item, name=label, member=member.name, problem=member.problem)
+        except (LimitReached, archives.BadArchive):
             yield replace(item, problem="archive")
         else:
             if empty:

@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from usvit.errors import UsvitError
+from usvit.limited import LimitedCalls, LimitReached
 from usvit.score.find.walk import is_folder, natural
 
+MODULES = ("usvit.score.reading.read",)
+"""What the fork server holds ready, as the readers of images, which come next, want it."""
+MAX_INDEX_BYTES = 50_000_000
+"""Of a DICOMDIR: one of a whole DVD has a few megabytes."""
 TABLE_SUFFIXES = (".csv", ".tsv", ".xlsx", ".parquet")
 
 
@@ -136,16 +141,39 @@ def read_dicomdir(path: Path, typed: str) -> list[tuple[str, ...]]:
 
     Source: DICOM PS3.3 F.3.2.2 (Directory Record), PS3.10 8.2 (File IDs).
     """
+    instead = "Pass its folder as --input instead."
+    size = path.stat().st_size
+    if size > MAX_INDEX_BYTES:
+        raise UsvitError(f"The DICOMDIR {typed} has {size:,} bytes, and {MAX_INDEX_BYTES:,} are read. {instead}")
+    with LimitedCalls(*MODULES) as calls:
+        try:
+            references: list[tuple[str, ...]] | None = calls.call(_references, path)
+        except LimitReached as error:
+            raise UsvitError(f"The DICOMDIR {typed} is not read: {error}. {instead}") from error
+    if references is None:
+        raise UsvitError(f"The DICOMDIR {typed} is damaged. {instead}")
+    return references
+
+
+def _references(path: Path) -> list[tuple[str, ...]] | None:
+    """In a limited process: ``read_dicomdir``; None for a file that is damaged."""
     import pydicom
+    from pydicom.filereader import read_file_meta_info
+    from pydicom.uid import DeflatedExplicitVRLittleEndian
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            # An index is never deflated (PS3.10 8.6), which would let it unpack to any size.
+            if read_file_meta_info(str(path)).get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
+                return None
             records = pydicom.dcmread(path).get("DirectoryRecordSequence") or []
             ids = [record.get("ReferencedFileID") for record in records]
             return list(dict.fromkeys(_parts(one) for one in ids if one))
-    except Exception as error:  # pydicom raises what it meets
-        raise UsvitError(f"The DICOMDIR {typed} is damaged. Pass its folder as --input instead.") from error
+    except MemoryError:
+        raise
+    except Exception:  # pydicom raises what it meets
+        return None
 
 
 def _parts(file_id: Any) -> tuple[str, ...]:

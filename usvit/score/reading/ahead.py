@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from usvit.score.reading.child import Task
+from usvit.limited.child import Task
 
 OVERHEAD = 2048
 """Bytes that a message takes beside its content: even a million small ones are bounded."""

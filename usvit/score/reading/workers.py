@@ -6,20 +6,18 @@ and a thread of its own in the parent, which starts it, asks it, ends it and sta
 """
 
 import contextlib
-import multiprocessing
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from multiprocessing.context import BaseContext
 from types import TracebackType
 from typing import Any, Self
 
 from usvit.errors import UsvitError
+from usvit.limited.child import CRASHED, Task
+from usvit.limited.worker import END_SECONDS, Worker, WorkerFailure, process_context
 from usvit.score.reading.ahead import CLOSED, Ahead, Entry
-from usvit.score.reading.child import Task
-from usvit.score.reading.worker import END_SECONDS, Worker, WorkerFailure
-from usvit.score.records import Facts, Failure, Frame, Item, ReadSettings
+from usvit.score.records import FAILURES, Facts, Failure, Frame, Item, ReadSettings
 
 __all__ = ["End", "Message", "Reader", "Readers", "WorkerFailure"]
 
@@ -73,7 +71,7 @@ class Readers:
         _refuse_script(reader)
         self.settings, self.reader = settings, reader
         self.workers, self.timeout, self.memory_gb = max(1, workers), timeout, memory_gb or None
-        self._context = _context(reader.__module__)
+        self._context = process_context(reader.__module__)
         self._lock = threading.Lock()
         self._all: set[Worker] = set()
         self._idle: list[Worker] = []
@@ -123,7 +121,7 @@ class Readers:
                 if isinstance(message, WorkerFailure):
                     if failed:
                         continue  # the reader had given it up before
-                    message = Failure(message.code, detail=message.detail)
+                    message = Failure(_known(message.code), detail=message.detail)
                 failed = isinstance(message, Failure) and message.frame is None
                 yield number, item, End() if message is CLOSED else message
 
@@ -151,6 +149,8 @@ class Readers:
                     first = CLOSED
                 elif first is CLOSED:  # a worker that dies behind its answer has answered
                     first = message
+                    if isinstance(first, WorkerFailure):
+                        first.code = _known(first.code)
 
     def _messages(self, entries: Iterator[Entry]) -> Generator[tuple[Any, Any]]:
         """(key, message) of entries in their order; ``CLOSED`` as the last of each."""
@@ -258,16 +258,8 @@ class Readers:
             self._all.discard(worker)
 
 
-def _context(module: str) -> BaseContext:
-    """Never a fork of this process, whose libraries have threads: a server that forks workers, or fresh processes.
-
-    ``module`` is what the server holds ready; only the first of this process counts.
-    """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["usvit.score.reading.preload", module])
-    return context
+def _known(code: str) -> str:
+    return code if code in FAILURES else CRASHED
 
 
 def _refuse_script(function: Callable[..., Any]) -> None:

@@ -1,6 +1,7 @@
 """One worker process, seen from the parent: start it, ask it, end it."""
 
 import contextlib
+import multiprocessing
 import sys
 import threading
 from collections.abc import Iterator
@@ -9,8 +10,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from usvit.score.reading import child
-from usvit.score.records import FAILURES
+from usvit.limited import child
 
 START_SECONDS = 120
 """A worker that has not imported its modules after this time, on however slow a disk, does not start."""
@@ -24,12 +24,24 @@ class WorkerFailure(Exception):
     """A task in a worker came to nothing. Its text quotes no file."""
 
     code: str
-    """A key of ``FAILURES``."""
+    """``timeout``, ``crashed``, ``too_large``, or the exception's own ``code``."""
     detail: str | None = field(default=None, repr=False)
     """More, in the decoder's own words. Private: it may quote a file."""
 
     def __str__(self) -> str:
-        return FAILURES[self.code]
+        return f"a worker process failed: {self.code}"
+
+
+def process_context(*modules: str) -> BaseContext:
+    """Never a fork of this process, whose libraries have threads: a server that forks workers, or fresh processes.
+
+    ``modules`` are what the server holds ready; only those of the first call in this process count.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["usvit.limited.preload", *modules])
+    return context
 
 
 class Worker:
@@ -60,7 +72,7 @@ class Worker:
         if kind == child.READY:
             return None
         code, detail, _ = value
-        return detail or FAILURES[code]
+        return detail or f"the process ended: {code}"
 
     @property
     def alive(self) -> bool:
@@ -104,12 +116,12 @@ class Worker:
         """(kind, value, bytes) of the next message; a dead or late worker's is made up here."""
         try:
             if not self._connection.poll(timeout):
-                return child.FAILED, ("timeout", None, True), 0
+                return child.FAILED, (child.TIMEOUT, None, True), 0
             packed = self._connection.recv_bytes()
             kind, value = ForkingPickler.loads(packed)
         except (EOFError, OSError):
             self._process.join(END_SECONDS)
-            return child.FAILED, ("crashed", f"exit code {self._process.exitcode}", True), 0
+            return child.FAILED, (child.CRASHED, f"exit code {self._process.exitcode}", True), 0
         return kind, value, len(packed)
 
 

@@ -5,7 +5,7 @@ The reading modules come next; workers that are forked find them in memory, and 
 
 import os
 
-from usvit.score.reading.child import ONE_THREAD
+from usvit.limited.child import ONE_THREAD
 
 os.environ.update(ONE_THREAD)
 

@@ -22,6 +22,9 @@ READY, VALUE, FAILED, END = "ready", "value", "failed", "end"
 """Kinds of message: READY; VALUE, with a value; and what closes a task: FAILED with (code, detail, whether to replace
 this worker), or END with whether to replace it."""
 
+TIMEOUT, CRASHED, TOO_LARGE = "timeout", "crashed", "too_large"
+"""Codes of a task that came to a bad end: it took too long; its process died, or it raised; its answer is too large."""
+
 MAX_MESSAGE = 256 * 1024**2
 """Bytes of one value, packed. A frame has 150 KB at 224 px; what is far larger would fill the parent's memory."""
 
@@ -54,7 +57,7 @@ class Task:
 
 
 class _TooLarge(Exception):
-    code = "too_large"
+    code = TOO_LARGE
 
 
 NICENESS = 5
@@ -83,7 +86,7 @@ def main(connection: Connection, modules: tuple[str, ...], memory_gb: float | No
                 sys.modules["cv2"].setNumThreads(1)
             _limit(memory_gb)
         except BaseException as error:
-            connection.send((FAILED, ("crashed", f"{type(error).__name__}: {error}", True)))
+            connection.send((FAILED, (CRASHED, f"{type(error).__name__}: {error}", True)))
             return
         connection.send((READY, ""))
         too_much = _data_bytes() + MAX_KEPT
@@ -123,11 +126,9 @@ def _serve(connection: Connection, too_much: int) -> None:
 
 
 def code_of(error: BaseException) -> str:
-    """The exception's own ``code`` where it is one of ``FAILURES``, else ``crashed``."""
-    from usvit.score.records import FAILURES
-
+    """The exception's own ``code`` if it has one, else ``crashed``."""
     code = getattr(error, "code", None)
-    return code if isinstance(error, Exception) and isinstance(code, str) and code in FAILURES else "crashed"
+    return code if isinstance(error, Exception) and isinstance(code, str) else CRASHED
 
 
 def _silence() -> None:

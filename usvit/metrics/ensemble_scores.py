@@ -1,0 +1,95 @@
+"""How the mean of several networks is distributed, where no image is new to all of them.
+
+In a cross-validation each image was trained on by most networks, so that their mean over it says nothing of new
+images. But each image has its test network, and the inner validation image of another network has two that were not
+trained on it. From single scores and such pairs the distribution of the mean follows, one class at a time.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm, rankdata
+
+Float = NDArray[np.float64]
+
+N_DRAWS = 20_000
+"""Of each class: the share above a threshold has a standard error of 0.002 at 0.9."""
+MIN_PAIRS = 20
+"""Images of a class that two networks must have scored unseen; from 20 a correlation of 0.6 has a standard error of
+0.15, and the sensitivity at a threshold one of 0.02 (benchmarks/coverage_ensemble.py)."""
+
+
+@dataclass(frozen=True)
+class MeanScores:
+    """Draws of the mean score of all networks on images that none of them has seen."""
+
+    positive: Float
+    """(N_DRAWS,) of positive images."""
+    negative: Float
+    """(N_DRAWS,) of the others."""
+    correlation: tuple[float, float]
+    """Of two networks' normal scores on one image: of positive images, of the others."""
+    n_pairs: tuple[int, int]
+    """Images that at least two networks scored unseen: positive ones, others."""
+
+
+def mean_scores(
+    tested: Float, validated: Float, positive: NDArray[np.bool_], *, n_draws: int = N_DRAWS, seed: int = 0
+) -> MeanScores | str:
+    """Draw mean scores of K networks from their scores of images that they have not seen.
+
+    Within a class each network's scores are distributed as those of its test images, and two networks' scores of one
+    image are related by a Gaussian copula. Its one correlation comes from all images that two or more networks scored
+    unseen. Inner validation images count for the correlation alone, since they stopped the training.
+
+    Args:
+        tested: (n, K) probability of the positive class by the networks whose test image it is, NaN elsewhere.
+        validated: (n, K) the same by the networks whose inner validation image it is.
+        positive: (n,) bool.
+        n_draws, seed: of the draws.
+
+    Returns:
+        The draws; or in words why there are none.
+
+    Source: Nelsen (2006), An Introduction to Copulas, section 2.3; normal scores: van der Waerden (1952).
+    """
+    rng = np.random.default_rng(seed)
+    drawn = {}
+    for what, at in (("positive", positive), ("other", ~positive)):
+        one = _of_class(tested[at], validated[at], n_draws, rng)
+        if isinstance(one, str):
+            return f"{what} images: {one}"
+        drawn[what] = one
+    up, down = drawn["positive"], drawn["other"]
+    return MeanScores(up[0], down[0], (up[1], down[1]), (up[2], down[2]))
+
+
+def _of_class(
+    tested: Float, validated: Float, n_draws: int, rng: np.random.Generator
+) -> tuple[Float, float, int] | str:
+    n_members = tested.shape[1]
+    if np.isnan(tested).all(axis=0).any():
+        return "a network has none among its test images"
+    own, inner = _normal_scores(tested), _normal_scores(validated)
+    z = np.where(np.isnan(own), inner, own)
+    z = z[(~np.isnan(z)).sum(axis=1) > 1]
+    if len(z) < MIN_PAIRS:
+        return f"{len(z)} were scored by two networks that had not seen them, {MIN_PAIRS} are needed"
+    # Over all pairs of networks of an image: the mean product over the mean square.
+    n, squares = (~np.isnan(z)).sum(axis=1), np.nansum(z**2, axis=1)
+    products, scale = float((np.nansum(z, axis=1) ** 2 - squares).sum()), float((squares * (n - 1)).sum())
+    correlation = float(np.clip(products / scale, 0, 1)) if scale > 0 else 1.0
+    shared, single = rng.standard_normal((n_draws, 1)), rng.standard_normal((n_draws, n_members))
+    level = norm.cdf(np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * single)
+    mean = np.zeros(n_draws)
+    for k in range(n_members):
+        values = np.sort(tested[~np.isnan(tested[:, k]), k])
+        mean += np.interp(level[:, k], (np.arange(len(values)) + 1) / (len(values) + 1), values) / n_members
+    return mean, correlation, len(z)
+
+
+def _normal_scores(prob: Float) -> Float:
+    """(n, K) each column's ranks as quantiles of the standard normal distribution; NaN stays."""
+    ranks = rankdata(prob, axis=0, nan_policy="omit")
+    return np.asarray(norm.ppf((ranks - 0.5) / np.maximum((~np.isnan(prob)).sum(axis=0), 1)))

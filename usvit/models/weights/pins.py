@@ -1,0 +1,75 @@
+"""Which commit and which bytes of the hub's weights are meant: a repository there can change under the same name.
+
+``pins.json`` beside the zoo ships with usvit; a user's own file (``usvit models pin``) comes before it. A repository
+without a pin is taken as the hub has it, and run.json, model.json and ``usvit models info`` say so.
+"""
+
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import platformdirs
+
+from usvit.errors import UsvitError
+from usvit.files import read_json, write_json
+
+SHIPPED = Path(__file__).resolve().parents[1] / "zoo" / "pins.json"
+MAX_BYTES = 10_000_000
+_SHAPES = {"revision": "[0-9a-f]{40}", "sha256": "[0-9a-f]{64}", "file": r"[\w.-]{1,100}"}
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One file of the hub, whatever becomes of its repository."""
+
+    revision: str
+    """Commit of the repository, 40 hexadecimal digits."""
+    file: str
+    """Its name there."""
+    sha256: str
+
+
+def pin_of(repository: str) -> Pin | None:
+    """The pin of a repository such as ``timm/vit_base_patch16_224.augreg_in21k``; None: there is none.
+
+    Raises:
+        UsvitError: a file of pins is damaged.
+    """
+    return read_pins(own_pins()).get(repository) or read_pins(SHIPPED).get(repository)
+
+
+def own_pins() -> Path:
+    """The user's file of pins."""
+    return Path(platformdirs.user_config_dir("usvit", appauthor=False)) / "pins.json"
+
+
+def read_pins(path: Path) -> dict[str, Pin]:
+    """Repository -> pin; none where there is no file.
+
+    Raises:
+        UsvitError: the file is damaged.
+    """
+    if not path.is_file():
+        return {}
+    if path.stat().st_size > MAX_BYTES:
+        raise UsvitError(f"The file of pins {path} has more than {MAX_BYTES:,} bytes. Delete it, and pin again.")
+    pins = {}
+    for repository, pin in read_json(path).items():
+        if not isinstance(pin, dict) or set(pin) != set(_SHAPES):
+            raise UsvitError(f"In {path}, '{repository}' needs exactly {', '.join(_SHAPES)}. Correct or delete it.")
+        for key, shape in _SHAPES.items():
+            if not isinstance(pin[key], str) or not re.fullmatch(shape, pin[key]):
+                raise UsvitError(f"In {path}, {key} of '{repository}' is not what it should be. Correct or delete it.")
+        pins[repository] = Pin(**pin)
+    return pins
+
+
+def add_pin(path: Path, repository: str, pin: Pin) -> None:
+    """Write a pin into a file of pins, which is made where missing; an older pin of the repository is replaced."""
+    pins = {**read_pins(path), repository: pin}
+    write_json(path, {name: asdict(one) for name, one in sorted(pins.items())})
+
+
+def revision_of(cached: Path) -> str | None:
+    """The commit of a file in the Hugging Face cache (``snapshots/<commit>/<file>``)."""
+    return cached.parent.name if re.fullmatch(_SHAPES["revision"], cached.parent.name) else None

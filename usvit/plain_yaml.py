@@ -1,0 +1,77 @@
+"""YAML from people, who may be strangers: plain values only, bounded in size, depth and number.
+
+``yaml.safe_load`` runs no code, but an anchor that is used nine times by another, and so on, stands for more values
+than fit in memory; a number of 5,000 digits cannot be printed; deep nesting ends in a ``RecursionError``.
+"""
+
+from typing import Any
+
+import yaml
+
+from usvit.errors import UsvitError
+
+MAX_BYTES = 200_000
+"""Characters; PyYAML reads about as many in a second."""
+MAX_VALUES = 50_000
+"""Anchors counted each time they are used. The largest shipped recipe has fewer than a hundred."""
+MAX_DEPTH = 50
+MAX_DIGITS = 40
+"""Characters of a number: more than a double or a SHA-1 needs."""
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
+
+
+def parse_yaml(text: str, what: str) -> Any:
+    """The one document in ``text``.
+
+    Args:
+        text: YAML.
+        what: what it is, for errors: ``The recipe x.yaml``.
+
+    Raises:
+        UsvitError: it is not YAML, or beyond the bounds above.
+    """
+    if len(text) > MAX_BYTES:
+        raise UsvitError(f"{what} has {len(text):,} characters, and {MAX_BYTES:,} are read. Shorten it.")
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _count(node, {}, (), what)
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except RecursionError as error:
+        raise UsvitError(f"{what} is nested too deeply: {MAX_DEPTH} levels are read.") from error
+    # ValueError: a date such as 2001-99-99; the others come from keys that are no plain values.
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError, AttributeError) as error:
+        raise UsvitError(f"{what} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
+
+
+def _count(node: yaml.Node, known: dict[int, int], above: tuple[int, ...], what: str) -> int:
+    """How many values a node stands for, anchors counted each time; a node that is used often is looked at once."""
+    if id(node) in above:
+        raise UsvitError(f"{what} has an anchor (&name) that holds itself. Write it without.")
+    if id(node) in known:
+        return known[id(node)]
+    if len(above) > MAX_DEPTH:
+        raise UsvitError(f"{what} is nested too deeply: {MAX_DEPTH} levels are read.")
+    if isinstance(node, yaml.ScalarNode):
+        if node.tag in _NUMBERS and len(node.value) > MAX_DIGITS:
+            raise UsvitError(
+                f"{what} has a number of {len(node.value):,} characters, and {MAX_DIGITS} are read. Was it meant as a "
+                "text? Then put it in quotes."
+            )
+        children: list[yaml.Node] = []
+    elif isinstance(node, yaml.MappingNode):
+        children = [child for pair in node.value for child in pair]
+    else:
+        children = list(node.value)
+    total = 1
+    for child in children:
+        total += _count(child, known, (*above, id(node)), what)
+        if total > MAX_VALUES:
+            raise UsvitError(f"{what} stands for more than {MAX_VALUES:,} values. Write it without anchors (&name).")
+    known[id(node)] = total
+    return total
