@@ -80,7 +80,8 @@ class CompactDescriptions:
         counts = heads[:, 32].astype(np.int64)
         total, places = int(counts.sum()), start + _HEAD_BYTES * n
         squares = heads[:, 33].astype(np.int64)
-        sane = (squares <= SQUARE_LANDMARKS + len(SCALES)).all() and ((counts - squares >= 0) & (counts - squares <= LANDMARKS)).all()
+        upright, spare = counts - squares, len(SCALES)  # the share of each of the scales is rounded: 22 + 17 + 10 of 48
+        sane = (squares <= SQUARE_LANDMARKS + spare).all() and ((upright >= 0) & (upright <= LANDMARKS + spare)).all()
         if not sane or places + _LANDMARK_BYTES * total != len(content):
             raise UsvitError(f"Copy descriptions are damaged: {len(content)} bytes for {total} landmarks.")
         landmarks = np.frombuffer(content, np.uint8, 4 * total, places).reshape(total, 4)
