@@ -22,6 +22,7 @@ from torch import nn
 from usvit.config import RunConfig
 from usvit.data.augment import make_augment
 from usvit.data.loading import PixelStore, TrainBatches, eval_batches
+from usvit.data.manifest_file import described_table
 from usvit.data.seen import write_seen
 from usvit.data.splits import check_folds, folds_sha256, read_folds, repeat_of, rows_of_part
 from usvit.errors import UsvitError
@@ -96,7 +97,8 @@ def _train_all(job: Job, run: RunDir, progress: Progress) -> None:
     if job.config.split.unit == "group":
         check_folds(job.folds, rows)
     write_csv(folds_file, job.folds)
-    write_atomic(run.path / "manifest.parquet", lambda file: job.manifest.table.to_parquet(file, index=False))
+    table = described_table(job.manifest)
+    write_atomic(run.path / "manifest.parquet", lambda file: table.to_parquet(file, index=False))
     todo = run.unfinished(job.n_folds, "predictions.csv", progress)
     if not todo:
         return
@@ -202,7 +204,13 @@ def _run_fold(
     if content:
         write_bytes(folder / novelty.FILE, content)
     parts = {name: rows.sha256.iloc[at[name]].tolist() for name in ("train", "val")}
-    known = write_seen(folder, parts, job.weights.of_fold(fold))
+    known = write_seen(
+        folder,
+        parts,
+        job.weights.of_fold(fold),
+        described=job.manifest.descriptions,
+        name=f"the images of {'+'.join(job.manifest.roots)}",
+    )
     write_json(folder / "model.json", passport(job, fold, result, learnt, known))
     run.enter(fold, result.describe())
     write_csv(folder / "predictions.csv", table)  # last: it says that the fold is done

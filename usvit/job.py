@@ -14,6 +14,7 @@ from usvit.data.manifest import Manifest
 from usvit.data.manifest_file import open_manifest
 from usvit.data.preprocessing import Preprocessing
 from usvit.data.seen import refuse_seen, seen_by_weights, together, unrecorded
+from usvit.data.seen_copies import described_among
 from usvit.data.splits import folds_sha256, leaking_groups, make_folds, n_repeats, repeat_of, rows_of_part
 from usvit.errors import LeakageError, UsvitError
 from usvit.files import sha256_of_text
@@ -103,7 +104,7 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     manifest = open_manifest(config.data, roots, progress)
     rows = manifest.usable
     folds = make_folds(kind, rows, config.split, config.split_seed)
-    _check_first_weights(weights, rows, folds, config.model.weights)
+    _check_first_weights(weights, manifest, folds, config.model.weights)
     seen = together(seen_by_weights(weights.of_fold(fold)) for fold in range(max(1, len(weights.folds))))
     if doubt := unrecorded(seen, f"The network of --weights {config.model.weights}"):
         progress.say(f"Mind: {doubt}")
@@ -115,9 +116,9 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     )
 
 
-def _check_first_weights(weights: Weights, rows: pd.DataFrame, folds: pd.DataFrame, choice: str) -> None:
+def _check_first_weights(weights: Weights, manifest: Manifest, folds: pd.DataFrame, choice: str) -> None:
     """Refuse a run as first weights whose folds are not ours, and to test a fold on what its weights have seen."""
-    n_folds = int(folds.fold.nunique())
+    n_folds, rows = int(folds.fold.nunique()), manifest.usable
     if weights.folds and len(weights.folds) != n_folds:
         raise UsvitError(
             f"--weights {choice} is a run of {len(weights.folds)} folds, and this run has {n_folds}; fold k begins "
@@ -127,8 +128,10 @@ def _check_first_weights(weights: Weights, rows: pd.DataFrame, folds: pd.DataFra
         if weights.of_fold(fold).passport is None:
             continue
         tested = rows.iloc[rows_of_part(folds, rows, "test", fold)]
+        seen = seen_by_weights(weights.of_fold(fold))
+        copies = seen.copies_among(described_among(manifest.descriptions, tested.sha256)[0])
         try:
-            refuse_seen(tested, seen_by_weights(weights.of_fold(fold)), f"The network of --weights {choice}")
+            refuse_seen(tested, seen, f"The network of --weights {choice}", copies=copies)
         except LeakageError as error:
             if not weights.folds:
                 raise
@@ -310,7 +313,8 @@ def passport(
 ) -> dict[str, Any]:
     """``model.json``: all that is needed to use a fold's weights, and to know what they have seen.
 
-    ``learnt``: ``weights_sha256``, ``calibration_of`` and ``novelty_of``; ``seen``: ``usvit.data.seen.write_seen``.
+    ``learnt``: ``weights_sha256``, ``calibration_of`` and ``novelty_of``; ``seen``: the two keys that
+    ``usvit.data.seen.write_seen`` returns.
     """
     return {
         "schema_version": PASSPORT_SCHEMA,
@@ -335,6 +339,6 @@ def passport(
         "seed": job.config.seed,
         "upstream": {"source": "scratch"} if job.weights.source == "scratch" else job.weights.of_fold(fold).describe(),
         "data_licenses": job.manifest.licenses,
-        "seen_sha256": seen,
+        **seen,
         "intended_use": "research only; not a medical device",
     }

@@ -33,7 +33,7 @@ def fold(tmp_path, few_listed):
     (folder / "model.safetensors").write_bytes(source.weights)
     left_out = ("head", "exported", "measured")
     passport = {key: value for key, value in source.passport.items() if key not in left_out}
-    passport |= {"fold": 0, "seen_sha256": write_seen(folder, {"train": DIGESTS, "val": ["ab"]})}
+    passport |= {"fold": 0, **write_seen(folder, {"train": DIGESTS, "val": ["ab"]})}
     write_json(folder / "model.json", passport)
     return folder
 

@@ -63,6 +63,12 @@ def fake_numbers(
     return rows, predictions, pd.concat(splits, ignore_index=True), metrics
 
 
+def copy_gaps() -> list[dict[str, str]]:
+    """Made-up images have no copy descriptions, and weights of the hub list no images."""
+    own = [{"part": part, "known": "hashes", "what": "the images of busi"} for part in ("train", "val")]
+    return [*own, {"part": "upstream", "known": "nothing", "what": "hub weights timm/vit_base"}]
+
+
 def fake_run(
     folder: Path,
     *,
@@ -93,6 +99,7 @@ def fake_run(
             {
                 "preprocessing": {"image_size": 224, "resize": "pad", "mean": [0.5] * 3, "std": [0.5] * 3},
                 "seen_sha256": {**seen, "upstream": []},
+                "seen_copies": {"files": [], "gaps": copy_gaps()},
                 "data_licenses": {"busi": "unclear"},
                 "intended_use": "research only; not a medical device",
             },

@@ -135,7 +135,7 @@ def test_the_passport_holds_what_the_inner_validation_images_say(trained):
     for fold in range(3):
         table = read_predictions(run / f"fold-{fold}" / "predictions.csv")
         val, passport = table[table.part == "val"], passport_of(run / f"fold-{fold}")
-        assert passport["schema_version"] == "1.1"
+        assert passport["schema_version"] == "1.2"
         fit = fit_temperature([CLASSES.index(label) for label in val.label], columns(val, "logit"))
         stated = passport["temperature"]
         assert stated == getattr(fit, "value", None) and passport["temperature_reason"] == getattr(fit, "reason", None)

@@ -170,6 +170,7 @@ def _print_external(metrics: dict[str, Any]) -> None:
     from usvit.cli.show import calibration_in_words, with_interval
 
     external, positive = metrics["external"], metrics["positive_class"]
+    print(f"images that the model has seen: {external['seen']['answer']}")
     print("an external test chooses no threshold of its own: usvit recalibrate does, on other patients")
     frozen = [one for one in metrics["operating_points"] if one["rule"].startswith("frozen")]
     print(f"frozen thresholds (of the calibrated probability) are from {frozen[0]['source']}")

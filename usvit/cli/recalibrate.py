@@ -49,6 +49,7 @@ def _show(record: dict[str, Any]) -> None:
     print(f"{record['n_images']} images in {record['n_groups']} groups: {counts}")
     if record["n_seen_images_left_out"]:
         print(f"{record['n_seen_images_left_out']} images left out: of patients whom the model has seen")
+    print(f"images that the model has seen: {record['seen']['answer']}")
     temperature = record["temperature"]
     print(f"temperature {_bounded(temperature['value'], temperature['ci95']) or 'none: ' + temperature['reason']}")
     print(f"\n{'':20}{'threshold [95 %]':26}{'sensitivity [95 %]':24}{'corr.':8}{'specificity [95 %]':24}{'corr.'}")

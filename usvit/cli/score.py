@@ -130,9 +130,10 @@ def _show(summary: dict[str, Any], out: Path, link: Path | None) -> None:
     undecided = f", {counts['frames_abstained']} without a decision" if counts["frames_abstained"] else ""
     print(f"{counts['frames_unusual']} images unlike the training data{_expected(summary)}{undecided}")
     if counts["frames_seen"]:
-        known = "had a part in training"
+        known = "had a part in training, themselves or as a copy"
         known += " or are of patients of the calibration" if summary["model"].get("calibration") else ""
         print(f"Mind: {counts['frames_seen']} of these images {known}: their scores prove nothing.")
+    print(_recognised(summary["model"].get("seen")))
     if counts["failures"]:
         print(f"{counts['failures']} not scored (failures.csv):")
         for code, one in sorted(summary["failures"].items(), key=lambda pair: -pair[1]["rows"]):
@@ -148,6 +149,18 @@ def _show(summary: dict[str, Any], out: Path, link: Path | None) -> None:
     elif not summary["settings"]["keep_ids"]:
         print("which id is which file: the same command with --link FILE writes it, for you alone")
     print(f"page: {out / 'scores.html'}")
+
+
+def _recognised(seen: dict[str, Any] | None) -> str:
+    """By what images that the model has seen were recognised."""
+    if seen is None:
+        return "images that the model has seen: recognised by exact hash alone"
+    gaps = "; ".join(dict.fromkeys(gap["what"] for gap in seen["gaps"]))
+    if seen["known"] == "copies":
+        return f"images that the model has seen: recognised by copy descriptions ({seen['n_descriptions']} on record)"
+    if seen["known"] == "hashes":
+        return f"images that the model has seen: some are recognised by exact hash alone ({gaps})"
+    return f"images that the model has seen: not all are on record ({gaps})"
 
 
 def _expected(summary: dict[str, Any]) -> str:

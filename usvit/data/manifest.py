@@ -4,7 +4,7 @@ Building it decodes every file once: what cannot be read is known before any wor
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,8 @@ import pandas as pd
 
 from usvit.data.cards import DataCard, load_cards
 from usvit.data.copies import Copy, Description, describe, find_copies
-from usvit.data.groups import group_ids, label_conflicts
+from usvit.data.copies.compact import CompactDescriptions
+from usvit.data.groups import group_ids, label_conflicts, possibly_one_patient
 from usvit.data.images import BadImage, Fingerprint, fingerprint, read_image, read_masks
 from usvit.data.readers import ImageRecord
 from usvit.data.roots import open_dataset
@@ -53,6 +54,11 @@ class Manifest:
     """Verified pairs of near-duplicates, as row numbers of the table (not kept in a manifest's file)."""
     skipped: list[BadImage] = field(default_factory=list)
     """Files left out because they could not be read (only where that was asked for)."""
+    descriptions: Mapping[str, CompactDescriptions] = field(default_factory=dict, repr=False)
+    """Pixel hash -> what recognises copies of the image later (``usvit.data.copies.compact``). A file of a manifest
+    holds them in a column of their own; they are no part of the table, nor of its hash."""
+    possibly_one_patient: dict[str, int] = field(default_factory=dict)
+    """Data set -> patients that seem to have several ids (``usvit.data.groups.possibly_one_patient``), where any do."""
 
     @property
     def usable(self) -> pd.DataFrame:
@@ -90,7 +96,8 @@ def build_manifest(
         progress: shown while files are decoded.
         skip_bad: leave out files that cannot be read, instead of raising.
         keep_label_conflicts: keep pixel-identical images with different labels.
-        near_duplicates: find copies, crops, shifts and annotated versions of one frame, and group them.
+        near_duplicates: find copies, crops, shifts and annotated versions of one frame, and group them. The images
+            are described in either case: what a network has seen is recognised by it later.
 
     Raises:
         UsvitError: an unknown data set, a wrong layout, a damaged file, a class without an image.
@@ -98,8 +105,9 @@ def build_manifest(
     cards = load_cards(datasets)
     opened = {card.name: open_dataset(card, roots, progress) for card in cards}
     classes, positive_class = _union_of_classes(cards, {name: records for name, (_, records) in opened.items()})
+    doubtful = _warn_of_several_ids({name: records for name, (_, records) in opened.items()}, progress)
     entries = [(name, root, record) for name, (root, records) in opened.items() for record in records]
-    examined = _examine(entries, near_duplicates, progress)
+    examined = _examine(entries, progress)
     if (bad := [found for found in examined if isinstance(found, BadImage)]) and not skip_bad:
         others = f"\n{len(bad) - 1} more cannot be used either." if len(bad) > 1 else ""
         raise UsvitError(f"{bad[0]}{others}")
@@ -115,7 +123,7 @@ def build_manifest(
             f"each of {', '.join(classes)} is needed."
         )
     _refuse_double_ids(table)
-    descriptions = [description for _, _, (_, description) in good if description is not None]
+    descriptions = [description for _, _, (_, description) in good]
     copies = find_copies(descriptions, progress) if near_duplicates else []
     table["group_id"] = group_ids(table, copies)
     if not keep_label_conflicts:
@@ -128,7 +136,24 @@ def build_manifest(
         {card.name: card.license for card in cards},
         copies,
         bad,
+        {one.sha256: CompactDescriptions.of([one]) for one in descriptions},
+        doubtful,
     )
+
+
+def _warn_of_several_ids(records: dict[str, list[ImageRecord]], progress: Progress) -> dict[str, int]:
+    found = {}
+    for name, those in records.items():
+        doubtful = possibly_one_patient(record.patient_id for record in those)
+        if doubtful:
+            found[name] = len(doubtful)
+            progress.say(
+                f"Warning: the data set {name} has {sum(map(len, doubtful))} patient ids that differ only by case, "
+                f"spaces, leading zeros or a trailing '.0': possibly {len(doubtful)} patients. They "
+                "count as different patients, whose images may stand in training and test at once. If they are not, "
+                "write each patient's id in one way."
+            )
+    return found
 
 
 def _union_of_classes(cards: list[DataCard], records: dict[str, list[ImageRecord]]) -> tuple[tuple[str, ...], str]:
@@ -153,16 +178,16 @@ def _union_of_classes(cards: list[DataCard], records: dict[str, list[ImageRecord
 
 
 def _examine(
-    entries: list[tuple[str, Path, ImageRecord]], near_duplicates: bool, progress: Progress
-) -> list[tuple[Fingerprint, Description | None] | BadImage]:
-    def examine(entry: tuple[str, Path, ImageRecord]) -> tuple[Fingerprint, Description | None] | BadImage:
+    entries: list[tuple[str, Path, ImageRecord]], progress: Progress
+) -> list[tuple[Fingerprint, Description] | BadImage]:
+    def examine(entry: tuple[str, Path, ImageRecord]) -> tuple[Fingerprint, Description] | BadImage:
         _, root, record = entry
         try:
             pixels = read_image(root / record.path, record.frame)
             read_masks([root / mask for mask in record.mask_paths], pixels.shape[:2])
         except BadImage as bad:
             return bad
-        return fingerprint(pixels), describe(pixels) if near_duplicates else None
+        return fingerprint(pixels), describe(pixels)
 
     found = []
     with (

@@ -5,6 +5,8 @@ file is enough to train from. What such a file claims is checked before it is be
 """
 
 import dataclasses
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +16,18 @@ import pyarrow.parquet
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from usvit.config import DataConfig
+from usvit.data.copies import Description, describe
+from usvit.data.copies.compact import CompactDescriptions
+from usvit.data.images import read_image
 from usvit.data.manifest import COLUMNS, Manifest, build_manifest, mask_names
+from usvit.data.seen_copies import read_description
 from usvit.errors import UsvitError, unknown
 from usvit.files import read_csv, regular_file, write_atomic
 from usvit.files.read import TABLE_BYTES, bounded_parquet
-from usvit.progress import Progress
+from usvit.progress import Progress, task
 
+DESCRIPTIONS = "copy_description"
+"""Column of a manifest's file, beside those of ``COLUMNS``: what recognises copies of the image, as bytes."""
 _KEY = b"usvit"
 _NEEDED = ["image_id", "path", "frame", "dataset", "label", "group_id", "sha256", "exclude_reason"]
 
@@ -61,7 +69,7 @@ def open_manifest(data: DataConfig, roots: dict[str, Path], progress: Progress) 
                     f"data.{key} cannot be used with a manifest, in which it was decided already. Read the images "
                     "themselves (--dataset), or write another manifest with 'usvit data prepare'."
                 )
-        manifest = read_manifest(Path(data.manifest), roots)
+        manifest = with_descriptions(read_manifest(Path(data.manifest), roots), progress)
         if set(data.dataset.split("+")) != set(manifest.roots):
             held = "+".join(manifest.roots)
             raise UsvitError(f"data.dataset is {data.dataset}, but the manifest {data.manifest} holds {held}.")
@@ -82,9 +90,64 @@ def write_manifest(manifest: Manifest, path: Path) -> None:
         positive_class=manifest.positive_class,
         licenses=manifest.licenses,
     )
-    table = pyarrow.Table.from_pandas(manifest.table, preserve_index=False)
+    table = pyarrow.Table.from_pandas(described_table(manifest), preserve_index=False)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: header.model_dump_json().encode()})
     write_atomic(path, lambda file: pyarrow.parquet.write_table(table, file))
+
+
+def described_table(manifest: Manifest) -> pd.DataFrame:
+    """The table with the column ``DESCRIPTIONS``, empty where an image has none."""
+    column = [
+        None if (one := manifest.descriptions.get(key)) is None else one.to_bytes() for key in manifest.table.sha256
+    ]
+    return manifest.table.assign(**{DESCRIPTIONS: pd.Series(column, dtype=object, index=manifest.table.index)})
+
+
+def descriptions_of(table: pd.DataFrame, source: Path) -> dict[str, CompactDescriptions]:
+    """The descriptions of a manifest's table as it stands in its file: pixel hash -> description.
+
+    Args:
+        table: with the column ``sha256``; images without a description, and tables of an earlier usvit without the
+            column, are left out.
+        source: the file, for the error.
+
+    Raises:
+        UsvitError: a description is damaged.
+    """
+    if DESCRIPTIONS not in table or "sha256" not in table:
+        return {}
+    found: dict[str, CompactDescriptions] = {}
+    for sha256, content in zip(table["sha256"], table[DESCRIPTIONS], strict=True):
+        if isinstance(sha256, str) and isinstance(content, bytes) and sha256 not in found:
+            found[sha256] = read_description(content, sha256, f"The manifest {source}")
+    return found
+
+
+def with_descriptions(manifest: Manifest, progress: Progress) -> Manifest:
+    """Describe the images that are to be used and have no description: those of a file of an earlier usvit.
+
+    Raises:
+        BadImage: an image cannot be read.
+    """
+    rows = manifest.usable
+    rows = rows[~rows.sha256.isin(list(manifest.descriptions))]
+    if rows.empty:
+        return manifest
+
+    def one(row: pd.Series) -> Description:
+        return describe(read_image(manifest.image_path(row), int(row.frame)))
+
+    found: list[Description] = []
+    with (
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+        task(progress, "describing images", len(rows), "images") as advance,
+    ):
+        for description in pool.map(one, (row for _, row in rows.iterrows())):
+            found.append(description)
+            advance(len(found))
+    # An image that was exchanged since has other pixels: it is refused where it is read for the training.
+    added = {one.sha256: CompactDescriptions.of([one]) for one in found if one.sha256 in set(rows.sha256)}
+    return dataclasses.replace(manifest, descriptions={**manifest.descriptions, **added})
 
 
 def datasets_of(path: Path) -> str:
@@ -110,6 +173,7 @@ def read_manifest(path: Path, roots: dict[str, Path]) -> Manifest:
     table, header = _read(path)
     if missing := [column for column in _NEEDED if column not in table]:
         raise UsvitError(f"The manifest {path} has no column '{missing[0]}'. Write it anew with 'usvit data prepare'.")
+    descriptions = descriptions_of(table, path)
     table = table.reindex(columns=COLUMNS)
     here = {name: roots.get(name) or roots.get("") or Path(root) for name, root in header.roots.items()}
     if not (double := table[table.duplicated(["dataset", "image_id"])]).empty:
@@ -133,7 +197,7 @@ def read_manifest(path: Path, roots: dict[str, Path]) -> Manifest:
                 f"The image {inner} of the manifest {path} is not in {here[name]}. "
                 f"If the images of {name} were moved, pass --data-root {name}=DIR."
             )
-    return Manifest(table, here, header.classes, header.positive_class, header.licenses)
+    return Manifest(table, here, header.classes, header.positive_class, header.licenses, descriptions=descriptions)
 
 
 def with_classes(manifest: Manifest, classes: tuple[str, ...]) -> Manifest:

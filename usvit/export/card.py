@@ -102,7 +102,8 @@ def model_card(passport: dict[str, Any], format_: str, checked: str) -> str:
             "It knows the machines, hospitals and kinds of lesion of its training images, and nothing else; it answers "
             "for any picture, of a breast or not. Its probabilities are "
             + ("not calibrated." if passport.get("temperature") is None else "calibrated on those images alone.")
-            + " `model.json` lists the pixel hashes of every image that it has seen: do not test it on them.",
+            + " `model.json` names the pixel hashes and, where they are on record, the copy descriptions of the images "
+            "that it has seen: do not test it on these images or on copies of them.",
             "",
         ]
     )

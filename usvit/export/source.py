@@ -46,7 +46,7 @@ class Source:
     """What the network has seen, some of it perhaps in files beside its passport."""
 
     def write_passport(self, folder: Path, *, with_novelty: bool) -> None:
-        """``model.json``, and the files of hashes that it names.
+        """``model.json``, and the files of hashes and copy descriptions that it names.
 
         Args:
             folder: to write into.
@@ -138,6 +138,7 @@ def of_spec(
     model = build_model(spec, found, n_classes=len(classes), image_size=image_size).eval()
     preprocessing = Preprocessing(image_size, "pad", *input_statistics(spec))
     seen = seen_by_weights(found)
+    inherited = passed_on(seen)
     passport = {
         "schema_version": "1.0",
         "architecture": spec.name,
@@ -157,7 +158,8 @@ def of_spec(
         "head": "untrained",
         "upstream": found.describe(),
         "data_licenses": {},
-        "seen_sha256": {"train": [], "val": [], **passed_on(seen)},
+        "seen_sha256": {"train": [], "val": [], **inherited["seen_sha256"]},
+        "seen_copies": inherited["seen_copies"],
         "measured": None,
     }
     return replace(_source(model, passport, preprocessing, paper=spec.source), seen=seen)

@@ -7,7 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from usvit.data.manifest_file import descriptions_of
 from usvit.data.seen import refuse_seen, seen_by
+from usvit.data.seen_copies import described_among
 from usvit.errors import UsvitError, unknown
 from usvit.files import read_csv, read_parquet, refuse_linked_folders, write_csv, write_json
 from usvit.metrics.predictions import check_complete, classes_of, read_predictions
@@ -239,11 +241,14 @@ def _refuse_seen(found: Predictions, run: Path | None, passport: Path | None) ->
         return
     test = found.table[found.table["part"] == "test"]
     tested = with_columns(test[[*KEY, "group_id", "fold"]], found.columns, {"sha256": "sha256"})
+    described = descriptions_of(found.columns, Path("of the test images"))
     for fold, file in passports.items():
         if fold is not None and not file.is_file():
             continue  # a run whose weights were not kept
         seen = seen_by(read_record(file, ModelRecord, follow=fold is None), file.parent)
-        refuse_seen(tested if fold is None else tested[tested["fold"] == fold], seen, f"The network of {file.parent}")
+        own = tested if fold is None else tested[tested["fold"] == fold]
+        copies = seen.copies_among(described_among(described, own["sha256"])[0])
+        refuse_seen(own, seen, f"The network of {file.parent}", copies=copies)
 
 
 def _all_columns(found: Predictions, by: Mapping[str, Sequence[float] | None]) -> dict[str, Sequence[float] | None]:

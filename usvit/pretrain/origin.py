@@ -21,6 +21,13 @@ class Origin:
     path: Path | None = None
     """Of its file."""
 
+    @property
+    def unknown_training(self) -> str | None:
+        """What to call it where it was trained and no passport says on what."""
+        if self.passport is not None or self.weights_sha256 is None:
+            return None
+        return f"the {self.role} {(self.weights or {}).get('name') or self.architecture}"
+
     def describe(self) -> dict[str, Any]:
         """For ``run.json`` and ``model.json``: without the path, which belongs to one machine."""
         return {

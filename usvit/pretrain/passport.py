@@ -53,7 +53,7 @@ def passport(
         job, fold, result: the training.
         source: what it learnt from.
         weights_sha256: of ``model.safetensors``.
-        seen: the entry ``seen_sha256`` (``usvit.data.seen``).
+        seen: the entries ``seen_sha256`` and ``seen_copies`` (``usvit.data.seen.write_seen``).
     """
     weights = job.weights.of_fold(fold)
     return {
@@ -86,7 +86,7 @@ def passport(
         "upstream": {"source": "scratch"} if weights.source == "scratch" else weights.describe(),
         "data_licenses": {} if job.manifest is None else job.manifest.licenses,
         **_objective(job.config),
-        "seen_sha256": seen,
+        **seen,
         "intended_use": "research only; not a medical device",
     }
 

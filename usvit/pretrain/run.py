@@ -18,6 +18,7 @@ from torch import Tensor
 from usvit.config import PretrainConfig
 from usvit.data.seen import write_seen
 from usvit.data.sources.combine import made_on_the_fly
+from usvit.data.sources.described import descriptions_of_source
 from usvit.data.sources.examples import ViewExamples, readable
 from usvit.data.sources.source import Source
 from usvit.data.stream import Stream
@@ -179,7 +180,19 @@ def _write_network(
         hashes |= {part: source.hashes(progress) or [] for part, source in parts.items() if source is not None}
     else:
         unhashed = {source.name for source in images if source is not None and not made_on_the_fly(source)}
-    seen = write_seen(folder, hashes, job.weights.of_fold(fold), *job.learnt_from, unhashed=unhashed)
+    described = {}
+    if job.config.source.hashes:
+        for source in filter(None, images):
+            described |= descriptions_of_source(source, progress)
+    seen = write_seen(
+        folder,
+        hashes,
+        job.weights.of_fold(fold),
+        *job.learnt_from,
+        unhashed=unhashed,
+        described=described,
+        name=images[0].name,
+    )
     run.enter(fold, result.describe())
     description = passport(job, fold, images[0], result, hashlib.sha256(weights).hexdigest(), seen)
     if job.learnt_from:

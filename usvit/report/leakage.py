@@ -4,8 +4,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from usvit.data.seen import seen_by
+from usvit.data.manifest_file import descriptions_of
+from usvit.data.seen import seen_by, together
+from usvit.data.seen_copies import described_among
 from usvit.report.run import Run
+
+BY_HASH = "not found by exact hash"
+"""The result where the very same pixels were looked for, and copies with other pixels could not be."""
 
 
 @dataclass(frozen=True)
@@ -17,10 +22,20 @@ class Check:
     """How many cases; None where the files do not tell."""
     answer: str
     """In a sentence."""
+    clean: str = "passed"
+    """What the result is called where nothing was found."""
+
+    @property
+    def result(self) -> str:
+        """In a word or a few, for the page."""
+        return "not known" if self.found is None else "PROBLEM" if self.found else self.clean
 
 
 def leakage_checks(run: Run) -> list[Check]:
     """Look for groups and identical images in two parts of a fold, and for test images that a model had seen.
+
+    A test image was seen if it, or a copy of it, was learnt from. "Passed" is said only where copy descriptions of
+    everything that was seen were compared with those of all test images.
 
     Made from folds.csv, manifest.parquet and the passports, not from what the run said of itself.
     """
@@ -33,8 +48,15 @@ def leakage_checks(run: Run) -> list[Check]:
             "groups",
         ),
         _two_parts(parts, "sha256", "Do identical pixels stand in two parts of one split?", "images"),
-        _seen(run, parts, ("train", "val"), "Had a model seen one of its own test images in training?"),
-        _seen(run, parts, ("upstream",), "Had the first weights been trained on one of the test images?"),
+        _seen(
+            run, parts, ("train", "val"), "Had a model seen one of its own test images, or a copy of one, in training?"
+        ),
+        _seen(
+            run,
+            parts,
+            ("upstream",),
+            "Had the first weights been trained on one of the test images, or on a copy of one?",
+        ),
         _untested(run),
     ]
 
@@ -62,32 +84,48 @@ def _two_parts(parts: pd.DataFrame | None, column: str, question: str, what: str
 
 
 def _seen(run: Run, parts: pd.DataFrame | None, keys: tuple[str, ...], question: str) -> Check:
-    if parts is None or "sha256" not in parts or not run.passports:
+    """Look each fold's test images up among what its network has seen, by pixel hash and by copy description."""
+    if run.manifest is None or parts is None or "sha256" not in parts or not run.passports:
         return Check(question, None, "Not checked: it takes folds.csv, manifest.parquet and each fold's model.json.")
-    found, looked, unhashed = set(), 0, set()
+    described = descriptions_of(run.manifest, run.folder / "manifest.parquet")
+    same, copied, looked, compared, missing = set(), set(), 0, 0, 0
+    seen_by_all = []
     for fold, passport in run.passports.items():
         seen = seen_by(passport, run.folder / f"fold-{fold}").of_parts(*keys)
+        seen_by_all.append(seen)
         looked += len(seen)
-        unhashed |= set(seen.unhashed)
-        tested = parts[(parts["fold"] == fold) & (parts["part"] == "test")]
-        found |= {(fold, digest) for digest in tested["sha256"] if digest in seen}
-    if unhashed and not found:
-        names = " and ".join(sorted(unhashed))
-        return Check(
-            question,
-            None,
-            f"Not known: the first weights learnt from {names}, and which images these were is not on "
-            f"record (source.hashes was false). None, against the {looked:,} pixel hashes that are.",
-        )
-    if keys == ("upstream",) and not looked:
-        weights = (run.record.get("model") or {}).get("weights") or {}
-        if weights.get("source") == "scratch":
-            return Check(question, 0, "No: the training began from scratch.")
-        return Check(question, None, "Not known: the first weights carry no list of the images they were trained on.")
-    answer = (
-        f"{len(found):,} test images had been seen." if found else f"None, against {looked:,} pixel hashes on record."
+        compared += sum(map(len, seen.described))
+        tested = parts[(parts["fold"] == fold) & (parts["part"] == "test")]["sha256"].dropna()
+        same |= {(fold, digest) for digest in tested if digest in seen}
+        own, undescribed = described_among(described, tested)
+        missing += undescribed
+        copied |= {(fold, digest) for digest in seen.copies_among(own)}
+    if found := same | copied:
+        copies = len(copied - same)
+        how = f", {copies:,} of them as copies with other pixels" if copies else ""
+        return Check(question, len(found), f"{len(found):,} test images had been seen{how}.")
+    if keys == ("upstream",) and not looked and _from_scratch(run):
+        return Check(question, 0, "No: the training began from scratch.")
+    everything = together(seen_by_all)
+    gaps = "; ".join(dict.fromkeys([*(gap.what for gap in everything.gaps), *everything.unhashed]))
+    none = f"None by exact hash, against the {looked:,} pixel hashes on record"
+    if everything.known == "nothing":
+        return Check(question, None, f"Not known: which images were seen is not fully on record ({gaps}). {none}.")
+    if everything.known == "hashes" or missing:
+        why = gaps or f"{missing:,} test images"
+        answer = f"{none}. A copy with other pixels would not be found: there are no copy descriptions of {why}."
+        return Check(question, 0, answer, clean=BY_HASH)
+    return Check(
+        question,
+        0,
+        f"No copy found: the test images were compared with {compared:,} copy descriptions and {looked:,} pixel "
+        "hashes, which is all that was seen.",
     )
-    return Check(question, len(found), answer)
+
+
+def _from_scratch(run: Run) -> bool:
+    weights = (run.record.get("model") or {}).get("weights") or {}
+    return bool(weights.get("source") == "scratch")
 
 
 def _untested(run: Run) -> Check:

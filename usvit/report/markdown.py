@@ -233,8 +233,7 @@ def _cases(content: Content) -> str:
 
 
 def _leakage(content: Content) -> str:
-    words = {None: "not known", 0: "passed"}
-    rows = [[one.question, words.get(one.found, "PROBLEM"), one.answer] for one in content.checks]
+    rows = [[one.question, one.result, one.answer] for one in content.checks]
     return _section("Leakage", _rows(["Check", "Result", "Found"], rows))
 
 

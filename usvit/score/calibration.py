@@ -1,5 +1,6 @@
 """A calibration refitted on local labels (``usvit recalibrate``): a small file; the model stays as it is."""
 
+import base64
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,11 +9,13 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
+from usvit.data.copies.compact import CompactDescriptions
+from usvit.data.seen_copies import MAX_BYTES_EACH, MAX_DESCRIBED
 from usvit.errors import UsvitError
 from usvit.files import read_json, sha256_of_file
 from usvit.metrics.rows import LOWEST_PROB
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Calibration:
     """Pixel hashes of the images that it was fitted on: they cannot judge it."""
     fitted_on_groups: frozenset[str] = field(repr=False)
     """SHA-256 of the groups (patients' pseudonyms) of these images."""
+    fitted_on_copies: CompactDescriptions = field(repr=False)
+    """Copy descriptions of these images; empty where an earlier usvit wrote the file."""
     source: str
     """What an error calls it."""
     sha256: str
@@ -53,6 +58,11 @@ class Calibration:
         A probability of 0 is read as ``rows.LOWEST_PROB``, as in the fit.
         """
         return scaled(prob, self.temperature)
+
+    @property
+    def describes_all(self) -> bool:
+        """Whether each image that it was fitted on has a copy description."""
+        return len(self.fitted_on_copies) >= len(self.fitted_on)
 
     def knows(self, pixel_sha256: str, group: str) -> bool:
         """Whether it was fitted on an image, or on another one of its group (``group_of``)."""
@@ -125,13 +135,22 @@ def read_calibration(path: Path) -> Calibration:
             n_groups=int(found["n_groups"]),
             fitted_on=frozenset(_text(one) for one in found["fitted_on_sha256"]),
             fitted_on_groups=frozenset(_text(one) for one in found.get("fitted_on_groups_sha256", [])),
+            fitted_on_copies=_copies(found.get("fitted_on_copies")),
             source=str(path),
             sha256=sha256_of_file(path),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, UsvitError) as error:
         raise UsvitError(
             f"{path} is no calibration of usvit, or is damaged ({error}): see docs/reference/calibration.schema.json."
         ) from error
+
+
+def _copies(value: Any) -> CompactDescriptions:
+    if value is None:
+        return CompactDescriptions.of([])
+    if not isinstance(value, str) or len(value) > 2 * MAX_DESCRIBED * MAX_BYTES_EACH:
+        raise ValueError("fitted_on_copies is no text, or too long")
+    return CompactDescriptions.from_bytes(base64.b64decode(value, validate=True))
 
 
 def _text(value: Any) -> str:

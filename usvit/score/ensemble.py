@@ -12,7 +12,8 @@ from torch import nn
 
 from usvit.data.images import UInt8
 from usvit.data.preprocessing import Preprocessing
-from usvit.data.seen import seen_by
+from usvit.data.seen import Gap, seen_by, together
+from usvit.data.seen_copies import Described, copies_of_seen
 from usvit.errors import UsvitError, unknown
 from usvit.files import sha256_of_file, sha256_of_text
 from usvit.metrics.clustered_wilson import pooled_rate
@@ -111,7 +112,7 @@ class Ensemble:
         self.preprocessing: Preprocessing = first.preprocessing
         self.sha256 = ensemble_sha256([member.sha256 for member in members])
         self.n_members = len(members)
-        self._seen = [seen_by(member.trained.passport, member.folder) for member in members]
+        self._seen = together(seen_by(member.trained.passport, member.folder) for member in members)
 
     @classmethod
     def load(
@@ -182,7 +183,13 @@ class Ensemble:
             group: ``calibration.group_of``; networks were trained under other pseudonyms, and know pixels alone.
         """
         fit = self.calibration
-        return any(pixel_sha256 in seen for seen in self._seen) or (fit is not None and fit.knows(pixel_sha256, group))
+        return pixel_sha256 in self._seen or (fit is not None and fit.knows(pixel_sha256, group))
+
+    def copies_of_seen(self, described: Described) -> set[str]:
+        """Pixel hashes of images that are copies of what a network, or the calibration, was fitted on."""
+        fit = self.calibration
+        found = set(self._seen.copies_among(described))
+        return found if fit is None else found | set(copies_of_seen(described, fit.fitted_on_copies))
 
     def score(self, pixels: UInt8) -> Scores:
         """Judge images.
@@ -251,6 +258,7 @@ class Ensemble:
             "threshold": self.threshold,
             "threshold_origin": self.threshold_origin,
             "novelty": self._novelty(),
+            "seen": self._record_of_seen(),
             "device": self._device.describe(),
         }
 
@@ -273,6 +281,21 @@ class Ensemble:
             return self.calibration.scaled(prob)[:, k]
         temperature = member.trained.temperature or 1.0
         return np.asarray(np.mean([softmax(view / temperature, axis=1)[:, k] for view in views], axis=0))
+
+    def _record_of_seen(self) -> dict[str, Any]:
+        """By what seen images are recognised, and of which of them too little is on record."""
+        gaps = [gap.entry() for gap in self._seen.gaps]
+        gaps += [Gap("upstream", "nothing", name).entry() for name in self._seen.unhashed]
+        known = self._seen.known
+        if known == "copies" and self.calibration is not None and not self.calibration.describes_all:
+            known = "hashes"
+            gaps.append(Gap("val", "hashes", "images that the calibration was fitted on").entry())
+        return {
+            "known": known,
+            "n_hashes": len(self._seen),
+            "n_descriptions": len(self._seen.descriptions),
+            "gaps": gaps,
+        }
 
     def _novelty(self) -> dict[str, Any] | None:
         """How often single networks flag images like their training images; None where none has a novelty."""

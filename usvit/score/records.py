@@ -89,6 +89,9 @@ class Frame:
     """In [0, 1] (``usvit.data.quality``)."""
     thumbnail: bytes | None = field(default=None, repr=False)
     """A small JPEG of the tissue region, where it was asked for."""
+    description: bytes = field(default=b"", repr=False)
+    """Copy description of the whole decoded frame (``usvit.data.copies.compact``): recognises a copy of what the
+    network has seen, and copies among the scored images. No image can be made of it."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,10 @@ def score_columns(classes: tuple[str, ...], positive: str) -> list[str]:
     ]
 
 
+DESCRIPTION = "copy_description"
+"""Key of a row beside the columns of ``scores.csv``: the description of its image, in base64."""
+COPY_COLUMNS = ("item_id", "frame", "pixel_sha256", DESCRIPTION)
+"""Of ``copies.parquet``, where descriptions stand as bytes."""
 PRIVATE_COLUMNS = ("path", "sop_instance_uid", "study_instance_uid", "original_patient_id", "device")
 FAILURE_COLUMNS = ("item_id", "path", "frame", "code", "reason")
 """``path`` is empty without ``--keep-ids``."""

@@ -27,6 +27,7 @@ from usvit.score.journal import PENDING, SCORED, Batch, Journal, batched, open_j
 from usvit.score.pseudonyms import LinkTable, Pseudonyms, default_key_path, refuse_inside
 from usvit.score.reading.read import parse_frames
 from usvit.score.records import FAILURES, Failure, Item, ReadSettings
+from usvit.score.seen import marked
 from usvit.score.stream import Describer
 from usvit.score.tables.write import write_tables
 
@@ -303,7 +304,7 @@ def _write(request: Request, folder: JobFolder, journal: Journal, ensemble: Ense
     }
     write_tables(
         folder.path,
-        batched(journal.rows(), PORTION),
+        marked(batched(journal.rows(), PORTION), ensemble.copies_of_seen),
         batched(journal.failures(), PORTION),
         summary,
         classes=ensemble.classes,

@@ -1,5 +1,6 @@
 """From items to rows: read, gather into batches, ask the networks, describe; the one path of every engine."""
 
+import base64
 import math
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from usvit.score.ensemble import Ensemble, Scores
 from usvit.score.journal import Batch
 from usvit.score.pseudonyms import Pseudonyms
 from usvit.score.reading.workers import End, Readers
-from usvit.score.records import FAILURES, Facts, Failure, Frame, Item
+from usvit.score.records import DESCRIPTION, FAILURES, Facts, Failure, Frame, Item
 from usvit.score.tables.cells import decide
 
 CHUNK = 64
@@ -30,7 +31,9 @@ class Describer:
     abstain: bool
 
     def row(self, item: Item, facts: Facts, frame: Frame, scores: Scores, k: int) -> dict[str, Any]:
-        """One row of ``scores.csv``.
+        """One row of ``scores.csv``, and the description of its image beside it.
+
+        ``seen`` speaks of identical pixels; copies are looked for when the tables are written (``score.seen``).
 
         Args:
             item, facts, frame: the image.
@@ -73,6 +76,7 @@ class Describer:
             "file_sha256": facts.file_sha256,
             "model_sha256": model.sha256,
             **(private if self.keep_ids else dict.fromkeys(private, "")),
+            DESCRIPTION: base64.b64encode(frame.description).decode(),
         }
 
     def failure(self, item: Item, failure: Failure) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from usvit.config import PretrainConfig, TransferConfig, build, merge
-from usvit.data.seen import FILES, write_seen
+from usvit.data.seen import FILES, GAPS, write_seen
 from usvit.errors import Diverged, UsvitError
 from usvit.files import copy_folder, write_json
 from usvit.models.build import build_model
@@ -140,13 +140,20 @@ def _remember_validation(job: TransferJob, folder: Path, progress: Progress) -> 
     """The images that chose a cell, or the step that was kept, have been seen, too."""
     val = job.parts.val
     hashes = None if val is None or not job.config.source.hashes else val.hashes(progress)
-    if not hashes:
+    if val is None or not hashes:
         return
     passport = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-    told, more = passport["seen_sha256"], write_seen(folder, {"val": hashes})
+    written = write_seen(folder, {"val": hashes}, described=val.descriptions(progress), name=val.source.name)
+    told, more = passport["seen_sha256"], written["seen_sha256"]
     told["val"] = more["val"]
     files = [*(entry for entry in told.get(FILES, []) if entry["part"] != "val"), *more.get(FILES, [])]
     passport["seen_sha256"] = told | ({FILES: files} if files else {})
+    copies = passport.get("seen_copies")
+    if copies is not None:  # a cell that an earlier usvit trained has none: not known stays not known
+        passport["seen_copies"] = {
+            key: [*(entry for entry in copies[key] if entry["part"] != "val"), *written["seen_copies"][key]]
+            for key in (FILES, GAPS)
+        }
     write_json(folder / "model.json", passport)
 
 

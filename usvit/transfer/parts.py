@@ -11,12 +11,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from usvit.config import TransferConfig
+from usvit.data.copies.compact import CompactDescriptions
 from usvit.data.manifest import Manifest
 from usvit.data.manifest_file import open_manifest
 from usvit.data.seen import Seen, refuse_seen, unrecorded
+from usvit.data.seen_copies import Described, copies_of_seen, joined
 from usvit.data.sources.base import image_name
 from usvit.data.sources.catalog import DATA
 from usvit.data.sources.combine import aligned, refined
+from usvit.data.sources.described import descriptions_of_source
 from usvit.data.sources.manifest import ManifestSource
 from usvit.data.sources.open import open_source, open_training
 from usvit.data.sources.source import Source
@@ -42,6 +45,7 @@ class Part:
     coarse: Ints | None = None
     """(N,) coarse class of each image of the source, where it is looked for beside the fine one (retrieval)."""
     _hashes: dict[str, list[str] | None] = field(default_factory=dict, repr=False, compare=False)
+    _described: dict[str, CompactDescriptions] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -76,6 +80,12 @@ class Part:
             self._hashes["all"] = self.source.hashes(progress)
         found = self._hashes["all"]
         return None if found is None else [found[row] for row in self.rows]
+
+    def descriptions(self, progress: Progress) -> dict[str, CompactDescriptions]:
+        """Pixel hash -> copy description of the images that have one (``usvit.data.sources.described``)."""
+        if not self._described:
+            self._described.update(descriptions_of_source(self.source, progress, self.rows))
+        return self._described
 
     def table(self) -> pd.DataFrame:
         """n rows as a predictions table has them: image_id, group_id, patient_id, dataset, label."""
@@ -209,6 +219,8 @@ def without_leaks(
 ) -> tuple[Parts, dict[str, int | None]]:
     """Refuse, or leave out, test images that a network has seen or that stand in training or validation, too.
 
+    Copies with other pixels count as the images themselves, where both have descriptions.
+
     Args:
         parts: the images.
         config: says which (``leaks``), and whether training images are looked at (``source.hashes``).
@@ -231,25 +243,39 @@ def without_leaks(
     table = parts.test.table().assign(sha256=tested)
     without = "test on the others alone: --set leaks=drop"
     leaking = np.zeros(len(table), dtype=bool)
+    looked_at = config.source.hashes or any(known.described for known in seen.values())
+    described = parts.test.descriptions(progress) if looked_at else {}
     for who, known in seen.items():
-        leaking |= table.sha256.map(known.__contains__).to_numpy(bool)
+        copies = known.copies_among(described)
+        leaking |= table.sha256.map(known.__contains__).to_numpy(bool) | table.sha256.isin(list(copies)).to_numpy()
         if config.leaks == "refuse":
-            refuse_seen(table, known, who, without)
+            refuse_seen(table, known, who, without, copies)
     leaking = table.group_id.isin(table.group_id[leaking]).to_numpy()
     counts["seen_by_weights"] = int(leaking.sum())
     if config.source.hashes:
-        learnt = {one for part in (parts.train, parts.val) if part is not None for one in part.hashes(progress) or ()}
-        inside = table.sha256.isin(learnt).to_numpy()
+        others = [part for part in (parts.train, parts.val) if part is not None]
+        learnt = {one for part in others for one in part.hashes(progress) or ()}
+        inside = table.sha256.isin(learnt | _copies_in(others, described, parts, progress)).to_numpy()
         if config.leaks == "refuse" and inside.any():
             raise LeakageError(
-                f"{int(inside.sum())} test images of {parts.test.source.name} are, pixel by pixel, among its training "
-                f"images: {_some(table.image_id[inside].tolist())}. Remove them from one part, or {without}."
+                f"{int(inside.sum())} test images of {parts.test.source.name} are, pixel by pixel or as copies, among "
+                f"its training images: {_some(table.image_id[inside].tolist())}. Remove them from one part, or "
+                f"{without}."
             )
         counts["in_training"] = int((inside & ~leaking).sum())
         leaking = leaking | inside
     if leaking.all():
         raise LeakageError(f"Every test image of {parts.test.source.name} has been seen: none is left to test on.")
-    return replace(parts, test=replace(parts.test, rows=parts.test.rows[~leaking])), counts
+    rest = replace(parts.test, rows=parts.test.rows[~leaking], _described={})
+    return replace(parts, test=rest), counts
+
+
+def _copies_in(others: Sequence[Part], described: Described, parts: Parts, progress: Progress) -> set[str]:
+    """Pixel hashes of test images that are copies of others'. The split of a data card has kept copies apart."""
+    if parts.manifest is not None or not described:
+        return set()
+    known = {sha256: one for part in others for sha256, one in part.descriptions(progress).items()}
+    return set(copies_of_seen(described, joined(known))) if known else set()
 
 
 def _fine(name: str, source: Source, train: Source) -> Part:

@@ -120,7 +120,18 @@ def _write_network(job: TransferJob, run: RunDir, model: nn.Module, judged: Judg
                 unhashed.add(part.source.name)
     history = judge.results_table(judged.rows)
     result = FitResult(steps=0, best_step=0, history=history, seconds=0.0, images_per_second=0.0)
-    seen = write_seen(folder, {"train": [], **learnt}, job.weights, unhashed=unhashed)
+    described = {}
+    for part in (job.parts.train, job.parts.val):
+        if part is not None and part.name in learnt:
+            described |= part.descriptions(progress)
+    seen = write_seen(
+        folder,
+        {"train": [], **learnt},
+        job.weights,
+        unhashed=unhashed,
+        described=described,
+        name=job.parts.train.source.name,
+    )
     sha256 = hashlib.sha256(content).hexdigest()
     description = passport(job.of_head(), 0, job.parts.train.source, result, sha256, seen)
     write_json(folder / "model.json", {**description, "objective": job.config.how})

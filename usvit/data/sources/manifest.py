@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from usvit.data.copies.compact import CompactDescriptions
 from usvit.data.images import BadImage, UInt8, decode, pixel_sha256
 from usvit.data.manifest import Manifest
 from usvit.data.preprocessing import cropped
 from usvit.data.sources.base import Indices, ListedSource
-from usvit.progress import Progress
+from usvit.progress import NoProgress, Progress
 
 UNLABELLED = -1
 
@@ -45,6 +46,7 @@ class ManifestSource(ListedSource):
         self._frames: list[int] = table.frame.astype(int).tolist()
         self._sha256: list[str] = table.sha256.tolist()
         self._ids = [f"{dataset}/{name}" for dataset, name in zip(table.dataset, table.image_id, strict=True)]
+        self._described = {key: one for key in self._sha256 if (one := manifest.descriptions.get(key)) is not None}
         self._kept: dict[int, UInt8] = {}
         self._used = 0
 
@@ -58,7 +60,8 @@ class ManifestSource(ListedSource):
         return Image.fromarray(self._kept[index])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_kept": {}, "_used": 0}  # pixels are not sent to worker processes
+        # Neither pixels nor descriptions are sent to worker processes.
+        return {**self.__dict__, "_kept": {}, "_used": 0, "_described": {}}
 
     def _decoded(self, index: int) -> UInt8:
         path = self._paths[index]
@@ -74,6 +77,10 @@ class ManifestSource(ListedSource):
     def hashes(self, progress: Progress, indices: Indices | None = None) -> list[str]:
         """Of the whole frames, as the manifest has them, whatever was cut away."""
         return self._sha256 if indices is None else [self._sha256[index] for index in indices]
+
+    def descriptions(self, indices: Indices) -> dict[str, CompactDescriptions]:
+        """Pixel hash -> copy description of some images, as the manifest has them."""
+        return {key: self._described[key] for key in self.hashes(NoProgress(), indices) if key in self._described}
 
     def listing(self) -> Iterable[NDArray[Any]]:
         text = "\n".join([self._crop, *self._sha256, *self._ids])

@@ -52,6 +52,11 @@ class Weights:
     content: Checkpoint | None = field(default=None, repr=False, compare=False)
     """What the file holds, kept so that it is read once; None: it is read when it is wanted (a run's folds)."""
 
+    @property
+    def unknown_training(self) -> str | None:
+        """What to call weights of which no passport says what they have seen; None where one does, or none were."""
+        return None if self.source == "scratch" or self.passport is not None else f"{self.source} weights {self.name}"
+
     def of_fold(self, fold: int) -> "Weights":
         """The weights that one fold begins from (counted from zero)."""
         return self.folds[fold] if self.folds else self

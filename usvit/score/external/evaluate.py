@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import logit
 
-from usvit.errors import LeakageError, UsvitError
+from usvit.errors import UsvitError
 from usvit.files import write_csv, write_json
 from usvit.metrics.calibration import brier, calibration_line, reliability
 from usvit.metrics.decided import decided_at
@@ -20,7 +20,7 @@ from usvit.metrics.rows import LOWEST_PROB, rows_of
 from usvit.metrics.sections import SUBGROUP_COLUMNS
 from usvit.metrics.summary import listed
 from usvit.metrics.thresholds import FoldPoint, OperatingPoint, outcome
-from usvit.score.calibration import Calibration, group_sha256, read_calibration
+from usvit.score.calibration import Calibration, read_calibration
 from usvit.score.external.labels import (
     COPY,
     FAILED,
@@ -33,10 +33,11 @@ from usvit.score.external.labels import (
     join_labels,
 )
 from usvit.score.external.scored_set import ScoredSet, read_scored_set
+from usvit.score.external.seen import seen_check, without_seen
 from usvit.score.external.units import RollUp, Unit, predictions_of
 from usvit.score.records import PRIVATE_COLUMNS
 
-SEEN = "seen by the model, or of a group with such an image"
+SEEN = "seen by the model, or a copy of what it has seen, or of a group with such an image"
 ENOUGH = 100
 """Patients of each class below which an external test is called small.
 
@@ -87,7 +88,7 @@ def evaluate_scores(
     Raises:
         UsvitError: as ``read_scored_set``, ``join_labels`` and ``read_calibration``; a column of ``by`` is unknown or
             private; ``out`` holds something else.
-        LeakageError: the model, or the calibration, has seen an image of the test.
+        LeakageError: the model, or the calibration, has seen an image of the test, or a copy of one.
     """
     if prevalence is not None:
         check_prevalence(prevalence)
@@ -129,6 +130,7 @@ def evaluate_scores(
         if refit is None
         else {"sha256": refit.sha256, "n_images": refit.n_images, "n_groups": refit.n_groups},
         "counts": _counts(labelled, dropped),
+        "seen": seen_check(scored, rows, refit).describe(),
         "failures": _failures(labelled, rows, table, points, scored.positive, unit),
         "abstained": _abstained(int(abstained.sum()), decided, points, scored.positive),
         "calibrated": _calibrated(table, scored.positive),
@@ -139,45 +141,6 @@ def evaluate_scores(
         write_csv(out / "unmatched.csv", pd.concat([labelled.listed, _dropped(dropped)], ignore_index=True))
         write_json(out / "metrics.json", metrics)
     return metrics, found
-
-
-def without_seen(
-    scored: ScoredSet, labelled: Labelled, refit: Calibration | None, *, drop: bool, use: str = "test"
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The labelled rows of groups of which nothing has been seen; and those of the others.
-
-    Args:
-        scored: all scored images: an unlabelled one of the same patient tells, too.
-        labelled: those with a label.
-        refit: a calibration, and so the images that it was fitted on.
-        drop: whether to leave groups out, instead of refusing.
-        use: what the images are for, in words.
-
-    Raises:
-        LeakageError: a group was seen and ``drop`` is False, or nothing is left.
-    """
-    everything, rows = scored.rows, labelled.rows
-    trained = set(everything.loc[everything["seen"], "group_id"])
-    fitted: set[str] = set()
-    if refit is not None:
-        known = everything["pixel_sha256"].isin(refit.fitted_on)
-        known |= everything["group_id"].map(group_sha256).isin(refit.fitted_on_groups)
-        fitted = set(everything.loc[known, "group_id"])
-    at = rows["group_id"].isin(trained | fitted)
-    if at.any() and (not drop or at.all()):
-        who = "The model" if rows["group_id"].isin(trained).any() else f"The calibration {refit and refit.source}"
-        groups = sorted(set(rows.loc[at, "group_id"]))
-        shown = f"{', '.join(groups[:5])}{', ...' if len(groups) > 5 else ''}"
-        advice = (
-            f"Nothing would be left: take other patients for the {use}."
-            if at.all()
-            else "Take other patients: --drop-seen leaves these groups out."
-        )
-        raise LeakageError(
-            f"{who} has seen images of {len(groups)} groups ({int(at.sum())} of {len(rows)} labelled images) that "
-            f"would be its {use}: {shown}. {advice}"
-        )
-    return rows[~at].reset_index(drop=True), rows[at]
 
 
 def _refuse_private(by: Mapping[str, Any]) -> None:
@@ -327,6 +290,8 @@ def _warnings(metrics: dict[str, Any]) -> list[str]:
             f"Groups of class {', '.join(few)}: below {ENOUGH} of each an external test is small (Vergouwe 2005, "
             "Collins 2016). Read the intervals, not the numbers."
         )
+    if external["seen"]["found"] != "none":
+        said.append(f"Had the model seen these images? {external['seen']['answer']}")
     counts = external["counts"]
     if counts["labelled_failed"] or external["failures"]["n_failed"]:
         said.append(f"{counts['labelled_failed']} labelled files could not be scored: see the worst case.")

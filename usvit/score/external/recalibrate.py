@@ -1,5 +1,6 @@
 """Refit temperature and thresholds of a frozen model on local labels, and say how little a few labels tell."""
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import usvit
+from usvit.data.seen_copies import described_among, joined
 from usvit.errors import UsvitError
 from usvit.files import write_json
 from usvit.metrics.bootstrap import MAX_UNDEFINED
@@ -18,9 +20,10 @@ from usvit.metrics.proportions import clustered_share
 from usvit.metrics.recalibration import NoFit, fit_temperature
 from usvit.metrics.thresholds import RULES, Rule, choose_threshold, outcome
 from usvit.score.calibration import SCHEMA_VERSION, group_sha256, log_prob, scaled
-from usvit.score.external.evaluate import ENOUGH, without_seen
+from usvit.score.external.evaluate import ENOUGH
 from usvit.score.external.labels import LabelTable, join_labels
 from usvit.score.external.scored_set import read_scored_set
+from usvit.score.external.seen import seen_check, without_seen
 
 N_RESAMPLES = 1000
 """A fit each: 1,000 put 25 beyond either bound."""
@@ -98,6 +101,7 @@ def recalibrate_scores(
     )
     who = "patients" if (rows["patient_id"] != "").all() else "groups"
     found = fit(images, scored.positive, who=who, rules=rules, n_resamples=n_resamples, seed=seed)
+    own, _ = described_among(scored.descriptions, sorted(set(rows["pixel_sha256"])))
     record = {
         "schema_version": SCHEMA_VERSION,
         "model_sha256": scored.model_sha256,
@@ -107,6 +111,8 @@ def recalibrate_scores(
         "class_counts": {name: int((images.label == k).sum()) for name, k in index.items()},
         "n_seen_images_left_out": len(dropped),
         "fitted_on_sha256": sorted(set(rows["pixel_sha256"])),
+        "fitted_on_copies": base64.b64encode(joined(own).to_bytes()).decode(),
+        "seen": seen_check(scored, rows, None).describe(),
         "fitted_on_groups_sha256": sorted({group_sha256(one) for one in rows["group_id"]}),
         "created_with": f"usvit {usvit.__version__}",
     }

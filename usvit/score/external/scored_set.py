@@ -1,19 +1,22 @@
 """A folder that ``usvit score`` wrote, read back."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from usvit.data.copies import Copy
+from usvit.data.copies.compact import CompactDescriptions, find_copies_among
 from usvit.data.groups import group_ids
+from usvit.data.seen_copies import Described, described_among, joined, read_description
 from usvit.errors import UsvitError
 from usvit.files import read_csv, read_json, read_parquet, refuse_linked_folders
 from usvit.metrics.predictions import SUM_TOLERANCE
 from usvit.records import JobRecord, SummaryRecord, read_record, refuse_changed
 from usvit.score.calibration import group_of
-from usvit.score.records import FAILURE_COLUMNS, score_columns
+from usvit.score.records import COPY_COLUMNS, DESCRIPTION, FAILURE_COLUMNS, score_columns
 
 _NUMBERS = ("frame", "n_frames", "threshold", "novelty", "quality", "pixel_spacing_mm")
 _YES = ("unusual", "seen")
@@ -37,6 +40,11 @@ class ScoredSet:
     model_sha256: str
     fingerprint: str | None
     """Of the key of the pseudonyms; None where the folder does not say."""
+    descriptions: Described = field(default_factory=dict, repr=False)
+    """Pixel hash -> copy description, of the images that have one (``copies.parquet``)."""
+    seen_record: dict[str, Any] | None = None
+    """What ``usvit score`` had on record of the images that the model has seen (``Ensemble.describe``); None where the
+    folder does not say: an earlier usvit wrote it, or ``summary.json`` is absent."""
 
     @property
     def prob(self) -> np.ndarray:
@@ -86,6 +94,7 @@ def read_scored_set(folder: Path) -> ScoredSet:
     if raw.empty:
         raise UsvitError(f"{file} holds no row: no image was scored.")
     rows = _typed(raw, classes, positive, file)
+    descriptions = _descriptions(folder / "copies.parquet", rows)
     failures = _failures(folder / "failures.csv")
     threshold = rows["threshold"].unique()
     for name in ("threshold", "threshold_origin", "model_sha256"):
@@ -93,7 +102,7 @@ def read_scored_set(folder: Path) -> ScoredSet:
             raise UsvitError(f"{file}: column '{name}' differs between rows; these are the scores of several jobs.")
     return ScoredSet(
         folder=folder,
-        rows=rows.assign(group_id=groups_of(rows)),
+        rows=rows.assign(group_id=groups_of(rows, descriptions)),
         failures=failures,
         classes=classes,
         positive=positive,
@@ -101,17 +110,20 @@ def read_scored_set(folder: Path) -> ScoredSet:
         threshold_origin=str(rows["threshold_origin"].iloc[0]),
         model_sha256=str(rows["model_sha256"].iloc[0]),
         fingerprint=_fingerprint(folder),
+        descriptions=descriptions,
+        seen_record=_seen_record(folder),
     )
 
 
-def groups_of(rows: pd.DataFrame) -> list[str]:
-    """What is not independent (``calibration.group_of``).
+def groups_of(rows: pd.DataFrame, descriptions: Described | None = None) -> list[str]:
+    """What is not independent: ``data.groups.group_ids``, as for the images of a training.
 
-    Groups that share a picture, pixel by pixel, are one (as ``data.groups.group_ids`` has it), unless it is blank:
-    empty frames are alike in everyone.
+    A group is a patient (``calibration.group_of``); groups that share a picture, pixel by pixel or as a copy of one
+    frame, are one, transitively. Blank pictures join nothing: empty frames are alike in everyone.
 
     Args:
         rows: of a scored set.
+        descriptions: pixel hash -> copy description; without them identical pixels alone join groups.
 
     Returns:
         One id a row; of groups that are one the least.
@@ -121,7 +133,23 @@ def groups_of(rows: pd.DataFrame) -> list[str]:
     table = pd.DataFrame(
         {"dataset": "", "image_id": "", "patient_id": own, "sha256": rows["pixel_sha256"].where(~blank, "").to_numpy()}
     )
-    return [one.removeprefix("patient::") for one in group_ids(table)]
+    copies = _copies(rows[~blank], descriptions or {})
+    return [one.removeprefix("patient::") for one in group_ids(table, copies)]
+
+
+def _copies(rows: pd.DataFrame, descriptions: Described) -> list[Copy]:
+    """Pairs of copies with different pixels, as numbers of the first rows that hold these pixels.
+
+    Args:
+        rows: with their numbers in the whole table as index.
+        descriptions: pixel hash -> copy description.
+    """
+    first = rows.reset_index(names="number").drop_duplicates("pixel_sha256").set_index("pixel_sha256")["number"]
+    own, _ = described_among(descriptions, first.index)
+    numbers = first.loc[list(own)].tolist()
+    return [
+        replace(copy, first=numbers[copy.first], second=numbers[copy.second]) for copy in find_copies_among(joined(own))
+    ]
 
 
 def _read(file: Path) -> pd.DataFrame:
@@ -177,6 +205,28 @@ def _failures(file: Path) -> pd.DataFrame:
     if missing:
         raise UsvitError(f"{file} has no column {', '.join(missing)}: is it a table of usvit score?")
     return found
+
+
+def _descriptions(file: Path, rows: pd.DataFrame) -> dict[str, CompactDescriptions]:
+    """Of the scored images; none where the file is absent: an earlier usvit wrote none, and CSV tables go alone."""
+    if not file.is_file():
+        return {}
+    found = _read(file)
+    if missing := [name for name in COPY_COLUMNS if name not in found]:
+        raise UsvitError(f"{file} has no column {', '.join(missing)}: is it a table of usvit score?")
+    wanted, own = set(rows["pixel_sha256"]), {}
+    for sha256, content in zip(found["pixel_sha256"], found[DESCRIPTION], strict=True):
+        if sha256 in wanted and sha256 not in own and isinstance(content, bytes):
+            own[sha256] = read_description(content, sha256, str(file))
+    return own
+
+
+def _seen_record(folder: Path) -> dict[str, Any] | None:
+    if not (folder / "summary.json").is_file():
+        return None
+    model = read_json(folder / "summary.json").get("model")
+    found = model.get("seen") if isinstance(model, dict) else None
+    return found if isinstance(found, dict) else None
 
 
 def _fingerprint(folder: Path) -> str | None:

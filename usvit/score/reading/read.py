@@ -21,8 +21,10 @@ import numpy as np
 from PIL import Image
 
 from usvit.data.audit.flags import pixel_flags
+from usvit.data.copies import describe
+from usvit.data.copies.compact import CompactDescriptions
 from usvit.data.dicom import DicomFile
-from usvit.data.images import HEAD_BYTES, BadImage, Box, PictureFile, UInt8, kind_of, pixel_sha256, refusing
+from usvit.data.images import HEAD_BYTES, BadImage, Box, PictureFile, UInt8, kind_of, refusing
 from usvit.data.preprocessing import Preprocessing, cropped
 from usvit.data.quality import quality
 from usvit.errors import UsvitError
@@ -277,13 +279,15 @@ class _Prepare:
         whole, tissue = self._opened.frame(number), self._opened.tissue
         view = cropped(whole, tissue, self._settings.crop)
         flags = tuple(pixel_flags(view))
+        description = describe(whole)  # of what training describes: the whole frame
         return Frame(
             number=number,
             pixels=np.ascontiguousarray(self._preprocessing.resized(whole, tissue)),
-            pixel_sha256=pixel_sha256(whole),
+            pixel_sha256=description.sha256,
             flags=flags,
             quality=quality(view),
             thumbnail=self._thumbnail(whole, flags),
+            description=CompactDescriptions.of([description]).to_bytes(),
         )
 
     def _thumbnail(self, whole: UInt8, flags: tuple[str, ...]) -> bytes | None:

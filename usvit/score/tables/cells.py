@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from usvit.score.records import FAILURE_COLUMNS, PRIVATE_COLUMNS
+from usvit.score.records import DESCRIPTION, FAILURE_COLUMNS, PRIVATE_COLUMNS
 
 Rows = pd.DataFrame | Sequence[Mapping[str, Any]]
 """Rows of one table: names of files that are no UTF-8 stand in mappings alone, a DataFrame takes none."""
@@ -134,10 +134,14 @@ def parquet_rows(file: BinaryIO, columns: Sequence[str]) -> Iterator[Callable[[p
 
 
 def _nulls(values: pd.Series) -> pd.Series:
+    if values.name == DESCRIPTION:
+        return values
     return values.where(values != "", None) if values.dtype == object else values
 
 
 def _arrow(name: str) -> pa.DataType:
     if name in _TEXT:
         return pa.string()
+    if name == DESCRIPTION:
+        return pa.binary()
     return pa.bool_() if name in _FLAGS else pa.int64() if name in _COUNTS else pa.float64()

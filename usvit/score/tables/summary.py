@@ -9,7 +9,7 @@ import pandas as pd
 from usvit.score.records import FAILURES
 from usvit.score.tables.cells import digit, plain
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 JOB_KEYS = ("model", "settings", "versions", "started", "finished", "seconds")
 """What the job must tell. ``model`` is ``Ensemble.describe()``; ``settings`` names no path, for paths name people."""
 MORE_KEYS = ("products",)

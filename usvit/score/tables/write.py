@@ -7,13 +7,13 @@ from typing import Any
 import pandas as pd
 
 from usvit.files import atomic, sha256_of_file, write_json
-from usvit.score.records import FAILURE_COLUMNS, score_columns
+from usvit.score.records import COPY_COLUMNS, DESCRIPTION, FAILURE_COLUMNS, score_columns
 from usvit.score.tables.cells import Rows, append_csv, parquet_rows, typed
 from usvit.score.tables.rollup import RollUps, roll_up_columns, roll_ups
 from usvit.score.tables.summary import Summary
 
 ROLL_UPS = {"files.csv": "file", "studies.csv": "study", "patients.csv": "patient"}
-TABLES = ("scores.csv", "scores.parquet", "failures.csv", *ROLL_UPS)
+TABLES = ("scores.csv", "scores.parquet", "copies.parquet", "failures.csv", *ROLL_UPS)
 """What ``write_tables`` writes besides ``summary.json``; docs/reference/files.md says what their columns hold."""
 
 
@@ -37,7 +37,8 @@ def write_tables(
     Args:
         out: the folder, made where missing.
         scores: portions of rows with the columns of ``score_columns``; the rows of a file stand together, in the order
-            of its frames. Flags are joined by ``;``; None and NaN are empty cells.
+            of its frames. Flags are joined by ``;``; None and NaN are empty cells. Rows that are mappings may hold the
+            copy description of their image (``records.DESCRIPTION``, bytes), for ``copies.parquet``.
         failures: portions of rows with ``FAILURE_COLUMNS``.
         summary: what else the job knows: ``summary.JOB_KEYS`` and ``MORE_KEYS``.
         classes: in the order of the network's outputs.
@@ -65,18 +66,26 @@ def write_tables(
     columns = score_columns(classes, positive)
     rows: dict[str, int] = {}
     with roll_ups(positive, threshold, abstain=abstain) as rolled:
-        with atomic(out / "scores.parquet") as parquet, parquet_rows(parquet, columns) as add:
+        with (
+            atomic(out / "scores.parquet") as parquet,
+            parquet_rows(parquet, columns) as add,
+            atomic(out / "copies.parquet") as copies,
+            parquet_rows(copies, COPY_COLUMNS) as add_copies,
+        ):
 
             def seen_by_all() -> Iterator[pd.DataFrame]:
                 for portion in scores:
                     one = typed(portion, columns)
+                    add_copies(_with_descriptions(one, portion))
                     counted.add_scores(one)
                     rolled.add(one)
                     add(one)
                     yield one
                 rolled.end()
 
-            rows["scores.csv"] = rows["scores.parquet"] = _write(out / "scores.csv", columns, seen_by_all())
+            rows["scores.csv"] = rows["scores.parquet"] = rows["copies.parquet"] = _write(
+                out / "scores.csv", columns, seen_by_all()
+            )
         rows["failures.csv"] = _write(out / "failures.csv", FAILURE_COLUMNS, _failed(failures, counted, rolled))
         for name, unit in ROLL_UPS.items():
             rows[name] = _write(out / name, roll_up_columns(unit, positive), rolled.rows(unit))
@@ -85,6 +94,16 @@ def write_tables(
     record = counted.record(summary, counts, files)
     write_json(out / "summary.json", record)
     return record
+
+
+def _with_descriptions(rows: pd.DataFrame, portion: Rows) -> pd.DataFrame:
+    """The rows of ``copies.parquet``: a null description where an image has none."""
+    own = [None] * len(rows)
+    if not isinstance(portion, pd.DataFrame):
+        own = [row.get(DESCRIPTION) or None for row in portion]
+    elif DESCRIPTION in portion:
+        own = [one or None for one in portion[DESCRIPTION]]
+    return rows[["item_id", "frame", "pixel_sha256"]].assign(**{DESCRIPTION: pd.Series(own, dtype=object)})
 
 
 def _failed(portions: Iterable[Rows], counted: Summary, rolled: RollUps) -> Iterator[pd.DataFrame]:

@@ -1,0 +1,49 @@
+"""Scored images that are copies of what the model has seen: looked for when the tables are written.
+
+Not while images are scored: the descriptions of the seen images are sorted once for each portion of the rows, and a
+portion is much larger than a batch.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from usvit.data.seen_copies import Described, read_description
+from usvit.errors import UsvitError
+from usvit.score.records import DESCRIPTION
+
+
+def marked(
+    portions: Iterable[list[dict[str, Any]]], copies_of_seen: Callable[[Described], set[str]]
+) -> Iterator[list[dict[str, Any]]]:
+    """Set ``seen`` in the rows of images that are copies of seen ones.
+
+    Args:
+        portions: rows of ``scores.csv`` as the journal has them; the description of the image stands under
+            ``DESCRIPTION``, in base64. An earlier usvit wrote none.
+        copies_of_seen: ``Ensemble.copies_of_seen``.
+
+    Yields:
+        The same rows, with the description as bytes.
+
+    Raises:
+        UsvitError: a description is damaged.
+    """
+    for rows in portions:
+        for row in rows:
+            row[DESCRIPTION] = _decoded(str(row.get(DESCRIPTION) or ""))
+        described = {
+            row["pixel_sha256"]: read_description(row[DESCRIPTION], row["pixel_sha256"], "The journal of the job")
+            for row in rows
+            if row[DESCRIPTION]
+        }
+        copies = copies_of_seen(described)
+        yield [row | {"seen": bool(row["seen"]) or row["pixel_sha256"] in copies} for row in rows]
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise UsvitError("The journal of the job is damaged: a copy description is no base64.") from error
