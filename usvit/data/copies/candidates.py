@@ -1,142 +1,207 @@
-"""Pairs of images that may be copies: those with equally hashed landmarks, arranged alike.
+"""Pairs of images that may be copies: those with landmarks that look alike and are arranged alike.
 
-Sorting the hashes brings equal ones together: no image is compared with all others.
+Parts of the hashes are sorted, which brings equal ones together: no image is compared with all others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from usvit.data.copies.description import SIDE, Description, mirrored
+from usvit.data.copies.description import BITS, CHANGES, SCALE_STEPS, Description, UInt64
 
-MIN_VOTES = 2
-"""Landmarks with an equal hash that a candidate pair shares. In BUSI, five times as many pairs as there are copies
-share one by chance."""
-MAX_SHIFT = 24
-"""Pixels of the thumbnail, a quarter of its side, that a landmark may have moved by cropping."""
-MAX_STRETCH = 0.5
-"""Share by which the distance of two landmarks may have changed; a sector image cut to its middle reaches 0.4."""
-MAX_ERROR = 3
-"""Pixels of the thumbnail by which that distance may be wrong besides: landmarks lie on whole pixels."""
-MAX_NEIGHBOURS = 16
-"""Equal hashes with which each one is compared. Without a bound, one hash shared by all images would compare
-all with all. Copies stay connected: each is compared with the next ones, and those with the next."""
-MAX_EQUAL = 256
-"""Equal hashes of an index with which each hash of another image is compared."""
+TABLES = 6
+"""Different choices of bits of the hash; landmarks meet that agree in all bits of one choice."""
+MIN_KEY_BITS = 18
+MAX_KEY_BITS = 26
+"""So many bits are chosen, more for more landmarks: chance meetings an image are then nearly as many in a small set as
+in a large one, and the time grows no faster than the set."""
+MAX_BITS = 10
+"""Bits in which the whole hashes of one landmark may differ, of 48. Of different landmarks 1 in 3,000 pairs do."""
+MAX_NEIGHBOURS = 12
+"""Equal keys with which each one is compared. Without a bound, one key shared by all images would compare all with
+all. Copies stay connected: each is compared with the next ones, and those with the next."""
+MAX_EQUAL = 64
+"""Equal keys of an index with which each key of another image is compared."""
+MAX_TURN = 0.45
+"""Radians by which two landmarks of a copy may be turned differently: directions are found to about a tenth of that."""
+MAX_SCALE_RATIO = 1.5
+"""By which two landmarks of a copy may be scaled differently; pictures are also stretched along one axis."""
 
 Int32 = NDArray[np.int32]
+Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Images ``first`` < ``second`` share landmarks; ``flipped``: once one of them is mirrored."""
+    """Images ``first`` and ``second`` share landmarks once one of them is changed as ``CHANGES[change]``."""
 
     first: int
     second: int
-    flipped: bool
+    change: int
+
+
+class Landmarks:
+    """The landmarks of all images in one row, with the image of each."""
+
+    def __init__(self, descriptions: Sequence[Description]):
+        counts = [len(description.hashes) for description in descriptions]
+        self.images = len(descriptions)
+        self.image = np.repeat(np.arange(len(descriptions), dtype=np.int32), counts)
+        self.hash = np.concatenate([np.zeros(0, np.uint64), *(each.hashes for each in descriptions)])
+        self.kept = np.concatenate([np.zeros((0, 4), np.uint8), *(each.landmarks for each in descriptions)])
 
 
 def find_candidates(descriptions: Sequence[Description]) -> list[Candidate]:
-    """Pairs with at least ``MIN_VOTES`` common landmarks, in order of (first, second, flipped)."""
-    landmarks = _Landmarks(descriptions)
-    found = [
-        Candidate(first, second, flipped)
-        for flipped in (False, True)
-        for first, second in _alike(landmarks, *_equal_landmarks(landmarks, flipped), flipped)
-    ]
-    return sorted(found, key=lambda candidate: (candidate.first, candidate.second, candidate.flipped))
+    """Pairs that share landmarks, in order of (first, second, change)."""
+    landmarks = Landmarks(descriptions)
+    bits = _key_bits(len(landmarks.hash))
+    hits = []
+    for table in range(TABLES):
+        for a, b in _neighbours(_keys(landmarks.hash, table, bits)):
+            other = landmarks.image[a] != landmarks.image[b]
+            hits.append(_alike(landmarks, a[other], landmarks, b[other]))
+    a, b, change = _joined(hits)
+    swapped = landmarks.image[a] > landmarks.image[b]
+    return _arranged(landmarks, np.where(swapped, b, a), landmarks, np.where(swapped, a, b), change)
 
 
-class Index:
-    """The hashes of a few images, in order, for comparing very many others with them, some at a time.
+def find_candidates_between(few: Sequence[Description], many: Sequence[Description]) -> list[Candidate]:
+    """Pairs that share landmarks: ``first`` of the few, ``second`` of the many; no others.
 
-    Args:
-        descriptions: the few.
+    In order of (first, second, change).
     """
-
-    def __init__(self, descriptions: Sequence[Description]):
-        self.descriptions = list(descriptions)
-        hashes = _Landmarks(descriptions).hash
-        self._order = np.argsort(hashes, kind="stable").astype(np.int32)
-        self._hashes = hashes[self._order]
-
-    def candidates(self, others: Sequence[Description]) -> list[Candidate]:
-        """Pairs with at least ``MIN_VOTES`` common landmarks: ``first`` of the index, ``second`` of ``others``.
-
-        The others are not compared among themselves. In order of (second, first, flipped).
-        """
-        few = len(self.descriptions)
-        landmarks = _Landmarks([*self.descriptions, *others])
-        start = len(self._hashes)
-        found = []
-        for flipped in (False, True):
-            keys = mirrored(landmarks.hash[start:]) if flipped else landmarks.hash[start:]
-            low = np.searchsorted(self._hashes, keys, side="left")
-            count = np.minimum(np.searchsorted(self._hashes, keys, side="right") - low, MAX_EQUAL)
-            within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-            a = self._order[np.repeat(low, count) + within]
-            b = (start + np.repeat(np.arange(len(keys)), count)).astype(np.int32)
-            found += [Candidate(first, second - few, flipped) for first, second in _alike(landmarks, a, b, flipped)]
-        return sorted(found, key=lambda candidate: (candidate.second, candidate.first, candidate.flipped))
+    ours, theirs = Landmarks(few), Landmarks(many)
+    bits = _key_bits(len(ours.hash))
+    hits = []
+    for table in range(TABLES):
+        keys = _keys(ours.hash, table, bits)
+        order = np.argsort(keys, kind="stable").astype(np.int32)
+        keys = keys[order]
+        present = np.zeros(2**24, dtype=np.bool_)
+        present[keys >> np.uint32(8)] = True  # a quick look before the search: most keys are in no image of the few
+        others = _keys(theirs.hash, table, bits)
+        where = np.flatnonzero(present[others >> np.uint32(8)]).astype(np.int32)
+        low = np.searchsorted(keys, others[where], side="left")
+        count = np.minimum(np.searchsorted(keys, others[where], side="right") - low, MAX_EQUAL)
+        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        hits.append(_alike(ours, order[np.repeat(low, count) + within], theirs, np.repeat(where, count)))
+    return _arranged(ours, *_between(_joined(hits), theirs))
 
 
-def equal_pairs(keys: NDArray[np.unsignedinteger]) -> tuple[Int32, Int32]:
+def _between(hits: tuple[Int32, Int32, Int32], theirs: Landmarks) -> tuple[Int32, Landmarks, Int32, Int32]:
+    return hits[0], theirs, hits[1], hits[2]
+
+
+def _key_bits(landmarks: int) -> int:
+    return int(np.clip(np.ceil(np.log2(max(landmarks, 1))) + 3, MIN_KEY_BITS, MAX_KEY_BITS))
+
+
+def _keys(hashes: UInt64, table: int, bits: int) -> NDArray[np.uint32]:
+    """(n,) equal for landmarks that agree in the chosen bits, one of them mirrored or inverted or not."""
+    # Low frequencies are the most reliable, and chosen the more often.
+    weights = 1 / (12 + np.arange(BITS))
+    chosen = np.random.default_rng(table).choice(BITS, bits, replace=False, p=weights / weights.sum())
+    mask = np.uint64(sum(1 << int(bit) for bit in chosen))
+    smallest = ((hashes ^ CHANGES[0]) & mask) * _SPREAD
+    for change in CHANGES[1:]:
+        np.minimum(smallest, ((hashes ^ change) & mask) * _SPREAD, out=smallest)
+    return np.asarray(smallest * _SPREAD >> np.uint64(32), dtype=np.uint32)
+
+
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio (Knuth 6.4); the product runs over, as it may
+
+
+def _neighbours(keys: NDArray[np.uint32]) -> Iterable[tuple[Int32, Int32]]:
     """Positions of equal keys, each with the next ``MAX_NEIGHBOURS``: all pairs where no more than that are equal."""
-    order = np.argsort(keys, kind="stable").astype(np.int32)  # enough for 6 million images
+    order = np.argsort(keys, kind="stable").astype(np.int32)  # enough for 16 million images
     ordered = keys[order]
-    firsts, seconds = [], []
     here = np.arange(len(keys), dtype=np.int32)
     for step in range(1, MAX_NEIGHBOURS + 1):
         here = here[here + step < len(keys)]
         here = here[ordered[here] == ordered[here + step]]
-        firsts.append(order[here])
-        seconds.append(order[here + step])
-    return np.concatenate(firsts), np.concatenate(seconds)
+        yield order[here], order[here + step]
 
 
-class _Landmarks:
-    """The hashes of all images in one row, with the image and the place of each."""
-
-    def __init__(self, descriptions: Sequence[Description]):
-        counts = [description.hashes.size for description in descriptions]
-        self.images = len(descriptions)
-        self.image = np.repeat(np.arange(len(descriptions), dtype=np.int32), counts)
-        self.hash = np.concatenate([np.zeros(0, np.uint32), *(each.hashes.ravel() for each in descriptions)])
-        places = [np.repeat(each.landmarks, each.hashes.shape[1], axis=0) for each in descriptions]
-        self.place = np.concatenate([np.zeros((0, 2), np.int16), *places]).astype(np.int16)  # (m, 2) x, y
+def _alike(ours: Landmarks, a: Int32, theirs: Landmarks, b: Int32) -> tuple[Int32, Int32, Int32]:
+    """Those of the pairs whose whole hashes agree, and by which change."""
+    differ = ours.hash[a] ^ theirs.hash[b]
+    found = [np.flatnonzero(np.bitwise_count(differ ^ change) <= MAX_BITS) for change in CHANGES]
+    where = np.concatenate(found)
+    change = np.repeat(np.arange(len(CHANGES), dtype=np.int32), [len(each) for each in found])
+    return a[where], b[where], change
 
 
-def _equal_landmarks(landmarks: _Landmarks, flipped: bool) -> tuple[Int32, Int32]:
-    """Positions of landmarks with equal hashes: plain with plain, or plain with mirrored."""
-    if not flipped:
-        return equal_pairs(landmarks.hash)
-    size = len(landmarks.hash)
-    a, b = equal_pairs(np.concatenate([landmarks.hash, mirrored(landmarks.hash)]))
-    a, b = np.minimum(a, b), np.maximum(a, b)
-    across = (a < size) & (b >= size)
-    return a[across], b[across] - size
+def _joined(hits: Sequence[tuple[Int32, Int32, Int32]]) -> tuple[Int32, Int32, Int32]:
+    a, b, change = (np.concatenate([np.zeros(0, np.int32), *columns]) for columns in zip(*hits, strict=True))
+    return a, b, change
 
 
-def _alike(landmarks: _Landmarks, a: Int32, b: Int32, flipped: bool) -> NDArray[np.int64]:
-    """(pairs, 2) images whose common landmarks are enough, near each other, and arranged alike."""
-    a, b = np.where(landmarks.image[a] < landmarks.image[b], (a, b), (b, a))
-    place_a, place_b = landmarks.place[a], landmarks.place[b]
-    if flipped:
-        place_b = np.stack([SIDE - 1 - place_b[:, 0], place_b[:, 1]], axis=1)
-    near = (np.abs(place_a - place_b) <= MAX_SHIFT).all(axis=1) & (landmarks.image[a] != landmarks.image[b])
-    a, b, place_a, place_b = a[near], b[near], place_a[near], place_b[near]
+def changed(kept: NDArray[np.uint8], change: NDArray[np.integer] | int) -> Float64:
+    """(..., 4) x, y, logarithm of the scale, and direction in radians, in the mirrored or inverted picture.
 
-    pair = landmarks.image[a].astype(np.int64) * landmarks.images + landmarks.image[b]
-    # One vote for each landmark of the first image, whatever the number of patch sizes that agree.
-    vote = pair * SIDE**2 + place_a[:, 1].astype(np.int64) * SIDE + place_a[:, 0]
-    kept = np.unique(vote, return_index=True)[1]
-    pairs, start, votes = np.unique(pair[kept], return_index=True, return_counts=True)
-    enough = votes >= MIN_VOTES
-    pairs, one, votes = pairs[enough], kept[start[enough]], votes[enough]
-    two = kept[start[enough] + 1]
-    apart_a, apart_b = place_a[two] - place_a[one], place_b[two] - place_b[one]
-    arranged = (np.abs(apart_b - apart_a) <= MAX_STRETCH * np.abs(apart_a) + MAX_ERROR).all(axis=1)
-    pairs = pairs[arranged | (votes > MIN_VOTES)]
-    return np.stack([pairs // landmarks.images, pairs % landmarks.images], axis=1)
+    Args:
+        kept: (..., 4) as ``Description.landmarks``.
+        change: place in ``CHANGES``, one or (...,). Mirrored: x becomes -x; where the picture ends does not matter.
+    """
+    mirrored, inverted = np.asarray(change) % 2 == 1, np.asarray(change) >= 2
+    found = kept.astype(np.float64)
+    found[..., 2] *= np.log(2) / SCALE_STEPS
+    found[..., 3] *= 2 * np.pi / 256
+    found[..., 0] = np.where(mirrored, -found[..., 0], found[..., 0])
+    found[..., 3] = np.where(mirrored, np.pi - found[..., 3], found[..., 3]) + np.pi * inverted
+    return found
+
+
+def consistent(a: Float64, b: Float64, other_a: Float64, other_b: Float64) -> NDArray[np.bool_]:
+    """Does the transform that lays landmark a on b also lay ``other_a`` on ``other_b``, roughly?
+
+    Args:
+        a, b, other_a, other_b: (..., 4) as ``changed``, broadcast against each other.
+    """
+    growth, turn = b[..., 2] - a[..., 2], b[..., 3] - a[..., 3]
+    scale = np.exp(growth)
+    along, across = scale * np.cos(turn), scale * np.sin(turn)
+    dx, dy = other_a[..., 0] - a[..., 0], other_a[..., 1] - a[..., 1]
+    error_x = along * dx - across * dy + b[..., 0] - other_b[..., 0]
+    error_y = across * dx + along * dy + b[..., 1] - other_b[..., 1]
+    turned = other_b[..., 3] - other_a[..., 3] - turn
+    return np.asarray(
+        (np.hypot(error_x, error_y) <= (6 + 0.25 * np.hypot(dx, dy)) * np.maximum(scale, 0.5))
+        & (np.abs(other_b[..., 2] - other_a[..., 2] - growth) < np.log(MAX_SCALE_RATIO))
+        & (np.abs((turned + np.pi) % (2 * np.pi) - np.pi) < MAX_TURN)
+    )
+
+
+def _arranged(ours: Landmarks, a: Int32, theirs: Landmarks, b: Int32, change: Int32) -> list[Candidate]:
+    """Pairs of images with two hits that agree on how one is laid over the other."""
+    code = (ours.image[a].astype(np.int64) * theirs.images + theirs.image[b]) * len(CHANGES) + change
+    landmark = a.astype(np.int64) * max(1, len(theirs.hash)) + b
+    order = np.lexsort((landmark, code))
+    once = np.ones(len(order), dtype=np.bool_)  # the tables find the same hits several times
+    once[1:] = (code[order][1:] != code[order][:-1]) | (landmark[order][1:] != landmark[order][:-1])
+    order = order[once]
+    code, a, b, change = code[order], a[order], b[order], change[order]
+    here = np.arange(len(code))
+    found: list[NDArray[np.int64]] = []
+    for step in range(1, MAX_NEIGHBOURS + 1):
+        here = here[here + step < len(code)]
+        here = here[code[here] == code[here + step]]
+        there = here + step
+        first, second = ours.kept[a[here]], ours.kept[a[there]]
+        apart = (np.abs(first[:, :2].astype(int) - second[:, :2]).max(axis=1, initial=0) > 3) & (b[here] != b[there])
+        one, two = here[apart], there[apart]
+        fits = consistent(
+            changed(ours.kept[a[one]], 0), changed(theirs.kept[b[one]], change[one]),
+            changed(ours.kept[a[two]], 0), changed(theirs.kept[b[two]], change[two]),
+        )  # fmt: skip
+        found.append(code[one[fits]])
+    codes = np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+    pairs, changes = codes // len(CHANGES), codes % len(CHANGES)
+    return [
+        Candidate(*each)
+        for each in zip(
+            (pairs // max(1, theirs.images)).tolist(), (pairs % max(1, theirs.images)).tolist(), changes.tolist(), strict=True
+        )
+    ]

@@ -1,7 +1,8 @@
-"""What is kept of one image to find its copies: a thumbnail, and hashes of the patches around its landmarks.
+"""What is kept of one image to find its copies: where its landmarks lie, and a short hash of what each looks like.
 
-A hash of the whole image changes when an edge is cropped. Landmarks (blobs of tissue) stay, and the perceptual
-hash of the patch around one survives cropping, captions elsewhere, JPEG, gain and resizing.
+A hash of the whole image changes when an edge is cropped or a canvas is put around it. Landmarks (blobs of tissue) are
+found again at another size, turned or mirrored, because each has a scale and a direction of its own (Lowe 2004, IJCV
+60:91), and the hash of its surroundings is taken at that scale and in that direction.
 """
 
 from dataclasses import dataclass
@@ -9,120 +10,145 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 from scipy.fft import dctn
 
+from usvit.data.copies.frame import Float32, slopes, working_image
 from usvit.data.images import UInt8, pixel_sha256
 
-SIDE = 96
-"""Pixels a side of the thumbnail; 9 KB, and speckle still shows. Square whatever the image's shape, so that an
-image resized to another shape has the same one."""
-NORMAL_SIGMA = 8.0
-"""Pixels of the thumbnail over which the mean and the contrast are made equal."""
-NOISE_FLOOR = 3.0
-"""Grey levels. Weaker structure is not amplified: black borders and flat images have no landmarks."""
-LANDMARKS = 40
-"""At most so many, the strongest. BUSI's images have 35 or more."""
-BLOB_SIGMA = 2.0
-"""Pixels of the thumbnail: blobs of tissue, coarser than speckle, which resizing changes."""
-BLOB_DISTANCE = 3
-"""Pixels of the thumbnail between landmarks."""
-MIN_BLOB = 0.02
-"""Of the local contrast: below, it is rounding."""
-MARGIN = 11
-"""Pixels of the thumbnail. Nearer to the border the patch hangs over, and a crop changes it."""
-PATCH_SIDES = (24.0, 27.0, 30.0, 34.0)
-"""Pixels of the thumbnail. A crop enlarges what is left: patches of different sizes then show the same tissue,
-up to a crop by a fifth."""
-GRID = 12
-"""Samples along a patch."""
-BITS = 24
-"""Of a hash. Comparing all pairs of BUSI finds 227; through hashes of 28 bits 217 of them are found, of 24 bits 224,
-of 20 bits all, but with twelve times as many chance candidates as with 24, which grow as the square."""
+LANDMARKS = 128
+"""At most so many; BUSI's images have 97 or more."""
+SCALES = ((1.9, 3.2, 0.45), (3.2, 6.4, 0.35), (6.4, 30.0, 0.20))
+"""Standard deviation of a blob in pixels of the working image, from and to, and the share of the landmarks. Without
+shares all would be small ones, which a picture at a third of the size does not show."""
+SCALE_STEPS = 16
+"""Steps an octave in which a scale is kept."""
+NORMAL_SIGMA = 14.0
+"""Pixels of the working image over which the mean and the contrast are made equal."""
+NOISE_FLOOR = 4.0
+"""Grey levels. Weaker structure is not amplified."""
+MIN_SLOPE = 0.6
+"""Grey levels a pixel of the working image; less is flat."""
+MIN_TEXTURED = 0.7
+"""Share of a landmark's surroundings that is not flat: letters, rulers, the edge of a sector and of a canvas are the
+same in images of different patients, and lie on flat ground."""
+PATCH = 5.0
+"""Half the side of a landmark's surroundings, in standard deviations of the blob."""
+GRID = 16
+"""Samples along a side of them."""
+BITS = 48
+"""Of a hash."""
 
-Float32 = NDArray[np.float32]
-UInt32 = NDArray[np.uint32]
+UInt64 = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
 class Description:
-    """What is kept of one image to find its copies: about 10 KB."""
+    """What is kept of one image to find its copies: at most 1.3 KB, and no pixels."""
 
     sha256: str
     """SHA-256 of the pixels and their shape."""
-    thumbnail: UInt8
-    """(SIDE, SIDE) grey."""
     landmarks: UInt8
-    """(k, 2) x and y in the thumbnail, k <= LANDMARKS."""
-    hashes: UInt32
-    """(k, len(PATCH_SIDES)) hash of BITS bits of the patch around each landmark, for each size of patch."""
+    """(k, 4) x and y in pixels of the working image, scale in ``SCALE_STEPS`` an octave from 1, direction in 1/256 of a
+    turn; k <= ``LANDMARKS``."""
+    hashes: UInt64
+    """(k,) of ``BITS`` bits."""
 
 
 def describe(pixels: UInt8) -> Description:
-    """Describe a decoded image; a few milliseconds.
+    """Describe a decoded image; about 15 ms.
 
     Args:
         pixels: (H, W, 3) uint8 RGB.
     """
-    thumbnail = np.asarray(Image.fromarray(pixels).convert("L").resize((SIDE, SIDE), Image.Resampling.BOX))
-    normal = normalise(thumbnail, NORMAL_SIGMA)
-    landmarks = _landmarks(normal)
-    return Description(pixel_sha256(pixels), thumbnail, landmarks, _hashes(normal, landmarks))
+    image = working_image(pixels)
+    normal = _normalised(image)
+    landmarks = _landmarks(image, normal)
+    kept = np.stack(
+        [
+            np.clip(np.round(landmarks[:, 0]), 0, 255),
+            np.clip(np.round(landmarks[:, 1]), 0, 255),
+            np.clip(np.round(SCALE_STEPS * np.log2(landmarks[:, 2])), 0, 255),
+            np.round(landmarks[:, 3] / (2 * np.pi) * 256) % 256,
+        ],
+        axis=1,
+    )
+    return Description(pixel_sha256(pixels), kept.astype(np.uint8), _hashes(normal, landmarks))
 
 
-def mirrored(hashes: UInt32) -> UInt32:
-    """The hashes that the image mirrored from left to right would have."""
-    return hashes ^ _MIRROR
+def _normalised(image: Float32) -> Float32:
+    """Local mean removed and local contrast made equal, so that gain, gamma and brightness do not matter."""
+    high = image - _blur(image, NORMAL_SIGMA)
+    return np.asarray(high / (np.sqrt(_blur(high**2, NORMAL_SIGMA)) + NOISE_FLOOR), dtype=np.float32)
 
 
-def normalise(thumbnail: UInt8, sigma: float) -> Float32:
-    """Local mean removed and local contrast made equal, so that gain, brightness and depth do not matter."""
-    grey = thumbnail.astype(np.float32)
-    high = grey - blur(grey, sigma)
-    return np.asarray(high / (np.sqrt(blur(high**2, sigma)) + NOISE_FLOOR), dtype=np.float32)
-
-
-def blur(image: Float32, sigma: float) -> Float32:
-    """Gaussian, in pixels; mirrored beyond the border."""
+def _blur(image: Float32, sigma: float) -> Float32:
     blurred = cv2.GaussianBlur(image, (0, 0), sigma, borderType=cv2.BORDER_REFLECT_101)
     return np.asarray(blurred, dtype=np.float32)
 
 
-def _landmarks(normal: Float32) -> UInt8:
-    """(k, 2) x and y of the strongest blobs, bright or dark: extremes of a difference of Gaussians."""
-    blobs = np.abs(blur(normal, BLOB_SIGMA) - blur(normal, 1.6 * BLOB_SIGMA))
-    around = np.ones((2 * BLOB_DISTANCE + 1, 2 * BLOB_DISTANCE + 1), dtype=np.uint8)
-    peak = (blobs == cv2.dilate(blobs, around)) & (blobs > MIN_BLOB)
-    inner = slice(MARGIN, SIDE - MARGIN)
-    y, x = np.nonzero(peak[inner, inner])
-    places = np.stack([x, y], axis=1) + MARGIN
-    strongest = np.argsort(-blobs[places[:, 1], places[:, 0]], kind="stable")[:LANDMARKS]
-    return places[strongest].astype(np.uint8)
+def _landmarks(image: Float32, normal: Float32) -> Float32:
+    """(k, 4) x, y, standard deviation and direction in radians of the strongest blobs on textured ground."""
+    height, width = normal.shape
+    levels = np.clip(128 + 40 * normal, 0, 255).astype(np.uint8)
+    # OpenCV doubles the image to find the smallest blobs. Those are not wanted: half the image gives the same, faster.
+    half = cv2.resize(levels, (max(4, (width + 1) // 2), max(4, (height + 1) // 2)), interpolation=cv2.INTER_AREA)
+    found = cv2.SIFT_create(0, 3, 0.01, 25.0, 1.6).detect(half, None)
+    fx, fy = width / half.shape[1], height / half.shape[0]
+    blobs = np.array(
+        [((p.pt[0] + 0.5) * fx - 0.5, (p.pt[1] + 0.5) * fy - 0.5, p.size, np.deg2rad(p.angle), p.response) for p in found],
+        dtype=np.float32,
+    ).reshape(-1, 5)
+    textured = (slopes(image) > MIN_SLOPE).astype(np.float32)
+    x = np.clip(np.round(blobs[:, 0]).astype(int), 0, width - 1)
+    y = np.clip(np.round(blobs[:, 1]).astype(int), 0, height - 1)
+    kept = []
+    for low, high, share in SCALES:
+        around = _blur(textured, 2 * np.sqrt(low * min(high, 12.0)))
+        those = blobs[(blobs[:, 2] >= low) & (blobs[:, 2] < high) & (around[y, x] > MIN_TEXTURED)]
+        # Ties are broken by place, so that the order in which OpenCV finds them does not matter.
+        order = np.lexsort((those[:, 3], those[:, 0], those[:, 1], -those[:, 4]))
+        kept.append(those[order[: int(LANDMARKS * share)], :4])
+    return np.concatenate(kept)
 
 
-def _hashes(normal: Float32, landmarks: UInt8) -> UInt32:
-    """Signs of the lowest spatial frequencies of each patch: a perceptual hash (DCT)."""
-    if len(landmarks) == 0:
-        return np.zeros((0, len(PATCH_SIDES)), dtype=np.uint32)
-    steps = np.array(PATCH_SIDES, dtype=np.float32)[:, None] * ((np.arange(GRID, dtype=np.float32) + 0.5) / GRID - 0.5)
-    x = landmarks[:, None, 0, None] + steps  # (k, sizes, GRID)
-    y = landmarks[:, None, 1, None] + steps
-    shape = (len(landmarks), len(PATCH_SIDES), GRID, GRID)
-    map_x = np.broadcast_to(x[..., None, :], shape).reshape(-1, GRID**2).astype(np.float32)
-    map_y = np.broadcast_to(y[..., :, None], shape).reshape(-1, GRID**2).astype(np.float32)
-    patches = cv2.remap(blur(normal, 1.0), map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    spectrum = dctn(patches.reshape(shape), axes=(2, 3))  # (k, sizes, vertical frequency, horizontal frequency)
-    bits = spectrum[:, :, _FREQUENCIES[:, 0], _FREQUENCIES[:, 1]] > 0
-    return (bits.astype(np.uint32) << np.arange(BITS, dtype=np.uint32)).sum(axis=2, dtype=np.uint32)
+def _hashes(normal: Float32, landmarks: Float32) -> UInt64:
+    """Signs of the lowest spatial frequencies of each landmark's surroundings: a perceptual hash (DCT)."""
+    patches = np.zeros((len(landmarks), GRID, GRID), dtype=np.float32)
+    steps = ((np.arange(GRID) + 0.5) / GRID - 0.5) * 2 * PATCH
+    level = np.round(2 * np.log2(landmarks[:, 2])).astype(int)
+    for each in np.unique(level):
+        those = np.flatnonzero(level == each)
+        smooth = _blur(normal, 0.6 * 2 ** (each / 2) * 2 * PATCH / GRID)
+        x, y, scale, direction = (column[:, None, None] for column in landmarks[those].astype(np.float64).T)
+        along, across = np.cos(direction) * scale, np.sin(direction) * scale
+        map_x = x + along * steps[None, :] - across * steps[:, None]
+        map_y = y + across * steps[None, :] + along * steps[:, None]
+        maps = (each.reshape(len(those), -1).astype(np.float32) for each in (map_x, map_y))
+        found = cv2.remap(smooth, *maps, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        patches[those] = found.reshape(len(those), GRID, GRID)
+    spectrum = dctn(patches, axes=(1, 2))  # (k, frequency across the direction, frequency along it)
+    bits = spectrum[:, _FREQUENCIES[:, 0], _FREQUENCIES[:, 1]] > 0
+    return np.asarray((bits.astype(np.uint64) << np.arange(BITS, dtype=np.uint64)).sum(axis=1, dtype=np.uint64))
 
 
 def _lowest_frequencies() -> NDArray[np.int64]:
-    """(BITS, 2) vertical and horizontal frequency, the lowest first, without the mean."""
-    vertical, horizontal = np.mgrid[:GRID, :GRID].reshape(2, -1)
-    order = np.lexsort((horizontal, vertical, vertical**2 + horizontal**2))[1 : BITS + 1]
-    return np.stack([vertical[order], horizontal[order]], axis=1)
+    """(BITS, 2) across and along, the lowest first, without the mean."""
+    across, along = np.mgrid[:GRID, :GRID].reshape(2, -1)
+    order = np.lexsort((along, across, across**2 + along**2))[1 : BITS + 1]
+    return np.stack([across[order], along[order]], axis=1)
 
 
 _FREQUENCIES = _lowest_frequencies()
-# Mirroring changes the sign of the odd horizontal frequencies, and of no other.
-_MIRROR = np.uint32(sum(1 << bit for bit, (_, horizontal) in enumerate(_FREQUENCIES) if horizontal % 2))
+
+
+def _signs(changed: NDArray[np.bool_]) -> int:
+    return sum(1 << bit for bit, changes in enumerate(changed) if changes)
+
+
+# A mirror image changes the sign of the odd frequencies across the direction, and of no other. An inverted image turns
+# the direction of each landmark around and changes all signs: what is left is the change of the even frequencies.
+_MIRRORED = _signs(_FREQUENCIES[:, 0] % 2 == 1)
+_INVERTED = _signs(_FREQUENCIES.sum(axis=1) % 2 == 0)
+CHANGES = np.array([0, _MIRRORED, _INVERTED, _MIRRORED ^ _INVERTED], dtype=np.uint64)
+"""(4,) by which the hashes of a copy differ: as it is, mirrored, inverted, both. Bit 0 of the place says mirrored,
+bit 1 inverted. A picture that is turned changes only the landmarks' directions."""

@@ -1,154 +1,114 @@
-"""Is it the same frame? The two thumbnails are laid over each other, and their speckle compared.
+"""Is it the same frame? The landmarks of one image are laid over those of the other, and counted.
 
-All B-mode images are alike at low frequencies: bright above, dark below. Speckle is the fingerprint of a frame:
-it is another one in every other frame of the same lesion, unless the probe hardly moved.
+All B-mode images look alike from afar: bright above, dark below. Where a hundred blobs lie to a pixel, and what
+surrounds each, is the fingerprint of a frame.
 """
 
-import cv2
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from usvit.data.copies.candidates import MAX_SHIFT
-from usvit.data.copies.description import NORMAL_SIGMA, SIDE, Description, Float32, blur, mirrored, normalise
-from usvit.data.images import UInt8
+from usvit.data.copies.candidates import MAX_BITS, MAX_SCALE_RATIO, changed, consistent
+from usvit.data.copies.description import CHANGES, Description
 
-MAX_BITS = 4
-"""Bits in which the hashes of one landmark may differ, of 24."""
-MIN_LANDMARKS = 8
-"""Landmarks that must agree on one crop. On phantoms, at most 10 do by chance; copies cropped by a fifth had 16 or
-more, neighbouring frames in BUSI 11 or more. Cheap: it spares most false candidates the comparison of pixels."""
-MAX_MATCHES = 40
-"""Matched landmarks that are looked at, the best ones first: their pairs grow as the square."""
-MIN_DISTANCE = 12
-"""Pixels of the thumbnail between two landmarks that are to tell the scale; nearer ones tell it badly."""
-MAX_RESIDUAL = 2.0
-"""Pixels of the thumbnail between a landmark and where the crop puts it."""
-MAX_SCALE = 1.5
-"""Of either axis. BUSI holds sector images that are stored again cut to their middle, 1.4 times as wide."""
-MAX_STEPS = 10
-"""Of the refinement; most pairs need three."""
-SPECKLE_SIGMA = 3.0
-"""Pixels of the thumbnail: what is coarser is anatomy, not speckle."""
-BLOCK = 12
-"""Side of the blocks that are correlated one by one, so that captions and calipers spoil only their own."""
-MIN_BLOCKS = 16
-"""A quarter of all: fewer are not enough to judge by."""
-MIN_CONTRAST = 1.0
-"""Standard deviation in grey levels of a block that counts; rounding alone makes 0.3. Black borders do not count."""
+MAX_MATCHES = 80
+"""Matched landmarks that are looked at, the best ones first."""
+MAX_TRIES = 3
+"""Ways of laying one image over the other that are refined: the ones on which most landmarks agree roughly."""
+MAX_ERROR = 4.0
+"""Pixels of the working image, by which a landmark may lie beside the place where it should: perspective, rounding."""
+MAX_STRETCH = 2.2
+"""Of one axis against the other."""
+CELL = 24
+"""Pixels of the working image: landmarks that lie in one such square count once."""
 
-Array = NDArray[np.float64]
+Float64 = NDArray[np.float64]
 
 
-def similarity(first: Description, second: Description, flipped: bool) -> float:
-    """Median correlation of the speckle over the blocks that both images show.
+@dataclass(frozen=True)
+class Fit:
+    """How well one image lies over another."""
 
-    Args:
-        first, second: the images.
-        flipped: mirror the second one from left to right.
-
-    Returns:
-        In [-1, 1]; 0 where their landmarks do not fit together. The same frame has 0.8 and more, unless it was
-        cropped by a fifth of its side or more; other patients stay below 0.45 (``MIN_SIMILARITY``).
-    """
-    crop = _fit_landmarks(first, second, flipped)
-    if crop is None:
-        return 0.0
-    a, b = first.thumbnail, second.thumbnail[:, ::-1] if flipped else second.thumbnail
-    return _speckle_similarity(a, b, _refine(normalise(a, NORMAL_SIGMA), normalise(b, NORMAL_SIGMA), crop))
+    landmarks: int
+    """Squares of ``CELL`` pixels with a landmark that fits."""
+    share: float
+    """Of the squares with landmarks that both images show, those with one that fits."""
+    turn: float
+    """Degrees by which the second is turned against the first, -180 to 180."""
 
 
-def _fit_landmarks(first: Description, second: Description, flipped: bool) -> Array | None:
-    """The crop on which most landmarks agree.
-
-    Returns:
-        (2, 2), scale and shift of y, then of x: place in the second thumbnail = scale * place in the first + shift.
-        Copies are cropped and stretched, never rotated.
-    """
-    a, b = _matches(first, second, flipped)
-    one, other = np.triu_indices(len(a), 1)
-    apart = (np.abs(a[one] - a[other]) >= MIN_DISTANCE).all(axis=1)
-    one, other = one[apart], other[apart]
-    scale = (b[one] - b[other]) / (a[one] - a[other])
-    shift = b[one] - scale * a[one]
-    sane = _is_sane(scale)
-    scale, shift = scale[sane], shift[sane]
-    if len(scale) == 0:
-        return None
-    residual = np.abs(scale[:, None] * a + shift[:, None] - b).max(axis=2)  # (crops tried, matches)
-    agree = residual < MAX_RESIDUAL
-    best = agree[np.argmax(agree.sum(axis=1))]
-    if len(np.unique(a[best], axis=0)) < MIN_LANDMARKS:
-        return None
-    return np.array([np.polyfit(a[best, axis], b[best, axis], 1) for axis in (0, 1)])
+NO_FIT = Fit(0, 0.0, 0.0)
 
 
-def _matches(first: Description, second: Description, flipped: bool) -> tuple[Array, Array]:
-    """Places (y, x) in both thumbnails, each (m, 2), of landmarks with nearly equal hashes."""
-    hashes = mirrored(second.hashes) if flipped else second.hashes
-    bits = np.bitwise_count(first.hashes[:, None, :, None] ^ hashes[None, :, None, :]).min(axis=(2, 3), initial=255)
-    a, b = (each.landmarks[:, ::-1].astype(np.float64) for each in (first, second))
-    if flipped:
-        b[:, 1] = SIDE - 1 - b[:, 1]
-    near = np.abs(a[:, None] - b).max(axis=2) <= MAX_SHIFT
-    i, j = np.nonzero(near & (bits <= MAX_BITS))
+def fit(first: Description, second: Description, change: int) -> Fit:
+    """Lay the second image, changed as ``CHANGES[change]``, over the first one: any place, size, turn and shear."""
+    bits = np.bitwise_count(first.hashes[:, None] ^ (second.hashes ^ CHANGES[change]))
+    i, j = np.nonzero(bits <= MAX_BITS)
+    if len(i) < 3:
+        return NO_FIT
     best = np.argsort(bits[i, j], kind="stable")[:MAX_MATCHES]
-    return a[i[best]], b[j[best]]
-
-
-def _refine(a: Float32, b: Float32, crop: Array) -> Array:
-    """Gauss-Newton on every other pixel: landmarks are good to a pixel, speckle needs a tenth of one."""
-    a = blur(a, 1.0)[::2, ::2]
-    b = blur(b, 1.0)
-    slopes = np.gradient(b)
-    y, x = np.mgrid[:SIDE:2, :SIDE:2]
-    for _ in range(MAX_STEPS):
-        inside = _inside(crop)[::2, ::2]
-        moved, slope_y, slope_x = (_lay_over(image, crop, cv2.INTER_LINEAR, stride=2) for image in (b, *slopes))
-        error = (a - moved)[inside]
-        jacobian = np.stack([slope_y * y, slope_y, slope_x * x, slope_x], axis=-1)[inside]  # (pixels, 4)
-        weighted = jacobian / (1 + (error[:, None] / 0.5) ** 2)  # calipers and captions count little
-        step = np.linalg.lstsq(weighted.T @ jacobian, weighted.T @ error)[0].reshape(2, 2)
-        crop = crop + step
-        if not _is_sane(crop[:, 0]) or np.abs(step @ [SIDE, 1]).max() < 0.03:
+    i, j = i[best], j[best]
+    all_a, all_b = changed(first.landmarks, 0), changed(second.landmarks, change)
+    a, b = all_a[i], all_b[j]
+    agree = consistent(a[:, None], b[:, None], a[None], b[None]).sum(axis=1)
+    found = NO_FIT
+    for start in np.argsort(-agree, kind="stable")[:MAX_TRIES]:
+        if agree[start] < 3:
             break
-    return crop
+        inliers, matrix = _refined(a, b, consistent(a[start], b[start], a, b))
+        if len(inliers) < 3:
+            continue
+        tried = _judged(all_a, all_b, a[inliers], matrix)
+        if (tried.landmarks, tried.share) > (found.landmarks, found.share):
+            found = tried
+    return found
 
 
-def _speckle_similarity(a: UInt8, b: UInt8, crop: Array) -> float:
-    first = a.astype(np.float32)
-    second = _lay_over(b.astype(np.float32), crop, cv2.INTER_CUBIC)
-    u, v = (_blocks(image - blur(image, SPECKLE_SIGMA)) for image in (first, second))
-    u, v = u - u.mean(axis=1, keepdims=True), v - v.mean(axis=1, keepdims=True)
-    contrast_u, contrast_v = u.std(axis=1), v.std(axis=1)
-    count = _blocks(_inside(crop)).all(axis=1) & (contrast_u > MIN_CONTRAST) & (contrast_v > MIN_CONTRAST)
-    if count.sum() < MIN_BLOCKS:
-        return 0.0
-    correlation = (u * v).mean(axis=1)[count] / (contrast_u * contrast_v)[count]
-    return float(np.median(correlation))
+def _refined(a: Float64, b: Float64, agree: NDArray[np.bool_]) -> tuple[NDArray[np.int64], Float64]:
+    """The affine transform, (3, 2), from places in the first to places in the second, and the matches that follow it."""
+    inliers, matrix = np.flatnonzero(agree), np.zeros((3, 2))
+    none = np.zeros(0, np.int64)
+    places = np.column_stack([a[:, :2], np.ones(len(a))])
+    for step in range(4):
+        if len(inliers) < 3:
+            return none, matrix
+        matrix = _affine(a[inliers], b[inliers])
+        stretch = np.linalg.svd(matrix[:2], compute_uv=False)
+        if np.linalg.det(matrix[:2]) <= 0 or stretch[0] > MAX_STRETCH * stretch[1]:
+            return none, matrix
+        scale = np.sqrt(stretch[0] * stretch[1])
+        error = np.linalg.norm(places @ matrix - b[:, :2], axis=1)
+        near = error <= (MAX_ERROR if step > 1 else 2 * MAX_ERROR) * max(scale, 0.5)
+        inliers = np.flatnonzero(near & (np.abs(b[:, 2] - a[:, 2] - np.log(scale)) < np.log(MAX_SCALE_RATIO)))
+    return inliers, matrix
 
 
-def _blocks(image: NDArray[np.generic]) -> NDArray[np.generic]:
-    """(SIDE, SIDE) -> (blocks, BLOCK**2)."""
-    across = SIDE // BLOCK
-    return image.reshape(across, BLOCK, across, BLOCK).swapaxes(1, 2).reshape(across**2, BLOCK**2)
+def _affine(a: Float64, b: Float64) -> Float64:
+    """(3, 2) least squares; of few landmarks a turn, a scale and a shift only, which three cannot bend to themselves."""
+    ones, zeros = np.ones(len(a)), np.zeros(len(a))
+    x, y = a[:, 0], a[:, 1]
+    if len(a) >= 6:
+        return np.asarray(np.linalg.lstsq(np.column_stack([x, y, ones]), b[:, :2])[0])
+    rows = np.concatenate([np.column_stack([x, -y, ones, zeros]), np.column_stack([y, x, zeros, ones])])
+    along, across, shift_x, shift_y = np.linalg.lstsq(rows, np.concatenate([b[:, 0], b[:, 1]]))[0]
+    return np.array([[along, across], [-across, along], [shift_x, shift_y]])
 
 
-def _lay_over(image: Float32, crop: Array, interpolation: int, stride: int = 1) -> Float32:
-    """The second image where the first one shows the same tissue; every ``stride``-th pixel."""
-    (scale_y, shift_y), (scale_x, shift_x) = crop
-    matrix = np.array([[stride * scale_x, 0, shift_x], [0, stride * scale_y, shift_y]])
-    size = (SIDE // stride, SIDE // stride)
-    flags = interpolation | cv2.WARP_INVERSE_MAP
-    moved = cv2.warpAffine(image, matrix, size, flags=flags, borderMode=cv2.BORDER_REPLICATE)
-    return np.asarray(moved, dtype=np.float32)
+def _judged(all_a: Float64, all_b: Float64, inliers: Float64, matrix: Float64) -> Fit:
+    """Count what fits, and what should: landmarks in the part and of the sizes that the other image shows too."""
+    scale = np.sqrt(np.linalg.det(matrix[:2]))
+    place = np.column_stack([all_a[:, :2], np.ones(len(all_a))]) @ matrix
+    size = all_a[:, 2] + np.log(scale)
+    low, high = all_b[:, :2].min(axis=0), all_b[:, :2].max(axis=0)
+    shown = ((place >= low) & (place <= high)).all(axis=1)
+    shown &= (size >= all_b[:, 2].min()) & (size <= all_b[:, 2].max())
+    fitting = _cells(inliers)
+    expected = max(1, len(np.union1d(_cells(all_a[shown]), fitting)))
+    turn = np.degrees(np.arctan2(matrix[0, 1], matrix[0, 0]))
+    return Fit(len(fitting), len(fitting) / expected, float(turn))
 
 
-def _inside(crop: Array) -> NDArray[np.bool_]:
-    """(SIDE, SIDE): which pixels of the first thumbnail the second one shows."""
-    place = crop[:, :1] * np.arange(SIDE) + crop[:, 1:]
-    inside = (place >= 0) & (place <= SIDE - 1)
-    return inside[0][:, None] & inside[1]
-
-
-def _is_sane(scale: Array) -> NDArray[np.bool_]:
-    return np.asarray(((scale < MAX_SCALE) & (scale > 1 / MAX_SCALE)).all(axis=-1))
+def _cells(landmarks: Float64) -> NDArray[np.int64]:
+    across, down = (landmarks[:, :2] // CELL).astype(np.int64).T
+    return np.unique(down * 1000 + across)

@@ -5,7 +5,6 @@ and forgotten. So the memory does not grow with the number of upstream images, a
 other.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,9 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from usvit.data.copies import MIN_SIMILARITY, Description, describe
-from usvit.data.copies.candidates import Index
-from usvit.data.copies.verify import similarity
+from usvit.data.copies import Copy, Description, describe, find_copies_between
 from usvit.data.images import UInt8, read_image
 from usvit.data.manifest import Manifest
 from usvit.data.sources.base import GeneratedSource, Indices, image_name
@@ -30,7 +27,7 @@ from usvit.progress import Progress, task
 from usvit.resources import usable_cores
 
 CHUNK = 512
-"""Upstream images that are held at once: their descriptions take 5 MB."""
+"""Upstream images that are held at once: their descriptions take less than 1 MB."""
 COLUMNS = ("upstream_index", "upstream_name", "dataset", "image_id", "similarity", "kind")
 
 
@@ -45,13 +42,13 @@ class Excluded:
     similarity: float
     """As ``usvit.data.copies.Copy``: from ``MIN_SIMILARITY`` to 1."""
     kind: str
-    """``identical`` (pixels), ``same frame`` or ``flipped`` (left to right)."""
+    """One of ``usvit.data.copies.KINDS``."""
 
 
 def copies_of(source: Source, downstream: Manifest, progress: Progress) -> list[Excluded]:
-    """Upstream images that are copies of downstream images: stored again, cropped, mirrored, annotated, recompressed.
+    """Upstream images that are copies of downstream images: stored again, cropped, turned, mirrored, annotated.
 
-    Identical pixels are told by their hash; for all others landmarks and speckle are compared, with the audit's bounds
+    Identical pixels are told by their hash; for all others landmarks are compared, with the audit's bounds
     (``usvit.data.copies``). Images made on the fly are passed over. Every upstream image is decoded once.
 
     Args:
@@ -153,26 +150,13 @@ def _described(pixels: Callable[[int], UInt8]) -> Callable[[int], Description]:
 
 class _Search:
     def __init__(self, known: list[Description], rows: pd.DataFrame):
-        self._known, self._rows, self._index = known, rows, Index(known)
-        self._by_hash: defaultdict[str, list[int]] = defaultdict(list)
-        for number, description in enumerate(known):
-            self._by_hash[description.sha256].append(number)
+        self._known, self._rows = known, rows
 
     def copies(self, chunk: list[int], descriptions: list[Description]) -> list[Excluded]:
         """Copies among some upstream images, given by their numbers."""
-        best: dict[tuple[int, int], tuple[float, str]] = {}
-        for place, description in enumerate(descriptions):
-            best |= {(place, number): (1.0, "identical") for number in self._by_hash.get(description.sha256, [])}
-        identical = {place for place, _ in best}
-        for candidate in self._index.candidates(descriptions):
-            place, number = candidate.second, candidate.first
-            if place in identical:
-                continue
-            value = similarity(self._known[number], descriptions[place], candidate.flipped)
-            if value >= MIN_SIMILARITY and value > best.get((place, number), (0.0, ""))[0]:
-                best[place, number] = value, "flipped" if candidate.flipped else "same frame"
-        return [self._found(chunk[place], number, *best[place, number]) for place, number in sorted(best)]
+        found = find_copies_between(self._known, descriptions)
+        return [self._found(chunk[copy.second], copy) for copy in found]
 
-    def _found(self, index: int, number: int, value: float, kind: str) -> Excluded:
-        row = self._rows.iloc[number]
-        return Excluded(index, str(row.image_id), str(row.dataset), round(value, 3), kind)
+    def _found(self, index: int, copy: Copy) -> Excluded:
+        row = self._rows.iloc[copy.first]
+        return Excluded(index, str(row.image_id), str(row.dataset), copy.similarity, copy.kind)

@@ -1,0 +1,104 @@
+"""The working image: the textured part of a picture in grey, at a bounded size, however it was stored.
+
+Exports put a frame on a canvas, beside a menu, or through a colour map. Flat areas and text are cut away here, and
+known colour maps are read backwards, so that what follows sees tissue at nearly the same size.
+"""
+
+from functools import cache
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
+
+from usvit.data.images import UInt8
+
+SIDE = 256
+"""Pixels of the longer side of the working image."""
+SEARCH_SIDE = 512
+"""Pixels of the longer side on which the textured part is looked for: letters are then apart from each other."""
+MIN_SLOPE = 0.75
+"""Grey levels a pixel. Flat areas of a screen have less, unless noise was added; speckle nearly always has more."""
+TEXTURED_WINDOW = 25
+"""Pixels of the search image; larger than a line of text."""
+MIN_TEXTURED = 0.75
+"""Share of the pixels of that window that have a slope. Lines of text have up to a half."""
+MIN_AREA = 0.01
+"""Of the search image. Below, nothing was recognised as tissue, and the whole picture is used."""
+MIN_COLOURED = 0.5
+"""Share of the pixels that are coloured, from which a colour map is looked for."""
+MAX_COLOUR_ERROR = 12.0
+"""Median distance in RGB from a colour map. Other maps of the list are farther away than 20."""
+COLOUR_SAMPLE = 2000
+"""Pixels by which the colour map is judged."""
+
+Float32 = NDArray[np.float32]
+
+
+def working_image(pixels: UInt8) -> Float32:
+    """The textured part in grey, its longer side scaled to ``SIDE`` pixels.
+
+    Args:
+        pixels: (H, W, 3) uint8 RGB.
+
+    Returns:
+        (h, w) float32, 0 to 255.
+    """
+    grey = _grey(pixels)
+    rows, columns = _textured_part(grey)
+    return _scaled(grey[rows, columns], SIDE).astype(np.float32)
+
+
+def slopes(image: Float32) -> Float32:
+    """Steepness in grey levels a pixel, the larger of the two axes summed."""
+    x = cv2.Sobel(image, cv2.CV_32F, 1, 0, ksize=3, scale=1 / 8)
+    y = cv2.Sobel(image, cv2.CV_32F, 0, 1, ksize=3, scale=1 / 8)
+    return np.asarray(np.abs(x) + np.abs(y), dtype=np.float32)
+
+
+def _scaled(image: NDArray[np.generic], side: int) -> NDArray[np.generic]:
+    height, width = image.shape
+    scale = side / max(height, width)
+    size = (max(8, round(width * scale)), max(8, round(height * scale)))
+    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC))
+
+
+def _textured_part(grey: UInt8) -> tuple[slice, slice]:
+    """The box around everything that has texture: flat canvas, menus and text around it are outside."""
+    height, width = grey.shape
+    scale = min(1.0, SEARCH_SIDE / max(height, width))
+    small = _scaled(grey, round(max(height, width) * scale)).astype(np.float32)
+    textured = cv2.boxFilter(
+        (slopes(small) > MIN_SLOPE).astype(np.float32), -1, (TEXTURED_WINDOW,) * 2, borderType=cv2.BORDER_CONSTANT
+    )
+    # The window's middle is textured; the window reaches half its side beyond it.
+    kernel = np.ones((TEXTURED_WINDOW,) * 2, np.uint8)
+    found = cv2.dilate((textured > MIN_TEXTURED).astype(np.uint8), kernel)
+    if found.mean() < MIN_AREA:
+        return slice(0, height), slice(0, width)
+    y, x = np.flatnonzero(found.any(axis=1)), np.flatnonzero(found.any(axis=0))
+    fy, fx = height / small.shape[0], width / small.shape[1]
+    return slice(int(y[0] * fy), int(np.ceil((y[-1] + 1) * fy))), slice(int(x[0] * fx), int(np.ceil((x[-1] + 1) * fx)))
+
+
+def _grey(pixels: UInt8) -> UInt8:
+    """Brightness; where the picture went through a known colour map, the value that went in."""
+    grey = cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2GRAY)
+    flat = pixels.reshape(-1, 3)
+    sample = flat[:: max(1, len(flat) // COLOUR_SAMPLE)].astype(np.int16)
+    if (np.ptp(sample, axis=1) > 40).mean() < MIN_COLOURED:
+        return np.asarray(grey, dtype=np.uint8)
+    errors = [np.median(tree.query(sample)[0]) for tree in _colour_maps()]
+    if min(errors) > MAX_COLOUR_ERROR:
+        return np.asarray(grey, dtype=np.uint8)
+    values = _colour_maps()[int(np.argmin(errors))].query(flat.astype(np.int16))[1]
+    return values.reshape(grey.shape).astype(np.uint8)
+
+
+@cache
+def _colour_maps() -> list[KDTree]:
+    """The 256 colours of each map that OpenCV knows and that does not run in a circle."""
+    names = ("JET", "TURBO", "HOT", "VIRIDIS", "INFERNO", "MAGMA", "PLASMA", "RAINBOW", "PARULA", "CIVIDIS", "COOL")
+    ramp = np.arange(256, dtype=np.uint8)[:, None]
+    maps = [cv2.applyColorMap(ramp, getattr(cv2, f"COLORMAP_{name}"))[:, 0, ::-1] for name in names]
+    return [KDTree(colours.astype(np.float64)) for colours in maps]
