@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from usvit.data.copies.description import BITS, CHANGES, SCALE_STEPS, Description, UInt64
 
-TABLES = 6
+TABLES = 8
 """Different choices of bits of the hash; landmarks meet that agree in all bits of one choice."""
-MIN_KEY_BITS = 18
+MIN_KEY_BITS = 16
 MAX_KEY_BITS = 26
+EXTRA_BITS = 2
 """So many bits are chosen, more for more landmarks: chance meetings an image are then nearly as many in a small set as
 in a large one, and the time grows no faster than the set."""
 MAX_BITS = 10
@@ -39,38 +40,43 @@ class Candidate:
 
     first: int
     second: int
+    first_square: bool
+    """The landmarks are those of the image stretched to a square."""
+    second_square: bool
     change: int
 
 
 class Landmarks:
-    """The landmarks of all images in one row, with the image of each."""
+    """The landmarks of all images in one row, with the view of each: 2 i of image i as it is, 2 i + 1 as a square."""
 
     def __init__(self, descriptions: Sequence[Description]):
-        counts = [len(description.hashes) for description in descriptions]
-        self.images = len(descriptions)
-        self.image = np.repeat(np.arange(len(descriptions), dtype=np.int32), counts)
+        counts = [
+            count for each in descriptions for count in (len(each.hashes) - each.n_square, each.n_square)
+        ]
+        self.views = len(counts)
+        self.view = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         self.hash = np.concatenate([np.zeros(0, np.uint64), *(each.hashes for each in descriptions)])
         self.kept = np.concatenate([np.zeros((0, 4), np.uint8), *(each.landmarks for each in descriptions)])
 
 
 def find_candidates(descriptions: Sequence[Description]) -> list[Candidate]:
-    """Pairs that share landmarks, in order of (first, second, change)."""
+    """Pairs that share landmarks, in order of first, second and the rest."""
     landmarks = Landmarks(descriptions)
     bits = _key_bits(len(landmarks.hash))
     hits = []
     for table in range(TABLES):
         for a, b in _neighbours(_keys(landmarks.hash, table, bits)):
-            other = landmarks.image[a] != landmarks.image[b]
+            other = landmarks.view[a] // 2 != landmarks.view[b] // 2
             hits.append(_alike(landmarks, a[other], landmarks, b[other]))
     a, b, change = _joined(hits)
-    swapped = landmarks.image[a] > landmarks.image[b]
+    swapped = landmarks.view[a] > landmarks.view[b]
     return _arranged(landmarks, np.where(swapped, b, a), landmarks, np.where(swapped, a, b), change)
 
 
 def find_candidates_between(few: Sequence[Description], many: Sequence[Description]) -> list[Candidate]:
     """Pairs that share landmarks: ``first`` of the few, ``second`` of the many; no others.
 
-    In order of (first, second, change).
+    In order of first, second and the rest.
     """
     ours, theirs = Landmarks(few), Landmarks(many)
     bits = _key_bits(len(ours.hash))
@@ -87,15 +93,12 @@ def find_candidates_between(few: Sequence[Description], many: Sequence[Descripti
         count = np.minimum(np.searchsorted(keys, others[where], side="right") - low, MAX_EQUAL)
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         hits.append(_alike(ours, order[np.repeat(low, count) + within], theirs, np.repeat(where, count)))
-    return _arranged(ours, *_between(_joined(hits), theirs))
-
-
-def _between(hits: tuple[Int32, Int32, Int32], theirs: Landmarks) -> tuple[Int32, Landmarks, Int32, Int32]:
-    return hits[0], theirs, hits[1], hits[2]
+    a, b, change = _joined(hits)
+    return _arranged(ours, a, theirs, b, change)
 
 
 def _key_bits(landmarks: int) -> int:
-    return int(np.clip(np.ceil(np.log2(max(landmarks, 1))) + 3, MIN_KEY_BITS, MAX_KEY_BITS))
+    return int(np.clip(np.ceil(np.log2(max(landmarks, 1))) + EXTRA_BITS, MIN_KEY_BITS, MAX_KEY_BITS))
 
 
 def _keys(hashes: UInt64, table: int, bits: int) -> NDArray[np.uint32]:
@@ -176,7 +179,7 @@ def consistent(a: Float64, b: Float64, other_a: Float64, other_b: Float64) -> ND
 
 def _arranged(ours: Landmarks, a: Int32, theirs: Landmarks, b: Int32, change: Int32) -> list[Candidate]:
     """Pairs of images with two hits that agree on how one is laid over the other."""
-    code = (ours.image[a].astype(np.int64) * theirs.images + theirs.image[b]) * len(CHANGES) + change
+    code = (ours.view[a].astype(np.int64) * theirs.views + theirs.view[b]) * len(CHANGES) + change
     landmark = a.astype(np.int64) * max(1, len(theirs.hash)) + b
     order = np.lexsort((landmark, code))
     once = np.ones(len(order), dtype=np.bool_)  # the tables find the same hits several times
@@ -184,7 +187,7 @@ def _arranged(ours: Landmarks, a: Int32, theirs: Landmarks, b: Int32, change: In
     order = order[once]
     code, a, b, change = code[order], a[order], b[order], change[order]
     here = np.arange(len(code))
-    found: list[NDArray[np.int64]] = []
+    agreeing: list[NDArray[np.int64]] = []
     for step in range(1, MAX_NEIGHBOURS + 1):
         here = here[here + step < len(code)]
         here = here[code[here] == code[here + step]]
@@ -196,12 +199,10 @@ def _arranged(ours: Landmarks, a: Int32, theirs: Landmarks, b: Int32, change: In
             changed(ours.kept[a[one]], 0), changed(theirs.kept[b[one]], change[one]),
             changed(ours.kept[a[two]], 0), changed(theirs.kept[b[two]], change[two]),
         )  # fmt: skip
-        found.append(code[one[fits]])
-    codes = np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
-    pairs, changes = codes // len(CHANGES), codes % len(CHANGES)
-    return [
-        Candidate(*each)
-        for each in zip(
-            (pairs // max(1, theirs.images)).tolist(), (pairs % max(1, theirs.images)).tolist(), changes.tolist(), strict=True
-        )
-    ]
+        agreeing.append(code[one[fits]])
+    codes = np.unique(np.concatenate([np.zeros(0, np.int64), *agreeing]))
+    pairs, change = codes // len(CHANGES), codes % len(CHANGES)
+    first, second = pairs // max(1, theirs.views), pairs % max(1, theirs.views)
+    columns = (first // 2, second // 2, first % 2 == 1, second % 2 == 1, change)
+    found = zip(*(column.tolist() for column in columns), strict=True)
+    return sorted((Candidate(*each) for each in found), key=lambda each: (each.first, each.second))

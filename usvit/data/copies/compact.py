@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from usvit.data.copies.description import BITS, LANDMARKS, Description
+from usvit.data.copies.description import BITS, LANDMARKS, SQUARE_LANDMARKS, Description
 from usvit.data.copies.find import Copy, find_copies, find_copies_between
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
@@ -15,6 +15,7 @@ from usvit.progress import NoProgress
 _MAGIC = b"usvitcd1"
 """The digit counts up whenever descriptions of two versions can no longer be compared."""
 _HASH_BYTES = BITS // 8
+_HEAD_BYTES = 34
 _LANDMARK_BYTES = 4 + _HASH_BYTES
 MAX_BYTES = 2**31
 """Of 1.6 million images."""
@@ -51,10 +52,10 @@ class CompactDescriptions:
         """Write them; the same images in the same order give the same bytes.
 
         Format, little endian: ``usvitcd1``, the number n of images (uint32); for each image the 32 bytes of its pixel
-        hash and its number of landmarks (uint8); then of all landmarks x, y, scale and direction (4 uint8 each), and
+        hash, its number of landmarks and the number of those of the square (2 uint8); then of all landmarks x, y, scale and direction (4 uint8 each), and
         of all landmarks the hash (6 bytes each).
         """
-        heads = b"".join(bytes.fromhex(one.sha256) + bytes([len(one.hashes)]) for one in self.images)
+        heads = b"".join(bytes.fromhex(one.sha256) + bytes([len(one.hashes), one.n_square]) for one in self.images)
         places = b"".join(one.landmarks.tobytes() for one in self.images)
         hashes = np.concatenate([np.zeros(0, np.uint64), *(one.hashes for one in self.images)]).astype("<u8")
         short = hashes.view(np.uint8).reshape(-1, 8)[:, :_HASH_BYTES].tobytes()
@@ -74,12 +75,14 @@ class CompactDescriptions:
         if content[: len(_MAGIC)] != _MAGIC:
             raise UsvitError("Copy descriptions are of another version of usvit, and cannot be compared.")
         (n,) = struct.unpack_from("<I", content, len(_MAGIC))
-        if len(content) > MAX_BYTES or start + 33 * n > len(content):
+        if len(content) > MAX_BYTES or start + _HEAD_BYTES * n > len(content):
             raise UsvitError(f"Copy descriptions are damaged: {len(content)} bytes for {n} images.")
-        heads = np.frombuffer(content, np.uint8, 33 * n, start).reshape(n, 33)
+        heads = np.frombuffer(content, np.uint8, _HEAD_BYTES * n, start).reshape(n, _HEAD_BYTES)
         counts = heads[:, 32].astype(np.int64)
-        total, places = int(counts.sum()), start + 33 * n
-        if counts.max(initial=0) > LANDMARKS or places + _LANDMARK_BYTES * total != len(content):
+        total, places = int(counts.sum()), start + _HEAD_BYTES * n
+        squares = heads[:, 33].astype(np.int64)
+        sane = (squares <= SQUARE_LANDMARKS).all() and ((counts - squares >= 0) & (counts - squares <= LANDMARKS)).all()
+        if not sane or places + _LANDMARK_BYTES * total != len(content):
             raise UsvitError(f"Copy descriptions are damaged: {len(content)} bytes for {total} landmarks.")
         landmarks = np.frombuffer(content, np.uint8, 4 * total, places).reshape(total, 4)
         hashes = np.zeros((total, 8), np.uint8)
@@ -90,7 +93,7 @@ class CompactDescriptions:
         ends = np.cumsum(counts)
         return cls(
             tuple(
-                Description(head[:32].tobytes().hex(), landmarks[end - count : end], whole[end - count : end])
+                Description(head[:32].tobytes().hex(), landmarks[end - count : end], whole[end - count : end], int(head[33]))
                 for head, end, count in zip(heads, ends, counts, strict=True)
             )
         )

@@ -12,11 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dctn
 
-from usvit.data.copies.frame import Float32, slopes, working_image
+from usvit.data.copies.frame import SIDE, Float32, textured, working_image
 from usvit.data.images import UInt8, pixel_sha256
 
-LANDMARKS = 128
-"""At most so many; BUSI's images have 97 or more."""
+LANDMARKS = 144
+"""At most so many of the image as it is."""
+SQUARE_LANDMARKS = 48
+"""At most so many of the image stretched to a square, unless it nearly is one: pictures are often stored so, and
+landmarks stand up to a stretch by a quarter, not by a half."""
+MIN_ASPECT = 1.12
+"""Of the longer side to the shorter one, from which there is a stretched version."""
 SCALES = ((1.9, 3.2, 0.45), (3.2, 6.4, 0.35), (6.4, 30.0, 0.20))
 """Standard deviation of a blob in pixels of the working image, from and to, and the share of the landmarks. Without
 shares all would be small ones, which a picture at a third of the size does not show."""
@@ -43,15 +48,17 @@ UInt64 = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Description:
-    """What is kept of one image to find its copies: at most 1.3 KB, and no pixels."""
+    """What is kept of one image to find its copies: at most 2 KB, and no pixels."""
 
     sha256: str
     """SHA-256 of the pixels and their shape."""
     landmarks: UInt8
     """(k, 4) x and y in pixels of the working image, scale in ``SCALE_STEPS`` an octave from 1, direction in 1/256 of a
-    turn; k <= ``LANDMARKS``."""
+    turn; k <= ``LANDMARKS + SQUARE_LANDMARKS``."""
     hashes: UInt64
     """(k,) of ``BITS`` bits."""
+    n_square: int
+    """The last so many landmarks are of the working image stretched to a square."""
 
 
 def describe(pixels: UInt8) -> Description:
@@ -61,18 +68,23 @@ def describe(pixels: UInt8) -> Description:
         pixels: (H, W, 3) uint8 RGB.
     """
     image = working_image(pixels)
+    landmarks, hashes = _described(image, LANDMARKS)
+    height, width = image.shape
+    n_square = 0
+    if max(height, width) > MIN_ASPECT * min(height, width):
+        square = cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
+        more = _described(np.asarray(square, dtype=np.float32), SQUARE_LANDMARKS)
+        landmarks, hashes = np.concatenate([landmarks, more[0]]), np.concatenate([hashes, more[1]])
+        n_square = len(more[1])
+    return Description(pixel_sha256(pixels), landmarks, hashes, n_square)
+
+
+def _described(image: Float32, at_most: int) -> tuple[UInt8, UInt64]:
     normal = _normalised(image)
-    landmarks = _landmarks(image, normal)
-    kept = np.stack(
-        [
-            np.clip(np.round(landmarks[:, 0]), 0, 255),
-            np.clip(np.round(landmarks[:, 1]), 0, 255),
-            np.clip(np.round(SCALE_STEPS * np.log2(landmarks[:, 2])), 0, 255),
-            np.round(landmarks[:, 3] / (2 * np.pi) * 256) % 256,
-        ],
-        axis=1,
-    )
-    return Description(pixel_sha256(pixels), kept.astype(np.uint8), _hashes(normal, landmarks))
+    landmarks = _landmarks(image, normal, at_most)
+    x, y, scale, direction = landmarks.T
+    kept = [np.round(x), np.round(y), np.round(SCALE_STEPS * np.log2(scale)), np.round(direction / (2 * np.pi) * 256) % 256]
+    return np.clip(np.stack(kept, axis=1), 0, 255).astype(np.uint8), _hashes(normal, landmarks)
 
 
 def _normalised(image: Float32) -> Float32:
@@ -86,7 +98,7 @@ def _blur(image: Float32, sigma: float) -> Float32:
     return np.asarray(blurred, dtype=np.float32)
 
 
-def _landmarks(image: Float32, normal: Float32) -> Float32:
+def _landmarks(image: Float32, normal: Float32, at_most: int) -> Float32:
     """(k, 4) x, y, standard deviation and direction in radians of the strongest blobs on textured ground."""
     height, width = normal.shape
     levels = np.clip(128 + 40 * normal, 0, 255).astype(np.uint8)
@@ -98,16 +110,15 @@ def _landmarks(image: Float32, normal: Float32) -> Float32:
         [((p.pt[0] + 0.5) * fx - 0.5, (p.pt[1] + 0.5) * fy - 0.5, p.size, np.deg2rad(p.angle), p.response) for p in found],
         dtype=np.float32,
     ).reshape(-1, 5)
-    textured = (slopes(image) > MIN_SLOPE).astype(np.float32)
     x = np.clip(np.round(blobs[:, 0]).astype(int), 0, width - 1)
     y = np.clip(np.round(blobs[:, 1]).astype(int), 0, height - 1)
     kept = []
     for low, high, share in SCALES:
-        around = _blur(textured, 2 * np.sqrt(low * min(high, 12.0)))
-        those = blobs[(blobs[:, 2] >= low) & (blobs[:, 2] < high) & (around[y, x] > MIN_TEXTURED)]
+        around = textured(image, MIN_SLOPE, 2 * round(3.5 * np.sqrt(low * min(high, 12.0))) + 1)[y, x]
+        those = blobs[(blobs[:, 2] >= low) & (blobs[:, 2] < high) & (around > MIN_TEXTURED)]
         # Ties are broken by place, so that the order in which OpenCV finds them does not matter.
         order = np.lexsort((those[:, 3], those[:, 0], those[:, 1], -those[:, 4]))
-        kept.append(those[order[: int(LANDMARKS * share)], :4])
+        kept.append(those[order[: round(at_most * share)], :4])
     return np.concatenate(kept)
 
 

@@ -14,7 +14,7 @@ from usvit.data.copies.description import Description
 from usvit.data.copies.verify import Fit, fit
 from usvit.progress import NoProgress, Progress, task
 
-MIN_LANDMARKS = 7
+MIN_LANDMARKS = 6
 """Squares of the image in which a landmark fits."""
 MIN_SIMILARITY = 0.15
 """Share of the squares with landmarks that both images show, in which one fits."""
@@ -72,7 +72,7 @@ def find_copies(descriptions: Sequence[Description], progress: Progress) -> list
             ours, theirs = partners[first], partners[second]
             if min(len(ours), len(theirs)) >= ENOUGH_COPIES and not ours.isdisjoint(theirs):
                 continue
-            found = _copy(first, second, fit(descriptions[first], descriptions[second], candidate.change), candidate.change)
+            found = _copy(first, second, fit(descriptions[first], descriptions[second], candidate), candidate.change)
             known = copies.get((first, second))
             if found is not None and (known is None or found.similarity > known.similarity):
                 copies[first, second] = found
@@ -105,7 +105,7 @@ def find_copies_between(
         for done, candidate in enumerate(candidates, start=1):
             advance(done)
             first, second = candidate.first, rest[candidate.second]
-            found = _copy(first, second, fit(few[first], many[second], candidate.change), candidate.change)
+            found = _copy(first, second, fit(few[first], many[second], candidate), candidate.change)
             known = copies.get((second, first))
             if found is not None and (known is None or found.similarity > known.similarity):
                 copies[second, first] = found

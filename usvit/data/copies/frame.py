@@ -19,17 +19,25 @@ SEARCH_SIDE = 512
 """Pixels of the longer side on which the textured part is looked for: letters are then apart from each other."""
 MIN_SLOPE = 0.75
 """Grey levels a pixel. Flat areas of a screen have less, unless noise was added; speckle nearly always has more."""
+MIN_RELATIVE_SLOPE = 0.2
+"""Of the mean slope around: what JPEG leaves between letters is small beside the letters, and no texture."""
 TEXTURED_WINDOW = 25
 """Pixels of the search image; larger than a line of text."""
 MIN_TEXTURED = 0.75
 """Share of the pixels of that window that have a slope. Lines of text have up to a half."""
 MIN_AREA = 0.01
 """Of the search image. Below, nothing was recognised as tissue, and the whole picture is used."""
+COLOUR_MAPS = ("JET", "TURBO", "HOT", "VIRIDIS", "INFERNO", "MAGMA", "PLASMA", "RAINBOW", "PARULA", "CIVIDIS", "COOL")
+"""Of OpenCV, which has matplotlib's too."""
+COLOUR_STEP = 8
+"""Levels of a colour that are read as one."""
+MIN_COLOUR = 40
+"""Difference between the largest and the smallest of a pixel's three levels, from which it is coloured."""
 MIN_COLOURED = 0.5
 """Share of the pixels that are coloured, from which a colour map is looked for."""
 MAX_COLOUR_ERROR = 12.0
 """Median distance in RGB from a colour map. Other maps of the list are farther away than 20."""
-COLOUR_SAMPLE = 2000
+COLOUR_SAMPLE = 1000
 """Pixels by which the colour map is judged."""
 
 Float32 = NDArray[np.float32]
@@ -49,11 +57,16 @@ def working_image(pixels: UInt8) -> Float32:
     return _scaled(grey[rows, columns], SIDE).astype(np.float32)
 
 
-def slopes(image: Float32) -> Float32:
-    """Steepness in grey levels a pixel, the larger of the two axes summed."""
+def textured(image: Float32, min_slope: float, window: int) -> Float32:
+    """(h, w) share of each pixel's surroundings, a square of ``window`` pixels, that is neither flat nor text."""
     x = cv2.Sobel(image, cv2.CV_32F, 1, 0, ksize=3, scale=1 / 8)
     y = cv2.Sobel(image, cv2.CV_32F, 0, 1, ksize=3, scale=1 / 8)
-    return np.asarray(np.abs(x) + np.abs(y), dtype=np.float32)
+    slope = np.abs(x) + np.abs(y)
+    around = cv2.blur(slope, (window, window))
+    lively = slope > np.maximum(min_slope, MIN_RELATIVE_SLOPE * around)
+    share = cv2.boxFilter(lively.astype(np.float32), -1, (window, window), borderType=cv2.BORDER_CONSTANT)
+    inside = cv2.boxFilter(np.ones_like(slope), -1, (window, window), borderType=cv2.BORDER_CONSTANT)
+    return np.asarray(share / inside, dtype=np.float32)
 
 
 def _scaled(image: NDArray[np.generic], side: int) -> NDArray[np.generic]:
@@ -68,12 +81,9 @@ def _textured_part(grey: UInt8) -> tuple[slice, slice]:
     height, width = grey.shape
     scale = min(1.0, SEARCH_SIDE / max(height, width))
     small = _scaled(grey, round(max(height, width) * scale)).astype(np.float32)
-    textured = cv2.boxFilter(
-        (slopes(small) > MIN_SLOPE).astype(np.float32), -1, (TEXTURED_WINDOW,) * 2, borderType=cv2.BORDER_CONSTANT
-    )
     # The window's middle is textured; the window reaches half its side beyond it.
-    kernel = np.ones((TEXTURED_WINDOW,) * 2, np.uint8)
-    found = cv2.dilate((textured > MIN_TEXTURED).astype(np.uint8), kernel)
+    found = (textured(small, MIN_SLOPE, TEXTURED_WINDOW) > MIN_TEXTURED).astype(np.uint8)
+    found = cv2.dilate(found, np.ones((TEXTURED_WINDOW // 2,) * 2, np.uint8))
     if found.mean() < MIN_AREA:
         return slice(0, height), slice(0, width)
     y, x = np.flatnonzero(found.any(axis=1)), np.flatnonzero(found.any(axis=0))
@@ -83,22 +93,27 @@ def _textured_part(grey: UInt8) -> tuple[slice, slice]:
 
 def _grey(pixels: UInt8) -> UInt8:
     """Brightness; where the picture went through a known colour map, the value that went in."""
-    grey = cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2GRAY)
+    grey = np.asarray(cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2GRAY), dtype=np.uint8)
     flat = pixels.reshape(-1, 3)
     sample = flat[:: max(1, len(flat) // COLOUR_SAMPLE)].astype(np.int16)
-    if (np.ptp(sample, axis=1) > 40).mean() < MIN_COLOURED:
-        return np.asarray(grey, dtype=np.uint8)
-    errors = [np.median(tree.query(sample)[0]) for tree in _colour_maps()]
+    if (np.ptp(sample, axis=1) > MIN_COLOUR).mean() < MIN_COLOURED:
+        return grey
+    errors = [np.median(tree.query(sample)[0]) for tree, _ in _colour_maps()]
     if min(errors) > MAX_COLOUR_ERROR:
-        return np.asarray(grey, dtype=np.uint8)
-    values = _colour_maps()[int(np.argmin(errors))].query(flat.astype(np.int16))[1]
-    return values.reshape(grey.shape).astype(np.uint8)
+        return grey
+    red, green, blue = (pixels // COLOUR_STEP).reshape(-1, 3).astype(np.int64).T
+    values = _colour_maps()[int(np.argmin(errors))][1]
+    return values[red, green, blue].reshape(grey.shape)
 
 
 @cache
-def _colour_maps() -> list[KDTree]:
-    """The 256 colours of each map that OpenCV knows and that does not run in a circle."""
-    names = ("JET", "TURBO", "HOT", "VIRIDIS", "INFERNO", "MAGMA", "PLASMA", "RAINBOW", "PARULA", "CIVIDIS", "COOL")
+def _colour_maps() -> list[tuple[KDTree, UInt8]]:
+    """The 256 colours of each map, and the nearest value for every colour, in steps of ``COLOUR_STEP``."""
     ramp = np.arange(256, dtype=np.uint8)[:, None]
-    maps = [cv2.applyColorMap(ramp, getattr(cv2, f"COLORMAP_{name}"))[:, 0, ::-1] for name in names]
-    return [KDTree(colours.astype(np.float64)) for colours in maps]
+    middle = np.arange(0, 256, COLOUR_STEP) + COLOUR_STEP / 2
+    colours = np.stack(np.meshgrid(middle, middle, middle, indexing="ij"), axis=-1)
+    maps = []
+    for name in COLOUR_MAPS:
+        tree = KDTree(cv2.applyColorMap(ramp, getattr(cv2, f"COLORMAP_{name}"))[:, 0, ::-1].astype(np.float64))
+        maps.append((tree, tree.query(colours)[1].astype(np.uint8)))
+    return maps

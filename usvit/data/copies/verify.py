@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from usvit.data.copies.candidates import MAX_BITS, MAX_SCALE_RATIO, changed, consistent
-from usvit.data.copies.description import CHANGES, Description
+from usvit.data.copies.candidates import MAX_BITS, MAX_SCALE_RATIO, Candidate, changed, consistent
+from usvit.data.copies.description import CHANGES, Description, UInt64
+from usvit.data.images import UInt8
 
 MAX_MATCHES = 80
 """Matched landmarks that are looked at, the best ones first."""
@@ -41,15 +42,17 @@ class Fit:
 NO_FIT = Fit(0, 0.0, 0.0)
 
 
-def fit(first: Description, second: Description, change: int) -> Fit:
-    """Lay the second image, changed as ``CHANGES[change]``, over the first one: any place, size, turn and shear."""
-    bits = np.bitwise_count(first.hashes[:, None] ^ (second.hashes ^ CHANGES[change]))
+def fit(first: Description, second: Description, candidate: Candidate) -> Fit:
+    """Lay the second image, changed as the candidate says, over the first one: any place, size, turn and shear."""
+    landmarks, hashes = _view(first, candidate.first_square)
+    other_landmarks, other_hashes = _view(second, candidate.second_square)
+    bits = np.bitwise_count(hashes[:, None] ^ (other_hashes ^ CHANGES[candidate.change]))
     i, j = np.nonzero(bits <= MAX_BITS)
     if len(i) < 3:
         return NO_FIT
     best = np.argsort(bits[i, j], kind="stable")[:MAX_MATCHES]
     i, j = i[best], j[best]
-    all_a, all_b = changed(first.landmarks, 0), changed(second.landmarks, change)
+    all_a, all_b = changed(landmarks, 0), changed(other_landmarks, candidate.change)
     a, b = all_a[i], all_b[j]
     agree = consistent(a[:, None], b[:, None], a[None], b[None]).sum(axis=1)
     found = NO_FIT
@@ -63,6 +66,12 @@ def fit(first: Description, second: Description, change: int) -> Fit:
         if (tried.landmarks, tried.share) > (found.landmarks, found.share):
             found = tried
     return found
+
+
+def _view(description: Description, square: bool) -> tuple[UInt8, UInt64]:
+    split = len(description.hashes) - description.n_square
+    part = slice(split, None) if square else slice(0, split)
+    return description.landmarks[part], description.hashes[part]
 
 
 def _refined(a: Float64, b: Float64, agree: NDArray[np.bool_]) -> tuple[NDArray[np.int64], Float64]:
