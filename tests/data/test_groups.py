@@ -1,7 +1,8 @@
 import pandas as pd
+import pytest
 
 from usvit.data.copies import Copy
-from usvit.data.groups import group_ids, label_conflicts
+from usvit.data.groups import group_ids, label_conflicts, possibly_one_patient
 
 
 def rows(*images: tuple[str, str | None, str]) -> pd.DataFrame:
@@ -62,3 +63,18 @@ def test_near_duplicate_of_two_patients_binds_them():
 def test_identical_pixels_with_one_label_are_no_conflict():
     table = pd.DataFrame({"sha256": list("aabb"), "label": list("xxxy"), "image_id": list("1234"), "dataset": "d"})
     assert [reason is None for reason in label_conflicts(table)] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("ids", "found"),
+    [
+        (["7", "07", "8.0", "8", "9"], [["07", "7"], ["8", "8.0"]]),
+        (["p2", "P2", "P02", "p20"], [["P02", "P2", "p2"]]),
+        (["A 1", "a1", None, "A1"], [["A 1", "A1", "a1"]]),
+        (["7", "7", "70", "7.1", "7.10", "107", "17"], []),
+        (["0", "00", "0.0"], [["0", "0.0", "00"]]),
+        ([], []),
+    ],
+)
+def test_ids_that_a_spreadsheet_may_have_changed_are_possibly_one_patient(ids, found):
+    assert possibly_one_patient(ids) == found

@@ -1,6 +1,8 @@
 """What belongs together: images of one patient, copies of one frame; and what cannot be right."""
 
-from collections.abc import Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -43,6 +45,24 @@ def group_ids(table: pd.DataFrame, copies: Sequence[Copy] = ()) -> list[str]:
         found.patient if isinstance(found.patient, str) else f"copies:{found.sha256[:12]}" if found.n > 1 else single
         for found, single in zip(first.loc[component].itertuples(), alone, strict=True)
     ]
+
+
+def possibly_one_patient(ids: Iterable[str | None]) -> list[list[str]]:
+    """Patient ids that differ only by case, spaces, leading zeros or a trailing ``.0``: spreadsheets change ids so.
+
+    Args:
+        ids: as the data set has them, before they become pseudonyms; None where a patient is not known.
+
+    Returns:
+        Of each such patient the different ids, sorted; in the order of first appearance. Private: count them, do not
+        write them.
+    """
+    written: defaultdict[str, set[str]] = defaultdict(set)
+    for one in ids:
+        if one is not None:
+            short = re.sub(r"\s+", "", one).casefold()
+            written[re.sub(r"(?<!\d)0+(?=\d)", "", re.sub(r"(?<=\d)\.0+$", "", short))].add(one)
+    return [sorted(different) for different in written.values() if len(different) > 1]
 
 
 def label_conflicts(table: pd.DataFrame) -> list[str | None]:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from usvit.data.cards import DataCard, load_cards
 from usvit.data.copies import Copy, Description, describe, find_copies
-from usvit.data.groups import group_ids, label_conflicts
+from usvit.data.groups import group_ids, label_conflicts, possibly_one_patient
 from usvit.data.images import BadImage, Fingerprint, fingerprint, read_image, read_masks
 from usvit.data.readers import ImageRecord
 from usvit.data.roots import open_dataset
@@ -53,6 +53,8 @@ class Manifest:
     """Verified pairs of near-duplicates, as row numbers of the table (not kept in a manifest's file)."""
     skipped: list[BadImage] = field(default_factory=list)
     """Files left out because they could not be read (only where that was asked for)."""
+    possibly_one_patient: dict[str, int] = field(default_factory=dict)
+    """Data set -> patients that seem to have several ids (``usvit.data.groups.possibly_one_patient``), where any do."""
 
     @property
     def usable(self) -> pd.DataFrame:
@@ -98,6 +100,7 @@ def build_manifest(
     cards = load_cards(datasets)
     opened = {card.name: open_dataset(card, roots, progress) for card in cards}
     classes, positive_class = _union_of_classes(cards, {name: records for name, (_, records) in opened.items()})
+    doubtful = _warn_of_several_ids({name: records for name, (_, records) in opened.items()}, progress)
     entries = [(name, root, record) for name, (root, records) in opened.items() for record in records]
     examined = _examine(entries, near_duplicates, progress)
     if (bad := [found for found in examined if isinstance(found, BadImage)]) and not skip_bad:
@@ -128,7 +131,23 @@ def build_manifest(
         {card.name: card.license for card in cards},
         copies,
         bad,
+        doubtful,
     )
+
+
+def _warn_of_several_ids(records: dict[str, list[ImageRecord]], progress: Progress) -> dict[str, int]:
+    found = {}
+    for name, those in records.items():
+        doubtful = possibly_one_patient(record.patient_id for record in those)
+        if doubtful:
+            found[name] = len(doubtful)
+            progress.say(
+                f"Warning: the data set {name} has {sum(map(len, doubtful))} patient ids that differ only by case, spaces, "
+                f"leading zeros or a trailing '.0': possibly {len(doubtful)} patient{'s' * (len(doubtful) > 1)}. They "
+                "count as different patients, whose images may stand in training and test at once. If they are not, "
+                "write each patient's id in one way."
+            )
+    return found
 
 
 def _union_of_classes(cards: list[DataCard], records: dict[str, list[ImageRecord]]) -> tuple[tuple[str, ...], str]:

@@ -20,7 +20,7 @@ from usvit.data.images import read_image, read_masks
 from usvit.data.manifest import Manifest, mask_names
 from usvit.progress import Progress, task
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ def audit(manifest: Manifest, cards: list[DataCard], progress: Progress) -> Audi
         "duplicate_groups": named(groups),
         "label_conflicts": named(groups, "label"),
         "contamination": named(groups, "dataset"),
+        "possibly_one_patient": manifest.possibly_one_patient,
         "pairs": [
             {"first": ids[pair.first], "second": ids[pair.second], "similarity": pair.similarity, "kind": pair.kind}
             for pair in manifest.copies

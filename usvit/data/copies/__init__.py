@@ -6,7 +6,6 @@ Three steps: describe each image by its landmarks, find candidates by equal hash
 from usvit.data.copies.description import Description, describe
 from usvit.data.copies.find import (
     ENOUGH_COPIES,
-    KINDS,
     MIN_LANDMARKS,
     MIN_SIMILARITY,
     Copy,
@@ -16,6 +15,6 @@ from usvit.data.copies.find import (
 )
 
 __all__ = [
-    *("ENOUGH_COPIES", "KINDS", "MIN_LANDMARKS", "MIN_SIMILARITY"),
+    *("ENOUGH_COPIES", "MIN_LANDMARKS", "MIN_SIMILARITY"),
     *("Copy", "Description", "clusters", "describe", "find_copies", "find_copies_between"),
 ]

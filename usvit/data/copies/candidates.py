@@ -15,8 +15,8 @@ TABLES = 8
 """Different choices of bits of the hash; landmarks meet that agree in all bits of one choice."""
 MIN_KEY_BITS = 16
 MAX_KEY_BITS = 26
-EXTRA_BITS = 2
-"""So many bits are chosen, more for more landmarks: chance meetings an image are then nearly as many in a small set as
+EXTRA_BITS = 9
+"""So many bits are chosen, more for more images, and ``EXTRA_BITS`` more than their number has: chance meetings an image are then nearly as many in a small set as
 in a large one, and the time grows no faster than the set."""
 MAX_BITS = 10
 """Bits in which the whole hashes of one landmark may differ, of 48. Of different landmarks 1 in 3,000 pairs do."""
@@ -62,7 +62,7 @@ class Landmarks:
 def find_candidates(descriptions: Sequence[Description]) -> list[Candidate]:
     """Pairs that share landmarks, in order of first, second and the rest."""
     landmarks = Landmarks(descriptions)
-    bits = _key_bits(len(landmarks.hash))
+    bits = _key_bits(len(descriptions))
     hits = []
     for table in range(TABLES):
         for a, b in _neighbours(_keys(landmarks.hash, table, bits)):
@@ -73,13 +73,20 @@ def find_candidates(descriptions: Sequence[Description]) -> list[Candidate]:
     return _arranged(landmarks, np.where(swapped, b, a), landmarks, np.where(swapped, a, b), change)
 
 
-def find_candidates_between(few: Sequence[Description], many: Sequence[Description]) -> list[Candidate]:
+def find_candidates_between(
+    few: Sequence[Description], many: Sequence[Description], images: int | None = None
+) -> list[Candidate]:
     """Pairs that share landmarks: ``first`` of the few, ``second`` of the many; no others.
 
-    In order of first, second and the rest.
+    Args:
+        few, many: the images.
+        images: of both together, where the many come in portions: what is found does not depend on the portions.
+
+    Returns:
+        In order of first, second and the rest.
     """
     ours, theirs = Landmarks(few), Landmarks(many)
-    bits = _key_bits(len(ours.hash))
+    bits = _key_bits(images or len(few) + len(many))
     hits = []
     for table in range(TABLES):
         keys = _keys(ours.hash, table, bits)
@@ -97,8 +104,8 @@ def find_candidates_between(few: Sequence[Description], many: Sequence[Descripti
     return _arranged(ours, a, theirs, b, change)
 
 
-def _key_bits(landmarks: int) -> int:
-    return int(np.clip(np.ceil(np.log2(max(landmarks, 1))) + EXTRA_BITS, MIN_KEY_BITS, MAX_KEY_BITS))
+def _key_bits(images: int) -> int:
+    return int(np.clip(np.ceil(np.log2(max(images, 1))) + EXTRA_BITS, MIN_KEY_BITS, MAX_KEY_BITS))
 
 
 def _keys(hashes: UInt64, table: int, bits: int) -> NDArray[np.uint32]:

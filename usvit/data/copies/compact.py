@@ -106,7 +106,7 @@ class SeenCopy:
     tested: int
     seen: int
     kind: str
-    """One of ``usvit.data.copies.KINDS``."""
+    """One of ``usvit.data.copies.find.KINDS``."""
     similarity: float
     """As ``Copy.similarity``."""
 

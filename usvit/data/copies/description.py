@@ -119,7 +119,7 @@ def _landmarks(image: Float32, normal: Float32, at_most: int) -> Float32:
         # Ties are broken by place, so that the order in which OpenCV finds them does not matter.
         order = np.lexsort((those[:, 3], those[:, 0], those[:, 1], -those[:, 4]))
         kept.append(those[order[: round(at_most * share)], :4])
-    return np.concatenate(kept)
+    return np.concatenate(kept)[:at_most]
 
 
 def _hashes(normal: Float32, landmarks: Float32) -> UInt64:

@@ -82,11 +82,20 @@ def find_copies(descriptions: Sequence[Description], progress: Progress) -> list
 
 
 def find_copies_between(
-    few: Sequence[Description], many: Sequence[Description], progress: Progress | None = None
+    few: Sequence[Description],
+    many: Sequence[Description],
+    progress: Progress | None = None,
+    *,
+    images: int | None = None,
 ) -> list[Copy]:
     """Pairs of copies, ``first`` of the few and ``second`` of the many; neither are compared among themselves.
 
     An image of the many that is identical to one of the few is not compared with the others of the few.
+
+    Args:
+        few, many: the images.
+        progress: shown while candidates are verified.
+        images: of both together, where the many come in portions: what is found does not depend on the portions.
 
     Returns:
         Each pair once, in the order of (second, first).
@@ -100,7 +109,7 @@ def find_copies_between(
         for first in same.get(description.sha256, [])
     }
     rest = [number for number, description in enumerate(many) if description.sha256 not in same]
-    candidates = find_candidates_between(few, [many[number] for number in rest])
+    candidates = find_candidates_between(few, [many[number] for number in rest], images or len(few) + len(many))
     with task(progress or NoProgress(), "comparing images", len(candidates), "pairs") as advance:
         for done, candidate in enumerate(candidates, start=1):
             advance(done)

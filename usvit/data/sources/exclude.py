@@ -42,7 +42,7 @@ class Excluded:
     similarity: float
     """As ``usvit.data.copies.Copy``: from ``MIN_SIMILARITY`` to 1."""
     kind: str
-    """One of ``usvit.data.copies.KINDS``."""
+    """One of ``usvit.data.copies.find.KINDS``."""
 
 
 def copies_of(source: Source, downstream: Manifest, progress: Progress) -> list[Excluded]:
@@ -80,7 +80,7 @@ def copies_of(source: Source, downstream: Manifest, progress: Progress) -> list[
             for start in range(0, len(rows), CHUNK):
                 known += pool.map(_described(downstream_pixels), range(start, min(start + CHUNK, len(rows))))
                 advance(len(known))
-        search = _Search(known, rows)
+        search = _Search(known, rows, len(known) + len(candidates))
         found: list[Excluded] = []
         with task(progress, f"looking for copies in {source.name}", len(candidates), "images") as advance:
             for start in range(0, len(candidates), CHUNK):
@@ -149,12 +149,12 @@ def _described(pixels: Callable[[int], UInt8]) -> Callable[[int], Description]:
 
 
 class _Search:
-    def __init__(self, known: list[Description], rows: pd.DataFrame):
-        self._known, self._rows = known, rows
+    def __init__(self, known: list[Description], rows: pd.DataFrame, images: int):
+        self._known, self._rows, self._images = known, rows, images
 
     def copies(self, chunk: list[int], descriptions: list[Description]) -> list[Excluded]:
         """Copies among some upstream images, given by their numbers."""
-        found = find_copies_between(self._known, descriptions)
+        found = find_copies_between(self._known, descriptions, images=self._images)
         return [self._found(chunk[copy.second], copy) for copy in found]
 
     def _found(self, index: int, copy: Copy) -> Excluded:

@@ -1,0 +1,154 @@
+"""Attack: can an image be rebuilt from its copy description?
+
+    PYTHONPATH=. python benchmarks/rebuild_copies.py --busi DIR --out pictures.png
+
+The attacker knows the format and owns half of the patients (whole groups of copies). Two attacks on the other half:
+
+1. *Ridge regression* from a map of the landmarks (each one's hash bits and its place, spread on a grid) to a thumbnail.
+2. *Pasting*: for each landmark, the attacker's own patch whose hash is the nearest is laid down at the landmark's place,
+   in its size and direction; overlapping patches are averaged.
+
+What is rebuilt is compared with the truth: both local contrast (what the hashes are made of) and brightness of a 64 x 64
+thumbnail, as the correlation of its pixels, against the mean image of the attacker's half and against what
+another image's description gives. Prints a Markdown table, and draws truths and what was rebuilt side by side.
+"""
+
+import argparse
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.planted_copies import busi
+from usvit.data.copies import Description, clusters, describe, find_copies
+from usvit.data.copies.description import BITS, SCALE_STEPS, _normalised
+from usvit.data.copies.frame import SIDE, working_image
+from usvit.progress import NoProgress
+
+SMALL = 64
+CELLS = 16
+PATCH_SIDE = 32
+Array = NDArray[np.float32]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--busi", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="picture of the first eight")
+    parser.add_argument("--n", type=int, default=780, help="images")
+    args = parser.parse_args()
+    images = busi(args.busi)[:: max(1, 780 // args.n)]
+    described = [describe(image) for image in images]
+    group = clusters(len(images), find_copies(described, NoProgress()))
+    owned = np.random.default_rng(0).permutation(group.max() + 1)[group] % 2 == 0
+    ours, theirs = np.flatnonzero(owned), np.flatnonzero(~owned)
+    work = [working_image(image) for image in images]
+    truths = {
+        "local contrast": np.array([small(_normalised(image)) for image in work]),
+        "brightness": np.array([small(image) for image in work]),
+    }
+    features = np.array([spread(one) for one in described])
+    library = [(work[n], described[n]) for n in ours]
+    pasted = paste(library, [described[n] for n in theirs], work, theirs)
+    print("| thumbnail | attack | correlation: rebuilt | mean image | another image's |")
+    print("|---|---|---|---|---|")
+    pictures = {}
+    for name, truth in truths.items():
+        mean = truth[ours].mean(axis=0)
+        for attack, rebuilt in (("regression", regress(features, truth, ours, theirs)), ("pasting", pasted)):
+            pictures[name, attack] = rebuilt
+            mine = [correlation(one, truth[n]) for one, n in zip(rebuilt, theirs, strict=True)]
+            base = [correlation(mean, truth[n]) for n in theirs]
+            other = [correlation(one, truth[n]) for one, n in zip(np.roll(rebuilt, 1, axis=0), theirs, strict=True)]
+            print(
+                f"| {name} | {attack} | {np.mean(mine):.2f} | {np.mean(base):.2f} | {np.mean(other):.2f} |",
+                flush=True,
+            )
+    if args.out:
+        rows = []
+        for place in range(0, len(theirs), max(1, len(theirs) // 8)):
+            cells = [truths["brightness"][theirs[place]], pictures["brightness", "regression"][place]]
+            cells += [truths["local contrast"][theirs[place]], pictures["local contrast", "regression"][place], pasted[place]]
+            rows.append(np.concatenate([cv2.resize(stretched(cell), (192, 192)) for cell in cells], axis=1))
+        cv2.imwrite(str(args.out), np.concatenate(rows[:8], axis=0))
+
+
+def small(image: Array) -> Array:
+    return np.asarray(cv2.resize(image, (SMALL, SMALL), interpolation=cv2.INTER_AREA), dtype=np.float32)
+
+
+def spread(one: Description) -> Array:
+    """Hash bits, scale and direction of the landmarks as they are, summed where they lie, for the regression."""
+    n = len(one.hashes) - one.n_square
+    kept, hashes = one.landmarks[:n].astype(np.float32), one.hashes[:n]
+    bits = ((hashes[:, None] >> np.arange(BITS, dtype=np.uint64)) & np.uint64(1)).astype(np.float32) * 2 - 1
+    turn = kept[:, 3] * 2 * np.pi / 256
+    # The lowest bits alone turned back into the picture's own directions: what a linear attacker can use.
+    values = np.stack([bits[:, 0] * np.cos(turn), bits[:, 0] * np.sin(turn), bits[:, 1] * np.cos(turn),
+                       bits[:, 1] * np.sin(turn), bits[:, 2], bits[:, 3], bits[:, 4], np.ones(n)], axis=1)  # fmt: skip
+    grid = np.zeros((CELLS, CELLS, values.shape[1]), np.float32)
+    wide = one.landmarks[:n, :2].max(axis=0, initial=1).astype(np.float32) + 1
+    at = np.minimum((kept[:, :2] / wide * CELLS).astype(int), CELLS - 1)
+    np.add.at(grid, (at[:, 1], at[:, 0]), values)
+    return grid.ravel()
+
+
+def regress(features: Array, truth: Array, ours: NDArray[np.int64], theirs: NDArray[np.int64]) -> Array:
+    x, y = features[ours], truth[ours].reshape(len(ours), -1)
+    mean_x, mean_y = x.mean(axis=0), y.mean(axis=0)
+    kernel = (x - mean_x) @ (x - mean_x).T
+    weights = np.linalg.solve(kernel + np.trace(kernel) / len(kernel) * np.eye(len(kernel)), y - mean_y)
+    rebuilt = (features[theirs] - mean_x) @ (x - mean_x).T @ weights + mean_y
+    return np.asarray(rebuilt.reshape(-1, SMALL, SMALL), dtype=np.float32)
+
+
+def paste(
+    library: list[tuple[Array, Description]], described: list[Description], work: list[Array], theirs: NDArray[np.int64]
+) -> Array:
+    """Local contrast from the attacker's patches with the nearest hashes."""
+    patches, hashes = [], []
+    for image, one in library:
+        normal, n = _normalised(image), len(one.hashes) - one.n_square
+        for (x, y, scale, direction), code in zip(one.landmarks[:n].astype(float), one.hashes[:n], strict=True):
+            matrix = placement(x, y, scale, direction)
+            patches.append(cv2.warpAffine(normal, matrix, (PATCH_SIDE,) * 2, flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP))
+            hashes.append(code)
+    codes = np.array(hashes)
+    rebuilt = []
+    for one, n in zip(described, theirs, strict=True):
+        height, width = work[n].shape  # the attacker would guess it from where landmarks lie
+        total, weight = np.zeros((height, width), np.float32), np.full((height, width), 1e-3, np.float32)
+        window = np.outer(np.hanning(PATCH_SIDE + 2)[1:-1], np.hanning(PATCH_SIDE + 2)[1:-1]).astype(np.float32)
+        for (x, y, scale, direction), code in zip(one.landmarks.astype(float), one.hashes[: len(one.hashes) - one.n_square]):
+            patch = patches[int(np.bitwise_count(codes ^ code).argmin())]
+            matrix = placement(x, y, scale, direction)
+            fine = 2 ** (-scale / SCALE_STEPS)  # small blobs show more detail than large ones
+            total += fine * cv2.warpAffine(patch * window, matrix, (width, height))
+            weight += fine * cv2.warpAffine(window, matrix, (width, height))
+        rebuilt.append(small(total / weight))
+    return np.array(rebuilt)
+
+
+def placement(x: float, y: float, scale: float, direction: float) -> NDArray[np.float64]:
+    """From pixels of a patch to those of the picture."""
+    step = 2 ** (scale / SCALE_STEPS) * 10 / PATCH_SIDE
+    turn = direction * 2 * np.pi / 256
+    along, across = step * np.cos(turn), step * np.sin(turn)
+    middle = (PATCH_SIDE - 1) / 2
+    return np.array([[along, -across, x - (along - across) * middle], [across, along, y - (across + along) * middle]])
+
+
+def correlation(a: Array, b: Array) -> float:
+    return float(np.corrcoef(a.ravel(), b.ravel())[0, 1])
+
+
+def stretched(image: Array) -> NDArray[np.uint8]:
+    low, high = np.percentile(image, [1, 99])
+    return np.asarray(np.clip((image - low) / max(high - low, 1e-6) * 255, 0, 255), dtype=np.uint8)
+
+
+assert SIDE == 256  # the places of landmarks are bytes
+
+if __name__ == "__main__":
+    main()
