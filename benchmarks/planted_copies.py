@@ -3,8 +3,8 @@
     PYTHONPATH=. python benchmarks/planted_copies.py --patients 240
     PYTHONPATH=. python benchmarks/planted_copies.py --patients 60 --busi DIR
 
-The kinds are those of tests/data/copies/planting.py. The originals are phantom patients, or images of BUSI. With BUSI the
-planted copies are looked for among all its images, and one that is found with a copy of its original is right.
+The kinds are those of tests/data/copies/planting.py. The originals are phantom patients, or images of BUSI. With BUSI
+the planted copies are looked for among all its images, and one that is found with a copy of its original is right.
 Prints a Markdown table.
 """
 
@@ -43,7 +43,9 @@ def main() -> None:
     partner = np.roll(chosen, 1)
     planted = [describe(dual(images[n], images[other])) for n, other in zip(chosen, partner, strict=True)]
     pairs = find_copies_between(known, planted)
-    report("dual view: its left half", [{cluster[n]} for n in chosen], cluster, pairs, also=[cluster[n] for n in partner])
+    report(
+        "dual view: its left half", [{cluster[n]} for n in chosen], cluster, pairs, also=[cluster[n] for n in partner]
+    )
 
 
 def report(kind: str, right: list[set[int]], cluster: np.ndarray, pairs: list, also: list | None = None) -> None:

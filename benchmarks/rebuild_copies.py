@@ -4,12 +4,12 @@
 
 The attacker knows the format and owns half of the patients (whole groups of copies). Two attacks on the other half:
 
-1. *Ridge regression* from a map of the landmarks (each one's hash bits and its place, spread on a grid) to a thumbnail.
+1. *Ridge regression* from a map of the landmarks (each one's first hash bits, spread on a grid) to a thumbnail.
 2. *Pasting*: for each landmark, the attacker's own patch whose hash is the nearest is laid down at the landmark's place,
    in its size and direction; overlapping patches are averaged.
 
-What is rebuilt is compared with the truth: both local contrast (what the hashes are made of) and brightness of a 64 x 64
-thumbnail, as the correlation of its pixels, against the mean image of the attacker's half and against what
+What is rebuilt is compared with the truth: both local contrast (what the hashes are made of) and brightness of a
+64 x 64 thumbnail, as the correlation of its pixels, against the mean image of the attacker's half and against what
 another image's description gives. Prints a Markdown table, and draws truths and what was rebuilt side by side.
 """
 
@@ -69,7 +69,11 @@ def main() -> None:
         rows = []
         for place in range(0, len(theirs), max(1, len(theirs) // 8)):
             cells = [truths["brightness"][theirs[place]], pictures["brightness", "regression"][place]]
-            cells += [truths["local contrast"][theirs[place]], pictures["local contrast", "regression"][place], pasted[place]]
+            cells += [
+                truths["local contrast"][theirs[place]],
+                pictures["local contrast", "regression"][place],
+                pasted[place],
+            ]
             rows.append(np.concatenate([cv2.resize(stretched(cell), (192, 192)) for cell in cells], axis=1))
         cv2.imwrite(str(args.out), np.concatenate(rows[:8], axis=0))
 
@@ -112,7 +116,9 @@ def paste(
         normal, n = _normalised(image), len(one.hashes) - one.n_square
         for (x, y, scale, direction), code in zip(one.landmarks[:n].astype(float), one.hashes[:n], strict=True):
             matrix = placement(x, y, scale, direction)
-            patches.append(cv2.warpAffine(normal, matrix, (PATCH_SIDE,) * 2, flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP))
+            patches.append(
+                cv2.warpAffine(normal, matrix, (PATCH_SIDE,) * 2, flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)
+            )
             hashes.append(code)
     codes = np.array(hashes)
     rebuilt = []
@@ -120,7 +126,9 @@ def paste(
         height, width = work[n].shape  # the attacker would guess it from where landmarks lie
         total, weight = np.zeros((height, width), np.float32), np.full((height, width), 1e-3, np.float32)
         window = np.outer(np.hanning(PATCH_SIDE + 2)[1:-1], np.hanning(PATCH_SIDE + 2)[1:-1]).astype(np.float32)
-        for (x, y, scale, direction), code in zip(one.landmarks.astype(float), one.hashes[: len(one.hashes) - one.n_square]):
+        for (x, y, scale, direction), code in zip(
+            one.landmarks.astype(float), one.hashes[: len(one.hashes) - one.n_square], strict=False
+        ):
             patch = patches[int(np.bitwise_count(codes ^ code).argmin())]
             matrix = placement(x, y, scale, direction)
             fine = 2 ** (-scale / SCALE_STEPS)  # small blobs show more detail than large ones

@@ -142,8 +142,8 @@ def _warn_of_several_ids(records: dict[str, list[ImageRecord]], progress: Progre
         if doubtful:
             found[name] = len(doubtful)
             progress.say(
-                f"Warning: the data set {name} has {sum(map(len, doubtful))} patient ids that differ only by case, spaces, "
-                f"leading zeros or a trailing '.0': possibly {len(doubtful)} patient{'s' * (len(doubtful) > 1)}. They "
+                f"Warning: the data set {name} has {sum(map(len, doubtful))} patient ids that differ only by case, "
+                f"spaces, leading zeros or a trailing '.0': possibly {len(doubtful)} patient{'s' * (len(doubtful) > 1)}. They "
                 "count as different patients, whose images may stand in training and test at once. If they are not, "
                 "write each patient's id in one way."
             )

@@ -13,8 +13,8 @@ from usvit.data.copies.candidates import (
     find_candidates_between,
 )
 from usvit.data.copies.description import CHANGES, SCALE_STEPS, Description, describe
-from usvit.data.phantom import PhantomSpec, write_phantom
 from usvit.data.images import read_image
+from usvit.data.phantom import PhantomSpec, write_phantom
 
 
 def described(places: list[tuple[int, int]], hashes: list[int], direction: int = 0) -> Description:
@@ -65,7 +65,7 @@ def test_one_key_shared_by_all_costs_no_more_than_the_bound_and_keeps_all_connec
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory):
-    root = write_phantom(PhantomSpec(n=2, size=256, seed=1), tmp_path_factory.mktemp("candidates") / "phantom")
+    root = write_phantom(PhantomSpec(n=3, size=256, seed=1), tmp_path_factory.mktemp("candidates") / "phantom")
     return read_image(root / pd.read_csv(root / "phantom.csv").path[0])
 
 

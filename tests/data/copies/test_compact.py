@@ -81,7 +81,8 @@ def test_copies_of_what_was_seen_are_found_and_nothing_else(images, compact):
     seen, unseen = compact.images[:8], images[8:]
     tested = [jpeg(images[5]), unseen[0], combined(images[2], rng), images[7], unseen[1], 255 - images[0][::-1]]
     found = find_seen_copies(
-        CompactDescriptions.of([describe(np.ascontiguousarray(image)) for image in tested]), CompactDescriptions.of(seen)
+        CompactDescriptions.of([describe(np.ascontiguousarray(image)) for image in tested]),
+        CompactDescriptions.of(seen),
     )
     assert [(copy.tested, copy.seen, copy.kind) for copy in found] == [
         (0, 5, "same frame"),

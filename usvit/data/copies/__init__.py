@@ -15,6 +15,13 @@ from usvit.data.copies.find import (
 )
 
 __all__ = [
-    *("ENOUGH_COPIES", "MIN_LANDMARKS", "MIN_SIMILARITY"),
-    *("Copy", "Description", "clusters", "describe", "find_copies", "find_copies_between"),
+    "ENOUGH_COPIES",
+    "MIN_LANDMARKS",
+    "MIN_SIMILARITY",
+    "Copy",
+    "Description",
+    "clusters",
+    "describe",
+    "find_copies",
+    "find_copies_between",
 ]

@@ -16,8 +16,8 @@ TABLES = 8
 MIN_KEY_BITS = 16
 MAX_KEY_BITS = 26
 EXTRA_BITS = 9
-"""So many bits are chosen, more for more images, and ``EXTRA_BITS`` more than their number has: chance meetings an image are then nearly as many in a small set as
-in a large one, and the time grows no faster than the set."""
+"""So many bits are chosen: ``EXTRA_BITS`` more than the number of images has. Chance meetings an image are then nearly
+as many in a small set as in a large one, and the time grows no faster than the set."""
 MAX_BITS = 10
 """Bits in which the whole hashes of one landmark may differ, of 48. Of different landmarks 1 in 3,000 pairs do."""
 MAX_NEIGHBOURS = 12
@@ -50,9 +50,7 @@ class Landmarks:
     """The landmarks of all images in one row, with the view of each: 2 i of image i as it is, 2 i + 1 as a square."""
 
     def __init__(self, descriptions: Sequence[Description]):
-        counts = [
-            count for each in descriptions for count in (len(each.hashes) - each.n_square, each.n_square)
-        ]
+        counts = [count for each in descriptions for count in (len(each.hashes) - each.n_square, each.n_square)]
         self.views = len(counts)
         self.view = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         self.hash = np.concatenate([np.zeros(0, np.uint64), *(each.hashes for each in descriptions)])

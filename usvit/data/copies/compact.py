@@ -1,7 +1,6 @@
-"""Descriptions of very many images as bytes, for models to carry: what they saw is recognised later, without its pixels."""
+"""Descriptions of many images as bytes, which models carry: what they saw is recognised later, without its pixels."""
 
 import struct
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -52,8 +51,8 @@ class CompactDescriptions:
         """Write them; the same images in the same order give the same bytes.
 
         Format, little endian: ``usvitcd1``, the number n of images (uint32); for each image the 32 bytes of its pixel
-        hash, its number of landmarks and the number of those of the square (2 uint8); then of all landmarks x, y, scale and direction (4 uint8 each), and
-        of all landmarks the hash (6 bytes each).
+        hash, its number of landmarks, and how many of them are of the square (2 uint8); then of all landmarks x, y,
+        scale and direction (4 uint8 each), and of all landmarks the hash (6 bytes each).
         """
         heads = b"".join(bytes.fromhex(one.sha256) + bytes([len(one.hashes), one.n_square]) for one in self.images)
         places = b"".join(one.landmarks.tobytes() for one in self.images)
@@ -93,7 +92,9 @@ class CompactDescriptions:
         ends = np.cumsum(counts)
         return cls(
             tuple(
-                Description(head[:32].tobytes().hex(), landmarks[end - count : end], whole[end - count : end], int(head[33]))
+                Description(
+                    head[:32].tobytes().hex(), landmarks[end - count : end], whole[end - count : end], int(head[33])
+                )
                 for head, end, count in zip(heads, ends, counts, strict=True)
             )
         )

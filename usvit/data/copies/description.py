@@ -83,7 +83,12 @@ def _described(image: Float32, at_most: int) -> tuple[UInt8, UInt64]:
     normal = _normalised(image)
     landmarks = _landmarks(image, normal, at_most)
     x, y, scale, direction = landmarks.T
-    kept = [np.round(x), np.round(y), np.round(SCALE_STEPS * np.log2(scale)), np.round(direction / (2 * np.pi) * 256) % 256]
+    kept = [
+        np.round(x),
+        np.round(y),
+        np.round(SCALE_STEPS * np.log2(scale)),
+        np.round(direction / (2 * np.pi) * 256) % 256,
+    ]
     return np.clip(np.stack(kept, axis=1), 0, 255).astype(np.uint8), _hashes(normal, landmarks)
 
 
@@ -107,7 +112,10 @@ def _landmarks(image: Float32, normal: Float32, at_most: int) -> Float32:
     found = cv2.SIFT_create(0, 3, 0.01, 25.0, 1.6).detect(half, None)
     fx, fy = width / half.shape[1], height / half.shape[0]
     blobs = np.array(
-        [((p.pt[0] + 0.5) * fx - 0.5, (p.pt[1] + 0.5) * fy - 0.5, p.size, np.deg2rad(p.angle), p.response) for p in found],
+        [
+            ((p.pt[0] + 0.5) * fx - 0.5, (p.pt[1] + 0.5) * fy - 0.5, p.size, np.deg2rad(p.angle), p.response)
+            for p in found
+        ],
         dtype=np.float32,
     ).reshape(-1, 5)
     x = np.clip(np.round(blobs[:, 0]).astype(int), 0, width - 1)

@@ -75,7 +75,7 @@ def _view(description: Description, square: bool) -> tuple[UInt8, UInt64]:
 
 
 def _refined(a: Float64, b: Float64, agree: NDArray[np.bool_]) -> tuple[NDArray[np.int64], Float64]:
-    """The affine transform, (3, 2), from places in the first to places in the second, and the matches that follow it."""
+    """The matches that follow one affine transform, and it: (3, 2), from places in the first to the second."""
     inliers, matrix = np.flatnonzero(agree), np.zeros((3, 2))
     none = np.zeros(0, np.int64)
     places = np.column_stack([a[:, :2], np.ones(len(a))])
@@ -94,7 +94,7 @@ def _refined(a: Float64, b: Float64, agree: NDArray[np.bool_]) -> tuple[NDArray[
 
 
 def _affine(a: Float64, b: Float64) -> Float64:
-    """(3, 2) least squares; of few landmarks a turn, a scale and a shift only, which three cannot bend to themselves."""
+    """(3, 2) least squares; of few landmarks a turn, a scale and a shift only."""
     ones, zeros = np.ones(len(a)), np.zeros(len(a))
     x, y = a[:, 0], a[:, 1]
     if len(a) >= 6:
