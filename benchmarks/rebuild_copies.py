@@ -5,8 +5,8 @@
 The attacker knows the format and owns half of the patients (whole groups of copies). Two attacks on the other half:
 
 1. *Ridge regression* from a map of the landmarks (each one's first hash bits, spread on a grid) to a thumbnail.
-2. *Pasting*: for each landmark, the attacker's own patch whose hash is the nearest is laid down at the landmark's place,
-   in its size and direction; overlapping patches are averaged.
+2. *Pasting*: for each landmark, the attacker's own patch whose hash is the nearest is laid down at the landmark's
+   place, in its size and direction; overlapping patches are averaged.
 
 What is rebuilt is compared with the truth: both local contrast (what the hashes are made of) and brightness of a
 64 x 64 thumbnail, as the correlation of its pixels, against the mean image of the attacker's half and against what

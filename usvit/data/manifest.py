@@ -143,7 +143,7 @@ def _warn_of_several_ids(records: dict[str, list[ImageRecord]], progress: Progre
             found[name] = len(doubtful)
             progress.say(
                 f"Warning: the data set {name} has {sum(map(len, doubtful))} patient ids that differ only by case, "
-                f"spaces, leading zeros or a trailing '.0': possibly {len(doubtful)} patient{'s' * (len(doubtful) > 1)}. They "
+                f"spaces, leading zeros or a trailing '.0': possibly {len(doubtful)} patients. They "
                 "count as different patients, whose images may stand in training and test at once. If they are not, "
                 "write each patient's id in one way."
             )
