@@ -76,9 +76,9 @@ def test_the_changes_are_what_mirroring_and_inverting_the_pixels_does(image, cha
     pixels = np.ascontiguousarray(255 - pixels if change >= 2 else pixels)
     first, second = describe(image), describe(pixels)
     bits = np.bitwise_count(first.hashes[:, None] ^ (second.hashes ^ CHANGES[change]))
-    assert (bits.min(axis=1) <= 4).mean() > 0.7
+    assert (bits.min(axis=1) <= 6).mean() > 0.5
     wrong = np.bitwise_count(first.hashes[:, None] ^ (second.hashes ^ CHANGES[(change + 1) % 4]))
-    assert (wrong.min(axis=1) <= 4).mean() < 0.2
+    assert (wrong.min(axis=1) <= 6).mean() < 0.2
 
 
 def test_the_landmarks_of_a_turned_image_are_consistent_with_each_other(image):
