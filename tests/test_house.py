@@ -24,7 +24,7 @@ FLOORS = [
     {"models"},
     {"data"},
     {"config", "progress", "cluster"},
-    {"resources", "seeding", "files", "limited", "plain_yaml", "terminal"},
+    {"resources", "seeding", "files", "limited", "plain_yaml", "terminal", "pseudonyms"},
     {"errors"},
 ]
 """Rooms from the roof down; a room imports from floors below it, or from itself."""

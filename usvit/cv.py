@@ -8,6 +8,7 @@ group (patient, cluster of copies) is in two of them.
 import hashlib
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from usvit.models import novelty
 from usvit.models.appearance import statistics_of
 from usvit.models.penultimate import logits_and_features, vectors
 from usvit.progress import Progress, task
+from usvit.pseudonyms import for_the_owner_alone
 from usvit.report import write_report
 from usvit.run_dir import Outcome, RunDir, open_run
 from usvit.seeding import derive_seed
@@ -79,7 +81,10 @@ def run_protocol(
     """
     job = prepare(kind, config, roots, progress)
     begun = time.monotonic()
-    with open_run(out or default_out(kind, config), describe(job, command)) as run:
+    with (
+        for_the_owner_alone() if job.manifest.is_private else nullcontext(),
+        open_run(out or default_out(kind, config), describe(job, command)) as run,
+    ):
         if not run.finished:
             _train_all(job, run, progress)
             _conclude(job, run, begun)
@@ -96,7 +101,8 @@ def _train_all(job: Job, run: RunDir, progress: Progress) -> None:
     if job.config.split.unit == "group":
         check_folds(job.folds, rows)
     write_csv(folds_file, job.folds)
-    write_atomic(run.path / "manifest.parquet", lambda temporary: job.manifest.table.to_parquet(temporary, index=False))
+    table = job.manifest.shown
+    write_atomic(run.path / "manifest.parquet", lambda temporary: table.to_parquet(temporary, index=False))
     todo = run.unfinished(job.n_folds, "predictions.csv", progress)
     if not todo:
         return
@@ -275,8 +281,7 @@ def _conclude(job: Job, run: RunDir, begun: float) -> None:
     metrics = summarise(measured, classes=job.classes, positive=job.manifest.positive_class, columns=rows)
     write_json(run.path / "metrics.json", metrics)
     if job.manifest.skipped:
-        skipped = [{"path": bad.path.name, "reason": bad.reason} for bad in job.manifest.skipped]
-        write_csv(run.path / "skipped.csv", pd.DataFrame(skipped))
+        write_csv(run.path / "skipped.csv", pd.DataFrame(job.manifest.skipped_rows))
     run.finish(time.monotonic() - begun)
 
 

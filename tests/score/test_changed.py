@@ -13,7 +13,7 @@ import pytest
 from tests.data.conftest import save, speckle, write_dicom
 from tests.dying import kill
 from tests.score.dicom_out.product_cases import KNOWN, SETTINGS, person, swap
-from usvit.score.pseudonyms import Pseudonyms
+from usvit.pseudonyms import Pseudonyms
 from usvit.score.reading.read import read_item
 from usvit.score.records import Frame, Item
 

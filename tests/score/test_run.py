@@ -153,7 +153,7 @@ def test_a_job_that_is_killed_three_times_ends_as_one_that_was_not(run, export, 
 
 
 def make_key(folder: Path) -> Path:
-    from usvit.score.pseudonyms import Pseudonyms
+    from usvit.pseudonyms import Pseudonyms
 
     Pseudonyms.of_key(folder / "made")
     return folder / "made"

@@ -9,8 +9,9 @@ import pandas as pd
 from PIL import Image
 
 from usvit.data.cards import DataCard, load_card, load_cards
+from usvit.data.identities import Places
 from usvit.data.images import pixel_sha256, read_image
-from usvit.data.roots import open_dataset
+from usvit.data.roots import open_places
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
 from usvit.report.run import Run
@@ -47,7 +48,7 @@ class Pictures:
         """
         self.cards = cards_of(run)
         self._rows: dict[tuple[str, str], Any] = {}
-        self._folder: dict[str, Path] = {}
+        self._folder: dict[str, Places] = {}
         self._why: dict[str, str] = {}
         self._forbidden: set[str] = set()
         if run.manifest is not None and {"path", "frame"} <= {*run.manifest.columns}:
@@ -66,7 +67,7 @@ class Pictures:
             elif roots is None:
                 self._why[dataset] = "usvit report was not told where the images lie (--data-root)"
             else:
-                self._folder[dataset] = open_dataset(card, roots, NoProgress())[0]
+                self._folder[dataset] = open_places(card, roots, NoProgress())
 
     @property
     def reasons(self) -> list[str]:
@@ -91,7 +92,7 @@ class Pictures:
         if row is None:
             return None, "not in the manifest"
         try:
-            pixels = read_image(self._folder[dataset] / row.path, int(row.frame))
+            pixels = read_image(self._folder[dataset].file(row.path), int(row.frame))
         except UsvitError:
             return None, "the file is not there, or cannot be read"
         recorded = getattr(row, "sha256", None)

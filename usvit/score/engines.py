@@ -14,9 +14,9 @@ import usvit
 from usvit.cluster import connected, refuse_what_never_fits
 from usvit.errors import UsvitError
 from usvit.progress import Progress
+from usvit.pseudonyms import Pseudonyms
 from usvit.score.ensemble import Ensemble
 from usvit.score.journal import Batch
-from usvit.score.pseudonyms import Pseudonyms
 from usvit.score.reading.workers import Readers
 from usvit.score.records import Done, Item, ReadSettings
 from usvit.score.stream import CHUNK, Describer, scored

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow.parquet
 
 from usvit.errors import UsvitError
+from usvit.pseudonyms import LinkTable
 from usvit.score.journal import batched
-from usvit.score.pseudonyms import LinkTable
 from usvit.score.reading.read import file_sha256_of
 from usvit.score.reading.workers import Readers
 from usvit.score.records import Item

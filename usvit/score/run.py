@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -14,6 +15,7 @@ import usvit
 from usvit.errors import UsvitError
 from usvit.files import read_json, write_csv
 from usvit.progress import Progress
+from usvit.pseudonyms import LinkTable, Pseudonyms, default_key_path, for_the_owner_alone, refuse_inside
 from usvit.report.scores import write_scores_page
 from usvit.resources import usable_cores
 from usvit.score.audit_log import audited
@@ -25,7 +27,6 @@ from usvit.score.find.items import discover
 from usvit.score.folder import JobFolder, open_folder
 from usvit.score.journal import PENDING, SCORED, Batch, Journal, batched, open_journal
 from usvit.score.linking import Linked, ScoredHashes
-from usvit.score.pseudonyms import LinkTable, Pseudonyms, default_key_path, refuse_inside
 from usvit.score.reading.read import parse_frames
 from usvit.score.records import FAILURES, Failure, Item, ReadSettings
 from usvit.score.stream import Describer
@@ -142,6 +143,7 @@ def score(request: Request, progress: Progress) -> Outcome:
     identity = _identity(request, ensemble, pseudonyms)
     named = {"job": identity["input"], "model": ensemble.sha256, "key": pseudonyms.fingerprint}
     with (
+        for_the_owner_alone() if request.keep_ids else nullcontext(),
         audited(request.audit_log, out=request.out, **named) as attempt,
         open_folder(request.out, identity) as folder,
     ):

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from usvit.pseudonyms import Pseudonyms
 from usvit.score.calibration import group_of
 from usvit.score.ensemble import Ensemble, Scores
 from usvit.score.journal import Batch
-from usvit.score.pseudonyms import Pseudonyms
 from usvit.score.reading.workers import End, Readers
 from usvit.score.records import FAILURES, Done, Facts, Failure, Frame, Item
 from usvit.score.tables.cells import decide

@@ -11,9 +11,9 @@ import pytest
 from pydicom.sequence import Sequence
 
 from tests.data.conftest import speckle, tissue_region, write_dicom
+from usvit.pseudonyms import Pseudonyms
 from usvit.score.dicom_out.findings import Scorer
 from usvit.score.dicom_out.products import KINDS, MOST_FRAMES, Order, write_products
-from usvit.score.pseudonyms import Pseudonyms
 from usvit.score.reading.read import file_sha256_of
 from usvit.score.records import Item, ReadSettings
 

@@ -10,13 +10,13 @@ import numpy as np
 
 from usvit.errors import UsvitError
 from usvit.progress import Progress, task
+from usvit.pseudonyms import Pseudonyms
 from usvit.score.dicom_out.findings import Scorer, shown_frames
 from usvit.score.dicom_out.overlay import Saliency, saliency_of
 from usvit.score.dicom_out.products import Order, Product, products_or_trouble
 from usvit.score.engines import Reading
 from usvit.score.ensemble import Ensemble
 from usvit.score.journal import SCORED, Journal, batched
-from usvit.score.pseudonyms import Pseudonyms
 from usvit.score.reading.workers import End, Readers, WorkerFailure
 from usvit.score.records import Facts, Frame, Item
 

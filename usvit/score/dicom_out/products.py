@@ -17,10 +17,10 @@ from pydicom.dataset import Dataset
 from usvit.data.images import BadImage, UInt8
 from usvit.errors import UsvitError
 from usvit.files import write_atomic
+from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
 from usvit.score.dicom_out.deidentify import evidence_of
 from usvit.score.dicom_out.findings import MOST_FRAMES, Finding, Scorer, finding_of, most_suspicious
 from usvit.score.dicom_out.overlay import Saliency, render, stacked, write_png
-from usvit.score.pseudonyms import Pseudonyms
 from usvit.score.reading.read import Opened, is_cut, read_again
 from usvit.score.records import FAILURES, Item, ReadSettings
 
@@ -105,6 +105,8 @@ def write_products(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pydicom's quote values of the file
         with ExitStack() as stack:
+            if order.keep_ids:
+                stack.enter_context(for_the_owner_alone())
             return _Work(order, item, rows, saliency or {}, n_failed, stack).products()
 
 
