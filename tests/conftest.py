@@ -54,6 +54,18 @@ class Answer:
     err: str
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The key of the pseudonyms: no test reads or makes that of whoever runs the tests."""
+    path = tmp_path_factory.mktemp("key") / "pseudonym.key"
+    path.write_text(bytes(range(32)).hex() + "\n")
+    path.chmod(0o600)
+    before = os.environ.get("USVIT_KEY")
+    os.environ["USVIT_KEY"] = str(path)
+    yield path
+    os.environ.pop("USVIT_KEY") if before is None else os.environ.update(USVIT_KEY=before)
+
+
 @pytest.fixture
 def usvit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
     """Run the command line in this process: ``usvit("cv", "--seed", 1)``."""

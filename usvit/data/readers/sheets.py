@@ -183,7 +183,7 @@ def only_sheet(root: Path) -> Path:
         raise DataError(
             "one spreadsheet ({suffixes}) with the class of each image is needed; found: {names}",
             suffixes=Public(", ".join(SHEET_SUFFIXES)),
-            names=names,
+            names=Public(names),
         )
     return found[0]
 
