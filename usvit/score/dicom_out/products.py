@@ -14,6 +14,7 @@ from typing import Any
 
 from pydicom.dataset import Dataset
 
+from usvit.data.audit.words import may_show_words
 from usvit.data.images import BadImage, UInt8
 from usvit.errors import UsvitError
 from usvit.files import write_atomic
@@ -29,7 +30,7 @@ PRODUCT_FAILURES = {
     "no_reference": "the source does not say which image it is (SOP class, instance UID): no report can refer to it",
     "no_region": "no tissue region is known that the picture could be cut to, and any part of it may name the patient: "
     "--pictures draws it unless words are found in it",
-    "burned_in": "words are burned into the picture, and no tissue region is known that it could be cut to",
+    "burned_in": "words seem to be burned into the picture, and no tissue region is known that it could be cut to",
     "not_written": "the object could not be built from what the source says of itself",
     **FAILURES,
 }
@@ -258,7 +259,7 @@ class _Work:
         if not (self.order.keep_ids or cut):
             if not self.order.pictures:
                 return "no_region"
-            if not {"burned_in", "text"}.isdisjoint(one.flags):
+            if not {"burned_in", "text"}.isdisjoint(one.flags) or may_show_words(view):
                 return "burned_in"
         saliency = self.saliency.get(one.frame)
         return render(view, one, self.order.scorer, n_frames=self.n_frames, saliency=saliency)

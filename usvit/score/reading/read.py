@@ -23,6 +23,7 @@ from PIL import Image
 from pydicom.dataset import Dataset
 
 from usvit.data.audit.flags import pixel_flags
+from usvit.data.audit.words import may_show_words
 from usvit.data.dicom import DicomFile
 from usvit.data.images import (
     HEAD_BYTES,
@@ -371,7 +372,7 @@ class _Prepare:
         shown = cropped(whole, tissue, "tissue")
         if not (self._settings.keep_words or is_cut(shown, whole.shape[0], whole.shape[1])):
             words = not {"text", "burned_in"}.isdisjoint([*flags, *self._opened.facts.flags])
-            if words or not self._settings.pictures:
+            if words or not self._settings.pictures or may_show_words(shown):
                 return None
         return thumbnail(shown, side)
 
