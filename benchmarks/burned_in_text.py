@@ -14,6 +14,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import pandas as pd
 from matplotlib import get_data_path
 from PIL import Image, ImageDraw, ImageFont
 
@@ -109,7 +110,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = write_phantom(PhantomSpec(n=given.images, size=512, seed=11), Path(folder) / "phantom")
-        sets = {"phantoms": [read_image(path) for path in sorted((root / "images").rglob("*.png"))[: given.images]]}
+        sets = {"phantoms": [read_image(root / path) for path in pd.read_csv(root / "phantom.csv").path]}
     if given.busi is not None:
         paths = sorted(path for path in given.busi.rglob("*.png") if "_mask" not in path.name)
         busi: list[np.ndarray] = []

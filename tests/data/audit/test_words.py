@@ -1,6 +1,7 @@
 """Words of every tone are seen before a picture is shown; the whole measurement is benchmarks/burned_in_text.py."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from benchmarks.burned_in_text import INKS, drawn
@@ -13,7 +14,7 @@ from usvit.data.phantom import PhantomSpec, write_phantom
 @pytest.fixture(scope="module")
 def phantoms(tmp_path_factory):
     root = write_phantom(PhantomSpec(n=6, seed=11, size=400), tmp_path_factory.mktemp("p") / "p", workers=1)
-    return [read_image(path) for path in sorted((root / "images").rglob("*.png"))]
+    return [read_image(root / path) for path in pd.read_csv(root / "phantom.csv").path]
 
 
 @pytest.mark.parametrize("ink", [name for name in INKS if name != "grey, 20 above"])
