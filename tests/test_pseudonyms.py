@@ -157,7 +157,7 @@ def test_a_key_that_anybody_could_try_is_refused(tmp_path, key):
 
 
 def test_random_keys_are_never_taken_for_typed_ones():
-    from usvit.score.pseudonyms import _is_weak
+    from usvit.pseudonyms import _is_weak
 
     assert not any(_is_weak(hashlib.sha256(bytes([a, b])).digest()) for a in range(100) for b in range(100))
 

@@ -83,7 +83,9 @@ class LiveProgress:
             self._bar = None
 
     def say(self, line: str) -> None:
-        (self._bar.console if self._bar else self._console).print(plain(line), highlight=False, markup=False, soft_wrap=True)
+        (self._bar.console if self._bar else self._console).print(
+            plain(line), highlight=False, markup=False, soft_wrap=True
+        )
 
 
 class PlainProgress:

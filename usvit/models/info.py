@@ -6,8 +6,8 @@ from typing import Any
 import timm
 
 from usvit.models.count import count, licence
-from usvit.models.weights.pins import pin_of
 from usvit.models.spec import PROTOCOLS, ModelSpec, Pretrained
+from usvit.models.weights.pins import pin_of
 from usvit.models.zoo.parts import SOURCES
 
 INFO_SCHEMA = "1.1"
