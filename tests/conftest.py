@@ -1,5 +1,6 @@
 """What all tests share: the command line in-process, a small phantom, and where the real data lie."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -52,6 +53,18 @@ class Answer:
     code: int
     out: str
     err: str
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The key of the pseudonyms: no test reads or makes that of whoever runs the tests."""
+    path = tmp_path_factory.mktemp("key") / "pseudonym.key"
+    path.write_text(hashlib.sha256(b"of the tests").hexdigest() + "\n")
+    path.chmod(0o600)
+    before = os.environ.get("USVIT_KEY")
+    os.environ["USVIT_KEY"] = str(path)
+    yield path
+    os.environ.pop("USVIT_KEY") if before is None else os.environ.update(USVIT_KEY=before)
 
 
 @pytest.fixture

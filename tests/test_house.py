@@ -25,7 +25,7 @@ FLOORS = [
     {"data"},
     {"config", "progress", "cluster"},
     {"records"},
-    {"resources", "seeding", "files", "limited", "plain_yaml", "terminal"},
+    {"resources", "seeding", "files", "limited", "plain_yaml", "terminal", "pseudonyms"},
     {"errors"},
 ]
 """Rooms from the roof down; a room imports from floors below it, or from itself."""

@@ -8,6 +8,7 @@ group (patient, cluster of copies) is in two of them.
 import hashlib
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from usvit.models import novelty
 from usvit.models.appearance import statistics_of
 from usvit.models.penultimate import logits_and_features, vectors
 from usvit.progress import Progress, task
+from usvit.pseudonyms import for_the_owner_alone
 from usvit.report import write_report
 from usvit.run_dir import Outcome, RunDir, open_run
 from usvit.seeding import derive_seed
@@ -80,7 +82,10 @@ def run_protocol(
     """
     job = prepare(kind, config, roots, progress)
     begun = time.monotonic()
-    with open_run(out or default_out(kind, config), describe(job, command)) as run:
+    with (
+        for_the_owner_alone() if job.manifest.is_private else nullcontext(),
+        open_run(out or default_out(kind, config), describe(job, command)) as run,
+    ):
         if not run.finished:
             _train_all(job, run, progress)
             _conclude(job, run, begun)
@@ -97,7 +102,7 @@ def _train_all(job: Job, run: RunDir, progress: Progress) -> None:
     if job.config.split.unit == "group":
         check_folds(job.folds, rows)
     write_csv(folds_file, job.folds)
-    table = described_table(job.manifest)
+    table = described_table(job.manifest, job.manifest.shown)
     write_atomic(run.path / "manifest.parquet", lambda file: table.to_parquet(file, index=False))
     todo = run.unfinished(job.n_folds, "predictions.csv", progress)
     if not todo:
@@ -284,8 +289,7 @@ def _conclude(job: Job, run: RunDir, begun: float) -> None:
     metrics = summarise(measured, classes=job.classes, positive=job.manifest.positive_class, columns=rows)
     write_json(run.path / "metrics.json", metrics)
     if job.manifest.skipped:
-        skipped = [{"path": bad.path.name, "reason": bad.reason} for bad in job.manifest.skipped]
-        write_csv(run.path / "skipped.csv", pd.DataFrame(skipped))
+        write_csv(run.path / "skipped.csv", pd.DataFrame(job.manifest.skipped_rows))
     run.finish(time.monotonic() - begun)
 
 

@@ -103,7 +103,7 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     preprocessing = Preprocessing(config.model.image_size, config.input.resize, mean, std, config.input.crop)
     manifest = open_manifest(config.data, roots, progress)
     rows = manifest.usable
-    folds = make_folds(kind, rows, config.split, config.split_seed)
+    folds = make_folds(kind, rows, config.split, config.split_seed, manifest.own_ids)
     _check_first_weights(weights, manifest, folds, config.model.weights)
     seen = together(seen_by_weights(weights.of_fold(fold)) for fold in range(max(1, len(weights.folds))))
     if doubt := unrecorded(seen, f"The network of --weights {config.model.weights}"):
@@ -191,7 +191,7 @@ def describe(job: Job, command: str) -> dict[str, Any]:
                 {"dataset": row.dataset, "image_id": row.image_id, "reason": row.exclude_reason}
                 for _, row in job.manifest.excluded.iterrows()
             ],
-            "skipped": [{"path": bad.path.name, "reason": bad.reason} for bad in job.manifest.skipped],
+            "skipped": job.manifest.skipped_rows,
         },
         "folds": {
             "n": job.n_folds,

@@ -6,13 +6,14 @@ import pytest
 
 from tests.data.conftest import save, speckle, write_csv, write_dicom
 from usvit.data.cards import DataCard, load_card
-from usvit.data.dicom import hashed_patient_id
+from usvit.data.identities import Identities
 from usvit.data.images import read_image
 from usvit.data.manifest import build_manifest
 from usvit.data.roots import open_dataset
 from usvit.errors import UsvitError
 from usvit.files import csv_text
 from usvit.progress import NoProgress
+from usvit.pseudonyms import Pseudonyms, default_key_path
 
 CARD = load_card("dicom")
 
@@ -22,7 +23,8 @@ def mapped(**columns: str) -> DataCard:
 
 
 def opened(root: Path, card: DataCard = CARD):
-    return open_dataset(card, {"": root}, NoProgress())[1]
+    """What the reader finds and says, ids as they are."""
+    return open_dataset(card, {"": root}, NoProgress(), Identities(kept=True))[1]
 
 
 @pytest.fixture
@@ -46,9 +48,12 @@ def root(tmp_path: Path) -> Path:
 def test_rows_matched_by_path_give_a_manifest_without_any_patient_id(root):
     manifest = build_manifest("dicom", {"": root}, NoProgress())
     table = manifest.table
-    assert list(table.image_id) == ["A/IM0", "A/IM00", "B/IM1", "B/IM10", "C/IM2", "C/IM20"]
+    ids = Pseudonyms.of_key(default_key_path())
+    names = ["A/IM0", "A/IM00.dcm", "B/IM1", "B/IM10.dcm", "C/IM2", "C/IM20.dcm"]
+    assert list(table.image_id) == [*map(ids.item, names[:5]), f"{ids.item(names[5])}-2"]
+    assert list(table.path) == names and list(manifest.shown.path) == [*map(ids.item, names)]
     assert list(table.label) == ["benign"] * 3 + ["malignant"] * 3
-    assert set(table.patient_id) == {hashed_patient_id("MRN-1"), hashed_patient_id("MRN-2")}
+    assert set(table.patient_id) == {ids.patient("MRN-1"), ids.patient("MRN-2")}  # as usvit score calls them
     assert table.groupby("group_id").ngroups == 2
     assert set(table.device) == {"LOGIQ E9"}
     assert "MRN" not in csv_text(table)
@@ -82,10 +87,10 @@ def test_a_row_may_speak_of_a_study_an_accession_or_a_patient(root, column, rows
         **dict.fromkeys(("A/IM0", "A/IM00.dcm", "B/IM1", "B/IM10.dcm"), "benign"),
         **dict.fromkeys(("C/IM2", "C/IM20.dcm"), "malignant"),
     }
-    assert {record.patient_id for record in manifest_rows} == {hashed_patient_id("MRN-1"), hashed_patient_id("MRN-2")}
+    assert {record.patient_id for record in manifest_rows} == {"MRN-1", "MRN-2"}
     write_csv(root / "labels.csv", [["key", "dx"], *rows, rows[0]])
-    with pytest.raises(UsvitError, match=f"is the second one with its {column}") as caught:
-        opened(root, mapped(**{column: "key", "label": "dx"}))
+    with pytest.raises(UsvitError, match=f"is the second one with the {column} ") as caught:
+        open_dataset(mapped(**{column: "key", "label": "dx"}), {"": root}, NoProgress())
     assert rows[0][0] not in str(caught.value), "an examination's number may tell who the patient is"
 
 
@@ -97,12 +102,11 @@ def test_a_row_may_name_the_instance(root):
     assert len(opened(root, mapped())) == 6
 
 
-def test_the_table_s_own_patients_are_kept_unless_they_are_the_file_s(root):
+def test_a_patient_of_the_table_goes_before_that_of_the_file(root):
     rows = [["A/IM0", "benign", "P1"], ["A/IM00.dcm", "benign", "MRN-1"], ["B/IM1", "benign", ""]]
     rows += [["B/IM10.dcm", "malignant", "P1"], ["C/IM2", "malignant", "P2"], ["C/IM20.dcm", "malignant", "P2"]]
     write_csv(root / "labels.csv", [["path", "label", "patient_id"], *rows])
-    hashed = hashed_patient_id("MRN-1")
-    assert [record.patient_id for record in opened(root)] == ["P1", hashed, hashed, "P1", "P2", "P2"]
+    assert [record.patient_id for record in opened(root)] == ["P1", "MRN-1", "MRN-1", "P1", "P2", "P2"]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +144,7 @@ def test_pixels_that_cannot_be_decoded_are_named_before_any_work(root):
     path = root / "B" / "IM1"
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(UsvitError, match=r"B/IM1: it ends before its pixels do"):
-        build_manifest("dicom", {"": root}, NoProgress())
+        build_manifest("dicom", {"": root}, NoProgress(), keep_ids=True)
     skipped = build_manifest("dicom", {"": root}, NoProgress(), skip_bad=True)
     assert len(skipped.table) == 5
 

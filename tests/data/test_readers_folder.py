@@ -5,6 +5,7 @@ import pytest
 from tests.conftest import TINY
 from tests.data.conftest import blob, save, speckle, write_dicom
 from usvit.data.cards import DataCard, load_card
+from usvit.data.identities import Identities
 from usvit.data.manifest import build_manifest
 from usvit.data.readers import folder as reader
 from usvit.data.roots import open_dataset
@@ -77,7 +78,7 @@ def test_an_image_that_belongs_nowhere_is_named(root, place, says):
     save(speckle(9), root / place)
     card = mine(classes={"benign": None, "malignant": None}, positive_class="malignant")
     with pytest.raises(UsvitError, match=says) as caught:
-        open_dataset(card, {"": root}, NoProgress())
+        open_dataset(card, {"": root}, NoProgress(), Identities(kept=True))
     assert "benign/a.png" in str(caught.value)  # the layout
 
 
@@ -90,4 +91,4 @@ def test_dicom_files_are_not_left_out_silently(root):
 def test_two_files_of_one_name_are_refused(root):
     save(speckle(5), root / "benign" / "3.jpg")
     with pytest.raises(UsvitError, match=r"Two images have one id, 'benign/3': benign/3.jpg and benign/3.png"):
-        build_manifest("folder", {"": root}, NoProgress())
+        build_manifest("folder", {"": root}, NoProgress(), keep_ids=True)

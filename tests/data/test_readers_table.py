@@ -5,6 +5,7 @@ import pytest
 
 from tests.data.conftest import blob, save, speckle, write_csv, write_dicom, write_sheet
 from usvit.data.cards import DataCard, load_card
+from usvit.data.identities import Identities
 from usvit.data.manifest import build_manifest
 from usvit.data.readers import table as reader
 from usvit.data.roots import open_dataset
@@ -44,7 +45,8 @@ def change(root: Path, old: str, new: str) -> None:
 
 
 def opened(root: Path, the_card: DataCard | None = None):
-    return open_dataset(the_card or card(), {"": root}, NoProgress())[1]
+    """What the reader finds and says, ids as they are."""
+    return open_dataset(the_card or card(), {"": root}, NoProgress(), Identities(kept=True))[1]
 
 
 def test_mapped_columns_reach_the_records_and_unmapped_ones_of_our_name_do_too(root):

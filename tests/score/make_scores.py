@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from usvit.score.pseudonyms import Pseudonyms
+from usvit.pseudonyms import Pseudonyms
 from usvit.score.records import FAILURE_COLUMNS, PRIVATE_COLUMNS, score_columns
 from usvit.score.tables.summary import JOB_KEYS
 from usvit.score.tables.write import write_tables

@@ -1,7 +1,6 @@
 """The whole of batch scoring, on real files, with networks that were really trained."""
 
 import json
-import os
 import shutil
 import socket
 import sqlite3
@@ -10,14 +9,12 @@ import sys
 import zipfile
 from pathlib import Path
 
-import filelock
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
 from benchmarks.messy_export import DAMAGE, Export, dicom, make_export, phantoms
-from tests.conftest import TINY
 from tests.dying import kill
 from usvit.data.dicom import DicomFile
 from usvit.files import sha256_of_file
@@ -36,27 +33,6 @@ WHAT_HAPPENS = {
     "noise": {"not_an_image"},
 }
 TABLES = ("scores.csv", "scores.parquet", "failures.csv", "files.csv", "studies.csv", "patients.csv")
-
-
-@pytest.fixture(scope="session")
-def shared(tmp_path_factory):
-    """A folder that all workers of pytest-xdist share: what takes long is made once."""
-    root = tmp_path_factory.getbasetemp()
-    return root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
-
-
-@pytest.fixture(scope="session")
-def run(shared, small_phantom):
-    """Three folds of a tiny network, trained by the command itself."""
-    out = shared / "score-run"
-    command = [sys.executable, "-m", "usvit", "cv", "--dataset", "phantom", "--data-root", str(small_phantom)]
-    with filelock.FileLock(shared / "score-run.lock"):
-        if not (out / "report.html").is_file():
-            subprocess.run([*command, *TINY, "--out", str(out)], check=True, capture_output=True)
-            for path in out.glob("fold-*/model.json"):  # so short a training leaves some networks without a temperature
-                passport = json.loads(path.read_text())
-                path.write_text(json.dumps(passport | {"temperature": passport["temperature"] or 1.5}))
-    return out
 
 
 @pytest.fixture(scope="session")
@@ -177,7 +153,7 @@ def test_a_job_that_is_killed_three_times_ends_as_one_that_was_not(run, export, 
 
 
 def make_key(folder: Path) -> Path:
-    from usvit.score.pseudonyms import Pseudonyms
+    from usvit.pseudonyms import Pseudonyms
 
     Pseudonyms.of_key(folder / "made")
     return folder / "made"

@@ -32,8 +32,10 @@ from usvit.terminal import plain_output
 GRACE_SECONDS = 20
 """torchrun ends all processes with the first that ends. So one that leaves the words to another lets it end first; if
 nothing has ended it by then, it says itself what it knows."""
-PRIVATE = frozenset({"score", "evaluate", "recalibrate"})
-"""Commands whose input names patients."""
+PRIVATE = frozenset(
+    {"score", "evaluate", "recalibrate", "cv", "train", "data", "pretrain", "transfer", "study", "explain", "report"}
+)
+"""Commands whose input may name patients."""
 
 app = typer.Typer(
     name="usvit",

@@ -37,6 +37,7 @@ def _protocol(kind: Literal["cv", "train"], help_text: str) -> Callable[..., Non
         workers: o.Workers = None,
         skip_bad: o.SkipBad = False,
         keep_conflicts: o.KeepConflicts = False,
+        keep_ids: o.KeepIds = False,
         set_: o.Set = None,
         json_: o.Json = False,
     ) -> None:
@@ -51,6 +52,7 @@ def _protocol(kind: Literal["cv", "train"], help_text: str) -> Callable[..., Non
             split__repeats=repeats,
             data__skip_bad=skip_bad,
             data__keep_label_conflicts=keep_conflicts,
+            data__keep_ids=keep_ids,
             model__name=model,
             model__weights=weights,
             seed=seed,

@@ -62,6 +62,13 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable 
 KeepConflicts = Annotated[
     bool, typer.Option("--keep-conflicts", help="Keep pixel-identical images that carry different labels.")
 ]
+KeepIds = Annotated[
+    bool,
+    typer.Option(
+        "--keep-ids",
+        help="Call the images and patients of folder, table and dicom as these do: the output is then private.",
+    ),
+]
 Manifest = Annotated[
     Path | None, typer.Option(help="Images as 'usvit data prepare' wrote them, instead of --dataset.", metavar="FILE")
 ]

@@ -40,6 +40,13 @@ def score(
     ] = False,
     overlays: Annotated[bool, typer.Option("--overlays", help="Write the same pictures as PNG.")] = False,
     thumbnails: Annotated[bool, typer.Option("--thumbnails", help="Show small images in scores.html.")] = False,
+    pictures: Annotated[
+        bool,
+        typer.Option(
+            "--pictures",
+            help="Draw images without a known tissue region, too: they may show a name.",
+        ),
+    ] = False,
     keep_ids: Annotated[
         bool,
         typer.Option("--keep-ids", help="Keep paths and patient ids: the outputs are then as private as the input."),
@@ -97,6 +104,7 @@ def score(
         link=link,
         audit_log=audit_log,
         thumbnails=thumbnails,
+        pictures=pictures,
         products=frozenset(products),
         timeout=timeout,
         memory_gb=memory_gb,

@@ -50,10 +50,18 @@ SPEED_ONLY = ("workers", "input.cache_gb", "train.checkpoint_seconds", "train.lo
 """Settings that cannot change a result: a run may be resumed with other values of these."""
 
 
+HASHED = ("data.keep_ids",)
+"""Settings whose effect stands in the hash of the images, which is compared beside the configuration: so runs that were
+begun before there were pseudonyms are resumed with ``data.keep_ids``."""
+
+
 def identity(config: dict[str, Any]) -> dict[str, Any]:
-    """A dumped configuration, flat (``train.batch_size``), without ``SPEED_ONLY``: equal ones are the same run."""
+    """A dumped configuration, flat (``train.batch_size``): equal ones are the same run.
+
+    Left out are ``SPEED_ONLY`` and ``HASHED``.
+    """
     flat = _flat(config)
-    return {key: value for key, value in flat.items() if key not in SPEED_ONLY}
+    return {key: value for key, value in flat.items() if key not in (*SPEED_ONLY, *HASHED)}
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:

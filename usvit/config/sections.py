@@ -32,6 +32,9 @@ class DataConfig(Section):
     """Keep pixel-identical images that carry different labels. By default all of them are left out."""
     skip_bad: bool = False
     """Leave out files that cannot be read, and list them, instead of stopping."""
+    keep_ids: bool = False
+    """Call the images and patients of private data sets (folder, table, dicom) as these do, instead of by pseudonyms:
+    the run is then as private as the images."""
 
 
 Stem = Literal["linear", "hmlp_bn", "hmlp_ln", "conv_bn", "conv_ln"]

@@ -83,6 +83,9 @@ class DataCard(BaseModel):
     patient_ids: Literal["yes", "no", "partly"]
     patient_ids_from: str
     """How patients are known, or why not."""
+    public_ids: bool = False
+    """Of a card of one's own: names of files and patient ids are public, so that no pseudonym stands for them
+    (``usvit.data.identities``)."""
     n_patients: Annotated[int, Field(gt=0)] | None = None
     n_masks: Annotated[int, Field(ge=0)] | None = None
     """Mask files in the release."""

@@ -1,5 +1,6 @@
 """Folds in a file: frozen once, used by every run that is to be compared."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ from usvit.data.splits import PARTS, folds_sha256, leaking_groups, make_folds, r
 from usvit.errors import UsvitError
 from usvit.files import write_csv, write_json
 from usvit.progress import Progress
+from usvit.pseudonyms import for_the_owner_alone
 
 SCHEMA_VERSION = "1.0"
 
@@ -35,7 +37,7 @@ def freeze_folds(
         raise UsvitError(f"--out {out}: folds are written as CSV. Choose a name that ends in .csv.")
     manifest = open_manifest(config.data, roots, progress)
     rows = manifest.usable
-    folds = make_folds(kind, rows, config.split, config.split_seed)
+    folds = make_folds(kind, rows, config.split, config.split_seed, manifest.own_ids)
     if out.exists() and folds_sha256(read_folds(out)) != folds_sha256(folds):
         raise UsvitError(f"{out} holds other folds. Nothing was changed: remove it, or choose another --out.")
     joined = folds.merge(rows[["dataset", "image_id", "label", "group_id"]], on=["dataset", "image_id"])
@@ -60,6 +62,7 @@ def freeze_folds(
         "leaking_groups": len(leaking_groups(folds, rows)),
         "parts": parts,
     }
-    write_json(out.with_suffix(".json"), summary)
-    write_csv(out, folds)
+    with for_the_owner_alone() if manifest.is_private else nullcontext():
+        write_json(out.with_suffix(".json"), summary)
+        write_csv(out, folds)
     return summary

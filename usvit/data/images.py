@@ -234,30 +234,31 @@ IN_MEMORY = 256_000_000
 room for all of it."""
 
 
-def _stream(source: Path | bytes) -> BinaryIO:
+def _stream(source: Path | bytes | BinaryIO) -> BinaryIO:
     if isinstance(source, Path):
         with source.open("rb") as file:
             if os.fstat(file.fileno()).st_size > IN_MEMORY:
                 return source.open("rb")
             source = file.read()
-    return io.BytesIO(source)
+    return io.BytesIO(source) if isinstance(source, bytes) else source
 
 
 class PictureFile:
     """A file of one of ``PICTURE_FORMATS``, opened once; the pages of a TIFF are its frames.
 
     Args:
-        source: a path, or the file's bytes (a member of an archive).
-        name: what errors call it, where the source is bytes.
+        source: a path, the file's bytes, or the open file (which is closed with this one).
+        name: what errors call it, where the source is no path.
 
     Raises:
         BadImage: it is damaged or of another format.
     """
 
-    def __init__(self, source: Path | bytes, name: Path | None = None):
+    def __init__(self, source: Path | bytes | BinaryIO, name: Path | None = None):
         self._path = source if isinstance(source, Path) else name or Path("image")
         with refusing(self._path), ExitStack() as stack:
             stream = stack.enter_context(_stream(source))
+            stream.seek(0)
             head = stream.read(HEAD_BYTES)
             if kind_of(head) != "picture":
                 raise BadImage(self._path, "it is not an image of a known format", "not_an_image")

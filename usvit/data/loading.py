@@ -90,6 +90,12 @@ class PixelStore:
         lesions = np.zeros((len(rows), CELLS, CELLS), dtype=np.uint8) if with_lesions else None
 
         def fill(index: int) -> None:
+            try:
+                decode_into(index)
+            except BadImage as bad:
+                raise manifest.told(bad) from bad
+
+        def decode_into(index: int) -> None:
             row = rows.iloc[index]
             image, tissue = decode(manifest.image_path(row), int(row.frame))
             if pixel_sha256(image) != row.sha256:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -15,12 +16,14 @@ from usvit.data.cards import DataCard, load_cards
 from usvit.data.copies import Copy, Description, describe, find_copies
 from usvit.data.copies.compact import CompactDescriptions
 from usvit.data.groups import group_ids, label_conflicts, possibly_one_patient
-from usvit.data.images import BadImage, Fingerprint, fingerprint, read_image, read_masks
+from usvit.data.identities import DataError, Identities, OwnIds, Places
+from usvit.data.images import BadImage, Fingerprint, UInt8, fingerprint, pixel_sha256, read_image, read_masks
 from usvit.data.readers import ImageRecord
 from usvit.data.roots import open_dataset
 from usvit.errors import UsvitError
 from usvit.files import csv_text, sha256_of_text
 from usvit.progress import Progress, task
+from usvit.pseudonyms import default_key_path
 
 COLUMNS = [
     *("image_id", "path", "frame", "dataset", "label", "label_source", "patient_id", "group_id", "mask_path"),
@@ -42,7 +45,9 @@ class Manifest:
     """All images of one run, those left out included, each with its reason."""
 
     table: pd.DataFrame
-    """One row an image; the columns of ``COLUMNS``; paths are relative to the data set's root."""
+    """One row an image; the columns of ``COLUMNS``; paths are relative to the data set's root.
+
+    The paths of a private data set name people: what is written is ``shown``."""
     roots: dict[str, Path]
     """Data set -> its top folder on this machine. Not part of the table, nor of its hash."""
     classes: tuple[str, ...]
@@ -59,6 +64,62 @@ class Manifest:
     holds them in a column of their own; they are no part of the table, nor of its hash."""
     possibly_one_patient: dict[str, int] = field(default_factory=dict)
     """Data set -> patients that seem to have several ids (``usvit.data.groups.possibly_one_patient``), where any do."""
+    identities: dict[str, Identities] = field(default_factory=dict)
+    """Data set -> how its images, patients and files are called; one that is not named here is public."""
+    own_ids: OwnIds = field(default_factory=OwnIds)
+    """What the data sets themselves call their images: never written."""
+
+    @property
+    def shown(self) -> pd.DataFrame:
+        """The table as it may be written: pseudonyms stand for the paths of private data sets."""
+        private = {name: one for name, one in self.identities.items() if one.pseudonyms is not None}
+        if not private:
+            return self.table
+        table = self.table.copy()
+        for name, identities in private.items():
+            rows = table.dataset == name
+            table.loc[rows, "path"] = table.loc[rows, "path"].map(identities.path)
+            masks = [
+                MASK_SEPARATOR.join(map(identities.path, mask_names(cell))) or None for cell in table.mask_path[rows]
+            ]
+            table.loc[rows, "mask_path"] = pd.Series(masks, index=table.index[rows], dtype=object)
+        return table
+
+    def places(self) -> dict[str, Places]:
+        """Data set -> where the files lie that the shown table names."""
+        found = {}
+        for name, root in self.roots.items():
+            rows = self.table[self.table.dataset == name]
+            paths = [*rows.path, *(mask for cell in rows.mask_path for mask in mask_names(cell))]
+            found[name] = Places(root, self.identities.get(name, Identities()), paths)
+        return found
+
+    @property
+    def is_private(self) -> bool:
+        """Whether a private data set kept its own ids: whatever is written of it is for its owner alone."""
+        return any(one.kept for one in self.identities.values())
+
+    @property
+    def skipped_rows(self) -> list[dict[str, str]]:
+        """``path`` and ``reason`` of each file that was left out, as they may be written."""
+        rows = []
+        for bad in self.skipped:
+            identities, path = self._whose(bad)
+            shown = path.name if identities.pseudonyms is None else identities.path(path.as_posix())
+            rows.append({"path": shown, "reason": identities.reason(bad)})
+        return rows
+
+    def told(self, bad: BadImage) -> UsvitError:
+        """An image of this manifest that cannot be used, as it may be shown."""
+        identities, path = self._whose(bad)
+        return identities.told_bad(bad, path)
+
+    def _whose(self, bad: BadImage) -> tuple[Identities, Path]:
+        """The identities of the data set that a file belongs to, and its path from there."""
+        for name, root in self.roots.items():
+            if bad.path.is_relative_to(root):
+                return self.identities.get(name, Identities()), bad.path.relative_to(root)
+        return Identities(), bad.path
 
     @property
     def usable(self) -> pd.DataFrame:
@@ -71,10 +132,24 @@ class Manifest:
         return self.table[self.table.exclude_reason.notna()].reset_index(drop=True)
 
     def sha256(self) -> str:
-        """Hash of the table: the same images with the same labels and groups give the same, wherever they lie."""
-        return sha256_of_text(csv_text(self.table))
+        """Hash of the table as it is shown: the same images with the same labels and groups (and, of private data sets,
+        the same key) give the same, wherever they lie."""
+        return sha256_of_text(csv_text(self.shown))
 
-    def image_path(self, row: pd.Series) -> Path:
+    def read(self, row: Any) -> UInt8:
+        """Decode the image of one row again, (H, W, 3) uint8.
+
+        Raises:
+            BadImage: it cannot be read, or its pixels are not those of the manifest.
+        """
+        path = self.image_path(row)
+        pixels = read_image(path, int(row.frame))
+        if pixel_sha256(pixels) != row.sha256:
+            reason = "its pixels are not those of the manifest: the file was changed or exchanged since"
+            raise BadImage(path, reason, "changed_since_scoring")
+        return pixels
+
+    def image_path(self, row: Any) -> Path:
         """Where the image of one row lies on this machine."""
         return self.roots[row.dataset] / row.path
 
@@ -87,6 +162,7 @@ def build_manifest(
     skip_bad: bool = False,
     keep_label_conflicts: bool = False,
     near_duplicates: bool = True,
+    keep_ids: bool = False,
 ) -> Manifest:
     """Read one data set, or the union of several, into one table.
 
@@ -98,31 +174,42 @@ def build_manifest(
         keep_label_conflicts: keep pixel-identical images with different labels.
         near_duplicates: find copies, crops, shifts and annotated versions of one frame, and group them. The images
             are described in either case: what a network has seen is recognised by it later.
+        keep_ids: call the images and patients of private data sets as these do, instead of by pseudonyms.
 
     Raises:
         UsvitError: an unknown data set, a wrong layout, a damaged file, a class without an image.
     """
     cards = load_cards(datasets)
-    opened = {card.name: open_dataset(card, roots, progress) for card in cards}
+    identities = {card.name: Identities.of(card, keep_ids) for card in cards}
+    if any(one.pseudonyms is not None for one in identities.values()):
+        progress.say(
+            f"Images and patients go by pseudonyms, made with the key {default_key_path()}. Keep it: without it no id "
+            "can be traced back ('usvit data link') or matched with those of 'usvit score'."
+        )
+    opened = {card.name: open_dataset(card, roots, progress, identities[card.name]) for card in cards}
     classes, positive_class = _union_of_classes(cards, {name: records for name, (_, records) in opened.items()})
     doubtful = _warn_of_several_ids({name: records for name, (_, records) in opened.items()}, progress)
     entries = [(name, root, record) for name, (root, records) in opened.items() for record in records]
     examined = _examine(entries, progress)
     if (bad := [found for found in examined if isinstance(found, BadImage)]) and not skip_bad:
         others = f"\n{len(bad) - 1} more cannot be used either." if len(bad) > 1 else ""
-        raise UsvitError(f"{bad[0]}{others}")
+        at = next(at for at, found in enumerate(examined) if isinstance(found, BadImage))
+        name, root, _ = entries[at]
+        raise UsvitError(f"{identities[name].told_bad(bad[0], bad[0].path.relative_to(root))}{others}")
     good = [
         (name, record, found)
         for (name, _, record), found in zip(entries, examined, strict=True)
         if not isinstance(found, BadImage)
     ]
-    table = pd.DataFrame([_row(name, record, print_) for name, record, (print_, _) in good], columns=COLUMNS)
+    _refuse_double_ids([(name, record) for name, record, _ in good], identities)
+    rows = [_row(name, record, print_, identities[name]) for name, record, (print_, _) in good]
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    own_ids = {(name, record.image_id): row["image_id"] for (name, record, _), row in zip(good, rows, strict=True)}
     if absent := [label for label in classes if not (table.label == label).any()]:
         raise UsvitError(
             f"The data set {datasets} has no readable image of the class '{absent[0]}'; "
             f"each of {', '.join(classes)} is needed."
         )
-    _refuse_double_ids(table)
     descriptions = [description for _, _, (_, description) in good]
     copies = find_copies(descriptions, progress) if near_duplicates else []
     table["group_id"] = group_ids(table, copies)
@@ -138,6 +225,8 @@ def build_manifest(
         bad,
         {one.sha256: CompactDescriptions.of([one]) for one in descriptions},
         doubtful,
+        identities,
+        OwnIds(own_ids if any(one.pseudonyms for one in identities.values()) else {}),
     )
 
 
@@ -200,15 +289,15 @@ def _examine(
     return found
 
 
-def _row(dataset: str, record: ImageRecord, found: Fingerprint) -> dict[str, object]:
+def _row(dataset: str, record: ImageRecord, found: Fingerprint, identities: Identities) -> dict[str, Any]:
     return {
-        "image_id": record.image_id,
+        "image_id": identities.image(record.image_id, record.path, record.frame),
         "path": record.path.as_posix(),
         "frame": record.frame,
         "dataset": dataset,
         "label": record.label,
         "label_source": record.label_source,
-        "patient_id": record.patient_id,
+        "patient_id": identities.patient(record.patient_id),
         "mask_path": MASK_SEPARATOR.join(path.as_posix() for path in record.mask_paths) or None,
         "sha256": found.sha256,
         "phash": found.phash,
@@ -220,8 +309,11 @@ def _row(dataset: str, record: ImageRecord, found: Fingerprint) -> dict[str, obj
     }
 
 
-def _refuse_double_ids(table: pd.DataFrame) -> None:
-    double = table[table.duplicated(["dataset", "image_id"], keep=False)]
-    if not double.empty:
-        paths: Iterable[str] = double[double.image_id == double.image_id.iloc[0]].path
-        raise UsvitError(f"Two images have one id, '{double.image_id.iloc[0]}': {' and '.join(paths)}. Rename one.")
+def _refuse_double_ids(records: Iterable[tuple[str, ImageRecord]], identities: dict[str, Identities]) -> None:
+    first: dict[tuple[str, str], ImageRecord] = {}
+    for dataset, record in records:
+        other = first.setdefault((dataset, record.image_id), record)
+        if other is not record:
+            said = "Two images have one id, '{id}': {one} and {other}. Rename one."
+            error = DataError(said, id=record.image_id, one=other.path, other=record.path)
+            raise identities[dataset].told(error)

@@ -7,6 +7,7 @@ file is enough to train from. What such a file claims is checked before it is be
 import dataclasses
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,10 @@ import pyarrow.parquet
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from usvit.config import DataConfig
+from usvit.data.cards import card_names, load_card
 from usvit.data.copies import Description, describe
 from usvit.data.copies.compact import CompactDescriptions
+from usvit.data.identities import Identities, OwnIds, is_private, of_fingerprint
 from usvit.data.images import read_image
 from usvit.data.manifest import COLUMNS, Manifest, build_manifest, mask_names
 from usvit.data.seen_copies import read_description
@@ -25,10 +28,13 @@ from usvit.errors import UsvitError, unknown
 from usvit.files import read_csv, regular_file, write_atomic
 from usvit.files.read import TABLE_BYTES, bounded_parquet
 from usvit.progress import Progress, task
+from usvit.pseudonyms import for_the_owner_alone
 
 DESCRIPTIONS = "copy_description"
 """Column of a manifest's file, beside those of ``COLUMNS``: what recognises copies of the image, as bytes."""
 _KEY = b"usvit"
+_OWN_ID = "own_id"
+"""Column of a private data set's own ids of its images; in the file alone."""
 _NEEDED = ["image_id", "path", "frame", "dataset", "label", "group_id", "sha256", "exclude_reason"]
 
 
@@ -39,6 +45,12 @@ class _Header(BaseModel):
     classes: tuple[str, ...]
     positive_class: str
     licenses: dict[str, str]
+    key: str | None = None
+    """Fingerprint of the key of the pseudonyms, where there are any."""
+    private: tuple[str, ...] = ()
+    """Data sets whose images and patients go by pseudonyms."""
+    kept: tuple[str, ...] | None = None
+    """Private data sets that kept their own ids, as asked. None: written before there were pseudonyms."""
 
 
 def open_manifest(data: DataConfig, roots: dict[str, Path], progress: Progress) -> Manifest:
@@ -60,6 +72,7 @@ def open_manifest(data: DataConfig, roots: dict[str, Path], progress: Progress) 
             skip_bad=data.skip_bad,
             keep_label_conflicts=data.keep_label_conflicts,
             near_duplicates=data.near_duplicates == "group",
+            keep_ids=data.keep_ids,
         )
     else:
         default = DataConfig()
@@ -69,7 +82,7 @@ def open_manifest(data: DataConfig, roots: dict[str, Path], progress: Progress) 
                     f"data.{key} cannot be used with a manifest, in which it was decided already. Read the images "
                     "themselves (--dataset), or write another manifest with 'usvit data prepare'."
                 )
-        manifest = with_descriptions(read_manifest(Path(data.manifest), roots), progress)
+        manifest = with_descriptions(read_manifest(Path(data.manifest), roots, keep_ids=data.keep_ids), progress)
         if set(data.dataset.split("+")) != set(manifest.roots):
             held = "+".join(manifest.roots)
             raise UsvitError(f"data.dataset is {data.dataset}, but the manifest {data.manifest} holds {held}.")
@@ -81,26 +94,37 @@ def open_manifest(data: DataConfig, roots: dict[str, Path], progress: Progress) 
 def write_manifest(manifest: Manifest, path: Path) -> None:
     """Write a manifest to one Parquet file.
 
+    It leads to the images, so that of a private data set it names people: it is readable by its owner alone.
+
     Raises:
         UsvitError: the disk is full or cannot be written.
     """
+    private = {name: one for name, one in manifest.identities.items() if one.pseudonyms is not None}
+    kept = tuple(name for name, one in manifest.identities.items() if one.kept)
     header = _Header(
         roots={name: str(root.absolute()) for name, root in manifest.roots.items()},
         classes=manifest.classes,
         positive_class=manifest.positive_class,
         licenses=manifest.licenses,
+        key=next((one.pseudonyms.fingerprint for one in private.values() if one.pseudonyms is not None), None),
+        private=tuple(private),
+        kept=kept,
     )
-    table = pyarrow.Table.from_pandas(described_table(manifest), preserve_index=False)
+    content = described_table(manifest, manifest.table)
+    if private:
+        own = {(name, ours): theirs for (name, theirs), ours in manifest.own_ids.ids.items()}
+        pairs = zip(content.dataset, content.image_id, strict=True)
+        content = content.assign(**{_OWN_ID: [own.get(pair, pair[1]) for pair in pairs]})
+    table = pyarrow.Table.from_pandas(content, preserve_index=False)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: header.model_dump_json().encode()})
-    write_atomic(path, lambda file: pyarrow.parquet.write_table(table, file))
+    with for_the_owner_alone() if private or kept else nullcontext():
+        write_atomic(path, lambda file: pyarrow.parquet.write_table(table, file))
 
 
-def described_table(manifest: Manifest) -> pd.DataFrame:
-    """The table with the column ``DESCRIPTIONS``, empty where an image has none."""
-    column = [
-        None if (one := manifest.descriptions.get(key)) is None else one.to_bytes() for key in manifest.table.sha256
-    ]
-    return manifest.table.assign(**{DESCRIPTIONS: pd.Series(column, dtype=object, index=manifest.table.index)})
+def described_table(manifest: Manifest, table: pd.DataFrame) -> pd.DataFrame:
+    """Add the column ``DESCRIPTIONS`` to a manifest's table, or to what is shown of it; empty where an image has none."""
+    column = [None if (one := manifest.descriptions.get(key)) is None else one.to_bytes() for key in table.sha256]
+    return table.assign(**{DESCRIPTIONS: pd.Series(column, dtype=object, index=table.index)})
 
 
 def descriptions_of(table: pd.DataFrame, source: Path) -> dict[str, CompactDescriptions]:
@@ -159,21 +183,27 @@ def datasets_of(path: Path) -> str:
     return "+".join(_read(path)[1].roots)
 
 
-def read_manifest(path: Path, roots: dict[str, Path]) -> Manifest:
+def read_manifest(path: Path, roots: dict[str, Path], *, keep_ids: bool = False) -> Manifest:
     """Read a manifest's file and check it.
 
     Args:
         path: of the file.
         roots: data set -> folder, "" for all, where the images do not lie where they lay.
+        keep_ids: take a manifest of private data sets that has no pseudonyms.
 
     Raises:
         UsvitError: no manifest, a column is missing, an id stands twice, a path climbs out of its root, a
-            label is unknown, or an image is not there.
+            label is unknown, an image is not there, or the images of a private data set go by their own ids.
     """
     table, header = _read(path)
+    identities = _identities(path, header, keep_ids)
     if missing := [column for column in _NEEDED if column not in table]:
         raise UsvitError(f"The manifest {path} has no column '{missing[0]}'. Write it anew with 'usvit data prepare'.")
     descriptions = descriptions_of(table, path)
+    own_ids = {}
+    if header.private and _OWN_ID in table:
+        triples = zip(table.dataset, table[_OWN_ID], table.image_id, strict=True)
+        own_ids = {(name, theirs): ours for name, theirs, ours in triples if name in header.private}
     table = table.reindex(columns=COLUMNS)
     here = {name: roots.get(name) or roots.get("") or Path(root) for name, root in header.roots.items()}
     if not (double := table[table.duplicated(["dataset", "image_id"])]).empty:
@@ -189,15 +219,44 @@ def read_manifest(path: Path, roots: dict[str, Path]) -> Manifest:
     for name, masks in zip(table.path, table.mask_path, strict=True):
         for inner in map(Path, (name, *mask_names(masks))):
             if inner.is_absolute() or ".." in inner.parts:
-                raise UsvitError(f"The manifest {path} holds the path {inner}, which climbs out of its folder.")
+                shown = "a path" if header.private else f"the path {inner}"
+                raise UsvitError(f"The manifest {path} holds {shown}, which climbs out of its folder.")
     usable = table[table.exclude_reason.isna()]
     for name, inner in zip(usable.dataset, usable.path, strict=True):
         if not (here[name] / inner).is_file():
             raise UsvitError(
-                f"The image {inner} of the manifest {path} is not in {here[name]}. "
+                f"The image {identities.get(name, Identities()).path(inner)} of the manifest {path} is not in "
+                f"{here[name]}. "
                 f"If the images of {name} were moved, pass --data-root {name}=DIR."
             )
-    return Manifest(table, here, header.classes, header.positive_class, header.licenses, descriptions=descriptions)
+    return Manifest(
+        table,
+        here,
+        header.classes,
+        header.positive_class,
+        header.licenses,
+        identities=identities,
+        descriptions=descriptions,
+        own_ids=OwnIds(own_ids),
+    )
+
+
+def _identities(path: Path, header: _Header, keep_ids: bool) -> dict[str, Identities]:
+    kept = header.kept if header.kept is not None else tuple(filter(_is_own, header.roots))
+    if kept and not keep_ids:
+        raise UsvitError(
+            f"The manifest {path} calls the images and patients of {kept[0]} as that data set does, and so would the "
+            "run. Write it anew with 'usvit data prepare', or pass --keep-ids if you mean it."
+        )
+    found = dict.fromkeys(kept, Identities(kept=True))
+    if header.key is not None:
+        found |= dict.fromkeys(header.private, of_fingerprint(header.key, f"The manifest {path}"))
+    return found
+
+
+def _is_own(name: str) -> bool:
+    """Whether a data set is of no shipped card, or of one for users' own images."""
+    return name not in card_names() or is_private(load_card(name))
 
 
 def with_classes(manifest: Manifest, classes: tuple[str, ...]) -> Manifest:
@@ -235,11 +294,14 @@ def keep_only(manifest: Manifest, keep_list: Path) -> Manifest:
         raise UsvitError(f"The keep-list {keep_list} has no column '{missing}'; it has {', '.join(listed.columns)}.")
     if "dataset" not in listed:
         listed["dataset"] = datasets[0]
+    pairs = zip(listed.dataset, listed.image_id, strict=True)
+    listed["image_id"] = [manifest.own_ids.id_of(dataset, image_id) for dataset, image_id in pairs]
     known = set(zip(table.dataset, table.image_id, strict=True))
     if unknown := [pair for pair in zip(listed.dataset, listed.image_id, strict=True) if pair not in known]:
+        row = listed.index[[pair == unknown[0] for pair in zip(listed.dataset, listed.image_id, strict=True)]][0] + 2
+        such = f"'{unknown[0][1]}' of '{unknown[0][0]}'" if not manifest.own_ids.ids else f"that of row {row}"
         raise UsvitError(
-            f"The keep-list {keep_list} names {len(unknown)} images that are not in the data, such as "
-            f"'{unknown[0][1]}' of '{unknown[0][0]}'."
+            f"The keep-list {keep_list} names {len(unknown)} images that are not in the data, such as {such}."
         )
     if "keep" in listed:
         listed = listed[listed.keep.str.lower().isin(["true", "1", "yes"])]

@@ -24,6 +24,7 @@ def prepare(
     skip_bad: bool = False,
     keep_label_conflicts: bool = False,
     accept_counts: bool = False,
+    keep_ids: bool = False,
 ) -> dict[str, Any]:
     """Read data sets, check them against their cards, and write the manifest.
 
@@ -35,6 +36,7 @@ def prepare(
         fetch: download what is not there, if its card has an address.
         skip_bad: leave out files that cannot be read.
         keep_label_conflicts: keep pixel-identical images with different labels.
+        keep_ids: no pseudonyms for private data sets (``build_manifest``).
         accept_counts: write the manifest although counts differ from the card's.
 
     Returns:
@@ -50,7 +52,9 @@ def prepare(
     if fetch:
         everywhere = roots.get("") or root_from_environment()
         roots = roots | {card.name: fetch_dataset(card, roots.get(card.name) or everywhere, progress) for card in cards}
-    manifest = build_manifest(datasets, roots, progress, skip_bad=skip_bad, keep_label_conflicts=keep_label_conflicts)
+    manifest = build_manifest(
+        datasets, roots, progress, skip_bad=skip_bad, keep_label_conflicts=keep_label_conflicts, keep_ids=keep_ids
+    )
     mismatch = {card.name: check_against_card(manifest.table, card) for card in cards}
     if any(mismatch.values()) and not accept_counts:
         raise _wrong_counts(cards, manifest, mismatch)
@@ -72,7 +76,7 @@ def prepare(
             for card in cards
         },
         "excluded": manifest.excluded[["dataset", "image_id", "exclude_reason"]].to_dict("records"),
-        "skipped": [{"path": str(bad.path), "reason": bad.reason} for bad in manifest.skipped],
+        "skipped": manifest.skipped_rows,
     }
 
 
@@ -98,7 +102,7 @@ def _write_once(manifest: Manifest, out: Path) -> bool:
         write_manifest(manifest, out)
         return True
     try:
-        there = read_manifest(out, {})
+        there = read_manifest(out, {}, keep_ids=True)
         same = there.sha256() == manifest.sha256() and _absolute(there) == _absolute(manifest)
     except UsvitError:
         same = False

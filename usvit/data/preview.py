@@ -1,6 +1,6 @@
 """A picture of what an augmentation policy does: the original with its lesion's outline, and variants beside it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +8,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from usvit.data.augment import POLICIES, Augment, make_augment
 from usvit.data.cards import load_cards
-from usvit.data.images import UInt8, decode, read_masks
+from usvit.data.identities import Identities
+from usvit.data.images import BadImage, UInt8, decode, read_masks
 from usvit.data.preprocessing import Preprocessing
 from usvit.data.readers import ImageRecord
 from usvit.data.roots import open_dataset
@@ -77,13 +78,20 @@ def write_preview(
     if out.exists():
         raise UsvitError(f"{out} exists already. Choose another --out, or remove it.")
     preprocessing = Preprocessing(size, resize, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))  # statistics are not used here
-    records = [
-        (card.name, root, record)
-        for card in load_cards(datasets)
-        for root, of_card in [open_dataset(card, roots, progress)]
-        for record in of_card
-    ]
-    shown = [_read(*records[at], preprocessing) for at in _chosen([record.label for _, _, record in records], n, seed)]
+    records, identities = [], {}
+    for card in load_cards(datasets):
+        identities[card.name] = Identities.of(card)
+        root, of_card = open_dataset(card, roots, progress, identities[card.name])
+        records += [(card.name, root, record) for record in of_card]
+    shown = []
+    for at in _chosen([record.label for _, _, record in records], n, seed):
+        name, root, record = records[at]
+        try:
+            one = _read(name, root, record, preprocessing)
+        except BadImage as bad:
+            raise identities[name].told_bad(bad, record.path) from bad
+        image_id = identities[name].image(record.image_id, record.path, record.frame)
+        shown.append(replace(one, record=replace(record, image_id=image_id)))
     blocks = {name: make_augment(name) for name in (POLICIES[1:] if policy == "all" else (policy,))}
     picture = _draw(blocks, shown, variants, size, seed)
     write_atomic(out, lambda file: picture.save(file, format=Image.registered_extensions()[out.suffix.lower()]))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from usvit.config import SplitConfig
 from usvit.data.deal import deal
+from usvit.data.identities import OwnIds
 from usvit.errors import LeakageError, UsvitError
 from usvit.files import csv_text, read_csv, sha256_of_text
 from usvit.seeding import derive_seed
@@ -28,7 +29,13 @@ PARTS = ("train", "val", "test")
 _KEY = ["dataset", "image_id"]
 
 
-def make_folds(kind: Literal["cv", "train"], table: pd.DataFrame, split: SplitConfig, seed: int) -> pd.DataFrame:
+def make_folds(
+    kind: Literal["cv", "train"],
+    table: pd.DataFrame,
+    split: SplitConfig,
+    seed: int,
+    own_ids: OwnIds | None = None,
+) -> pd.DataFrame:
     """The folds that the settings ask for: read, official, by data set or device, or drawn.
 
     Args:
@@ -36,6 +43,7 @@ def make_folds(kind: Literal["cv", "train"], table: pd.DataFrame, split: SplitCo
         table: usable rows of a manifest (dataset, image_id, label, group_id; device and official_folds where known).
         split: the settings.
         seed: of what is drawn; another seed gives other folds.
+        own_ids: what a folds' file may call the images of private data sets.
 
     Returns:
         ``COLUMNS``, every image once a fold: ``part`` is train, val or test; and ``REPEAT`` where there are several.
@@ -51,7 +59,11 @@ def make_folds(kind: Literal["cv", "train"], table: pd.DataFrame, split: SplitCo
         table = table.assign(group_id="image:" + table.dataset + ":" + table.image_id)
     if split.file is not None:
         folds = read_folds(Path(split.file))
-        check_folds(folds, table, who=f"The folds of {split.file}")
+        hide = bool(own_ids and own_ids.ids)
+        if own_ids is not None and hide:
+            pairs = zip(folds.dataset, folds.image_id, strict=True)
+            folds["image_id"] = [own_ids.id_of(dataset, image_id) for dataset, image_id in pairs]
+        check_folds(folds, table, who=f"The folds of {split.file}", hide=hide)
         if kind == "cv":
             return _repeated_file(folds, table, split)
         if folds.fold.nunique() > 1:
@@ -114,13 +126,14 @@ def hold_out(table: pd.DataFrame, split: SplitConfig, seed: int) -> pd.DataFrame
     return _checked(_fold_rows(table, 0, part), table, PARTS)
 
 
-def check_folds(folds: pd.DataFrame, table: pd.DataFrame, who: str = "The folds") -> None:
+def check_folds(folds: pd.DataFrame, table: pd.DataFrame, who: str = "The folds", *, hide: bool = False) -> None:
     """Refuse folds that leak, or that do not cover the images exactly.
 
     Args:
         folds: ``COLUMNS``.
         table: columns dataset, image_id, group_id of all images.
         who: the folds, for errors.
+        hide: do not quote an image that is not in the data: its id may name a patient.
 
     Raises:
         LeakageError: a group stands in two parts of a fold; it is named.
@@ -131,7 +144,8 @@ def check_folds(folds: pd.DataFrame, table: pd.DataFrame, who: str = "The folds"
         unknown = joined[joined.group_id.isna()]
         raise UsvitError(
             f"{who} name {len(unknown.drop_duplicates(_KEY))} images that are not in the data, such as "
-            f"'{unknown.image_id.iloc[0]}' of '{unknown.dataset.iloc[0]}'."
+            + (f"the one in row {unknown.index[0] + 2}." if hide else f"'{unknown.image_id.iloc[0]}' of ")
+            + ("" if hide else f"'{unknown.dataset.iloc[0]}'.")
         )
     for fold, rows in joined.groupby("fold"):
         if rows.duplicated(_KEY).any():

@@ -14,7 +14,7 @@ from usvit.data.images import BadImage, UInt8, decode, pixel_sha256, read_masks
 from usvit.data.manifest import mask_names
 from usvit.data.manifest_file import read_manifest
 from usvit.data.preprocessing import cropped
-from usvit.data.roots import open_dataset
+from usvit.data.roots import open_places
 from usvit.errors import UsvitError, unknown
 from usvit.files import read_csv, read_parquet
 from usvit.metrics.predictions import classes_of, read_predictions
@@ -211,10 +211,10 @@ class Images:
         self.crop = (source.config.get("input") or {}).get("crop", "tissue")
         file = data.get("manifest")
         if file and Path(file).is_file():
-            self.roots = read_manifest(Path(file), roots).roots
+            self.places = read_manifest(Path(file), roots, keep_ids=True).places()
         else:
             cards = load_cards(str(data.get("dataset")))
-            self.roots = {card.name: open_dataset(card, roots, progress)[0] for card in cards}
+            self.places = {card.name: open_places(card, roots, progress) for card in cards}
 
     def read(self, case: Case) -> tuple[UInt8, NDArray[np.bool_] | None]:
         """The image, (H, W, 3) uint8, and its lesions' mask, (H, W) bool; None where it has none, or an empty one.
@@ -224,19 +224,19 @@ class Images:
         Raises:
             UsvitError: a file is not there, cannot be read, or is not the one that the run saw.
         """
+        places = self.places[case.dataset]
         try:
-            path = self.roots[case.dataset] / str(case.row["path"])
-            image, tissue = decode(path, int(case.row["frame"]))
-            masks = [self.roots[case.dataset] / name for name in mask_names(case.row["mask_path"])]
+            image, tissue = decode(places.file(str(case.row["path"])), int(case.row["frame"]))
+            masks = [places.file(name) for name in mask_names(case.row["mask_path"])]
             mask = read_masks(masks, image.shape[:2])
         except BadImage as bad:
             raise UsvitError(
-                f"Cannot explain the image '{case.image_id}': {bad.path}: {bad.reason}. Restore the file, or pass the "
+                f"Cannot explain the image '{case.image_id}': {places.reason(bad)}. Restore the file, or pass the "
                 "--data-root where the run's images lie."
             ) from bad
         if pixel_sha256(image) != case.row["sha256"]:
             raise UsvitError(
-                f"Cannot explain the image '{case.image_id}': the pixels of {path} are not those that the run saw. "
+                f"Cannot explain the image '{case.image_id}': the pixels of its file are not those that the run saw. "
                 "Restore the file, or pass the --data-root where the run's images lie."
             )
         mask = cropped(mask, tissue, self.crop)

@@ -193,7 +193,7 @@ def _sources(
             "source.hashes true."
         )
     manifest = open_manifest(config.data, roots, progress)
-    folds = make_folds("cv", manifest.usable, config.split, config.split_seed)
+    folds = make_folds("cv", manifest.usable, config.split, config.split_seed, manifest.own_ids)
     parts = tuple(
         open_training(config.source, roots, seed=config.seed, data=part)[0] for part in _training_parts(manifest, folds)
     )

@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ from usvit.data.audit.flags import MEANINGS
 from usvit.data.audit.run import Audit, audit
 from usvit.data.cards import load_cards
 from usvit.data.copies import Copy
-from usvit.data.images import read_image
+from usvit.data.identities import is_private
+from usvit.data.images import BadImage
 from usvit.data.manifest import build_manifest
 from usvit.errors import UsvitError
 from usvit.files import csv_text, disk_errors, read_json, write_csv, write_json, write_text
 from usvit.progress import Progress
+from usvit.pseudonyms import for_the_owner_alone
 from usvit.report.environment import script_of
 from usvit.report.svg import SERIES, drawing_style, to_svg
 
@@ -38,7 +41,14 @@ THUMBNAIL, LARGE_THUMBNAIL, JPEG_QUALITY = 200, 320, 80
 
 
 def audit_dataset(
-    datasets: str, roots: dict[str, Path], out: Path | None, progress: Progress, *, command: str, skip_bad: bool = False
+    datasets: str,
+    roots: dict[str, Path],
+    out: Path | None,
+    progress: Progress,
+    *,
+    command: str,
+    skip_bad: bool = False,
+    keep_ids: bool = False,
 ) -> tuple[Audit, Path]:
     """Audit one data set, or the union of several, and write what was found.
 
@@ -49,6 +59,7 @@ def audit_dataset(
         progress: shown while images are decoded and compared.
         command: as the user gave it, for the page.
         skip_bad: leave out files that cannot be read, and list them.
+        keep_ids: no pseudonyms for private data sets.
 
     Returns:
         What was found, and the folder. The folder appears with all its files or not at all; one that holds an
@@ -60,10 +71,12 @@ def audit_dataset(
     cards = load_cards(datasets)
     out = out or Path("audits") / "+".join(card.name for card in cards)
     _refuse_occupied(out, None)
-    manifest = build_manifest(datasets, roots, progress, skip_bad=skip_bad)
+    manifest = build_manifest(datasets, roots, progress, skip_bad=skip_bad, keep_ids=keep_ids)
     _refuse_occupied(out, manifest.sha256())
     result = audit(manifest, cards, progress)
-    write_audit(result, out, {card.name: card.classes for card in cards}, command)
+    # The page shows images, which may name patients themselves.
+    with for_the_owner_alone() if any(map(is_private, cards)) else nullcontext():
+        write_audit(result, out, {card.name: card.classes for card in cards}, command)
     return result, out
 
 
@@ -166,7 +179,10 @@ def _thumbnails(result: Audit, rows: Iterable[int], large: set[int]) -> dict[int
 
     def shrink(row: int) -> tuple[int, str]:
         one = result.manifest.table.iloc[row]
-        image = Image.fromarray(read_image(result.manifest.image_path(one), one.frame))
+        try:
+            image = Image.fromarray(result.manifest.read(one))
+        except BadImage as bad:
+            raise result.manifest.told(bad) from bad
         side = LARGE_THUMBNAIL if row in large else THUMBNAIL
         image.thumbnail((side, side), Image.Resampling.LANCZOS)
         buffer = io.BytesIO()

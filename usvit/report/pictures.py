@@ -9,8 +9,9 @@ import pandas as pd
 from PIL import Image
 
 from usvit.data.cards import DataCard, load_card, load_cards
+from usvit.data.identities import Places
 from usvit.data.images import pixel_sha256, read_image
-from usvit.data.roots import open_dataset
+from usvit.data.roots import open_places
 from usvit.errors import UsvitError
 from usvit.files import regular_file, within
 from usvit.progress import NoProgress
@@ -48,7 +49,7 @@ class Pictures:
         """
         self.cards = cards_of(run)
         self._rows: dict[tuple[str, str], Any] = {}
-        self._folder: dict[str, Path] = {}
+        self._folder: dict[str, Places] = {}
         self._why: dict[str, str] = {}
         self._forbidden: set[str] = set()
         if run.manifest is not None and {"path", "frame"} <= {*run.manifest.columns}:
@@ -67,7 +68,7 @@ class Pictures:
             elif roots is None:
                 self._why[dataset] = "usvit report was not told where the images lie (--data-root)"
             else:
-                self._folder[dataset] = open_dataset(card, roots, NoProgress())[0]
+                self._folder[dataset] = open_places(card, roots, NoProgress())
 
     @property
     def reasons(self) -> list[str]:
@@ -92,7 +93,8 @@ class Pictures:
         if row is None:
             return None, "not in the manifest"
         try:
-            path = within(self._folder[dataset], str(row.path))
+            places = self._folder[dataset]
+            path = within(places.root, places.file(str(row.path)).relative_to(places.root).as_posix())
             regular_file(path).close()
             pixels = read_image(path, int(row.frame))
         except (UsvitError, ValueError, TypeError, OverflowError):

@@ -45,6 +45,7 @@ ADVICE = {
     "no_such_frame": "frames of the list count from 0",
     "timeout": "a longer --timeout",
     "crashed": "more --memory-gb; else export it uncompressed",
+    "changed_since_scoring": "find out what exchanged it; score it again, into another folder",
     "loop": "nothing: what is behind the link was found elsewhere",
     "archive": "unpack it yourself (with its password)",
 }

@@ -14,15 +14,15 @@ import usvit
 from usvit.cluster import connected, refuse_what_never_fits
 from usvit.errors import UsvitError
 from usvit.progress import Progress
+from usvit.pseudonyms import Pseudonyms
 from usvit.score.ensemble import Ensemble
 from usvit.score.journal import Batch
-from usvit.score.pseudonyms import Pseudonyms
 from usvit.score.reading.workers import Readers
-from usvit.score.records import Item, ReadSettings
+from usvit.score.records import Done, Item, ReadSettings
 from usvit.score.stream import CHUNK, Describer, scored
 
 Numbered = tuple[int, Item]
-Known = Callable[[int], set[int | None]]
+Known = Callable[[int], Done]
 
 AHEAD = 2
 """Chunks given to each machine at once, so that it never waits for the next."""
@@ -161,7 +161,7 @@ class _Scorer:
         self._readers, self._batch_size = reading.open(), batch_size
         self._readers.__enter__()  # for the life of this process
 
-    def score(self, items: list[Numbered], known: dict[int, set[int | None]]) -> Batch | str:
+    def score(self, items: list[Numbered], known: dict[int, Done]) -> Batch | str:
         """All of a chunk as one batch to commit; a sentence where the worker cannot."""
         if self._error is not None:
             return self._error

@@ -1,7 +1,7 @@
 """The journal of a scoring job: what is done, so that a killed job goes on where it was and loses no row.
 
 SQLite in the output folder while the job runs, one transaction a batch. It holds pseudonyms alone; where the files lie
-is in an unnamed temporary database that vanishes with the process.
+is in an unnamed temporary database, which SQLite keeps in memory.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from usvit.errors import UsvitError
 from usvit.files import refuse_link
-from usvit.score.records import Failure, Item
+from usvit.score.records import Done, Failure, Item
 
 PAGE = 256
 """Items, or rows, fetched at once."""
@@ -53,7 +53,7 @@ class Journal:
     def __init__(self, connection: sqlite3.Connection):
         self._connection = connection
         # Readers take items in a thread of their own while batches are committed.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # looked up while items are registered
 
     def register(self, items: Iterable[tuple[str, Item]]) -> None:
         """Number the items in the order in which they were found; known ones keep their number, new ones come last.
@@ -96,6 +96,19 @@ class Journal:
             for seq, item in page:
                 yield seq, Item(**json.loads(item))
             after = page[-1][0]
+
+    def file_sha256(self, item_id: str) -> str | None:
+        """Of the file that an item's rows were made of; None where it has no row yet."""
+        query = "SELECT data FROM rows JOIN items USING (seq) WHERE item_id = ? LIMIT 1"
+        with self._lock:
+            found = self._connection.execute(query, (item_id,)).fetchone()
+        return None if found is None else str(json.loads(found[0])["file_sha256"])
+
+    def done(self, seq: int) -> Done:
+        """What of an item is in the journal already."""
+        with self._lock:
+            found = self._connection.execute("SELECT data FROM rows WHERE seq = ? LIMIT 1", (seq,)).fetchone()
+        return Done(self.frames_done(seq), None if found is None else str(json.loads(found[0])["file_sha256"]))
 
     def frames_done(self, seq: int) -> set[int | None]:
         """Frames of an item that are in the journal already, scored or failed."""
@@ -154,6 +167,11 @@ class Journal:
         )
         yield from self._connection.execute(query)
 
+    def without_thumbnail(self) -> int:
+        """Rows that have no thumbnail."""
+        found = self._connection.execute("SELECT count(*) FROM rows WHERE thumbnail IS NULL").fetchone()
+        return int(found[0])
+
     def products(self) -> Iterator[dict[str, Any]]:
         """All products, in the order of items."""
         query = "SELECT item_id, kind, file, error FROM products JOIN items USING (seq) ORDER BY seq, kind, file"
@@ -184,6 +202,8 @@ def open_journal(path: Path) -> Journal:
         refuse_link(name)  # SQLite would follow it
     try:
         connection = sqlite3.connect(path, check_same_thread=False)
+        # Items name patients: what of them SQLite does not hold in memory would be written to a temporary file.
+        connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # what is committed survives a loss of power
         connection.executescript(_TABLES)

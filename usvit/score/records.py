@@ -23,6 +23,7 @@ FAILURES = {
     "no_such_frame": "it has no frame of the number that was asked for",
     "timeout": "decoding took longer than --timeout allows",
     "crashed": "a decoder crashed on it, or used too much memory",
+    "changed_since_scoring": "its bytes are not those that were scored: it was changed, or exchanged with another file",
     "loop": "a link that leads back to a folder above it",
     "archive": "the archive is damaged or encrypted, or unpacks to far more than it holds",
 }
@@ -107,6 +108,16 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Done:
+    """What a killed job had of an item already."""
+
+    frames: set[int | None] = field(default_factory=set)
+    """Scored, or failed; None: the whole file failed."""
+    file_sha256: str | None = None
+    """Of the file whose frames were scored; None where none was."""
+
+
+@dataclass(frozen=True)
 class ReadSettings:
     """How items are read; the same for all items of a job."""
 
@@ -118,8 +129,10 @@ class ReadSettings:
     """``all``, ``middle``, ``every:K`` or ``top:K`` (the K best by quality, in their order)."""
     thumbnail_side: int | None = None
     """Longer side in px; None: none are made."""
+    pictures: bool = False
+    """Make thumbnails also of images without a known tissue region, unless words are found in them."""
     keep_words: bool = False
-    """Make thumbnails also of images that may show words: burned in, and not cut off with the tissue region."""
+    """Make thumbnails of all images, whatever words they show."""
     max_bytes: int = 4_000_000_000
     """An item of more bytes, packed or unpacked, is ``too_large``."""
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -14,6 +15,7 @@ import usvit
 from usvit.errors import UsvitError
 from usvit.files import read_json, write_csv
 from usvit.progress import Progress
+from usvit.pseudonyms import LinkTable, Pseudonyms, default_key_path, for_the_owner_alone, refuse_inside
 from usvit.report.scores import write_scores_page
 from usvit.resources import usable_cores
 from usvit.score.audit_log import audited
@@ -24,7 +26,7 @@ from usvit.score.ensemble import Ensemble
 from usvit.score.find.items import discover
 from usvit.score.folder import JobFolder, open_folder
 from usvit.score.journal import PENDING, SCORED, Batch, Journal, batched, open_journal
-from usvit.score.pseudonyms import LinkTable, Pseudonyms, default_key_path, refuse_inside
+from usvit.score.linking import Linked, ScoredHashes
 from usvit.score.reading.read import parse_frames
 from usvit.score.records import FAILURES, Failure, Item, ReadSettings
 from usvit.score.seen import marked
@@ -34,7 +36,19 @@ from usvit.score.tables.write import write_tables
 THUMBNAIL_SIDE = 160
 PORTION = 2000
 """Rows of the tables in memory at once."""
-_TOLD = ("folds", "frames", "rule", "flip", "abstain", "keep_ids", "thumbnails", "timeout", "batch_size", "engine")
+_TOLD = (
+    "folds",
+    "frames",
+    "rule",
+    "flip",
+    "abstain",
+    "keep_ids",
+    "thumbnails",
+    "pictures",
+    "timeout",
+    "batch_size",
+    "engine",
+)
 """Settings that stand in ``summary.json``: none that is a path."""
 _LIBRARIES = ("torch", "timm", "pydicom", "highdicom", "python-gdcm", "pylibjpeg-openjpeg", "pillow", "numpy")
 
@@ -58,6 +72,8 @@ class Request:
     link: Path | None = None
     audit_log: Path | None = None
     thumbnails: bool = False
+    pictures: bool = False
+    """Make pictures also of images whose tissue region is not known."""
     products: frozenset[str] = frozenset()
     """Of ``sr``, ``sc``, ``overlay``."""
     timeout: float = 60.0
@@ -80,11 +96,14 @@ class Outcome:
     out: Path
     summary: dict[str, Any]
     """The content of ``summary.json``."""
+    not_linked: int = 0
+    """Files that the link table leaves out: they are not those that were scored, or cannot be read any more."""
 
     @property
     def partly(self) -> bool:
         """Whether something could not be scored, or a product not be written."""
-        return bool(self.summary["counts"]["failures"] or self.summary["counts"]["products_failed"])
+        counts = self.summary["counts"]
+        return bool(counts["failures"] or counts["products_failed"] or self.not_linked)
 
 
 def score(request: Request, progress: Progress) -> Outcome:
@@ -125,16 +144,17 @@ def score(request: Request, progress: Progress) -> Outcome:
     identity = _identity(request, ensemble, pseudonyms)
     named = {"job": identity["input"], "model": ensemble.sha256, "key": pseudonyms.fingerprint}
     with (
+        for_the_owner_alone() if request.keep_ids else nullcontext(),
         audited(request.audit_log, out=request.out, **named) as attempt,
         open_folder(request.out, identity) as folder,
     ):
+        reading = Reading(_settings(request, ensemble), _workers(request), request.timeout, request.memory_gb)
         if folder.finished:
-            _link_finished(items, request, pseudonyms, progress)
+            not_linked = _link_finished(items, request, pseudonyms, reading, progress)
         else:
             journal = open_journal(folder.journal)
             try:
-                _find(items, request, journal, pseudonyms, progress)
-                reading = Reading(_settings(request, ensemble), _workers(request), request.timeout, request.memory_gb)
+                not_linked = _find(items, request, journal, pseudonyms, reading, progress)
                 _score_all(request, reading, choice, ensemble, pseudonyms, journal, progress)
                 if request.products:
                     make_products(
@@ -144,6 +164,7 @@ def score(request: Request, progress: Progress) -> Outcome:
                         out=folder.path,
                         wanted=request.products,
                         keep_ids=request.keep_ids,
+                        pictures=request.pictures,
                         pseudonyms=pseudonyms,
                         started=folder.started,
                         progress=progress,
@@ -152,7 +173,12 @@ def score(request: Request, progress: Progress) -> Outcome:
             finally:
                 journal.close()
             folder.finish()
-        outcome = Outcome(request.out, read_json(request.out / "summary.json"))
+        if not_linked:
+            progress.say(
+                f"{not_linked} files are left out of the link table: they are not those that were scored, or cannot be "
+                "read any more."
+            )
+        outcome = Outcome(request.out, read_json(request.out / "summary.json"), not_linked)
         attempt.counts, attempt.partly = outcome.summary["counts"], outcome.partly
         return outcome
 
@@ -172,22 +198,35 @@ def _identity(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms) -> d
         "keep_ids": request.keep_ids,
         "thumbnails": request.thumbnails,
         "products": sorted(request.products),
+        **({"pictures": True} if request.pictures else {}),  # what earlier versions began can be resumed
         "batch_size": request.batch_size,
         "device": ensemble.device_name,
     }
 
 
 def _find(
-    items: Iterable[Item], request: Request, journal: Journal, pseudonyms: Pseudonyms, progress: Progress
-) -> None:
-    """Number everything that is there; what an earlier process found and is gone is a failure."""
+    items: Iterable[Item],
+    request: Request,
+    journal: Journal,
+    pseudonyms: Pseudonyms,
+    reading: Reading,
+    progress: Progress,
+) -> int:
+    """Number everything that is there; what an earlier process found and is gone is a failure.
+
+    Returns:
+        Files that the link table leaves out.
+    """
     progress.say("Looking for files.")
+    not_linked = 0
     found = ((pseudonyms.item(item.name), item) for item in items)
     if request.link is None:
         journal.register(found)
     else:
-        with LinkTable(request.link, pseudonyms, out=request.out) as table:
-            journal.register(_linked(found, table))
+        with LinkTable(request.link, pseudonyms, out=request.out) as table, reading.open() as readers:
+            linked = Linked(table, readers, journal.file_sha256)
+            journal.register(linked.passing(found))
+            not_linked = linked.left_out
     gone = Batch()
     for seq in journal.vanished(PENDING):
         if None not in journal.frames_done(seq):
@@ -195,6 +234,7 @@ def _find(
         gone.ended.append(seq)
     journal.commit(gone)
     journal.note_gone(journal.vanished(SCORED))  # their products must be missed, not forgotten
+    return not_linked
 
 
 def _without_own(items: Iterable[Item], key: Path, link: Path | None) -> Iterator[Item]:
@@ -206,21 +246,24 @@ def _without_own(items: Iterable[Item], key: Path, link: Path | None) -> Iterato
             yield item
 
 
-def _link_finished(items: Iterable[Item], request: Request, pseudonyms: Pseudonyms, progress: Progress) -> None:
-    """The link table of a job that was scored without it; one that is there may know files that are gone by now."""
+def _link_finished(
+    items: Iterable[Item], request: Request, pseudonyms: Pseudonyms, reading: Reading, progress: Progress
+) -> int:
+    """The link table of a job that was scored without it; one that is there may know files that are gone by now.
+
+    Returns:
+        Files that it leaves out.
+    """
     if request.link is None or request.link.exists():
         progress.say("This job is finished already: nothing was scored again.")
-        return
+        return 0
     progress.say("This job is finished already: only the link table is written.")
-    with LinkTable(request.link, pseudonyms, out=request.out) as table:
-        for item in items:
-            table.add(item)
-
-
-def _linked(found: Iterator[tuple[str, Item]], table: LinkTable) -> Iterator[tuple[str, Item]]:
-    for item_id, item in found:
-        table.add(item)
-        yield item_id, item
+    hashes = ScoredHashes(request.out / "scores.parquet")
+    with LinkTable(request.link, pseudonyms, out=request.out) as table, reading.open() as readers:
+        linked = Linked(table, readers, hashes.get)
+        for _ in linked.passing((pseudonyms.item(item.name), item) for item in items):
+            pass
+        return linked.left_out
 
 
 def _settings(request: Request, ensemble: Ensemble) -> ReadSettings:
@@ -230,6 +273,7 @@ def _settings(request: Request, ensemble: Ensemble) -> ReadSettings:
         crop=ensemble.preprocessing.crop,
         frames=request.frames,
         thumbnail_side=THUMBNAIL_SIDE if request.thumbnails else None,
+        pictures=request.pictures,
         keep_words=request.keep_ids,
     )
 
@@ -255,13 +299,13 @@ def _score_all(
             choice,
             describer,
             batch_size=request.batch_size,
-            known=journal.frames_done,
+            known=journal.done,
             address=request.address,
             cpus=request.cpus or 2,
             progress=progress,
         )
     else:
-        batches = score_here(items, reading, describer, request.batch_size, journal.frames_done)
+        batches = score_here(items, reading, describer, request.batch_size, journal.done)
     done, frames, failures = counts["done"], 0, 0
     progress.start("scoring", counts["items"], "files", done=done)
     try:
@@ -313,4 +357,10 @@ def _write(request: Request, folder: JobFolder, journal: Journal, ensemble: Ense
         threshold_origin=ensemble.threshold_origin,
         abstain=request.abstain,
     )
+    if request.thumbnails and (n_without := journal.without_thumbnail()):
+        progress.say(
+            f"{n_without} images have no picture on the page: no tissue region is known that they could be cut to, so "
+            "that they may show a name"
+            + (", and words were found in them." if request.pictures else ". --pictures shows those without words.")
+        )
     write_scores_page(folder.path, journal.thumbnails())

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from usvit.pseudonyms import Pseudonyms
 from usvit.score.calibration import group_of
 from usvit.score.ensemble import Ensemble, Scores
 from usvit.score.journal import Batch
-from usvit.score.pseudonyms import Pseudonyms
 from usvit.score.reading.workers import End, Readers
-from usvit.score.records import DESCRIPTION, FAILURES, Facts, Failure, Frame, Item
+from usvit.score.records import DESCRIPTION, FAILURES, Done, Facts, Failure, Frame, Item
 from usvit.score.tables.cells import decide
 
 CHUNK = 64
@@ -94,7 +94,7 @@ def scored(
     describer: Describer,
     *,
     batch_size: int,
-    known: Callable[[int], set[int | None]],
+    known: Callable[[int], Done],
 ) -> Generator[Batch]:
     """Read and score items in their order; batches come as they are full, at a chunk's end at the latest.
 
@@ -103,7 +103,7 @@ def scored(
         readers: the worker processes.
         describer: makes the rows.
         batch_size: images that the networks see at once.
-        known: the frames of an item that an earlier process has scored already.
+        known: what of an item an earlier process has scored already.
 
     Yields:
         Batches to commit, in order. Every item ends exactly once, with a row or a failure, or both.
@@ -117,7 +117,7 @@ def scored(
         if item is not gathering.item:
             gathering.begin(item, known(seq))
         if isinstance(event, Facts):
-            gathering.facts = event
+            gathering.learn(seq, event)
         elif isinstance(event, Frame):
             gathering.add(seq, event)
             if gathering.full:
@@ -139,9 +139,11 @@ class _Gathering:
     chunk: int = -1
     item: Item | None = None
     facts: Facts | None = None
-    done: set[int | None] = field(default_factory=set)
+    done: Done = field(default_factory=Done)
     frames: list[tuple[int, Item, Facts, Frame]] = field(default_factory=list)
     batch: Batch = field(default_factory=Batch)
+    changed: bool = False
+    """Whether its file is another than the one whose frames a killed job has scored."""
     told: bool = False
     """Whether the item has a row or a failure."""
 
@@ -153,19 +155,27 @@ class _Gathering:
     def full(self) -> bool:
         return len(self.frames) >= self.size
 
-    def begin(self, item: Item, done: set[int | None]) -> None:
-        self.item, self.facts, self.done, self.told = item, None, done, bool(done)
+    def begin(self, item: Item, done: Done) -> None:
+        self.item, self.facts, self.done, self.told = item, None, done, bool(done.frames)
+        self.changed = False
+
+    def learn(self, seq: int, facts: Facts) -> None:
+        """Take the item's facts. Frames of one item are never of two files: a killed job's must be of this one."""
+        self.facts = facts
+        if self.done.file_sha256 not in (None, facts.file_sha256):
+            self.changed = True
+            self.fail(seq, Failure("changed_since_scoring"))
 
     def add(self, seq: int, frame: Frame) -> None:
         assert self.item is not None and self.facts is not None
         self.told = True
-        if frame.number not in self.done:
+        if frame.number not in self.done.frames and not self.changed:
             self.frames.append((seq, self.item, self.facts, frame))
 
     def fail(self, seq: int, failure: Failure) -> None:
         assert self.item is not None
         self.told = True
-        if failure.frame not in self.done:
+        if failure.frame not in self.done.frames and (not self.changed or failure.frame is None):
             self.batch.failures.append((seq, failure, self.describer.failure(self.item, failure)))
 
     def end(self, seq: int) -> None:

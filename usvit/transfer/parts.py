@@ -201,7 +201,7 @@ def _of_source(config: TransferConfig, roots: dict[str, Path]) -> Parts:
 def _of_card(config: TransferConfig, roots: dict[str, Path], progress: Progress) -> Parts:
     manifest = open_manifest(config.data, roots, progress)
     table = manifest.usable
-    folds = make_folds("train", table, config.split, config.split_seed)
+    folds = make_folds("train", table, config.split, config.split_seed, manifest.own_ids)
     found = {}
     for name in ("train", "val", "test"):
         rows = rows_of_part(folds, table, name)

@@ -11,9 +11,10 @@ import pytest
 from pydicom.sequence import Sequence
 
 from tests.data.conftest import speckle, tissue_region, write_dicom
+from usvit.pseudonyms import Pseudonyms
 from usvit.score.dicom_out.findings import Scorer
 from usvit.score.dicom_out.products import KINDS, MOST_FRAMES, Order, write_products
-from usvit.score.pseudonyms import Pseudonyms
+from usvit.score.reading.read import file_sha256_of
 from usvit.score.records import Item, ReadSettings
 
 STARTED = datetime.datetime(2026, 11, 21, 20, 30, 15)
@@ -89,16 +90,39 @@ def cut_source(tmp_path: Path, n_frames: int = 1, **tags) -> Item:
     return source(tmp_path, n_frames, SequenceOfUltrasoundRegions=Sequence([tissue_region(24, 16, 104, 80)]), **tags)
 
 
-def order(tmp_path: Path, out: Path, wanted=KINDS, *, keep_ids: bool = False, most: int = MOST_FRAMES) -> Order:
+def person(folder: Path, name: str, number: int) -> Item:
+    """A DICOM file of one patient."""
+    own = {"PatientID": f"MRN-{number}", "PatientName": f"{name}^X", "SOPInstanceUID": f"1.2.3.{number}"}
+    path = write_dicom(folder / f"{name}.dcm", speckle(number, 96, 128), **{**KNOWN, **own})
+    return Item(path.name, str(path))
+
+
+def swap(one: Path, other: Path) -> None:
+    aside = one.with_suffix(".aside")
+    one.rename(aside)
+    other.rename(one)
+    aside.rename(other)
+
+
+def order(
+    tmp_path: Path, out: Path, wanted=KINDS, *, keep_ids: bool = False, pictures: bool = True, most: int = MOST_FRAMES
+) -> Order:
     """What all tests order alike."""
-    return Order(out, SCORER, frozenset(wanted), keep_ids, pseudonyms(), STARTED, SETTINGS, most)
+    return Order(out, SCORER, frozenset(wanted), keep_ids, pictures, pseudonyms(), STARTED, SETTINGS, most)
+
+
+def scored(item: Item, table: list[dict]) -> list[dict]:
+    """The rows with the hash of the file as it is now, where they have none."""
+    return [{"file_sha256": file_sha256_of(item, SETTINGS) or "absent", **one} for one in table]
 
 
 def make(tmp_path: Path, item: Item, table: list[dict], wanted=KINDS, *, out: str = "out", saliency=None, **more):
-    """``write_products`` of one item; (folder, products)."""
+    """``write_products`` of one item, as if it had just been scored; (folder, products)."""
     n_failed = more.pop("n_failed", 0)
     folder = tmp_path / out
-    return folder, write_products(order(tmp_path, folder, wanted, **more), item, table, saliency, n_failed)
+    return folder, write_products(
+        order(tmp_path, folder, wanted, **more), item, scored(item, table), saliency, n_failed
+    )
 
 
 def tool(name: str) -> str:

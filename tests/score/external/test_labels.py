@@ -236,7 +236,7 @@ def test_no_error_quotes_a_cell_of_the_label_table(scored, folder, tmp_path, tex
 
 
 def test_the_wrong_key_and_no_key_are_told_apart(join, truth, tmp_path):
-    from usvit.score.pseudonyms import Pseudonyms
+    from usvit.pseudonyms import Pseudonyms
 
     with pytest.raises(UsvitError, match="there is no key"):
         join(truth[["path", "label"]], key=tmp_path / "none")

@@ -29,10 +29,16 @@ from usvit.data.quality import quality
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
 from usvit.score.reading import read
-from usvit.score.reading.read import parse_frames, read_item, view_of
+from usvit.score.reading.read import file_sha256_of, parse_frames, read_again, read_item
 from usvit.score.records import FAILURES, Facts, Failure, Item, ReadSettings
 
 PLAIN = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+
+
+def view_of(one: Item, frame: int, how: ReadSettings) -> np.ndarray:
+    """What a second read shows of an unchanged file."""
+    with read_again(one, how, file_sha256_of(one, how) or "") as opened:
+        return opened.view(frame, how.crop)
 
 
 def settings(**changed: object) -> ReadSettings:
@@ -412,9 +418,21 @@ def test_a_thumbnail_is_a_small_jpeg_of_the_tissue_without_metadata(tmp_path):
     exif = Image.Exif()
     exif[0x010E] = "DOE JANE"
     Image.fromarray(speckle(1)).save(tmp_path / "a.jpg", exif=exif, comment=b"DOE JANE")
-    _, frame = outcome(tmp_path / "a.jpg", thumbnail_side=90)
+    _, frame = outcome(tmp_path / "a.jpg", thumbnail_side=90, pictures=True)
     assert b"DOE" not in frame.thumbnail
     assert Image.open(io.BytesIO(frame.thumbnail)).size == (56, 40)  # not enlarged
+
+
+def test_without_a_known_tissue_region_a_thumbnail_must_be_asked_for(tmp_path):
+    smooth = np.tile(np.arange(20, 180, dtype=np.uint8), (120, 1))
+    plain, whole = save(smooth, tmp_path / "a.png"), write_dicom(tmp_path / "a", smooth)
+    for path in (plain, whole):
+        for asked, shown in (({}, False), ({"pictures": True}, True), ({"keep_words": True}, True)):
+            _, frame = outcome(path, thumbnail_side=90, **asked)
+            assert (frame.thumbnail is not None) is shown
+    said = write_dicom(tmp_path / "b", smooth, BurnedInAnnotation="YES")
+    for asked, shown in (({"pictures": True}, False), ({"keep_words": True}, True)):
+        assert (outcome(said, thumbnail_side=90, **asked)[1].thumbnail is not None) is shown
 
 
 # --- hostile files: in another process, for a decoder may crash it

@@ -2,13 +2,14 @@
 
 import typer
 
-from usvit.cli.data import audit, cards, phantom, prepare, preview, split
+from usvit.cli.data import audit, cards, link, phantom, prepare, preview, split
 
 app = typer.Typer(help="Data sets: cards, checks, copies, frozen folds, the phantom.", no_args_is_help=True)
 app.command("list")(cards.list_)
 app.command("info")(cards.info)
 app.command("prepare")(prepare.prepare)
 app.command("audit")(audit.audit)
+app.command("link")(link.link)
 app.command("split")(split.split)
 app.command("preview")(preview.preview)
 app.command("phantom")(phantom.phantom)

@@ -18,6 +18,7 @@ def audit(
     data_root: o.DataRoot = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write. (default: audits/<data>)")] = None,
     skip_bad: o.SkipBad = False,
+    keep_ids: o.KeepIds = False,
     json_: o.Json = False,
 ) -> None:
     """Find copies, label conflicts, images shared between data sets, text, calipers and other shortcuts.
@@ -28,7 +29,13 @@ def audit(
     from usvit.report.audit import audit_dataset
 
     result, folder = audit_dataset(
-        dataset, o.data_roots(data_root), out, make_progress(), command=o.command_line(), skip_bad=skip_bad
+        dataset,
+        o.data_roots(data_root),
+        out,
+        make_progress(),
+        command=o.command_line(),
+        skip_bad=skip_bad,
+        keep_ids=keep_ids,
     )
     if json_:
         print(json.dumps(result.record, indent=2, ensure_ascii=False, allow_nan=False))

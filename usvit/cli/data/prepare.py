@@ -25,6 +25,7 @@ def prepare(
     ] = None,
     skip_bad: o.SkipBad = False,
     keep_conflicts: o.KeepConflicts = False,
+    keep_ids: o.KeepIds = False,
     accept_counts: Annotated[
         bool, typer.Option("--accept-counts", help="Take a copy that has other counts than its card: a part of it.")
     ] = False,
@@ -46,6 +47,7 @@ def prepare(
         skip_bad=skip_bad,
         keep_label_conflicts=keep_conflicts,
         accept_counts=accept_counts,
+        keep_ids=keep_ids,
     )
     if json_:
         print(json.dumps(summary, indent=2, ensure_ascii=False))

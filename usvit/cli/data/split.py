@@ -28,6 +28,7 @@ def split(
     seed: o.Seed = None,
     skip_bad: o.SkipBad = False,
     keep_conflicts: o.KeepConflicts = False,
+    keep_ids: o.KeepIds = False,
     set_: o.Set = None,
     json_: o.Json = False,
 ) -> None:
@@ -45,6 +46,7 @@ def split(
         data__keep_list=keep_list and str(keep_list),
         data__skip_bad=skip_bad,
         data__keep_label_conflicts=keep_conflicts,
+        data__keep_ids=keep_ids,
         split__scheme=scheme,
         split__folds=folds,
         split__unit=split_by,

@@ -112,12 +112,12 @@ def has_text(image: UInt8 | Look) -> bool:
         image: (H, W, 3) uint8, or a look at it.
     """
     look = Look.at(image)
-    side = round(STROKE * _scale(look.grey))
+    side = round(STROKE * scale_of(look.grey))
     background = cv2.morphologyEx(look.grey, cv2.MORPH_OPEN, np.ones((side, side), np.uint8))
     above = cv2.subtract(look.grey, background)
     for step in LETTER_STEPS:
         ink = np.asarray(cv2.threshold(above, step - 1, 1, cv2.THRESH_BINARY)[1], dtype=np.uint8)
-        if _has_word(_letters(look.grey, ink, look.upright)):
+        if _has_word(letters_in(look.grey, ink, look.upright)):
             return True
     return False
 
@@ -135,7 +135,7 @@ def crosses(grey: UInt8, *, oblique: bool) -> NDArray[np.float64]:
     Returns:
         (n, 2) x and y in px.
     """
-    scale = _scale(grey)
+    scale = scale_of(grey)
     arm, corner = round(CROSS_ARM * scale), round(CROSS_CORNER * scale)
     if oblique:
         stroke = np.eye(2 * (arm - 1) + 1, dtype=np.uint8)  # as long as an upright one of this arm, about
@@ -168,13 +168,24 @@ def components(binary: UInt8) -> tuple[NDArray[np.int32], NDArray[np.int32], NDA
     return np.asarray(found[1]), np.asarray(found[2]), np.asarray(found[3])
 
 
-def _letters(grey: UInt8, ink: UInt8, crosses: NDArray[np.float64]) -> NDArray[np.float64]:
+def letters_in(
+    grey: UInt8,
+    ink: UInt8,
+    crosses: NDArray[np.float64],
+    *,
+    contrast: float = LETTER_CONTRAST,
+    softness: float = LETTER_SOFTNESS,
+    flatness: float = LETTER_FLATNESS,
+    flat_share: float = LETTER_FLAT_SHARE,
+) -> NDArray[np.float64]:
     """(n, 5) left, top, width, height in px and bright level of each mark that could be a letter.
+
+    ``contrast`` and what follows it: as the constants of these names, which are the defaults.
 
     The marks are the 8-connected components of ``ink``. Their outlines alone are traced in the whole image, and a mark
     is filled only where its size is a letter's: half the time of labelling every pixel.
     """
-    scale = _scale(grey)
+    scale = scale_of(grey)
     low, high = (height * scale for height in LETTER_HEIGHT)
     letters = []
     for outline in outlines(ink):
@@ -190,9 +201,9 @@ def _letters(grey: UInt8, ink: UInt8, crosses: NDArray[np.float64]) -> NDArray[n
         values = np.sort(grey[around][own])
         level = int(values[int(0.9 * (len(values) - 1))])
         outside = np.sort(grey[around][cv2.dilate(own.astype(np.uint8), _SQUARE) == 0])
-        contrast = level - int(outside[len(outside) // 2]) if len(outside) else level
-        edge = level - max(LETTER_FLATNESS, LETTER_SOFTNESS * contrast)
-        if contrast >= LETTER_CONTRAST and (values >= edge).mean() >= LETTER_FLAT_SHARE:
+        above = level - int(outside[len(outside) // 2]) if len(outside) else level
+        edge = level - max(flatness, softness * above)
+        if above >= contrast and (values >= edge).mean() >= flat_share:
             letters.append((left, top, width, height, level))
     return np.array(letters, dtype=np.float64).reshape(-1, 5)
 
@@ -228,5 +239,5 @@ def _has_word(letters: NDArray[np.float64]) -> bool:
     return bool(pairs.any())
 
 
-def _scale(grey: UInt8) -> float:
+def scale_of(grey: UInt8) -> float:
     return max(1.0, min(grey.shape) / REFERENCE_SIDE)

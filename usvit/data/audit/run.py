@@ -16,7 +16,7 @@ from usvit.data.audit.keep import keep_list
 from usvit.data.cards import DataCard
 from usvit.data.check import check_against_card
 from usvit.data.copies import Copy, clusters
-from usvit.data.images import read_image, read_masks
+from usvit.data.images import BadImage, read_masks
 from usvit.data.manifest import Manifest, mask_names
 from usvit.progress import Progress, task
 
@@ -86,7 +86,7 @@ def audit(manifest: Manifest, cards: list[DataCard], progress: Progress) -> Audi
         "flags": {ids[row]: one for row, one in enumerate(found) if one},
         "flag_counts": _flag_counts(table, manifest.classes, found),
         "keep": {"kept": int((keep.keep == "true").sum()), "dropped": int((keep.keep == "false").sum())},
-        "skipped": [{"path": str(bad.path), "reason": bad.reason} for bad in manifest.skipped],
+        "skipped": manifest.skipped_rows,
         "parameters": {**_constants(copies), **_constants(marks), **_constants(flags)},
     }  # fmt: skip
     return Audit(manifest, record, keep, manifest.copies, found, sizes)
@@ -97,10 +97,13 @@ def _examine(manifest: Manifest, progress: Progress) -> tuple[NDArray[np.int64],
 
     def examine(row: Any) -> tuple[tuple[int, int], list[str]]:
         root = manifest.roots[row.dataset]
-        pixels = read_image(root / row.path, row.frame)
-        shape = (pixels.shape[0], pixels.shape[1])
         masks = [root / name for name in mask_names(row.mask_path)]
-        marked = bool(read_masks(masks, shape).any())
+        try:
+            pixels = manifest.read(row)
+            shape = (pixels.shape[0], pixels.shape[1])
+            marked = bool(read_masks(masks, shape).any())
+        except BadImage as bad:
+            raise manifest.told(bad) from bad
         return shape, flags.pixel_flags(pixels) + flags.mask_flags(len(masks), marked)
 
     sizes, found = [], []

@@ -4,8 +4,8 @@
 ``fragments`` finds a frame, ``decode`` makes values of it, ``display`` a picture; ``regions`` says where the tissue is.
 """
 
-from usvit.data.dicom.facts import DicomFacts, hashed_patient_id
+from usvit.data.dicom.facts import DicomFacts
 from usvit.data.dicom.file import DicomFile, read_dicom_frame, read_facts
 from usvit.data.dicom.regions import Regions
 
-__all__ = ["DicomFacts", "DicomFile", "Regions", "hashed_patient_id", "read_dicom_frame", "read_facts"]
+__all__ = ["DicomFacts", "DicomFile", "Regions", "read_dicom_frame", "read_facts"]

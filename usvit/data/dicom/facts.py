@@ -1,6 +1,5 @@
 """The few facts of a header that manifests and scoring need."""
 
-import hashlib
 import math
 from dataclasses import dataclass, field
 
@@ -15,8 +14,6 @@ from usvit.data.dicom.regions import LARGEST_MM, Regions, read_regions
 class DicomFacts:
     """What a manifest may know of a DICOM file, and what a table's rows are matched with."""
 
-    patient: str | None
-    """``hashed_patient_id`` of the PatientID; None where it is empty."""
     device: str | None
     """ManufacturerModelName."""
     pixel_spacing_mm: float | None
@@ -35,16 +32,7 @@ class DicomFacts:
     study_instance_uid: str = field(repr=False)
     accession_number: str = field(repr=False)
     patient_id: str = field(repr=False)
-    """As it stands in the file: to match a table with, never to be written anywhere."""
-
-
-def hashed_patient_id(patient_id: str) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of a PatientID.
-
-    It keeps one patient's images together and the id itself out of every table. It is a pseudonym, not anonymous:
-    without a secret salt, who knows an id can compute its hash.
-    """
-    return hashlib.sha256(patient_id.strip().encode()).hexdigest()[:16]
+    """As it stands in the file; "" where there is none. Whatever is written has a pseudonym in its place."""
 
 
 def facts_of(header: Header) -> DicomFacts:
@@ -54,12 +42,10 @@ def facts_of(header: Header) -> DicomFacts:
         BadImage: NumberOfFrames is no positive number.
     """
     data = header.data
-    patient_id = text(data, "PatientID")
     has_pixels = "Rows" in data and "Columns" in data
     rows, columns = number(data, "Rows"), number(data, "Columns")
     regions = read_regions(data, int(rows), int(columns)) if rows and columns else Regions()
     return DicomFacts(
-        patient=hashed_patient_id(patient_id) if patient_id else None,
         device=text(data, "ManufacturerModelName") or None,
         pixel_spacing_mm=regions.even_spacing_mm if regions.tissue else _pixel_spacing(header),
         frames=frames_of(header) if has_pixels else 1,
@@ -70,7 +56,7 @@ def facts_of(header: Header) -> DicomFacts:
         sop_instance_uid=text(data, "SOPInstanceUID"),
         study_instance_uid=text(data, "StudyInstanceUID"),
         accession_number=text(data, "AccessionNumber"),
-        patient_id=patient_id,
+        patient_id=text(data, "PatientID"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import TracebackType
+from typing import BinaryIO
 
 from usvit.data.dicom.decode import Decoder
 from usvit.data.dicom.display import Display
@@ -18,22 +19,23 @@ class DicomFile:
     Close it, or use it in a ``with`` block. One thread at a time.
 
     Args:
-        source: a path, or the file's bytes (a member of an archive).
+        source: a path, the file's bytes, or the open file (which is closed with this one).
         max_bytes: a file that has more, or inflates to more, is refused as ``too_large``.
-        name: what errors call it, where the source is bytes.
+        name: what errors call it, where the source is no path.
 
     Raises:
         BadImage: no frame of it can be read, for the reason that ``code`` gives: it is missing, no DICOM file, damaged
             or truncated; it has no pixels; its transfer syntax or colours are not supported.
     """
 
-    def __init__(self, source: Path | bytes, max_bytes: int = MAX_BYTES, name: Path = UNNAMED):
+    def __init__(self, source: Path | bytes | BinaryIO, max_bytes: int = MAX_BYTES, name: Path = UNNAMED):
         self._path = source if isinstance(source, Path) else name
         with refusing(self._path):
             header = read_header(source, max_bytes, name)
             self._source = header.source
             try:
                 self.facts: DicomFacts = facts_of(header)
+                self.header = header.data
                 layout = layout_of(header)
                 self._decoder = Decoder(header, layout)
                 self._display = Display(header, layout)

@@ -64,7 +64,7 @@ class Header:
         return "a DICOM file of no known kind" if name is None or name == known else str(name)
 
 
-def read_header(source: Path | bytes, max_bytes: int, name: Path = UNNAMED) -> Header:
+def read_header(source: Path | bytes | BinaryIO, max_bytes: int, name: Path = UNNAMED) -> Header:
     """Parse a file up to its pixels.
 
     Files without the preamble of 128 bytes, which some archives export, are read where their first element is one

@@ -134,19 +134,20 @@ class Inflated(Source):
                 raise BadImage(self.path, "it inflates to far more than an image needs (a bomb?)", "too_large")
 
 
-def open_source(source: Path | bytes, max_bytes: int, name: Path = UNNAMED) -> Source:
-    """The bytes of a file, or those given.
+def open_source(source: Path | bytes | BinaryIO, max_bytes: int, name: Path = UNNAMED) -> Source:
+    """The bytes of a file, those given, or those of a file that is open already (which is closed with the source).
 
     Raises:
         BadImage: ``too_large``, or ``empty``.
         OSError: it cannot be opened.
     """
-    if isinstance(source, bytes):
-        path, file, size = name, io.BytesIO(source), len(source)
+    file: BinaryIO
+    if isinstance(source, Path):
+        path, file = source, source.open("rb")
     else:
-        path, file = source, source.open("rb")  # type: ignore[assignment]
-        size = file.seek(0, io.SEEK_END)
-        file.seek(0)
+        path, file = name, io.BytesIO(source) if isinstance(source, bytes) else source
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
     opened = Source(path, file, size)
     if not 0 < size <= max_bytes:
         opened.close()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from usvit.data.cards import DataCard
+from usvit.data.identities import DataError, Public
 from usvit.data.images import IMAGE_SUFFIXES
 from usvit.errors import UsvitError, unknown
 
@@ -99,7 +100,7 @@ def files_in(root: Path, name: str) -> list[Path]:
     """
     if not (root / name).is_dir():
         found = ", ".join(folder.name for folder in subfolders(root)) or "no folders"
-        raise UsvitError(f"no folder '{name}'. Found: {found}")
+        raise DataError("no folder '{name}'. Found: {found}", name=Public(name), found=found)
     return image_files(root / name)
 
 
@@ -116,9 +117,12 @@ def class_of(word: str, card: DataCard) -> str | None:
 def refuse_class(word: str, where: str, card: DataCard) -> NoReturn:
     """Raise the error for a row whose label is none that the card knows."""
     known = ", ".join(dict.fromkeys([*card.labels, *card.classes]))
-    expected = f"; the data card '{card.name}' knows {known}" if known else ""
-    found = f"the unknown label '{word}'" if word else "no label"
-    raise UsvitError(f"{where} has {found}{expected}")
+    expected = Public(f"; the data card '{card.name}' knows {known}" if known else "")
+    if not word:
+        raise DataError("{where} has no label{expected}", where=Public(where), expected=expected)
+    raise DataError(
+        "{where} has the unknown label '{word}'{expected}", where=Public(where), word=word, expected=expected
+    )
 
 
 def by_number(stem: str) -> tuple[int, str]:
@@ -134,6 +138,10 @@ def subfolders(folder: Path) -> list[Path]:
 
 def without_class(root: Path, strays: Iterable[Path]) -> UsvitError:
     """The error for images whose class nothing tells."""
-    names = [path.relative_to(root).as_posix() for path in strays]
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return UsvitError(f"no class is known for {shown} (put it where the layout says, or move it out of the folder)")
+    names = [path.relative_to(root) for path in strays]
+    places = ", ".join(f"{{{name}}}" for name in "abc"[: len(names)])
+    return DataError(
+        f"no class is known for {places}{{more}} (put it where the layout says, or move it out of the folder)",
+        **dict(zip("abc", names, strict=False)),
+        more=Public(f" and {len(names) - 3} more" if len(names) > 3 else ""),
+    )

@@ -4,20 +4,19 @@ The table's rows find their files by the first of these columns that it has (or 
 ``sop_instance_uid``, ``accession_number``, ``study_instance_uid``, ``patient_id``. With the last three a row speaks
 of all files of its examination or patient. Every DICOM file needs a row, and every row a file.
 
-Of the header, the manifest takes the scanner's model and the pixel spacing (where the table has none) and a hash of
-the PatientID. No PatientID is ever written: where the table's own ``patient_id`` is the file's, it is hashed, too.
+Of the header, the manifest takes the PatientID, the scanner's model and the pixel spacing, each where the table has
+none. A PatientID is written as a pseudonym (``usvit.data.identities``): the one that ``usvit score`` gives the patient.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 from usvit.data.cards import DataCard
 from usvit.data.dicom import DicomFacts, read_facts
+from usvit.data.identities import DataError, Public
 from usvit.data.images import BadImage, is_dicom
 from usvit.data.readers import ImageRecord
 from usvit.data.readers.sheets import SHEET_SUFFIXES, sheets_in
 from usvit.data.readers.table import Row, default_id, labelled_rows, refuse_doubles
-from usvit.errors import UsvitError
 
 KEYS = ("path", "sop_instance_uid", "accession_number", "study_instance_uid", "patient_id")
 _ONE_FILE = KEYS[:2]
@@ -41,13 +40,14 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
     rows = labelled_rows(root, card, required=(), extra=KEYS)
     key = next((name for name in KEYS if name in rows[0].values), None)
     if key is None:
-        raise UsvitError(
-            f"no column of the table tells the file of a row; the data card may map one of {', '.join(KEYS)}"
+        raise DataError(
+            "no column of the table tells the file of a row; the data card may map one of {keys}",
+            keys=Public(", ".join(KEYS)),
         )
     files = {path: _facts(root, path) for path in _dicom_files(root)}
     files = {path: facts for path, facts in files.items() if not facts.is_directory}
     if reports := [path for path, facts in files.items() if not facts.has_pixels]:
-        raise UsvitError(f"the DICOM file {reports[0].as_posix()} has no pixels; move it out of the folder")
+        raise DataError("the DICOM file {path} has no pixels; move it out of the folder", path=reports[0])
     records, sources = [], []
     for row, path in _matched(root, rows, key, files):
         records.append(_record(root, row, path, files[path]))
@@ -67,7 +67,7 @@ def _dicom_files(root: Path) -> list[Path]:
         if is_dicom(path):
             found.append(relative)
         elif path.suffix.lower() not in _CLEARLY_NO_IMAGE and path.name.upper() not in ("README", "LICENSE"):
-            raise UsvitError(f"{relative.as_posix()} is no DICOM file; move it out of the folder")
+            raise DataError("{path} is no DICOM file; move it out of the folder", path=relative)
     return found
 
 
@@ -75,7 +75,7 @@ def _facts(root: Path, path: Path) -> DicomFacts:
     try:
         return read_facts(root / path)
     except BadImage as bad:
-        raise UsvitError(f"the DICOM file {path.as_posix()} cannot be used: {bad.reason}") from bad
+        raise DataError("the DICOM file {path} cannot be used: {reason}", path=path, reason=bad) from bad
 
 
 def _matched(root: Path, rows: list[Row], key: str, files: dict[Path, DicomFacts]) -> list[tuple[Row, Path]]:
@@ -87,33 +87,40 @@ def _matched(root: Path, rows: list[Row], key: str, files: dict[Path, DicomFacts
     for row in rows:
         text = row.text(key)
         if not text:
-            raise UsvitError(f"{row.where} has no {key}, by which the rows find their files")
+            said = "{where} has no {key}, by which the rows find their files"
+            raise DataError(said, where=Public(row.where), key=Public(key))
         name = row.path(root, text).as_posix() if key == "path" else text
-        shown = f"the {key} '{text}'" if key in _ONE_FILE else f"its {key}"  # the others tell of a patient
         if name not in by_key:
-            raise UsvitError(f"{row.where}: no DICOM file has {shown}")
+            said = "{where}: no DICOM file has the {key} '{text}'"
+            raise DataError(said, where=Public(row.where), key=Public(key), text=text)
         if key not in _ONE_FILE and name in used:
-            raise UsvitError(f"{row.where} is the second one with {shown}")
+            said = "{where} is the second one with the {key} '{text}'"
+            raise DataError(said, where=Public(row.where), key=Public(key), text=text)
         used.add(name)
         pairs.extend((row, path) for path in by_key[name])
     if forgotten := sorted(set(by_key) - used):
         path = by_key[forgotten[0]][0]
-        raise UsvitError(f"the DICOM file {path.as_posix()} has no row in the table (matched by {key})")
+        said = "the DICOM file {path} has no row in the table (matched by {key})"
+        raise DataError(said, path=path, key=Public(key))
     return pairs
 
 
 def _record(root: Path, row: Row, path: Path, facts: DicomFacts) -> ImageRecord:
     frame = row.frame()
     if frame is not None and frame >= facts.frames:
-        raise UsvitError(f"{row.where}: {path.as_posix()} has no frame {frame}; it holds {facts.frames}, from 0")
-    if row.text("patient_id") == facts.patient_id:
-        row = replace(row, values={**row.values, "patient_id": ""})  # the hash stands in for it
+        raise DataError(
+            "{where}: {path} has no frame {frame}; it holds {n}, from 0",
+            where=Public(row.where),
+            path=path,
+            frame=frame,
+            n=facts.frames,
+        )
     return row.record(
         row.text("image_id") or default_id(path, frame),
         path,
         root,
         frame=facts.frames // 2 if frame is None else frame,
-        patient_id=facts.patient,
+        patient_id=facts.patient_id or None,
         device=facts.device,
         pixel_spacing_mm=facts.pixel_spacing_mm,
     )

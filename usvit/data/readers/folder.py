@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 from usvit.data.cards import DataCard
+from usvit.data.identities import DataError, Public
 from usvit.data.images import DICOM_SUFFIXES, IMAGE_SUFFIXES
 from usvit.data.readers import ImageRecord, class_of, image_files, subfolders, without_class
-from usvit.errors import UsvitError
 
 _MASK = re.compile(r"^(?P<image>.+)_mask(_?\d+)?$")
 
@@ -30,7 +30,11 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
 def _read_class(root: Path, folder: Path, card: DataCard) -> list[ImageRecord]:
     files = image_files(folder)
     if dicom := [path for path in sorted(folder.iterdir()) if path.suffix.lower() in DICOM_SUFFIXES]:
-        raise UsvitError(f"'{folder.name}' holds DICOM files ({dicom[0].name}): use the data set 'dicom', with a table")
+        raise DataError(
+            "'{folder}' holds DICOM files ({file}): use the data set 'dicom', with a table",
+            folder=folder.name,
+            file=dicom[0].name,
+        )
     inner = [path for deeper in subfolders(folder) for path in sorted(deeper.rglob("*"))]
     if strays := [path for path in inner if path.suffix.lower() in IMAGE_SUFFIXES]:
         raise without_class(root, strays)
@@ -40,11 +44,21 @@ def _read_class(root: Path, folder: Path, card: DataCard) -> list[ImageRecord]:
             masks.setdefault(match["image"], []).append(path)
     images = [path for path in files if not _MASK.match(path.stem)]
     if orphans := sorted(set(masks) - {path.stem for path in images}):
-        raise UsvitError(f"the mask '{masks[orphans[0]][0].name}' in '{folder.name}' has no image '{orphans[0]}'")
+        raise DataError(
+            "the mask '{mask}' in '{folder}' has no image '{image}'",
+            mask=masks[orphans[0]][0].name,
+            folder=folder.name,
+            image=orphans[0],
+        )
     label = class_of(folder.name, card)
     if images and label is None:
         known = ", ".join(dict.fromkeys([*card.labels, *card.classes]))
-        raise UsvitError(f"the folder '{folder.name}' is no class of the data card '{card.name}', which knows {known}")
+        raise DataError(
+            "the folder '{folder}' is no class of the data card '{card}', which knows {known}",
+            folder=folder.name,
+            card=Public(card.name),
+            known=Public(known),
+        )
     return [
         ImageRecord(
             image_id=f"{folder.name}/{path.stem}",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 from pandas.errors import ParserWarning
 
+from usvit.data.identities import DataError, Public
 from usvit.errors import UsvitError
 from usvit.limited import LimitedCalls, LimitReached
 
@@ -32,8 +33,11 @@ _PORTION = 100_000
 """Cells that come from the other process at once."""
 
 
-class TooLarge(UsvitError):
+class TooLarge(DataError):
     """A table beyond the bounds above; the text quotes no cell."""
+
+    def __init__(self, text: str):
+        super().__init__("{said}", said=Public(text))
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,12 @@ class Sheet:
             UsvitError: there is none of this name; those that are there are listed.
         """
         if name not in self.rows:
-            raise UsvitError(f"{self.name} has no column '{name}'. It has: {', '.join(self.rows.columns)}")
+            raise DataError(
+                "{sheet} has no column '{name}'. It has: {columns}",
+                sheet=Public(self.name),
+                name=Public(name),
+                columns=", ".join(self.rows.columns),
+            )
         return list(self.rows[name])
 
     def where(self, position: int) -> str:
@@ -95,13 +104,16 @@ def _sheet(path: Path, *, strict: bool) -> Sheet:
     try:
         rows = _read(path, strict) if _is_small(path) else _read_apart(path, strict)
     except FileNotFoundError as error:
-        raise UsvitError(f"no file '{path.name}'") from error
+        raise DataError("no file '{name}'", name=Public(path.name)) from error
     except (TooLarge, LimitReached) as error:
         raise TooLarge(f"the spreadsheet {path.name} is too large to be read: {error}. {INSTEAD}") from error
     except Exception as error:  # openpyxl and pyarrow raise zipfile, XML and key errors for a damaged file
-        raise UsvitError(f"the spreadsheet {path.name} cannot be read ({' '.join(str(error).split())})") from error
+        reason = " ".join(str(error).split())
+        raise DataError(
+            "the spreadsheet {name} cannot be read ({reason})", name=Public(path.name), reason=reason
+        ) from error
     if rows.empty:
-        raise UsvitError(f"{path.name} has no rows")
+        raise DataError("{name} has no rows", name=Public(path.name))
     return Sheet(path.name, rows)
 
 
@@ -170,8 +182,10 @@ def only_sheet(root: Path) -> Path:
     found = sheets_in(root)
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
-        raise UsvitError(
-            f"one spreadsheet ({', '.join(SHEET_SUFFIXES)}) with the class of each image is needed; found: {names}"
+        raise DataError(
+            "one spreadsheet ({suffixes}) with the class of each image is needed; found: {names}",
+            suffixes=Public(", ".join(SHEET_SUFFIXES)),
+            names=Public(names),
         )
     return found[0]
 

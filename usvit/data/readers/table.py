@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
 from usvit.data.cards import DataCard
+from usvit.data.identities import DataError, Public
 from usvit.data.images import DICOM_SUFFIXES, IMAGE_SUFFIXES
 from usvit.data.readers import ImageRecord, class_of, refuse_class
 from usvit.data.readers.sheets import only_sheet, read_sheet, sheets_in
-from usvit.errors import UsvitError, unknown
+from usvit.errors import unknown
 
 OPTIONAL = (*("image_id", "patient_id", "mask_path", "frame", "device", "birads", "pixel_spacing_mm", "label_source"),)
 MASK_SEPARATOR = "|"
@@ -58,9 +59,10 @@ class Row:
         """
         path = Path(PureWindowsPath(text).as_posix())
         if path.is_absolute() or PureWindowsPath(text).drive or ".." in path.parts:
-            raise UsvitError(f"{self.where}: the path '{text}' climbs out of the data root; write it from there")
+            said = "{where}: the path '{text}' climbs out of the data root; write it from there"
+            raise DataError(said, where=Public(self.where), text=text)
         if not (root / path).is_file():
-            raise UsvitError(f"{self.where}: there is no file '{text}'")
+            raise DataError("{where}: there is no file '{text}'", where=Public(self.where), text=text)
         return path
 
     def frame(self) -> int | None:
@@ -71,7 +73,7 @@ class Row:
         """
         text = self.text("frame")
         if text and not text.isdecimal():
-            raise UsvitError(f"{self.where}: frame '{text}' is no whole number from 0")
+            raise DataError("{where}: frame '{text}' is no whole number from 0", where=Public(self.where), text=text)
         return int(text) if text else None
 
     def _spacing(self) -> float | None:
@@ -81,7 +83,8 @@ class Row:
         except ValueError:
             value = 0
         if not 0 < value < float("inf"):
-            raise UsvitError(f"{self.where}: pixel_spacing_mm '{text}' is no positive number")
+            said = "{where}: pixel_spacing_mm '{text}' is no positive number"
+            raise DataError(said, where=Public(self.where), text=text)
         return value if text else None
 
 
@@ -121,7 +124,8 @@ def labelled_rows(root: Path, card: DataCard, required: tuple[str, ...], extra: 
     needed = ("label", *required)
     known = dict.fromkeys((*needed, *OPTIONAL, *extra))
     if strange := [name for name in card.columns if name not in known]:
-        raise unknown("column", strange[0], list(known), f"The data card '{card.name}' maps it in 'columns'.")
+        said = unknown("column", strange[0], list(known), f"The data card '{card.name}' maps it in 'columns'.")
+        raise DataError("{said}", said=Public(said))
     sheet = read_sheet(root / card.table if card.table else only_sheet(root))
     columns = {}
     for name in known:
@@ -129,9 +133,13 @@ def labelled_rows(root: Path, card: DataCard, required: tuple[str, ...], extra: 
         if name in card.columns or theirs in sheet.rows:
             columns[name] = sheet.column(theirs)
         elif name in needed:
-            raise UsvitError(
-                f"{sheet.name} has no column '{name}', and the data card '{card.name}' maps none to it. "
-                f"It has: {', '.join(sheet.rows.columns)}. Write a card with columns: {{{name}: <the table's name>}}"
+            raise DataError(
+                "{sheet} has no column '{name}', and the data card '{card}' maps none to it. "
+                "It has: {columns}. Write a card with columns: {{{name}: <the table's name>}}",
+                sheet=Public(sheet.name),
+                name=Public(name),
+                card=Public(card.name),
+                columns=", ".join(sheet.rows.columns),
             )
     rows = []
     for position in range(len(sheet.rows)):
@@ -152,5 +160,11 @@ def refuse_doubles(keys: Iterable[str], rows: list[Row], what: str) -> None:
     seen: dict[str, str] = {}
     for key, row in zip(keys, rows, strict=True):
         if key in seen:
-            raise UsvitError(f"{seen[key]} and {row.where} have {what} '{key}' both")
+            raise DataError(
+                "{first} and {second} have {what} '{key}' both",
+                first=Public(seen[key]),
+                second=Public(row.where),
+                what=Public(what),
+                key=key,
+            )
         seen[key] = row.where

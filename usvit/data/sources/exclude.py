@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from usvit.data.copies import Copy, Description, describe, find_copies_between
-from usvit.data.images import UInt8, read_image
+from usvit.data.images import BadImage, UInt8
 from usvit.data.manifest import Manifest
 from usvit.data.sources.base import GeneratedSource, Indices, image_name
 from usvit.data.sources.combine import Joined, Relabelled, Subset
@@ -69,7 +69,10 @@ def copies_of(source: Source, downstream: Manifest, progress: Progress) -> list[
 
     def downstream_pixels(number: int) -> UInt8:
         row = rows.iloc[number]
-        return read_image(downstream.image_path(row), int(row.frame))
+        try:
+            return downstream.read(row)
+        except BadImage as bad:
+            raise downstream.told(bad) from bad
 
     def upstream_pixels(index: int) -> UInt8:
         return np.asarray(source.image(index))

@@ -43,6 +43,7 @@ class ManifestSource(ListedSource):
         super().__init__("+".join(manifest.roots), classes, np.array(codes, dtype=np.int64))
         self._crop, self._memory = crop, memory_gb * 1e9
         self._paths = [manifest.image_path(row) for _, row in table.iterrows()]
+        self._told = manifest.told
         self._frames: list[int] = table.frame.astype(int).tolist()
         self._sha256: list[str] = table.sha256.tolist()
         self._ids = [f"{dataset}/{name}" for dataset, name in zip(table.dataset, table.image_id, strict=True)]
@@ -65,10 +66,13 @@ class ManifestSource(ListedSource):
 
     def _decoded(self, index: int) -> UInt8:
         path = self._paths[index]
-        frame, tissue = decode(path, self._frames[index])
-        if pixel_sha256(frame) != self._sha256[index]:
-            reason = "its pixels are not those of the manifest: the file was changed or exchanged since"
-            raise BadImage(path, reason)
+        try:
+            frame, tissue = decode(path, self._frames[index])
+            if pixel_sha256(frame) != self._sha256[index]:
+                reason = "its pixels are not those of the manifest: the file was changed or exchanged since"
+                raise BadImage(path, reason)
+        except BadImage as bad:
+            raise self._told(bad) from bad
         return cropped(frame, tissue, self._crop)
 
     def image_name(self, index: int) -> str:

@@ -16,7 +16,7 @@ from pydicom.sr.coding import Code
 from pydicom.valuerep import DA, TM
 
 from usvit import __version__
-from usvit.score.pseudonyms import Pseudonyms
+from usvit.pseudonyms import Pseudonyms
 from usvit.score.records import Item
 
 # highdicom quotes names and UIDs in its log, and Python prints the warnings of a library that sets up no log.

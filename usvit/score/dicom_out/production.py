@@ -1,7 +1,7 @@
 """The files that go with scored items, made after all are scored: each item is read once more, in a worker process."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,15 @@ import numpy as np
 
 from usvit.errors import UsvitError
 from usvit.progress import Progress, task
+from usvit.pseudonyms import Pseudonyms
 from usvit.score.dicom_out.findings import Scorer, shown_frames
 from usvit.score.dicom_out.overlay import Saliency, saliency_of
 from usvit.score.dicom_out.products import Order, Product, products_or_trouble
 from usvit.score.engines import Reading
 from usvit.score.ensemble import Ensemble
 from usvit.score.journal import SCORED, Journal, batched
-from usvit.score.pseudonyms import Pseudonyms
 from usvit.score.reading.workers import End, Readers, WorkerFailure
-from usvit.score.records import Frame, Item
+from usvit.score.records import Facts, Frame, Item
 
 PAGE = 32
 """Items whose products are made at once, and noted together."""
@@ -34,6 +34,7 @@ def make_products(
     out: Path,
     wanted: frozenset[str],
     keep_ids: bool,
+    pictures: bool,
     pseudonyms: Pseudonyms,
     started: datetime,
     progress: Progress,
@@ -48,7 +49,7 @@ def make_products(
         reading: how items were read, and are again.
         out: the job's folder.
         wanted: of ``products.KINDS``.
-        keep_ids, pseudonyms, started: see ``products.Order``.
+        keep_ids, pictures, pseudonyms, started: see ``products.Order``.
         progress: shown meanwhile.
     """
     scorer = Scorer(
@@ -60,7 +61,7 @@ def make_products(
         resize=ensemble.preprocessing.resize,
     )
     local = started.astimezone().replace(tzinfo=None)
-    order = Order(out, scorer, wanted, keep_ids, pseudonyms, local, reading.settings)
+    order = Order(out, scorer, wanted, keep_ids, pictures, pseudonyms, local, reading.settings)
 
     def sources(readers: Readers) -> Iterator[_Source]:
         if wanted & DRAWN:
@@ -101,16 +102,20 @@ def _with_saliency(journal: Journal, readers: Readers, ensemble: Ensemble, score
     rows: list[dict[str, Any]] = []
     saliency: dict[int, Saliency] = {}
     shown: set[int] = set()
-    fresh = True
+    fresh, changed = True, False
     for seq, item, message in readers.read(journal.waiting(SCORED)):
         if fresh:
-            rows, saliency, fresh = journal.rows_of(seq), {}, False
+            rows, saliency, fresh, changed = journal.rows_of(seq), {}, False, False
             shown = set(shown_frames(rows, scorer))
+        if isinstance(message, Facts) and rows and message.file_sha256 != rows[0]["file_sha256"]:
+            shown, changed = set(), True  # a map of another image must not be drawn
         if isinstance(message, Frame) and message.number in shown:
             maps = [saliency_of(member.trained, message.pixels) for member in ensemble.members]
             saliency[message.number] = np.mean(maps, axis=0)
         elif isinstance(message, End):
-            yield _Source(seq, item, rows, saliency)
+            # The products are refused though the scored file be back when the item is read once more.
+            source = replace(item, problem="changed_since_scoring") if changed else item
+            yield _Source(seq, source, rows, saliency)
             fresh = True
 
 

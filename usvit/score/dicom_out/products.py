@@ -6,6 +6,7 @@ Runs in worker processes: no torch. Maps of saliency come in as arrays (``overla
 import datetime
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,21 +14,23 @@ from typing import Any
 
 from pydicom.dataset import Dataset
 
-from usvit.data.dicom.header import read_header
-from usvit.data.images import BadImage, UInt8, refusing
+from usvit.data.audit.words import may_show_words
+from usvit.data.images import BadImage, UInt8
 from usvit.errors import UsvitError
 from usvit.files import write_atomic
+from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
 from usvit.score.dicom_out.deidentify import evidence_of
 from usvit.score.dicom_out.findings import MOST_FRAMES, Finding, Scorer, finding_of, most_suspicious
 from usvit.score.dicom_out.overlay import Saliency, render, stacked, write_png
-from usvit.score.pseudonyms import Pseudonyms
-from usvit.score.reading.read import content_of, is_cut, view_of
+from usvit.score.reading.read import Opened, is_cut, read_again
 from usvit.score.records import FAILURES, Item, ReadSettings
 
 KINDS = ("sr", "sc", "overlay")
 PRODUCT_FAILURES = {
     "no_reference": "the source does not say which image it is (SOP class, instance UID): no report can refer to it",
-    "burned_in": "words may be burned into the picture, and no tissue region is known that it could be cut to",
+    "no_region": "no tissue region is known that the picture could be cut to, and any part of it may name the patient: "
+    "--pictures draws it unless words are found in it",
+    "burned_in": "words seem to be burned into the picture, and no tissue region is known that it could be cut to",
     "not_written": "the object could not be built from what the source says of itself",
     **FAILURES,
 }
@@ -57,6 +60,8 @@ class Order:
     """Of ``KINDS``."""
     keep_ids: bool
     """File the objects beside their source, under the patient's own name."""
+    pictures: bool
+    """Draw frames also where no tissue region is known that they could be cut to."""
     pseudonyms: Pseudonyms
     """Of the user's key."""
     started: datetime.datetime
@@ -78,12 +83,14 @@ def write_products(
 
     What is there already is left as it is: a killed job is resumed, and the same arguments give the same bytes. A
     report needs an instance that it can refer to, so a picture that is not DICOM gets none. Of a loop, ``shown_frames``
-    are drawn. Without ``keep_ids`` a frame is drawn only where no words are to be feared: one whose file or pixels tell
-    of burned-in words is left out (``burned_in``) unless its tissue region has been cut out of it.
+    are drawn. Without ``keep_ids`` a frame is drawn only if its tissue region has been cut out of it. Any other may
+    name its patient, and is left out (``no_region``); with ``pictures`` it is left out only if its file or its pixels
+    tell of burned-in words (``burned_in``).
 
     Args:
         order: what is wanted.
-        item: the source, read again.
+        item: the source, read again: once, and only if its bytes are those that the rows were made of; else every
+            product that is not there yet has the code ``changed_since_scoring``.
         rows: of ``scores.csv``, this item's, all of them.
         saliency: (S, S) in [0, 1] of frames, by their number; those without are drawn plain.
         n_failed: frames of the item that could not be scored.
@@ -98,7 +105,10 @@ def write_products(
         return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pydicom's quote values of the file
-        return _Work(order, item, rows, saliency or {}, n_failed).products()
+        with ExitStack() as stack:
+            if order.keep_ids:
+                stack.enter_context(for_the_owner_alone())
+            return _Work(order, item, rows, saliency or {}, n_failed, stack).products()
 
 
 def products_or_trouble(
@@ -116,7 +126,7 @@ def products_or_trouble(
 
 
 class _Work:
-    """One item; its header and its pictures are read when the first product needs them."""
+    """One item; it is opened when the first product needs it, and stays open (in ``stack``) for all of them."""
 
     def __init__(
         self,
@@ -125,13 +135,15 @@ class _Work:
         rows: Sequence[Mapping[str, Any]],
         saliency: Mapping[int, Saliency],
         n_failed: int,
+        stack: ExitStack,
     ):
         self.order, self.item, self.saliency, self.n_failed = order, item, saliency, n_failed
         self.item_id, self.is_dicom = str(rows[0]["item_id"]), rows[0]["kind"] == "dicom"
+        self.file_sha256, self._stack = str(rows[0]["file_sha256"]), stack
         self.n_frames = int(rows[0]["n_frames"])
         self.findings = [finding_of(row, order.scorer) for row in rows]
         self.shown = most_suspicious(self.findings, order.most)
-        self._header: Dataset | None = None
+        self._opened: Opened | None = None
         self._evidence: Dataset | None = None
         self._pictures: dict[int, UInt8 | str] = {}
 
@@ -204,9 +216,9 @@ class _Work:
             stacked(drawn),
             frames,
             self.order.scorer,
-            header=self._header,
+            header=self._source_file().header,
             has_saliency=any(frame in self.saliency for frame in frames),
-            lossy=not self.is_dicom and self._is_jpeg(),
+            lossy=not self.is_dicom and self._source_file().head.startswith(b"\xff\xd8\xff"),
             pseudonyms=self.order.pseudonyms,
             started=self.order.started,
         )
@@ -214,13 +226,19 @@ class _Work:
 
     def _source(self) -> Dataset:
         if self._evidence is None:
-            if self.is_dicom:
-                with refusing(Path(self.item.location)):
-                    header = read_header(content_of(self.item, self.order.settings), self.order.settings.max_bytes)
-                    header.source.close()
-                    self._header = header.data
-            self._evidence = evidence_of(self._header, self.item, self.order.pseudonyms, keep_ids=self.order.keep_ids)
+            header = self._source_file().header
+            self._evidence = evidence_of(header, self.item, self.order.pseudonyms, keep_ids=self.order.keep_ids)
         return self._evidence
+
+    def _source_file(self) -> Opened:
+        """The source, whose bytes are those that were scored.
+
+        Raises:
+            BadImage: they are others, or it cannot be read.
+        """
+        if self._opened is None:
+            self._opened = self._stack.enter_context(read_again(self.item, self.order.settings, self.file_sha256))
+        return self._opened
 
     def _drawn(self, one: Finding) -> UInt8:
         if one.frame not in self._pictures:
@@ -236,19 +254,15 @@ class _Work:
     def _draw(self, one: Finding) -> UInt8 | str:
         """The picture, or why there is none."""
         evidence = self._source()
-        view = view_of(self.item, one.frame, self.order.settings)
+        view = self._source_file().view(one.frame, self.order.settings.crop)
         cut = self.is_dicom and is_cut(view, evidence.Rows, evidence.Columns)
-        if not (self.order.keep_ids or cut) and not {"burned_in", "text"}.isdisjoint(one.flags):
-            return "burned_in"
+        if not (self.order.keep_ids or cut):
+            if not self.order.pictures:
+                return "no_region"
+            if not {"burned_in", "text"}.isdisjoint(one.flags) or may_show_words(view):
+                return "burned_in"
         saliency = self.saliency.get(one.frame)
         return render(view, one, self.order.scorer, n_frames=self.n_frames, saliency=saliency)
-
-    def _is_jpeg(self) -> bool:
-        content = content_of(self.item, self.order.settings)
-        if isinstance(content, bytes):
-            return content.startswith(b"\xff\xd8\xff")
-        with content.open("rb") as file:
-            return file.read(3) == b"\xff\xd8\xff"
 
 
 class _Refused(Exception):

@@ -16,9 +16,9 @@ from pydicom.uid import (
 )
 
 from usvit.data.images import UInt8
+from usvit.pseudonyms import Pseudonyms
 from usvit.score.dicom_out.deidentify import IMAGE_CLASSES, UTF8, object_uid, stamp
 from usvit.score.dicom_out.findings import Scorer
-from usvit.score.pseudonyms import Pseudonyms
 
 SERIES_NUMBER = 9802
 SERIES_DESCRIPTION = "usvit overlays - RESEARCH USE ONLY"

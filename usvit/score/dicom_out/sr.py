@@ -28,9 +28,9 @@ from pydicom.sr.codedict import codes
 from pydicom.sr.coding import Code
 
 from usvit import __version__
+from usvit.pseudonyms import Pseudonyms
 from usvit.score.dicom_out.deidentify import IMAGE_CLASSES, UTF8, object_uid, stamp
 from usvit.score.dicom_out.findings import RESEARCH_USE_ONLY, Finding, Scorer, most_suspicious
-from usvit.score.pseudonyms import Pseudonyms
 
 SCHEME = "99USVIT"
 SERIES_NUMBER = 9801

@@ -14,8 +14,8 @@ import pandas as pd
 
 from usvit.data.readers.sheets import Sheet, read_private_sheet
 from usvit.errors import UsvitError, unknown
+from usvit.pseudonyms import Pseudonyms, default_key_path
 from usvit.score.external.scored_set import ScoredSet
-from usvit.score.pseudonyms import Pseudonyms, default_key_path
 from usvit.score.tables.cells import plain
 
 PSEUDONYMS = ("item_id", "instance_id", "study_id", "patient_id")

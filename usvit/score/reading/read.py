@@ -12,19 +12,32 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from types import TracebackType
+from typing import Literal, Self
 
 import numpy as np
 from PIL import Image
+from pydicom.dataset import Dataset
 
 from usvit.data.audit.flags import pixel_flags
+from usvit.data.audit.words import may_show_words
 from usvit.data.copies import describe
 from usvit.data.copies.compact import CompactDescriptions
 from usvit.data.dicom import DicomFile
-from usvit.data.images import HEAD_BYTES, BadImage, Box, PictureFile, UInt8, kind_of, refusing
+from usvit.data.images import (
+    HEAD_BYTES,
+    IN_MEMORY,
+    BadImage,
+    Box,
+    PictureFile,
+    UInt8,
+    kind_of,
+    pixel_sha256,
+    refusing,
+)
 from usvit.data.preprocessing import Preprocessing, cropped
 from usvit.data.quality import quality
 from usvit.errors import UsvitError
@@ -79,70 +92,155 @@ def read_item(item: Item, settings: ReadSettings) -> Iterator[Facts | Frame | Fa
         return
     try:
         with _opened(item, settings) as opened:
-            yield replace(opened.facts, file_sha256=_sha256(opened.content))
+            yield opened.facts
             yield from _frames(item, opened, settings)
     except Exception as error:
         yield _failure(error, item.frame)
 
 
-def view_of(item: Item, frame: int, settings: ReadSettings) -> UInt8:
-    """The part of a frame that the network sees, in its full resolution; overlays and captures are made of it.
-
-    Returns:
-        (h, w, 3) uint8: the tissue region where the header describes one and ``settings.crop`` asks for it.
-
-    Raises:
-        BadImage: the frame cannot be read.
-    """
-    with refusing(Path(item.location)), _opened(item, settings) as opened:
-        return cropped(opened.frame(frame), opened.tissue, settings.crop)
-
-
-def content_of(item: Item, settings: ReadSettings) -> Path | bytes:
-    """Where an item's bytes are: its path, or the bytes of a member of an archive, unpacked.
-
-    Raises:
-        BadImage: the archive is damaged or encrypted, or the member is no image or too large.
-    """
-    path = Path(item.location)
-    _refuse_problem(item)
-    return path if item.member is None else _unpacked(path, item.member, settings.max_bytes)
-
-
-def _refuse_problem(item: Item) -> None:
-    if item.problem is not None:
-        raise BadImage(Path(item.location), FAILURES[item.problem], item.problem)
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """An item whose header has been read."""
-
-    content: Path | bytes
-    facts: Facts
-    """Without the hash yet."""
-    tissue: Box | None
-    frame: Callable[[int], UInt8]
+def file_sha256_of(item: Item, settings: ReadSettings) -> str | None:
+    """The SHA-256 of an item's bytes as they are now; None where they cannot be read."""
+    try:
+        with _content(item, settings) as content:
+            return content.sha256
+    except BadImage:
+        return None
 
 
 @contextmanager
-def _opened(item: Item, settings: ReadSettings) -> Iterator[_Opened]:
-    path = Path(item.location)
-    _refuse_problem(item)
-    with ExitStack() as stack:
-        content: Path | bytes
-        if item.member is None:
-            head, content = _head_of_file(path, settings.max_bytes), path
+def read_again(item: Item, settings: ReadSettings, file_sha256: str) -> Iterator["Opened"]:
+    """Open an item that has been scored, to make something more of the very bytes that were scored.
+
+    Args:
+        item: from ``discover``, which knows names only: what lies there may have been exchanged since.
+        settings: the job's.
+        file_sha256: of the bytes that were scored.
+
+    Raises:
+        BadImage: ``changed_since_scoring``: its bytes are others now; or it cannot be read.
+    """
+    with refusing(Path(item.location)), _opened(item, settings, file_sha256) as opened:
+        yield opened
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An item whose header has been read."""
+
+    head: bytes
+    """The first ``HEAD_BYTES`` bytes."""
+    facts: Facts
+    header: Dataset | None
+    """Of a DICOM file, without its pixels."""
+    tissue: Box | None
+    whole_frame: Callable[[int], UInt8]
+
+    def view(self, number: int, crop: str) -> UInt8:
+        """The part of a frame that the network sees, in its full resolution, (h, w, 3) uint8.
+
+        That is the tissue region where the header describes one and ``crop`` asks for it.
+        """
+        return cropped(self.whole_frame(number), self.tissue, crop)
+
+
+class Content:
+    """The bytes of an item, opened once: what is hashed is what is decoded, whatever happens to its path meanwhile.
+
+    Files below ``IN_MEMORY`` and members of archives are read whole. A larger file is held open, so that another file
+    under its name is never met, and is refused as soon as its size or its time of change is another.
+
+    Args:
+        path: for errors.
+        data: the bytes, or the open file.
+    """
+
+    def __init__(self, path: Path, data: bytes | io.BufferedReader):
+        self.path, self.data = path, data
+        self._state = self._now()
+        if isinstance(data, bytes):
+            self.sha256 = hashlib.sha256(data).hexdigest()
         else:
-            content = _unpacked(path, item.member, settings.max_bytes)
-            head = content[:HEAD_BYTES]
+            data.seek(0)
+            self.sha256 = hashlib.file_digest(data, "sha256").hexdigest()
+            data.seek(0)
+
+    def refuse_change(self) -> None:
+        """Raise ``BadImage`` where the file has been written to since it was hashed."""
+        if self._state != self._now():
+            raise BadImage(self.path, FAILURES["changed_since_scoring"], "changed_since_scoring")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(self.data, bytes):
+            self.data.close()
+
+    def _now(self) -> tuple[int, int]:
+        if isinstance(self.data, bytes):
+            return 0, 0
+        status = os.fstat(self.data.fileno())
+        return status.st_size, status.st_mtime_ns
+
+
+def _content(item: Item, settings: ReadSettings) -> Content:
+    path = Path(item.location)
+    if item.problem is not None:
+        raise BadImage(path, FAILURES[item.problem], item.problem)
+    if item.member is not None:
+        return Content(path, _unpacked(path, item.member, settings.max_bytes))
+    with refusing(path), ExitStack() as stack:
+        # A pipe would be waited for, for ever; what is opened is asked again, for it may have been exchanged since.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise BadImage(path, "it is no regular file", "not_an_image")
+        file = stack.enter_context(path.open("rb"))
+        status = os.fstat(file.fileno())
+        head = file.read(HEAD_BYTES)
+        if not head:
+            raise BadImage(path, "it holds no bytes", "empty")
+        if not stat.S_ISREG(status.st_mode) or not kind_of(head):
+            raise BadImage(path, FAILURES["not_an_image"], "not_an_image")
+        if status.st_size > settings.max_bytes:
+            raise BadImage(path, f"it has {status.st_size} bytes", "too_large")
+        if status.st_size <= IN_MEMORY:
+            file.seek(0)
+            return Content(path, file.read())
+        content = Content(path, file)
+        stack.pop_all()
+        return content
+
+
+@contextmanager
+def _opened(item: Item, settings: ReadSettings, file_sha256: str | None = None) -> Iterator[Opened]:
+    path = Path(item.location)
+    with ExitStack() as stack:
+        content = stack.enter_context(_content(item, settings))
+        if file_sha256 is not None and content.sha256 != file_sha256:
+            raise BadImage(path, FAILURES["changed_since_scoring"], "changed_since_scoring")
+        data = content.data
+        if isinstance(data, bytes):
+            head = data[:HEAD_BYTES]
+        else:
+            head = data.read(HEAD_BYTES)
+            data.seek(0)
+
+        def unchanged(frame: Callable[[int], UInt8]) -> Callable[[int], UInt8]:
+            def decode(number: int) -> UInt8:
+                pixels = frame(number)
+                content.refuse_change()
+                return pixels
+
+            return decode
+
         kind = kind_of(head)
         if kind == "dicom":
-            dicom = stack.enter_context(DicomFile(content, settings.max_bytes, path))
+            dicom = stack.enter_context(DicomFile(data, settings.max_bytes, path))
             says = dicom.facts
             facts = Facts(
                 kind="dicom",
-                file_sha256="",
+                file_sha256=content.sha256,
                 n_frames=says.frames,
                 pixel_spacing_mm=says.pixel_spacing_mm,
                 flags=(*says.regions.flags, *(("burned_in",) if says.burned_in else ())),
@@ -151,27 +249,13 @@ def _opened(item: Item, settings: ReadSettings) -> Iterator[_Opened]:
                 patient=says.patient_id,
                 device=says.device or "",
             )
-            yield _Opened(content, facts, says.regions.tissue, dicom.frame)
+            yield Opened(head, facts, dicom.header, says.regions.tissue, unchanged(dicom.frame))
         elif kind == "picture":
-            picture = stack.enter_context(PictureFile(content, path))
-            facts = Facts("picture", "", picture.n_frames, None, (), "", "", "", "")
-            yield _Opened(content, facts, None, picture.frame)
+            picture = stack.enter_context(PictureFile(data, path))
+            facts = Facts("picture", content.sha256, picture.n_frames, None, (), "", "", "", "")
+            yield Opened(head, facts, None, None, unchanged(picture.frame))
         else:
             raise BadImage(path, FAILURES["not_an_image"], "not_an_image")
-
-
-def _head_of_file(path: Path, max_bytes: int) -> bytes:
-    with refusing(path):
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for, for ever
-            raise BadImage(path, "it is no regular file", "not_an_image")
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-    if not head:
-        raise BadImage(path, "it holds no bytes", "empty")
-    if status.st_size > max_bytes and kind_of(head):
-        raise BadImage(path, f"it has {status.st_size} bytes", "too_large")
-    return head
 
 
 def _unpacked(path: Path, member: str, max_bytes: int) -> bytes:
@@ -207,14 +291,7 @@ def _archive(path: Path, mtime_ns: int, size: int) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
-def _sha256(content: Path | bytes) -> str:
-    if isinstance(content, bytes):
-        return hashlib.sha256(content).hexdigest()
-    with refusing(content), content.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _frames(item: Item, opened: _Opened, settings: ReadSettings) -> Iterator[Frame | Failure | None]:
+def _frames(item: Item, opened: Opened, settings: ReadSettings) -> Iterator[Frame | Failure | None]:
     """The chosen frames, and those of them that failed; the whole item's failure where it has but one."""
     prepare = _Prepare(opened, settings)
     bad_in_a_row = 0
@@ -235,7 +312,7 @@ def _frames(item: Item, opened: _Opened, settings: ReadSettings) -> Iterator[Fra
             yield frame
 
 
-def _chosen(item: Item, opened: _Opened, settings: ReadSettings) -> Iterator[int | None]:
+def _chosen(item: Item, opened: Opened, settings: ReadSettings) -> Iterator[int | None]:
     if item.frame is not None:
         yield item.frame
         return
@@ -249,7 +326,7 @@ def _chosen(item: Item, opened: _Opened, settings: ReadSettings) -> Iterator[int
         yield from range(0, n, k if policy == "every" else 1)
 
 
-def _best(opened: _Opened, k: int, crop: str) -> Iterator[int | None]:
+def _best(opened: Opened, k: int, crop: str) -> Iterator[int | None]:
     """The ``k`` best frames by quality (the earlier of equal ones), and those that cannot be read, in their order.
 
     The loop is decoded once for this, and the chosen frames again: no more than one frame is in memory.
@@ -258,7 +335,7 @@ def _best(opened: _Opened, k: int, crop: str) -> Iterator[int | None]:
     bad: list[int] = []
     for number in range(opened.facts.n_frames):
         try:
-            found.append((-quality(cropped(opened.frame(number), opened.tissue, crop)), number))
+            found.append((-quality(opened.view(number, crop)), number))
         except Exception:  # said when it is read again
             bad.append(number)
             if len(bad) == MANY_BAD and not found:
@@ -270,13 +347,13 @@ def _best(opened: _Opened, k: int, crop: str) -> Iterator[int | None]:
 class _Prepare:
     """From a frame's number to what the network takes in."""
 
-    def __init__(self, opened: _Opened, settings: ReadSettings):
+    def __init__(self, opened: Opened, settings: ReadSettings):
         self._opened, self._settings = opened, settings
         nothing, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)  # the network's own statistics come later
         self._preprocessing = Preprocessing(settings.image_size, settings.resize, nothing, one, settings.crop)
 
     def __call__(self, number: int) -> Frame:
-        whole, tissue = self._opened.frame(number), self._opened.tissue
+        whole, tissue = self._opened.whole_frame(number), self._opened.tissue
         view = cropped(whole, tissue, self._settings.crop)
         flags = tuple(pixel_flags(view))
         description = describe(whole)  # of what training describes: the whole frame
@@ -291,15 +368,16 @@ class _Prepare:
         )
 
     def _thumbnail(self, whole: UInt8, flags: tuple[str, ...]) -> bytes | None:
-        """None also where words may be seen: they may name the patient."""
+        """None also where the patient's name may be seen: no tissue region is known, or words are found beside it."""
         side, tissue = self._settings.thumbnail_side, self._opened.tissue
         if side is None:
             return None
         # What lies beside the tissue is cut off even where the network sees it.
         shown = cropped(whole, tissue, "tissue")
-        words = not {"text", "burned_in"}.isdisjoint([*flags, *self._opened.facts.flags])
-        if words and not is_cut(shown, whole.shape[0], whole.shape[1]) and not self._settings.keep_words:
-            return None
+        if not (self._settings.keep_words or is_cut(shown, whole.shape[0], whole.shape[1])):
+            words = not {"text", "burned_in"}.isdisjoint([*flags, *self._opened.facts.flags])
+            if words or not self._settings.pictures or may_show_words(shown):
+                return None
         return thumbnail(shown, side)
 
 

@@ -16,18 +16,29 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Protocol, Self, TextIO
 
 import platformdirs
 
 from usvit.errors import UsvitError
-from usvit.score.records import Item
 
 KEY_BYTES = 32
 LINK_COLUMNS = ("item_id", "name", "path")
 
 _PADDING = re.compile(r"\A[\s\0]+|[\s\0]+\Z")
 _KEY_FILE = re.compile(rb"[0-9a-fA-F]{64}\s*")
+
+
+class Named(Protocol):
+    """What a link table leads to: an item of scoring, an image of a data set."""
+
+    @property
+    def name(self) -> str:
+        """What its id is made of: a path relative to the input or data root, with forward slashes."""
+
+    @property
+    def location(self) -> str:
+        """The file, or the archive that holds it."""
 
 
 class Pseudonyms:
@@ -84,7 +95,7 @@ class Pseudonyms:
         return self._short("fingerprint", b"usvit")
 
     def item(self, name: str) -> str:
-        """Of ``Item.name``, by its bytes on the disk: spaces count, and so does what is no UTF-8."""
+        """Of a name (``Named.name``), by its bytes on the disk: spaces count, and so does what is no UTF-8."""
         return self._short("item", _bytes(name)) if name else ""
 
     def instance(self, uid: str) -> str:
@@ -128,6 +139,19 @@ class Pseudonyms:
         return hmac.digest(self._key, domain.encode() + b"\0" + content, hashlib.sha256)
 
 
+@contextmanager
+def for_the_owner_alone() -> Iterator[None]:
+    """Make all files and folders that this process creates meanwhile readable by their owner alone (600, 700).
+
+    By the file mode mask, which is the process's: a file is never there with another mode, whichever library makes it.
+    """
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def default_key_path() -> Path:
     """Where the user's key lies: ``USVIT_KEY``, else ``pseudonym.key`` in the system's folder for settings."""
     given = os.environ.get("USVIT_KEY")
@@ -158,13 +182,13 @@ class LinkTable:
     Args:
         path: the file; only an earlier link table is replaced.
         pseudonyms: make the ids.
-        out: the output folder, in which it must not lie.
+        out: the output folder, in which it must not lie; None: there is none.
 
     Raises:
         UsvitError: on entering: it lies in the output folder, would replace another file, or cannot be written.
     """
 
-    def __init__(self, path: Path, pseudonyms: Pseudonyms, *, out: Path):
+    def __init__(self, path: Path, pseudonyms: Pseudonyms, *, out: Path | None = None):
         self._path, self._pseudonyms, self._out = path, pseudonyms, out
         self._partial = self.partial_of(path)
 
@@ -174,7 +198,8 @@ class LinkTable:
         return path.with_name(f".{path.name}.partial")
 
     def __enter__(self) -> Self:
-        refuse_inside(self._path, self._out, "The link table")
+        if self._out is not None:
+            refuse_inside(self._path, self._out, "The link table")
         _refuse_replacing(self._path)
         with _told(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -184,7 +209,7 @@ class LinkTable:
         self._rows.writerow(LINK_COLUMNS)
         return self
 
-    def add(self, item: Item) -> None:
+    def add(self, item: Named) -> None:
         with _told(self._path):
             self._rows.writerows(link_rows([item], self._pseudonyms))
 
@@ -203,7 +228,7 @@ class LinkTable:
             self._partial.unlink(missing_ok=True)
 
 
-def link_rows(items: Iterable[Item], pseudonyms: Pseudonyms) -> Iterator[tuple[str, str, str]]:
+def link_rows(items: Iterable[Named], pseudonyms: Pseudonyms) -> Iterator[tuple[str, str, str]]:
     """``LINK_COLUMNS`` of each item: its id, its name, and the file (or archive) on this machine."""
     for item in items:
         name = f"./{item.name}" if item.name.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else item.name

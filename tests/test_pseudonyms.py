@@ -17,8 +17,8 @@ from pydicom.uid import RE_VALID_UID
 
 from tests.score.find.test_walk import nobody  # noqa: F401
 from usvit.errors import UsvitError
+from usvit.pseudonyms import LINK_COLUMNS, LinkTable, Pseudonyms, default_key_path, link_rows, refuse_inside
 from usvit.score.find.items import discover
-from usvit.score.pseudonyms import LINK_COLUMNS, LinkTable, Pseudonyms, default_key_path, link_rows, refuse_inside
 from usvit.score.records import Item
 
 KEY = bytes(range(32))
@@ -157,7 +157,7 @@ def test_a_key_that_anybody_could_try_is_refused(tmp_path, key):
 
 
 def test_random_keys_are_never_taken_for_typed_ones():
-    from usvit.score.pseudonyms import _is_weak
+    from usvit.pseudonyms import _is_weak
 
     assert not any(_is_weak(hashlib.sha256(bytes([a, b])).digest()) for a in range(100) for b in range(100))
 
@@ -212,7 +212,7 @@ def test_a_full_disk_leaves_no_half_key(small_disk):
 def test_processes_that_make_the_key_at_once_get_one_key(tmp_path):
     code = """
 import sys, pathlib
-from usvit.score.pseudonyms import Pseudonyms
+from usvit.pseudonyms import Pseudonyms
 folder = pathlib.Path(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -358,8 +358,7 @@ def test_an_error_of_the_job_is_not_taken_for_one_of_the_link_table(tmp_path, id
 
 def test_no_torch_is_needed_to_find_and_name(tmp_path):
     code = (
-        "import sys, usvit.score.find.items, usvit.score.pseudonyms; "
-        "print('torch' in sys.modules, 'pydicom' in sys.modules)"
+        "import sys, usvit.score.find.items, usvit.pseudonyms; print('torch' in sys.modules, 'pydicom' in sys.modules)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.split() == ["False", "False"]
