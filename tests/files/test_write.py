@@ -1,9 +1,9 @@
-import sys
-import subprocess
 import json
 import math
 import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd

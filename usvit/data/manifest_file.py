@@ -122,7 +122,7 @@ def write_manifest(manifest: Manifest, path: Path) -> None:
 
 
 def described_table(manifest: Manifest, table: pd.DataFrame) -> pd.DataFrame:
-    """Add the column ``DESCRIPTIONS`` to a manifest's table, or to what is shown of it; empty where an image has none."""
+    """Add the column ``DESCRIPTIONS`` to a table of a manifest; it is empty where an image has none."""
     column = [None if (one := manifest.descriptions.get(key)) is None else one.to_bytes() for key in table.sha256]
     return table.assign(**{DESCRIPTIONS: pd.Series(column, dtype=object, index=table.index)})
 

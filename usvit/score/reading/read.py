@@ -35,7 +35,6 @@ from usvit.data.images import (
     PictureFile,
     UInt8,
     kind_of,
-    pixel_sha256,
     refusing,
 )
 from usvit.data.preprocessing import Preprocessing, cropped
