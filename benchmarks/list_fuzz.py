@@ -77,7 +77,8 @@ def healthy(folder: Path) -> dict[str, tuple[str, bytes]]:
             opened.writestr(name, b"no image")
     state = {"head.weight": torch.zeros(3, 4), "norm.bias": torch.ones(4)}
     torch.save({"model": state, "epoch": 3}, weights)
-    np.savez(arrays, **{"head/kernel": np.zeros((4, 3), np.float32)})
+    named: dict[str, Any] = {"head/kernel": np.zeros((4, 3), np.float32)}
+    np.savez(arrays, **named)
     _write_index(dicomdir, [b"IMAGES\\IM1", b"IMAGES\\IM2"])
     recipe = "model:\n  name: vit_ti16\ntrain:\n  steps: 10\noptim: &o\n  lr: 1.0e-3\n"
     card = (Path(__file__).parents[1] / "data_cards" / "busi.md").read_bytes()
@@ -98,10 +99,11 @@ def healthy(folder: Path) -> dict[str, tuple[str, bytes]]:
 def _write_index(file: io.BytesIO, references: list[bytes], syntax: str = "1.2.840.10008.1.2.1") -> None:
     from pydicom.dataset import Dataset, FileMetaDataset
     from pydicom.filewriter import dcmwrite
+    from pydicom.uid import UID
 
     meta = FileMetaDataset()
-    meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = "1.2.840.10008.1.3.10", "1.2.3"
-    meta.TransferSyntaxUID = "1.2.840.10008.1.2.1"
+    meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = UID("1.2.840.10008.1.3.10"), UID("1.2.3")
+    meta.TransferSyntaxUID = UID("1.2.840.10008.1.2.1")
     data = Dataset()
     data.file_meta = meta
     head = io.BytesIO()

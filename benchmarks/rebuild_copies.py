@@ -134,7 +134,7 @@ def paste(
             fine = 2 ** (-scale / SCALE_STEPS)  # small blobs show more detail than large ones
             total += fine * cv2.warpAffine(patch * window, matrix, (width, height))
             weight += fine * cv2.warpAffine(window, matrix, (width, height))
-        rebuilt.append(small(total / weight))
+        rebuilt.append(small((total / weight).astype(np.float32)))
     return np.array(rebuilt)
 
 

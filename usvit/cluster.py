@@ -6,6 +6,7 @@ for which that cannot be had is not started. A cluster that somebody else starte
 responsibility: docs/explanation/security.md says what it must do.
 """
 
+import importlib
 import ipaddress
 import os
 import secrets
@@ -132,13 +133,14 @@ def _short_folder() -> str | None:
 def _read_environment_again(ray: Any) -> None:
     """Ray keeps what it has read of the environment from its import on."""
     from ray._private import ray_constants
-    from ray._raylet import AuthenticationTokenLoader, Config
+
+    raylet: Any = importlib.import_module("ray._raylet")  # untyped, and not part of Ray's public interface
 
     ray_constants.ENABLE_RAY_CLUSTER = os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "1") != "0" and (
         sys.platform == "linux"
     )
-    Config.initialize("")
-    AuthenticationTokenLoader.instance().reset_cache()
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _refuse_exposed(ray: Any) -> None:
@@ -147,11 +149,11 @@ def _refuse_exposed(ray: Any) -> None:
     Raises:
         UsvitError: a process of the cluster listens on an address other than loopback, or asks for no token.
     """
-    from ray._raylet import AuthenticationMode, get_authentication_mode
+    raylet: Any = importlib.import_module("ray._raylet")
 
     exposed = [node["NodeManagerAddress"] for node in ray.nodes() if node["NodeManagerAddress"] != LOOPBACK]
     exposed += [f"{host}:{port}" for host, port in listening() if not _is_loopback(host)]
-    if get_authentication_mode() != AuthenticationMode.TOKEN:
+    if raylet.get_authentication_mode() != raylet.AuthenticationMode.TOKEN:
         problem = "it does not ask for a token"
     elif exposed:
         problem = f"it can be reached from other machines ({', '.join(exposed[:3])})"

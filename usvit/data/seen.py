@@ -176,10 +176,10 @@ class Seen:
         Raises:
             UsvitError: the disk is full or cannot be written.
         """
-        for file in (*self.files, *self.described):
-            copy = folder / file.path.name  # after its content: what is there already is the same
+        for path in (*(file.path for file in self.files), *(file.path for file in self.described)):
+            copy = folder / path.name  # after its content: what is there already is the same
             if not copy.exists():
-                copy_file(file.path, copy)
+                copy_file(path, copy)
 
 
 def seen_by(passport: Mapping[str, Any], folder: Path | None = None) -> Seen:

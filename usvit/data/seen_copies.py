@@ -4,6 +4,7 @@ A pixel hash recognises the very same pixels only. A copy description (``usvit.d
 the image after JPEG compression, cropping, resizing or mirroring. No image can be rebuilt from it.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from usvit.data.copies.compact import CompactDescriptions, SeenCopy, find_seen_copies
 from usvit.errors import UsvitError
-from usvit.files import sha256_of_file, write_atomic
+from usvit.files import write_bytes
 
 Described = Mapping[str, CompactDescriptions]
 """Pixel hash -> the description of that one image."""
@@ -71,10 +72,10 @@ def write_copy_file(folder: Path, part: str, descriptions: CompactDescriptions) 
     Raises:
         UsvitError: the disk is full or cannot be written.
     """
-    content, name = descriptions.to_bytes(), folder / "seen.copies"
-    write_atomic(name, lambda temporary: temporary.write_bytes(content))
-    sha256 = sha256_of_file(name)
-    path = name.replace(folder / f"seen-{sha256[:16]}.copies")
+    content = descriptions.to_bytes()
+    sha256 = hashlib.sha256(content).hexdigest()
+    path = folder / f"seen-{sha256[:16]}.copies"
+    write_bytes(path, content)
     return CopyFile(path, part, len(descriptions), sha256).entry()
 
 

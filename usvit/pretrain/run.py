@@ -16,6 +16,7 @@ from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
 from usvit.config import PretrainConfig
+from usvit.data.copies.compact import CompactDescriptions
 from usvit.data.seen import write_seen
 from usvit.data.sources.combine import made_on_the_fly
 from usvit.data.sources.described import descriptions_of_source
@@ -180,7 +181,7 @@ def _write_network(
         hashes |= {part: source.hashes(progress) or [] for part, source in parts.items() if source is not None}
     else:
         unhashed = {source.name for source in images if source is not None and not made_on_the_fly(source)}
-    described = {}
+    described: dict[str, CompactDescriptions] = {}
     if job.config.source.hashes:
         for source in filter(None, images):
             described |= descriptions_of_source(source, progress)

@@ -13,6 +13,7 @@ from safetensors.torch import save as safetensors_bytes
 from torch import nn
 
 from usvit.config import TransferConfig
+from usvit.data.copies.compact import CompactDescriptions
 from usvit.data.seen import write_seen
 from usvit.data.sources.combine import made_on_the_fly
 from usvit.errors import UsvitError
@@ -120,7 +121,7 @@ def _write_network(job: TransferJob, run: RunDir, model: nn.Module, judged: Judg
                 unhashed.add(part.source.name)
     history = judge.results_table(judged.rows)
     result = FitResult(steps=0, best_step=0, history=history, seconds=0.0, images_per_second=0.0)
-    described = {}
+    described: dict[str, CompactDescriptions] = {}
     for part in (job.parts.train, job.parts.val):
         if part is not None and part.name in learnt:
             described |= part.descriptions(progress)

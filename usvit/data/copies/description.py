@@ -109,7 +109,7 @@ def _landmarks(image: Float32, normal: Float32, at_most: int) -> Float32:
     levels = np.clip(128 + 40 * normal, 0, 255).astype(np.uint8)
     # OpenCV doubles the image to find the smallest blobs. Those are not wanted: half the image gives the same, faster.
     half = cv2.resize(levels, (max(4, (width + 1) // 2), max(4, (height + 1) // 2)), interpolation=cv2.INTER_AREA)
-    found = cv2.SIFT_create(0, 3, 0.01, 25.0, 1.6).detect(half, None)
+    found = cv2.SIFT.create(0, 3, 0.01, 25.0, 1.6).detect(half, None)
     fx, fy = width / half.shape[1], height / half.shape[0]
     blobs = np.array(
         [
@@ -142,8 +142,8 @@ def _hashes(normal: Float32, landmarks: Float32) -> UInt64:
         along, across = np.cos(direction) * scale, np.sin(direction) * scale
         map_x = x + along * steps[None, :] - across * steps[:, None]
         map_y = y + across * steps[None, :] + along * steps[:, None]
-        maps = (each.reshape(len(those), -1).astype(np.float32) for each in (map_x, map_y))
-        found = cv2.remap(smooth, *maps, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        at_x, at_y = (each.reshape(len(those), -1).astype(np.float32) for each in (map_x, map_y))
+        found = cv2.remap(smooth, at_x, at_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
         patches[those] = found.reshape(len(those), GRID, GRID)
     spectrum = dctn(patches, axes=(1, 2))  # (k, frequency across the direction, frequency along it)
     bits = spectrum[:, _FREQUENCIES[:, 0], _FREQUENCIES[:, 1]] > 0

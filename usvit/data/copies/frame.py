@@ -69,11 +69,12 @@ def textured(image: Float32, min_slope: float, window: int) -> Float32:
     return np.asarray(share / inside, dtype=np.float32)
 
 
-def _scaled(image: NDArray[np.generic], side: int) -> NDArray[np.generic]:
+def _scaled(image: UInt8, side: int) -> UInt8:
     height, width = image.shape
     scale = side / max(height, width)
     size = (max(8, round(width * scale)), max(8, round(height * scale)))
-    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC))
+    resized = cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC)
+    return np.asarray(resized, dtype=np.uint8)
 
 
 def _textured_part(grey: UInt8) -> tuple[slice, slice]:
@@ -82,8 +83,8 @@ def _textured_part(grey: UInt8) -> tuple[slice, slice]:
     scale = min(1.0, SEARCH_SIDE / max(height, width))
     small = _scaled(grey, round(max(height, width) * scale)).astype(np.float32)
     # The window's middle is textured; the window reaches half its side beyond it.
-    found = (textured(small, MIN_SLOPE, TEXTURED_WINDOW) > MIN_TEXTURED).astype(np.uint8)
-    found = cv2.dilate(found, np.ones((TEXTURED_WINDOW // 2,) * 2, np.uint8))
+    middle = (textured(small, MIN_SLOPE, TEXTURED_WINDOW) > MIN_TEXTURED).astype(np.uint8)
+    found = np.asarray(cv2.dilate(middle, np.ones((TEXTURED_WINDOW // 2,) * 2, np.uint8)))
     if found.mean() < MIN_AREA:
         return slice(0, height), slice(0, width)
     y, x = np.flatnonzero(found.any(axis=1)), np.flatnonzero(found.any(axis=0))
