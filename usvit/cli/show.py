@@ -13,7 +13,9 @@ def print_figures(metrics: dict[str, Any]) -> None:
     positive, n_folds = metrics["positive_class"], len(metrics["folds"])
     auc = f"{positive}_vs_rest"
     several = n_folds > 1
-    headline, pooled, over_folds = metrics["headline"], metrics["pooled"], metrics["mean_sd"]
+    from usvit.report.words import quoted
+
+    headline, pooled, over_folds = quoted(metrics), metrics["pooled"], metrics["mean_sd"]
     heads = (f"mean of {n_folds} folds [95 %]", "pooled [95 %]", "SD of folds") if several else ("value [95 %]", "", "")
     print(f"{'':{TITLE}}{heads[0]:{POOLED}}{heads[1]:{POOLED}}{heads[2]}".rstrip())
     rows = [

@@ -26,7 +26,7 @@ from usvit.report.limits import limits_of
 from usvit.report.pictures import Pictures
 from usvit.report.run import Run, read_run
 from usvit.report.svg import Plot
-from usvit.report.words import decimals, dig, estimate, interval, spread
+from usvit.report.words import decimals, dig, estimate, interval, quoted, spread
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,24 @@ class Shown:
 
 
 @dataclass(frozen=True)
+class Measure:
+    """One row of the main table."""
+
+    name: str
+    headline: dict[str, Any]
+    """The Value that a reader should quote: the mean within folds; the pooled one where there is no headline."""
+    pooled: dict[str, Any]
+    spread: dict[str, Any]
+    """Mean and SD of the folds."""
+
+
+@dataclass(frozen=True)
 class Content:
     """One report."""
 
     title: str
     run: Run
-    headline: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...]
-    """Measure, pooled Value, mean and SD of the folds."""
+    headline: tuple[Measure, ...]
     plots: dict[str, Plot]
     losses: dict[int, Plot]
     checks: tuple[Check, ...]
@@ -83,6 +94,11 @@ class Content:
     @property
     def cross_validated(self) -> bool:
         return self.run.record.get("kind") != "train"
+
+    @property
+    def quoted(self) -> dict[str, Any]:
+        """The figures that a reader should quote."""
+        return quoted(self.run.metrics)
 
     @property
     def positive(self) -> str:
@@ -143,20 +159,23 @@ def _at_prevalence(run: Run, prevalence: float | None) -> dict[str, Any] | None:
     return prevalence_section(decided.reference, decided.called, rows.group, prevalence)
 
 
-def _headline(metrics: dict[str, Any]) -> tuple[tuple[str, dict[str, Any], dict[str, Any]], ...]:
+def _headline(metrics: dict[str, Any]) -> tuple[Measure, ...]:
     pooled, means, positive = metrics["pooled"], metrics["mean_sd"], metrics["positive_class"]
-    area = f"{positive}_vs_rest"
-    rows = [
-        ("Accuracy", pooled["accuracy"], means["accuracy"]),
-        ("Balanced accuracy", pooled["balanced_accuracy"], means["balanced_accuracy"]),
-        (f"AUC, {positive} vs rest", pooled["auc"][area], means["auc"][area]),
+    own, area = quoted(metrics), f"{positive}_vs_rest"
+    names = [
+        ("Accuracy", "accuracy", None),
+        ("Balanced accuracy", "balanced_accuracy", None),
+        (f"AUC, {positive} vs rest", "auc", area),
+        ("AUC, mean of all classes vs rest", "auc_macro_ovr", None),
+        (f"Sensitivity, {positive}", "sensitivity", positive),
+        (f"Specificity, {positive}", "specificity", positive),
     ]
-    if len(metrics["classes"]) > 2:
-        rows.append(("AUC, mean of all classes vs rest", pooled["auc_macro_ovr"], means["auc_macro_ovr"]))
-    rows += [
-        (f"{name}, {positive}", pooled[key][positive], means[key][positive])
-        for name, key in (("Sensitivity", "sensitivity"), ("Specificity", "specificity"))
-    ]
+    if len(metrics["classes"]) == 2:
+        del names[3]  # the same number
+    rows = []
+    for name, key, of in names:
+        whole, spread = (one[key] if of is None else one[key][of] for one in (pooled, means))
+        rows.append(Measure(name, own[key], whole, spread))
     return tuple(rows)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from usvit.data.cards import DataCard
 from usvit.report.run import Run
-from usvit.report.words import count, counted, decimals, dig, estimate, listed, plural, spread
+from usvit.report.words import count, counted, decimals, dig, estimate, listed, plural, quoted, spread
 
 RESIZED = {
     "pad": "padded with black to a square around its centre, then resized to",
@@ -236,13 +236,12 @@ def _training(run: Run, cards: Cards) -> Facts:
 def _evaluation(run: Run, cards: Cards) -> Facts:
     metrics = run.metrics
     positive = metrics["positive_class"]
-    pooled = metrics["pooled"]
-    area = pooled["auc"].get(f"{positive}_vs_rest", {})
-    method = area.get("method") if area.get("ci95") else None
+    own = quoted(metrics)
+    method = own["auc"].get("method") if own["auc"].get("ci95") else None
     measures = ["accuracy", "balanced accuracy", "one-vs-rest AUC", "sensitivity and specificity of each class"]
     measures += ["calibration (equal-mass bins, slope, intercept)"] if metrics.get("calibration") else []
     measures += ["decision curve (net benefit)"] if metrics.get("decision_curve") else []
-    others = pooled["accuracy"].get("method") if pooled["accuracy"].get("ci95") else None
+    others = own["accuracy"].get("method") if own["accuracy"].get("ci95") else None
     uncertain = None
     if method:
         uncertain = f"95 % intervals with the group as the unit: AUC {method}; proportions and others {others}."
@@ -283,7 +282,7 @@ def _evaluation(run: Run, cards: Cards) -> Facts:
 
 def _results(run: Run, cards: Cards) -> Facts:
     metrics, positive = run.metrics, run.metrics["positive_class"]
-    pooled = metrics["pooled"]
+    own = quoted(metrics)
     left = len(dig(run.record, "data.excluded") or []) if dig(run.record, "data.excluded") is not None else None
     skipped = len(dig(run.record, "data.skipped") or [])
     flow = f"Tested: {tested(run)}"
@@ -291,13 +290,19 @@ def _results(run: Run, cards: Cards) -> Facts:
         flow += f"; left out {plural(left, 'image')}, skipped {plural(skipped, 'file')}"
     counts = metrics["confusion"]["counts"]
     wrong = sum(sum(row) for row in counts) - sum(row[k] for k, row in enumerate(counts))
-    how = "pooled over folds" if len(metrics["folds"]) > 1 else "hold-out"
+    how = (
+        "hold-out"
+        if len(metrics["folds"]) == 1
+        else "mean within folds"
+        if metrics.get("headline")
+        else "pooled over folds"
+    )
     return {
         "tested": tested(run),
-        "headline": f"On {tested(run)} ({how}): accuracy {estimate(pooled['accuracy'])}, AUC of {positive} against the "
-        f"rest {estimate(pooled['auc'][f'{positive}_vs_rest'])}.",
-        "diagnostic": f"For {positive}, most probable class: sensitivity {estimate(pooled['sensitivity'][positive])}, "
-        f"specificity {estimate(pooled['specificity'][positive])}.",
+        "headline": f"On {tested(run)} ({how}): accuracy {estimate(own['accuracy'])}, AUC of {positive} against the "
+        f"rest {estimate(own['auc'])}.",
+        "diagnostic": f"For {positive}, most probable class: sensitivity {estimate(own['sensitivity'])}, "
+        f"specificity {estimate(own['specificity'])}.",
         "flow": f"{flow}.",
         "failures": f"{plural(wrong, 'image')} of {count(metrics['n_images'])} decided wrongly; the report shows the "
         "confusion matrix, the most confident errors and the most uncertain cases.",

@@ -48,8 +48,14 @@ def limits_of(run: Run, cards: dict[str, DataCard | None]) -> list[str]:
     )
     if len(metrics["folds"]) > 1:
         found.append(
-            "The folds' models share most of their training images, so that the SD over folds is no interval; the "
-            "pooled interval takes the models as given and leaves out the chance of training."
+            "The folds' models share most of their training images, so that the SD over folds is no interval. "
+            + (
+                "The first interval of each figure counts patients and what another training would give; the pooled "
+                "interval takes the models as given."
+                if run.n_repeats > 1
+                else "The intervals are about these models: what another training would give is not in them. "
+                "'usvit cv --repeats 3' measures it."
+            )
         )
     else:
         found.append("One model was trained once: how much another seed or split would change it was not measured.")

@@ -7,7 +7,7 @@ from typing import Any
 
 from usvit.report.content import Content
 from usvit.report.facts import tested
-from usvit.report.words import count, decimals, duration, estimate, interval, p_words, spread, usefulness
+from usvit.report.words import count, decimals, duration, estimate, interval, p_words, usefulness
 
 
 def markdown(content: Content, figures: dict[str, str]) -> str:
@@ -79,16 +79,22 @@ def _warnings(content: Content) -> list[str]:
 
 def _results(content: Content) -> str:
     several = len(content.run.metrics["folds"]) > 1
-    header = ["Measure", "Pooled" if several else "Hold-out", "95 % interval", "Groups"]
+    header = ["Measure", "Mean of the folds" if several else "Hold-out", "95 % interval", "Groups"]
     rows = []
-    for name, pooled, means in content.headline:
-        row = [name, decimals(pooled) if pooled["value"] is not None else estimate(pooled), interval(pooled) or "none"]
-        rows.append([*row, count(pooled["n_groups"]), *([spread(means)] if several else [])])
+    for one in content.headline:
+        row = [one.name, decimals(one.headline) if one.headline["value"] is not None else estimate(one.headline)]
+        row += [interval(one.headline) or "none", count(one.headline["n_groups"])]
+        rows.append([*row, *([_short(one.pooled), decimals(one.spread["sd"])] if several else [])])
     body = f"Tested: {text(tested(content.run))}.\n\n"
-    body += _rows([*header, *(["Mean ± SD of the folds"] if several else [])], rows)
+    body += _rows([*header, *(["Pooled", "SD of the folds"] if several else [])], rows)
+    if explains := (content.run.metrics.get("headline") or {}).get("explains"):
+        body += f"{text(explains)}\n\n"
     if several:
         area = f"{content.positive}_vs_rest"
-        body += "Pooled and mean of the folds are different quantities; the SD is no confidence interval.\n\n"
+        body += (
+            "Pooled: the test images of all folds as one set, so that outputs of different models are ranked against "
+            "each other. The SD of the folds is no confidence interval.\n\n"
+        )
         body += _rows(
             ["Fold", "Images", "Groups", "Accuracy", f"AUC {content.positive}"],
             (

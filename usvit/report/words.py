@@ -103,3 +103,19 @@ def usefulness(curve: dict[str, Any]) -> str:
 
 def _ranges(runs: Iterable[tuple[float, float]]) -> str:
     return ", ".join(f"{a:.2f}" if a == b else f"{a:.2f} to {b:.2f}" for a, b in runs)
+
+
+def quoted(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures that a reader should quote, a Value each.
+
+    These are the headline of ``metrics.json``, the means within folds. Where an earlier usvit wrote the file, pooled
+    figures stand in their place, and ``explains`` says so.
+    """
+    if headline := metrics.get("headline"):
+        found: dict[str, Any] = headline
+        return found
+    pooled, positive = metrics["pooled"], metrics["positive_class"]
+    own = {key: pooled[key] for key in ("auc_macro_ovr", "accuracy", "balanced_accuracy", "brier") if key in pooled}
+    own |= {key: pooled[key][positive] for key in ("sensitivity", "specificity")}
+    explains = "An earlier usvit made metrics.json, without means within folds: 'usvit evaluate' computes them."
+    return own | {"auc": pooled["auc"][f"{positive}_vs_rest"], "explains": explains}

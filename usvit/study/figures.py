@@ -55,8 +55,15 @@ def title_of(name: str) -> str:
 
 
 def value_of(metrics: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """The pooled figure of a ``metrics.json`` ({"value", "ci95", ...}); None where it has no such figure."""
+    """The figure of a ``metrics.json`` ({"value", "ci95", ...}) that a reader should quote; None where it has none.
+
+    That is the headline's, the mean within folds, where the headline has the figure; else the pooled one.
+    """
     head, _, of_class = name.partition(".")
+    headline = metrics.get("headline") or {}
+    if head in headline and of_class in ("", "positive", metrics["positive_class"]):
+        found: dict[str, Any] = headline[head]
+        return found
     value = metrics["pooled"].get(head)
     if of_class and value is not None:
         chosen = metrics["positive_class"] if of_class == "positive" else of_class

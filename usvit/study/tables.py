@@ -1,4 +1,4 @@
-"""The study's table: each run's pooled figures with their intervals, the paper's beside them; the spread of seeds."""
+"""The study's table: each run's figures with their intervals, the paper's beside them; the spread of seeds."""
 
 import statistics
 from typing import Any

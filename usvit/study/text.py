@@ -169,8 +169,9 @@ def key(record: dict[str, Any]) -> str:
     seed = f" Of seed {record['seeds'][0]}." if len(record["seeds"]) > 1 else ""
     within = " Within: whether the paper's figure lies in our interval." if has_paper(record) else ""
     return (
-        "All test images pooled, each predicted by the model that did not see it, with the 95% interval that takes "
-        f"patients (or clusters of copies) as the units.{seed}{within}"
+        "Means within the folds, each image predicted by the model that did not see it, with the 95% interval that "
+        "takes patients (or clusters of copies) as the units; figures that have no such mean, such as those of a class "
+        f"other than the positive one, are of all test images pooled.{seed}{within}"
     )
 
 
