@@ -47,21 +47,30 @@ def report(run_dir):
 def test_the_headline_is_that_of_metrics_json(run_dir):
     metrics = json.loads((run_dir / "metrics.json").read_text())
     text = report(run_dir).text
+    headline, pooled, spread = metrics["headline"], metrics["pooled"], metrics["mean_sd"]
+    auc = "malignant_vs_rest"
     rows = (
-        ("Accuracy", metrics["pooled"]["accuracy"], metrics["mean_sd"]["accuracy"]),
-        ("Balanced accuracy", metrics["pooled"]["balanced_accuracy"], metrics["mean_sd"]["balanced_accuracy"]),
-        (
-            "AUC, malignant vs rest",
-            metrics["pooled"]["auc"]["malignant_vs_rest"],
-            metrics["mean_sd"]["auc"]["malignant_vs_rest"],
-        ),
-        ("AUC, mean of all classes vs rest", metrics["pooled"]["auc_macro_ovr"], metrics["mean_sd"]["auc_macro_ovr"]),
+        ("Accuracy", headline["accuracy"], pooled["accuracy"], spread["accuracy"]),
+        ("Balanced accuracy", headline["balanced_accuracy"], pooled["balanced_accuracy"], spread["balanced_accuracy"]),
+        ("AUC, malignant vs rest", headline["auc"], pooled["auc"][auc], spread["auc"][auc]),
+        ("AUC, mean of all classes vs rest", *(one["auc_macro_ovr"] for one in (headline, pooled, spread))),
     )
-    for name, pooled, spread in rows:
-        low, high = pooled["ci95"]
-        figures = f"{pooled['value']:.3f} {low:.3f} to {high:.3f} {pooled['n_groups']}"
-        assert f"{name} {figures} {spread['mean']:.3f} ± {spread['sd']:.3f}" in text
-    assert "Pooled, 778 images 95 % interval (pooled) Groups Mean ± SD of 5 folds" in text
+    for name, quoted, whole, folds in rows:
+        (low, high), (least, most) = quoted["ci95"], whole["ci95"]
+        figures = f"{quoted['value']:.3f} {low:.3f} to {high:.3f} {quoted['n_groups']}"
+        assert f"{name} {figures} {whole['value']:.3f} {least:.3f} to {most:.3f} {folds['sd']:.3f}" in text
+    assert "Mean of 5 folds 95 % interval Groups Pooled, 778 images SD of 5 folds" in text
+    assert headline["explains"] in text
+
+
+def test_a_run_of_an_earlier_version_shows_its_pooled_figures_and_says_so(run_dir):
+    metrics = json.loads((run_dir / "metrics.json").read_text())
+    del metrics["headline"]
+    (run_dir / "metrics.json").write_text(json.dumps(metrics | {"schema_version": "1.2"}))
+    accuracy = metrics["pooled"]["accuracy"]
+    text = report(run_dir).text
+    assert f"Accuracy {accuracy['value']:.3f} {accuracy['ci95'][0]:.3f} to {accuracy['ci95'][1]:.3f}" in text
+    assert "under cross-validation they are too short: an older usvit made metrics.json" in text
 
 
 def test_images_groups_and_patients_are_counted_and_few_groups_warned_of(tmp_path):
