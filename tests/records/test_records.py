@@ -69,6 +69,27 @@ def test_records_of_older_versions_without_later_keys_are_accepted(run, tmp_path
     assert read_record(tmp_path / "old.json", MetricsRecord)["schema_version"] == "1.0"
 
 
+@pytest.mark.parametrize("n_classes", [0, 1, 21_841])
+def test_a_pre_training_has_the_classes_of_its_collection_and_a_classifier_two_or_more(tmp_path, n_classes):
+    file = tmp_path / "run.json"
+    for kind in ("pretrain", "transfer", "cv", None):
+        file.write_text(json.dumps({"kind": kind, "data": {"classes": [str(n) for n in range(n_classes)]}}))
+        if kind in ("pretrain", "transfer"):
+            assert len(read_record(file, RunRecord)["data"]["classes"]) == n_classes
+        else:
+            with pytest.raises(UsvitError, match="key data"):
+                read_record(file, RunRecord)
+
+
+def test_no_thresholds_were_written_as_an_empty_object_once(tmp_path):
+    file = tmp_path / "model.json"
+    file.write_text('{"thresholds": {}}')
+    assert read_record(file, ModelRecord) == {"thresholds": {}}
+    file.write_text('{"thresholds": {"a": 1}}')
+    with pytest.raises(UsvitError, match="key thresholds"):
+        read_record(file, ModelRecord)
+
+
 def test_hashes_find_a_changed_file_and_pass_over_one_that_is_not_kept(run, tmp_path):
     recorded = run_hashes(run)
     assert {"metrics.json", "predictions.csv", "folds.csv", "manifest.parquet", "fold-0/model.json"} <= set(recorded)

@@ -9,6 +9,7 @@ import filelock
 import pytest
 
 from tests.conftest import TINY
+from usvit.files import sha256_of_file
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +28,15 @@ def run(shared, small_phantom):
         if not (out / "report.html").is_file():
             subprocess.run([*command, *TINY, "--out", str(out)], check=True, capture_output=True)
             for path in out.glob("fold-*/model.json"):  # so short a training leaves some networks without a temperature
-                passport = json.loads(path.read_text())
-                path.write_text(json.dumps(passport | {"temperature": passport["temperature"] or 1.5}))
+                edit_passport(path.parent, temperature=json.loads(path.read_text())["temperature"] or 1.5)
     return out
+
+
+def edit_passport(fold, without=(), **changed):
+    """Change the ``model.json`` of a fold, and the hash of it that its run has on record."""
+    path, run = fold / "model.json", fold.parent / "run.json"
+    passport = json.loads(path.read_text()) | changed
+    path.write_text(json.dumps({key: value for key, value in passport.items() if key not in without}))
+    record = json.loads(run.read_text())
+    record["files"][f"{fold.name}/model.json"] = sha256_of_file(path)
+    run.write_text(json.dumps(record))

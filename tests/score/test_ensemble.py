@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from scipy.special import softmax
 
 from tests.conftest import REPOSITORY, TINY
+from tests.score.conftest import edit_passport
 from usvit.data.images import pixel_sha256, read_image
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
@@ -55,7 +56,7 @@ def run(trained, tmp_path_factory):
     """The same, where every network has a temperature: so short a training leaves some worse than chance."""
     out = shutil.copytree(trained, tmp_path_factory.mktemp("calibrated") / "run")
     for k in range(3):
-        edit(out / f"fold-{k}", temperature=passport_of(out / f"fold-{k}")["temperature"] or 1.5)
+        edit_passport(out / f"fold-{k}", temperature=passport_of(out / f"fold-{k}")["temperature"] or 1.5)
     return out
 
 
@@ -74,10 +75,6 @@ def pixels_of(run, small_phantom):
 
 def passport_of(folder):
     return json.loads((folder / "model.json").read_text())
-
-
-def edit(folder, **changed):
-    (folder / "model.json").write_text(json.dumps(passport_of(folder) | changed))
 
 
 def columns(table, kind):
@@ -229,12 +226,12 @@ def test_without_pairs_the_threshold_of_single_networks_comes_with_a_warning(run
 
 def test_networks_with_and_without_a_temperature_are_not_mixed(run, tmp_path):
     out = shutil.copytree(run, tmp_path / "run")
-    edit(out / "fold-1", temperature=None, temperature_reason="every decision is right: the best temperature is 0")
+    edit_passport(out / "fold-1", temperature=None, temperature_reason="every decision is right: the best temperature is 0")
     with pytest.raises(UsvitError, match=r"fold-1: every decision is right.*--fold 0,2"):
         Ensemble.load(out, **CPU)
     assert Ensemble.load(out, folds="0,2", **CPU).n_members == 2
     for k in (0, 2):
-        edit(out / f"fold-{k}", temperature=None)
+        edit_passport(out / f"fold-{k}", temperature=None)
     assert Ensemble.load(out, **CPU).n_members == 3  # none has one: nothing is mixed
 
 
@@ -259,18 +256,14 @@ def test_where_no_threshold_exists_there_is_a_reason(run, tmp_path):
     ensemble = Ensemble.load(out, **CPU)
     assert ensemble.threshold is None
     assert ensemble.threshold_origin == "none: sensitivity >= 0.9: the run has no predictions.csv to choose it on"
-    edit(out / "fold-1", thresholds=[])
+    edit_passport(out / "fold-1", thresholds=[])
     assert "neither model.json nor" in Ensemble.load(out, folds="1", **CPU).threshold_origin
 
 
 def test_a_passport_of_schema_1_0_is_read(run, tmp_path, pixels_of):
     out = shutil.copytree(run, tmp_path / "run")
-    old = passport_of(out / "fold-0")
-    for key in ("novelty", "novelty_reason", "temperature_reason", "weights_sha256"):
-        del old[key]
-    (out / "fold-0" / "model.json").write_text(
-        json.dumps(old | {"schema_version": "1.0", "temperature": None, "thresholds": {}})
-    )
+    later = ("novelty", "novelty_reason", "temperature_reason", "weights_sha256", "seen_copies")
+    edit_passport(out / "fold-0", later, schema_version="1.0", temperature=None, thresholds={})
     (out / "fold-0" / "novelty.safetensors").unlink()
     ensemble = Ensemble.load(out, folds="0", rule="youden", **CPU)
     scores = ensemble.score(pixels_of(read_predictions(run / "predictions.csv").head(2)))
@@ -378,7 +371,7 @@ def test_the_description_is_json_and_names_every_network(run):
 )
 def test_networks_that_do_not_belong_together_are_refused(run, tmp_path, changed, says):
     out = shutil.copytree(run, tmp_path / "run")
-    edit(out / "fold-1", **changed)
+    edit_passport(out / "fold-1", **changed)
     with pytest.raises(UsvitError, match=says):
         Ensemble.load(out, **CPU)
     assert Ensemble.load(out, folds="0,2", **CPU).n_members == 2
@@ -392,7 +385,7 @@ def test_damaged_weights_and_exchanged_novelty_are_refused(run, tmp_path):
     state = load_file(run / "fold-2" / "model.safetensors")
     state["fc.bias"][:] = torch.nan
     save_file(state, out / "fold-2" / "model.safetensors")
-    edit(out / "fold-2", weights_sha256=None)
+    edit_passport(out / "fold-2", weights_sha256=None)
     with pytest.raises(UsvitError, match="network of fold 2 are not finite"):
         Ensemble.load(out, folds="2", **CPU).score(np.zeros((1, 32, 32, 3), np.uint8))
 

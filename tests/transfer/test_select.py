@@ -124,6 +124,9 @@ def test_a_passport_without_its_network_is_named(settings, tmp_path):
     told = json.loads(passport.read_text())
     del told["architecture"]
     passport.write_text(json.dumps(told))
+    record = json.loads((first.path / "run.json").read_text())
+    del record["files"]  # an older run: otherwise the changed file is refused before it is read
+    (first.path / "run.json").write_text(json.dumps(record))
     again = {**settings, "model": {"weights": str(first.path)}}
     with pytest.raises(UsvitError, match=r"passport .*first is damaged.*'architecture'.*--model"):
         run(again, tmp_path / "second", named=False)

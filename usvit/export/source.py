@@ -154,7 +154,7 @@ def of_spec(
             "crop": preprocessing.crop,
         },
         "temperature": None,
-        "thresholds": {},
+        "thresholds": [],
         "head": "untrained",
         "upstream": found.describe(),
         "data_licenses": {},

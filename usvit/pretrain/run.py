@@ -227,4 +227,5 @@ def _content(state: dict[str, Tensor]) -> bytes:
 def _number(value: Any) -> float | int | None:
     if pd.isna(value):
         return None
-    return int(value) if float(value).is_integer() else float(value)
+    number = float(value)
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from usvit.records.base import Count, Fold, Name, Number, Record, Sha256, Text
 
@@ -49,6 +49,11 @@ class Novelty(Record):
     in_distribution: InDistribution | None = None
 
 
+def _none(value: Any) -> Any:
+    """Exports of untrained networks had ``{}`` here, for no thresholds, before schema 1.2."""
+    return [] if value == {} else value
+
+
 class ModelRecord(Record):
     """Of a fold's network, an upstream network, or an export; schema 1.0 had no thresholds and no novelty."""
 
@@ -64,7 +69,7 @@ class ModelRecord(Record):
     weights_sha256: Sha256 | None = None
     temperature: Annotated[float, Field(ge=1e-6, le=1e6)] | None = None
     temperature_reason: Text | None = None
-    thresholds: Annotated[list[Threshold], Field(max_length=10_000)] | None = None
+    thresholds: Annotated[list[Threshold], Field(max_length=10_000), BeforeValidator(_none)] | None = None
     novelty: Novelty | None = None
     novelty_reason: Text | None = None
     fold: Fold | None = None

@@ -3,12 +3,16 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationInfo, field_validator
 
 from usvit.errors import UsvitError
 from usvit.records.base import Classes, Count, Fold, Name, Number, Record, Sha256, Text, read_record
 
 MAX_FOLDS = 10_000
+MAX_CLASSES = 100_000
+"""Of a collection for pre-training: ImageNet-21k has 21,841."""
+UPSTREAM = ("pretrain", "transfer")
+"""Runs that make or judge first weights."""
 
 
 class Folds(Record):
@@ -26,7 +30,7 @@ class Data(Record):
     """Which images."""
 
     datasets: Annotated[list[Name], Field(max_length=1000)] | None = None
-    classes: Classes | None = None
+    classes: Annotated[list[Name], Field(max_length=MAX_CLASSES)] | None = None
     positive_class: Name | None = None
     n_images: Count | None = None
     n_groups: Count | None = None
@@ -115,6 +119,14 @@ class RunRecord(Record):
     seconds: Annotated[Number, Field(ge=0)] | None = None
     files: dict[str, Sha256] | None = None
     """Name -> SHA-256 of the files of results, since schema 1.1."""
+
+    @field_validator("data")
+    @classmethod
+    def _classes_of_a_classifier(cls, data: Data | None, info: ValidationInfo) -> Data | None:
+        """A pre-training has as many classes as its collection, and none where it needs no labels."""
+        if data is not None and data.classes is not None and info.data.get("kind") not in UPSTREAM:
+            TypeAdapter(Classes).validate_python(data.classes)
+        return data
 
 
 def read_run_record(run: Path, hint: str = "") -> dict[str, Any]:

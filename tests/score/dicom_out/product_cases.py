@@ -78,9 +78,9 @@ KNOWN = {
 
 
 def source(tmp_path: Path, n_frames: int = 1, *, size: tuple[int, int] = (96, 128), **tags) -> Item:
-    """A DICOM file of ``n_frames`` of random speckle."""
+    """A DICOM file of ``n_frames`` of random speckle, in which the detector of words sees none at the usual size."""
     shape = size if n_frames == 1 else (n_frames, *size)
-    pixels = np.resize(speckle(7, *size), shape)
+    pixels = np.resize(speckle(3, *size), shape)
     path = write_dicom(tmp_path / "in" / "Doe_Jane.dcm", pixels, **{**KNOWN, **tags})
     return Item("export/Doe_Jane.dcm", str(path))
 

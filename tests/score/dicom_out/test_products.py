@@ -422,5 +422,5 @@ def test_a_full_disk_is_said(tmp_path, small_disk):
     item = source(tmp_path, size=(600, 800))
     (small_disk / "filler").write_bytes(b"x" * 700_000)
     with pytest.raises(UsvitError, match="No space left"):
-        write_products(order(tmp_path, small_disk), item, scored(item, [row(ID)]))
+        write_products(order(tmp_path, small_disk, keep_ids=True), item, scored(item, [row(ID)]))
     assert not list((small_disk / "dicom").glob("*-sc*"))

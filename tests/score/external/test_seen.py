@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tests.data.copies.planting import jpeg, resized
-from tests.score.make_scores import make_scores
+from tests.score.make_scores import MODEL, make_scores
 from usvit.data.copies import describe, find_copies
 from usvit.data.copies.compact import CompactDescriptions
 from usvit.data.groups import group_ids
@@ -58,7 +58,7 @@ def scored_with(descriptions, tmp_path, home, seen=None, **options):
     truth.to_csv(tmp_path / "labels.csv", index=False)
     if seen is not None:
         summary = read_json(tmp_path / "scores" / "summary.json")
-        write_json(tmp_path / "scores" / "summary.json", summary | {"model": {"seen": seen}})
+        write_json(tmp_path / "scores" / "summary.json", summary | {"model": {"sha256": MODEL, "seen": seen}})
     return tmp_path / "scores", LabelTable(tmp_path / "labels.csv", join="item_id", key=home / "key")
 
 
@@ -154,6 +154,12 @@ def test_no_copy_is_claimed_only_where_everything_was_compared(originals, tmp_pa
 def test_a_damaged_file_of_descriptions_is_named(originals, tmp_path):
     folder, _ = scored_with(originals[0][:6], tmp_path, tmp_path)
     table = pd.read_parquet(folder / "copies.parquet")
+    table.assign(**{DESCRIPTION: None}).to_parquet(folder / "copies.parquet")
+    with pytest.raises(UsvitError, match=r"copies\.parquet is not the file whose SHA-256"):
+        read_scored_set(folder)
+    summary = read_json(folder / "summary.json")
+    del summary["files"]["copies.parquet"]  # whoever changes a file may change what is on record of it
+    write_json(folder / "summary.json", summary)
     for content in (b"x" * 9000, b"damaged", joined({}).to_bytes()):
         table.assign(**{DESCRIPTION: content}).to_parquet(folder / "copies.parquet")
         with pytest.raises(UsvitError, match=r"copies\.parquet"):

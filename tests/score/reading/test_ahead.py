@@ -3,8 +3,8 @@
 import threading
 
 import pytest
-from usvit.score.reading.child import Task
 
+from usvit.limited.child import Task
 from usvit.score.reading.ahead import CLOSED, OVERHEAD, Ahead, Entry
 
 TASK = Task(len, ((),), False, 1.0)

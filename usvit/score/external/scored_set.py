@@ -85,7 +85,7 @@ def read_scored_set(folder: Path) -> ScoredSet:
     if (folder / "summary.json").exists():
         files = read_record(folder / "summary.json", SummaryRecord).get("files") or {}
         recorded = {name: table["sha256"] for name, table in files.items()}
-        refuse_changed(folder, recorded, "summary.json", (file.name, "failures.csv"))
+        refuse_changed(folder, recorded, "summary.json", (file.name, "copies.parquet", "failures.csv"))
     raw = _read(file)
     classes, positive = _classes(raw, file)
     missing = [name for name in score_columns(classes, positive) if name not in raw]
