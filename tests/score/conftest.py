@@ -9,6 +9,7 @@ import filelock
 import pytest
 
 from tests.conftest import TINY
+from usvit.records import run_hashes
 
 
 @pytest.fixture(scope="session")
@@ -29,4 +30,6 @@ def run(shared, small_phantom):
             for path in out.glob("fold-*/model.json"):  # so short a training leaves some networks without a temperature
                 passport = json.loads(path.read_text())
                 path.write_text(json.dumps(passport | {"temperature": passport["temperature"] or 1.5}))
+            record = json.loads((out / "run.json").read_text())  # which holds the hashes of these files
+            (out / "run.json").write_text(json.dumps(record | {"files": run_hashes(out)}))
     return out

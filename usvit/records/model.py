@@ -64,7 +64,10 @@ class ModelRecord(Record):
     weights_sha256: Sha256 | None = None
     temperature: Annotated[float, Field(ge=1e-6, le=1e6)] | None = None
     temperature_reason: Text | None = None
-    thresholds: Annotated[list[Threshold], Field(max_length=10_000)] | None = None
+    thresholds: (
+        Annotated[list[Threshold], Field(max_length=10_000)] | Annotated[dict[str, Any], Field(max_length=0)] | None
+    ) = None
+    """An empty object in exports of schema 1.1 and before."""
     novelty: Novelty | None = None
     novelty_reason: Text | None = None
     fold: Fold | None = None
