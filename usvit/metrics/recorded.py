@@ -25,8 +25,8 @@ def refuse_other_figures(metrics: dict[str, Any], test: pd.DataFrame, where: Pat
     """Refuse a ``metrics.json`` whose main figures are not those of the test predictions.
 
     Computed again are the confusion matrix, accuracy, the AUC, sensitivity and specificity of each class, pooled;
-    accuracy and AUC of each fold with their means; and all figures of the headline. Of repeated cross-validation, the pooled figures are those of
-    repeat 0.
+    accuracy and AUC of each fold with their means; and all figures of the headline. Of repeated cross-validation, the
+    pooled figures are those of repeat 0.
 
     Args:
         metrics: its content, which ``MetricsRecord`` accepts.
