@@ -9,7 +9,7 @@ import filelock
 import pytest
 
 from tests.conftest import TINY
-from usvit.records import run_hashes
+from usvit.files import sha256_of_file
 
 
 @pytest.fixture(scope="session")
@@ -28,8 +28,14 @@ def run(shared, small_phantom):
         if not (out / "report.html").is_file():
             subprocess.run([*command, *TINY, "--out", str(out)], check=True, capture_output=True)
             for path in out.glob("fold-*/model.json"):  # so short a training leaves some networks without a temperature
-                passport = json.loads(path.read_text())
-                path.write_text(json.dumps(passport | {"temperature": passport["temperature"] or 1.5}))
-            record = json.loads((out / "run.json").read_text())  # which holds the hashes of these files
-            (out / "run.json").write_text(json.dumps(record | {"files": run_hashes(out)}))
+                edit_passport(path.parent, temperature=json.loads(path.read_text())["temperature"] or 1.5)
     return out
+
+
+def edit_passport(fold, **changed):
+    """Change the ``model.json`` of a fold, and the hash of it that its run has on record."""
+    path, run = fold / "model.json", fold.parent / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    record = json.loads(run.read_text())
+    record["files"][f"{fold.name}/model.json"] = sha256_of_file(path)
+    run.write_text(json.dumps(record))

@@ -110,7 +110,7 @@ def make_scores(
         out,
         [scores],
         [pd.DataFrame(failures, columns=list(FAILURE_COLUMNS))],
-        {name: {} for name in JOB_KEYS},
+        {name: {} for name in JOB_KEYS} | {"model": {"sha256": MODEL}},
         classes=classes,
         positive="malignant",
         threshold=threshold,

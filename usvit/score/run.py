@@ -345,7 +345,7 @@ def _write(request: Request, folder: JobFolder, journal: Journal, ensemble: Ense
         "versions": {name: version(name) for name in _LIBRARIES} | {"usvit": usvit.__version__},
         "started": folder.record["started"],
         "finished": now.isoformat(timespec="seconds"),
-        "seconds": max(0.0, round((now - folder.started).total_seconds(), 1)),
+        "seconds": folder.seconds_until(now),
         "products": products,
     }
     write_tables(
