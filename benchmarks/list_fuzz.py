@@ -6,8 +6,9 @@ Each case is one handmade attack (bombs, cycles, numbers of 5,000 digits, equal 
 to three mutations. It is read as usvit reads it, in a process of its own: ``discover`` for lists, archives and indexes,
 ``load_recipe`` and ``build_config`` or ``read_card`` for YAML, ``parse_weights`` and ``load_checkpoint`` into a small
 network for weights. A case is bad where the process ends with anything but a result or a ``UsvitError`` (a traceback),
-takes more than ``--seconds`` (a hang), holds more than ``--memory`` GB beyond what its imports took (with the processes
-that it started, of which each may take 2 GB), or changes anything outside its own folder.
+takes more than ``--seconds`` of CPU time, or three times as long without any (a hang; a busy machine makes none),
+holds more than ``--memory`` GB beyond what its imports took (with the processes that it started, of which each may take
+2 GB), or changes anything outside its own folder.
 Prints outcomes by kind, the slowest and the largest.
 """
 
@@ -48,6 +49,7 @@ class Outcome:
     """``read``, ``refused``, ``TRACEBACK``, ``HANG``, ``MEMORY`` or ``WROTE``."""
     text: str
     seconds: float
+    """Of CPU time."""
     gigabytes: float
 
     @property
@@ -559,7 +561,8 @@ def run_case(kind: str, name: str, path: Path, seconds: float, memory: float) ->
     child.start()
     theirs.close()
     assert child.pid is not None
-    begun, base = time.monotonic(), 0
+    begun = moved = time.monotonic()
+    base, cpu, base_cpu = 0, 0.0, 0.0
     most, end, text = 0, "", ""
     while not end:
         if ours.poll(0.05):
@@ -569,21 +572,24 @@ def run_case(kind: str, name: str, path: Path, seconds: float, memory: float) ->
                 end, text = "TRACEBACK", "the process died"
                 break
             if what == "begun":
-                begun, base = time.monotonic(), _resident(child.pid)
+                begun = moved = time.monotonic()
+                base, base_cpu = _resident(child.pid), _tree(child.pid)[1]
                 continue
             end = what
-        most = max(most, _tree(child.pid) - base)
-        if time.monotonic() - begun > seconds and not end:
-            end, text = "HANG", f"ended after {seconds:g} s"
+        resident, used = _tree(child.pid)
+        most, now = max(most, resident - base), time.monotonic()
+        if used - base_cpu > cpu:
+            cpu, moved = used - base_cpu, now
+        if (cpu > seconds or now - moved > 3 * seconds) and not end:
+            end, text = "HANG", f"ended after {cpu:.1f} s of CPU time and {now - begun:.1f} s in all"
         elif most > memory * 1024**3 and end in ("", "read", "refused"):
             end, text = "MEMORY", f"more than {memory:g} GB"
-    took = time.monotonic() - begun
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.join()
     if _listing(path.parent.parent) != around and not end.isupper():
         end = "WROTE"
-    return Outcome(kind, name, end, " ".join(text.split()), took, most / 1024**3)
+    return Outcome(kind, name, end, " ".join(text.split()), cpu, most / 1024**3)
 
 
 def _group(kind: str, path: Path, pipe: Any) -> None:
@@ -597,16 +603,20 @@ def _resident(process: int) -> int:
     return 0
 
 
-def _tree(process: int) -> int:
-    """Resident bytes of a process and of all processes in its session."""
-    total = 0
+def _tree(process: int) -> tuple[int, float]:
+    """Resident bytes of a process and of all processes in its session, and their seconds of CPU time.
+
+    Those of a process that has ended count with the one that has waited for it.
+    """
+    total, ticks = 0, 0
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 fields = (path / "stat").read_text().rpartition(")")[2].split()
                 if int(fields[3]) == process:
                     total += int((path / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return total
+                    ticks += sum(map(int, fields[11:15]))
+    return total, ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _listing(folder: Path) -> list[tuple[str, int]]:

@@ -24,8 +24,8 @@ FLOORS = [
     {"models"},
     {"data"},
     {"config", "progress", "cluster"},
-    {"records"},
-    {"resources", "seeding", "files", "limited", "plain_yaml", "terminal", "pseudonyms"},
+    {"records", "pseudonyms"},
+    {"resources", "seeding", "files", "limited", "plain_yaml", "terminal"},
     {"errors"},
 ]
 """Rooms from the roof down; a room imports from floors below it, or from itself."""

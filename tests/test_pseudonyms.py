@@ -17,6 +17,7 @@ from pydicom.uid import RE_VALID_UID
 
 from tests.score.find.test_walk import nobody  # noqa: F401
 from usvit.errors import UsvitError
+from usvit.files import is_partial_of
 from usvit.pseudonyms import LINK_COLUMNS, LinkTable, Pseudonyms, default_key_path, link_rows, refuse_inside
 from usvit.score.find.items import discover
 from usvit.score.records import Item
@@ -322,8 +323,9 @@ def test_an_error_leaves_the_old_table_and_nothing_else(tmp_path, ids):
 
 
 def test_what_a_killed_job_left_behind_is_replaced_and_private(tmp_path, ids):
-    (tmp_path / ".link.csv.partial").write_text("half")
-    (tmp_path / ".link.csv.partial").chmod(0o666)
+    left = tmp_path / f".link.csv.partial-{'0f' * 16}"
+    left.write_text("half")
+    left.chmod(0o666)
     write(tmp_path / "link.csv", tmp_path / "out", ids)
     assert stat.S_IMODE((tmp_path / "link.csv").stat().st_mode) == 0o600
     assert [one.name for one in tmp_path.iterdir()] == ["link.csv"]
@@ -337,6 +339,18 @@ def test_a_link_table_in_the_output_folder_is_refused(tmp_path, ids):
     assert list((tmp_path / "out").iterdir()) == []
     write(tmp_path / "out2.csv", tmp_path / "out", ids)
     assert "The key" in refusal(refuse_inside, tmp_path / "out" / "key", tmp_path / "alias", "The key")
+
+
+def test_a_link_in_place_of_the_growing_table_leads_nowhere(tmp_path, ids):
+    """The name that it had while it grew was known beforehand; a link of that name is left as it is."""
+    (tmp_path / "profile").write_text("mine")
+    (tmp_path / ".link.csv.partial").symlink_to(tmp_path / "profile")
+    with LinkTable(tmp_path / "link.csv", ids) as table:
+        growing = [one for one in tmp_path.iterdir() if is_partial_of(one.name, tmp_path / "link.csv")]
+        assert len(growing) == 1 and stat.S_IMODE(growing[0].stat().st_mode) == 0o600
+        table.add(ITEMS[0])
+    assert (tmp_path / "profile").read_text() == "mine" and (tmp_path / ".link.csv.partial").is_symlink()
+    assert len(read(tmp_path / "link.csv")) == 2 and not growing[0].exists()
 
 
 def test_a_link_table_replaces_no_other_file(tmp_path, ids):

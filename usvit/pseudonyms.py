@@ -4,9 +4,11 @@ A pseudonym is an HMAC-SHA256 under a secret key that is the user's: without the
 whom, not even by trying all patient numbers of a hospital, as with a plain hash (ISO 25237; DICOM PS3.15 E.1).
 """
 
+import contextlib
 import csv
 import hashlib
 import hmac
+import io
 import os
 import re
 import secrets
@@ -16,11 +18,12 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TextIO
+from typing import Protocol, Self
 
 import platformdirs
 
 from usvit.errors import UsvitError
+from usvit.files import atomic, is_partial_of
 
 KEY_BYTES = 32
 LINK_COLUMNS = ("item_id", "name", "path")
@@ -190,12 +193,6 @@ class LinkTable:
 
     def __init__(self, path: Path, pseudonyms: Pseudonyms, *, out: Path | None = None):
         self._path, self._pseudonyms, self._out = path, pseudonyms, out
-        self._partial = self.partial_of(path)
-
-    @staticmethod
-    def partial_of(path: Path) -> Path:
-        """Where it is while it grows."""
-        return path.with_name(f".{path.name}.partial")
 
     def __enter__(self) -> Self:
         if self._out is not None:
@@ -203,8 +200,12 @@ class LinkTable:
         _refuse_replacing(self._path)
         with _told(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._partial.unlink(missing_ok=True)
-            self._file = _private(self._partial)
+            for one in self._path.parent.iterdir():  # of a job that was killed: it leads to patients
+                if is_partial_of(one.name, self._path):
+                    one.unlink(missing_ok=True)
+            self._written = atomic(self._path, mode=0o600)
+            file = io.TextIOWrapper(self._written.__enter__(), "utf-8", "surrogateescape", newline="")
+        self._file = file
         self._rows = csv.writer(self._file, quoting=csv.QUOTE_ALL, lineterminator="\n")
         self._rows.writerow(LINK_COLUMNS)
         return self
@@ -216,16 +217,21 @@ class LinkTable:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
+        if kind is None:
+            try:
+                with _told(self._path):
+                    self._file.flush()
+            except UsvitError as unwritten:
+                self._give_up(unwritten)
+                raise
             with _told(self._path):
-                with self._file:
-                    if kind is None:
-                        self._file.flush()
-                        os.fsync(self._file.fileno())
-                if kind is None:
-                    os.replace(self._partial, self._path)
-        finally:
-            self._partial.unlink(missing_ok=True)
+                self._written.__exit__(None, None, None)
+        else:
+            self._give_up(_NotWrittenError())  # not the job's own error, which says nothing of this file
+
+    def _give_up(self, why: Exception) -> None:
+        with contextlib.suppress(type(why), OSError, UsvitError):  # such as a full disk, which was told already
+            self._written.__exit__(type(why), why, None)
 
 
 def link_rows(items: Iterable[Named], pseudonyms: Pseudonyms) -> Iterator[tuple[str, str, str]]:
@@ -239,16 +245,18 @@ def link_rows(items: Iterable[Named], pseudonyms: Pseudonyms) -> Iterator[tuple[
 def _told(path: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
+    except (OSError, UsvitError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            raise
         raise UsvitError(
-            f"The link table {path} cannot be written: {os.strerror(error.errno or 0)}. Make room, or choose another "
+            f"The link table {path} cannot be written: {os.strerror(cause.errno or 0)}. Make room, or choose another "
             "place with --link; the same command then goes on."
         ) from error
 
 
-def _private(path: Path) -> TextIO:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    return open(handle, "w", encoding="utf-8", errors="surrogateescape", newline="")
+class _NotWrittenError(Exception):
+    """The table is not finished, and its temporary file goes."""
 
 
 def _refuse_replacing(path: Path) -> None:

@@ -8,7 +8,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from usvit.errors import UsvitError
-from usvit.files import parse_json, read_csv, read_json, read_parquet, read_text, regular_file, within
+from usvit.files import (
+    parse_json,
+    read_csv,
+    read_json,
+    read_parquet,
+    read_text,
+    regular_file,
+    sha256_of_file,
+    sha256_of_text,
+    within,
+)
 from usvit.files import read as bounds
 
 
@@ -118,3 +128,16 @@ def test_recorded_paths_stay_below_their_root(tmp_path):
     ):
         with pytest.raises(UsvitError, match="does not lie below"):
             within(root, name)
+
+
+def test_the_hash_of_what_never_ends_is_refused(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert sha256_of_file(tmp_path / "link") == sha256_of_text("abc")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    for name in ("fifo", "zero"):
+        with pytest.raises(UsvitError, match="no regular file"):
+            sha256_of_file(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        sha256_of_file(tmp_path / "absent")

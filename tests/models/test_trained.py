@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 import torch
@@ -125,7 +126,9 @@ def test_the_crop_is_the_passport_s_and_an_old_one_means_tissue(tmp_path, stated
     assert load_trained(tmp_path / "fold-0").preprocessing.crop == crop
 
 
-@pytest.mark.parametrize("parts", [{"depth": 10**6}, {"depth": 10**6, "width": 10**6}, {"width": 10**5}])
+@pytest.mark.parametrize(
+    "parts", [{"depth": 10**6}, {"depth": 10**6, "width": 10**6, "heads": 8}, {"width": 10**5, "heads": 8}]
+)
 def test_a_network_far_larger_than_its_weights_is_refused_before_it_is_built(tmp_path, parts):
     make_fold(tmp_path / "fold-0", "timm:test_resnet")
     path = tmp_path / "fold-0" / "model.json"
@@ -149,4 +152,21 @@ def test_damaged_or_missing_files_are_named(tmp_path):
         load_trained(tmp_path / "fold-0")
     (tmp_path / "fold-0" / "model.json").unlink()
     with pytest.raises(UsvitError, match=r"has no model.json, the passport"):
+        load_trained(tmp_path / "fold-0")
+
+
+@pytest.mark.parametrize("size", [2 * 10**12, 20 * 10**9])
+def test_weights_of_many_gigabytes_that_take_no_room_are_refused_before_they_are_hashed(tmp_path, size):
+    make_fold(tmp_path / "fold-0", "timm:test_resnet")
+    with open(tmp_path / "fold-0" / "model.safetensors", "r+b") as file:
+        file.truncate(size)
+    with pytest.raises(UsvitError, match=r"model\.safetensors"):
+        load_trained(tmp_path / "fold-0")
+
+
+def test_weights_that_are_a_fifo_do_not_wait(tmp_path):
+    make_fold(tmp_path / "fold-0", "timm:test_resnet")
+    (tmp_path / "fold-0" / "model.safetensors").unlink()
+    os.mkfifo(tmp_path / "fold-0" / "model.safetensors")
+    with pytest.raises(UsvitError):
         load_trained(tmp_path / "fold-0")

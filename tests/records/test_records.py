@@ -5,7 +5,18 @@ import pytest
 
 from tests.report.conftest import fake_run
 from usvit.errors import UsvitError
-from usvit.records import MetricsRecord, ModelRecord, RunRecord, fitting, read_record, refuse_changed, run_hashes
+from usvit.records import (
+    AuditRecord,
+    CalibrationRecord,
+    MetricsRecord,
+    ModelRecord,
+    RunRecord,
+    StudyRecord,
+    fitting,
+    read_record,
+    refuse_changed,
+    run_hashes,
+)
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +112,15 @@ def test_hashes_find_a_changed_file_and_pass_over_one_that_is_not_kept(run, tmp_
     refuse_changed(tmp_path, recorded, "run.json", recorded)
 
 
+def test_a_file_of_terabytes_is_refused_before_it_is_hashed(run, tmp_path):
+    recorded = run_hashes(run)
+    for name in ("metrics.json", "predictions.csv"):
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(2 * 10**12)  # sparse: it takes no room
+        with pytest.raises(UsvitError, match=rf"{name}: it has 2,000,000,000,000 bytes, and at most"):
+            refuse_changed(tmp_path, recorded, "run.json", [name])
+
+
 def test_the_net_names_the_place_and_lets_errors_of_the_system_pass(tmp_path):
     with (
         pytest.raises(UsvitError, match=r"do not fit together \(KeyError in test_records\.py, line \d+\)"),
@@ -111,3 +131,112 @@ def test_the_net_names_the_place_and_lets_errors_of_the_system_pass(tmp_path):
         with pytest.raises(type(error)) as caught, fitting(tmp_path):
             raise error
         assert caught.value is error
+
+
+SHA256 = "0123456789abcdef" * 4
+SMALL = {
+    "calibration.json": (
+        CalibrationRecord,
+        {
+            "schema_version": "1.0",
+            "model_sha256": SHA256,
+            "positive_class": "malignant",
+            "classes": ["benign", "malignant"],
+            "temperature": {"value": 1.3, "ci95": [1.1, 1.5], "reason": None},
+            "thresholds": [{"rule": "sensitivity >= 0.9", "threshold": None, "ci95": None, "reason": "too few"}],
+            "n_images": 100,
+            "n_groups": 80,
+            "fitted_on_sha256": [SHA256],
+        },
+    ),
+    "audit.json": (
+        AuditRecord,
+        {
+            "schema_version": "1.1",
+            "datasets": ["busi"],
+            "manifest_sha256": SHA256,
+            "n_images": 4,
+            "exact_duplicates": [["a", "b"]],
+            "duplicate_groups": [["a", "b"]],
+            "label_conflicts": [],
+            "contamination": [],
+            "card_mismatch": ["busi: benign: card 437, found 436"],
+            "flag_counts": {"text": {"benign": 1}},
+        },
+    ),
+    "study.json": (
+        StudyRecord,
+        {
+            "schema_version": "1.0",
+            "name": "sizes",
+            "protocol": "cv",
+            "state": "partly",
+            "created": "2026-11-22T10:00:00+00:00",
+            "runs": [
+                {
+                    "id": "busi-vit_ti16-demo-s0",
+                    "dataset": "busi",
+                    "model": "vit_ti16",
+                    "recipe": "demo",
+                    "variant": None,
+                    "seed": 0,
+                    "state": "failed",
+                    "attempts": 1,
+                    "error": "No space left",
+                    "seconds": None,
+                    "config": {"train": {"steps": 10}},
+                }
+            ],
+            "table": [],
+            "seed_spread": [],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_record_is_accepted(tmp_path, name):
+    model, content = SMALL[name]
+    (tmp_path / name).write_text(json.dumps(content))
+    assert read_record(tmp_path / name, model) == content
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("calibration.json", ("temperature", "value"), 0),
+        ("calibration.json", ("temperature", "value"), 1e-300),
+        ("calibration.json", ("temperature", "value"), "hot"),
+        ("calibration.json", ("classes",), ["benign", "benign"]),
+        ("calibration.json", ("positive_class",), "nobody"),
+        ("calibration.json", ("thresholds",), None),
+        ("calibration.json", ("thresholds", 0, "threshold"), True),
+        ("calibration.json", ("n_images",), -1),
+        ("calibration.json", ("fitted_on_sha256",), {}),
+        ("calibration.json", ("fitted_on_copies",), 3),
+        ("audit.json", ("manifest_sha256",), "../x"),
+        ("audit.json", ("n_images",), 10**30),
+        ("audit.json", ("exact_duplicates",), 7),
+        ("audit.json", ("exact_duplicates",), [[["a"]]]),
+        ("audit.json", ("flag_counts",), {"text": {"benign": "1"}}),
+        ("audit.json", ("card_mismatch",), [None]),
+        ("study.json", ("runs",), []),
+        ("study.json", ("runs", 0), None),
+        ("study.json", ("runs", 0, "id"), "../../outside"),
+        ("study.json", ("runs", 0, "id"), ".."),
+        ("study.json", ("runs", 0, "state"), "done"),
+        ("study.json", ("runs", 0, "attempts"), 10**30),
+        ("study.json", ("runs", 0, "config"), []),
+        ("study.json", ("protocol",), "other"),
+    ],
+)
+def test_a_value_of_a_small_record_that_cannot_be_is_refused_by_file_and_key(tmp_path, name, path, value):
+    model, healthy = SMALL[name]
+    content = copy.deepcopy(healthy)
+    inner = content
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(UsvitError, match=rf"{name} is damaged: key (\(all\)|{path[0]})"):
+        read_record(tmp_path / name, model)

@@ -2,6 +2,7 @@ import errno
 import json
 import subprocess
 import sys
+from datetime import timedelta
 
 import filelock
 import pytest
@@ -23,6 +24,12 @@ def test_the_same_job_resumes_and_keeps_its_date(tmp_path):
     assert sorted(path.name for path in out.iterdir()) == ["job.json"]
     with open_folder(out, IDENTITY) as done:
         assert done.finished
+
+
+def test_a_clock_that_was_set_back_gives_no_negative_seconds(tmp_path):
+    with open_folder(tmp_path / "scores", IDENTITY) as job:
+        assert job.seconds_until(job.started + timedelta(seconds=7.26)) == 7.3
+        assert job.seconds_until(job.started - timedelta(hours=1)) == 0.0
 
 
 def test_another_job_is_refused_and_what_differs_is_named(tmp_path):

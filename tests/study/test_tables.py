@@ -15,6 +15,33 @@ def value(x, ci95=None):
     return {"value": x, "ci95": ci95, "method": "m", "n_groups": 9}
 
 
+def metrics_of(accuracy, ci95):
+    """A ``metrics.json`` of two classes with little in it."""
+    of_each = {"m": value(0.5), "n": value(0.5)}
+    figures = {
+        "accuracy": value(accuracy, ci95),
+        "balanced_accuracy": value(0.5),
+        "auc_macro_ovr": value(None),
+        "auc": {"m_vs_rest": value(None), "n_vs_rest": value(None)},
+        "sensitivity": of_each,
+        "specificity": of_each,
+    }
+    mean = {"mean": 0.5, "sd": None}
+    means = dict.fromkeys(("accuracy", "balanced_accuracy", "auc_macro_ovr"), mean)
+    means |= {name: dict.fromkeys(figures[name], mean) for name in ("auc", "sensitivity", "specificity")}
+    return {
+        "positive_class": "m",
+        "classes": ["m", "n"],
+        "n_images": 48,
+        "n_groups": 24,
+        "class_counts": {"m": 24, "n": 24},
+        "pooled": figures,
+        "folds": [{"fold": 0, **figures}],
+        "mean_sd": means,
+        "confusion": {"labels": ["m", "n"], "counts": [[12, 12], [12, 12]]},
+    }
+
+
 def filled(tmp_path, accuracies, *, interval=True, dataset=None, **changes):
     """The table of runs whose accuracies are given by seed and model; None: not finished."""
     plan = make_plan(study_of(**changes), dataset=dataset)
@@ -26,9 +53,7 @@ def filled(tmp_path, accuracies, *, interval=True, dataset=None, **changes):
                 continue
             study.run_path(run.id).mkdir(parents=True)
             ci95 = [accuracy - 0.05, accuracy + 0.05] if interval else None
-            pooled = {"accuracy": value(accuracy, ci95), "auc_macro_ovr": value(None), "sensitivity": {"m": value(0.5)}}
-            metrics = {"positive_class": "m", "n_images": 48, "n_groups": 24, "pooled": pooled}
-            (study.run_path(run.id) / "metrics.json").write_text(json.dumps(metrics))
+            (study.run_path(run.id) / "metrics.json").write_text(json.dumps(metrics_of(accuracy, ci95)))
             (study.run_path(run.id) / "run.json").write_text('{"seconds": 1.5}')
         fill(study, plan)
         return study.record

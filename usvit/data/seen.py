@@ -22,6 +22,7 @@ import pandas as pd
 
 from usvit.data.copies.compact import CompactDescriptions, SeenCopy
 from usvit.data.seen_copies import (
+    MAX_BYTES_EACH,
     MAX_DESCRIBED,
     CopyFile,
     Described,
@@ -31,12 +32,14 @@ from usvit.data.seen_copies import (
     write_copy_file,
 )
 from usvit.errors import LeakageError, UsvitError
-from usvit.files import copy_file, sha256_of_file, write_bytes
+from usvit.files import copy_file, regular_file, sha256_of_file, write_bytes
 from usvit.records import ModelRecord, read_record
 
 LISTED_AT_MOST = 20_000
 """Hashes of one part that are listed in the passport itself (1.4 MB); more go into a file."""
 HASH_BYTES = 32
+MAX_HASHED = 100_000_000
+"""Hashes in one file."""
 PARTS = ("train", "val", "upstream")
 FILES = "files"
 """Beside the parts in ``seen_sha256``: the list of files."""
@@ -94,7 +97,7 @@ class HashFile:
 
     @functools.cached_property
     def _content(self) -> mmap.mmap:
-        with self.path.open("rb") as file:
+        with regular_file(self.path) as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def entry(self) -> dict[str, Any]:
@@ -371,11 +374,15 @@ def _opened(entry: Any, folder: Path | None, key: str) -> tuple[Path, str, int, 
         raise UsvitError(f"A passport's '{key}' names {count} copy descriptions; at most {MAX_DESCRIBED} are read.")
     if folder is None:
         raise UsvitError(f"The passport names the file {name} beside it, but it was given without its folder.")
+    if key == "seen_sha256" and count > MAX_HASHED:
+        raise UsvitError(f"A passport's '{key}' names {count} hashes; at most {MAX_HASHED} are read.")
     path = folder / name
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for, for ever
             raise UsvitError(f"{path} is no regular file. Copy it again, with the rest of its folder.")
+        if status.st_size > count * (HASH_BYTES if key == "seen_sha256" else MAX_BYTES_EACH):
+            raise UsvitError(f"{path} is larger than the model.json beside it says. Copy it again.")
         found = _sha256(path, status.st_size, status.st_mtime_ns)
     except OSError as error:
         raise UsvitError(

@@ -12,7 +12,7 @@ from typing import Any
 
 from usvit.data.copies.compact import CompactDescriptions, SeenCopy, find_seen_copies
 from usvit.errors import UsvitError
-from usvit.files import write_bytes
+from usvit.files import read_bytes, write_bytes
 
 Described = Mapping[str, CompactDescriptions]
 """Pixel hash -> the description of that one image."""
@@ -49,11 +49,7 @@ class CopyFile:
         Raises:
             UsvitError: the file cannot be read, is damaged, or holds more or fewer images than it is said to hold.
         """
-        try:
-            with self.path.open("rb") as file:
-                content = file.read(self.count * MAX_BYTES_EACH + 1)
-        except OSError as error:
-            raise UsvitError(f"Cannot read {self.path} ({error.strerror}). Copy it again.") from error
+        content = read_bytes(self.path, self.count * MAX_BYTES_EACH, hint="Copy it again.")
         try:
             found = CompactDescriptions.from_bytes(content)
         except UsvitError as error:

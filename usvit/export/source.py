@@ -15,10 +15,10 @@ import usvit
 from usvit.data.preprocessing import Preprocessing
 from usvit.data.seen import Seen, passed_on, seen_by, seen_by_weights
 from usvit.errors import UsvitError, unknown
-from usvit.files import write_json
+from usvit.files import read_bytes, write_json
 from usvit.models.build import build_model, input_statistics
 from usvit.models.novelty import FILE as NOVELTY_FILE
-from usvit.models.novelty import read_novelty
+from usvit.models.novelty import MAX_BYTES, read_novelty
 from usvit.models.spec import ModelSpec
 from usvit.models.trained import load_trained
 from usvit.models.weights import resolve_weights
@@ -118,7 +118,7 @@ def _of_run(folder: Path) -> Source:
     source = replace(source, seen=seen_by(passport, inside))
     if read_novelty(inside, passport) is None:
         return source
-    return replace(source, novelty=(inside / NOVELTY_FILE).read_bytes())
+    return replace(source, novelty=read_bytes(inside / NOVELTY_FILE, MAX_BYTES))
 
 
 def of_spec(

@@ -2,6 +2,7 @@
 
 from usvit.files.read import (
     JSON_BYTES,
+    TABLE_BYTES,
     parse_json,
     read_bytes,
     read_csv,
@@ -21,6 +22,7 @@ from usvit.files.write import (
     copy_folder,
     csv_text,
     disk_errors,
+    is_partial_of,
     locked,
     make_folder,
     no_follow,
@@ -35,6 +37,7 @@ from usvit.files.write import (
 
 __all__ = [
     "JSON_BYTES",
+    "TABLE_BYTES",
     "append_text",
     "atomic",
     "clear_partials",
@@ -42,6 +45,7 @@ __all__ = [
     "copy_folder",
     "csv_text",
     "disk_errors",
+    "is_partial_of",
     "locked",
     "make_folder",
     "no_follow",

@@ -279,6 +279,25 @@ def sha256_of_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def sha256_of_file(path: Path) -> str:
-    with open(path, "rb") as file:
+def sha256_of_file(path: Path, limit: int | None = None) -> str:
+    """The SHA-256 of a regular file, in hexadecimal digits; a symbolic link to one is followed.
+
+    Args:
+        path: the file.
+        limit: the most bytes that it may have: a sparse file of terabytes is made in no time, and hashed in an hour.
+
+    Raises:
+        OSError: it is absent or cannot be read.
+        UsvitError: it is a FIFO, a device or a folder, which might never end; or it has more than ``limit`` bytes.
+    """
+    with open(path, "rb", opener=_without_waiting) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise UsvitError(f"Cannot read {path}: it is no regular file.")
+        if limit is not None and status.st_size > limit:
+            raise UsvitError(f"Cannot read {path}: it has {status.st_size:,} bytes, and at most {limit:,} are read.")
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))

@@ -15,6 +15,7 @@ import errno
 import fnmatch
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -37,6 +38,8 @@ _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
 _PARTIAL = ".*.partial*"
 """Pattern of the temporary names."""
+_RANDOM = re.compile("[0-9a-f]{32}")
+"""How they end."""
 
 
 @contextmanager
@@ -149,6 +152,12 @@ def make_folder(path: Path, root: Path | None = None) -> None:
     """Make a folder where missing, as ``folder_within`` does."""
     with disk_errors(path), folder_within(path, root):
         pass
+
+
+def is_partial_of(name: str, path: Path) -> bool:
+    """Whether ``atomic`` could have given a temporary file of ``path`` this name."""
+    start = f".{path.name[:40]}.partial-"
+    return name.startswith(start) and _RANDOM.fullmatch(name[len(start) :]) is not None
 
 
 def clear_partials(folder: Path) -> None:

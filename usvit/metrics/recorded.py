@@ -11,8 +11,11 @@ import numpy as np
 import pandas as pd
 
 from usvit.errors import UsvitError
+from usvit.metrics.crossval import fold_mean
+from usvit.metrics.cv_headline import fold_figures
 from usvit.metrics.points import auc, decide
 from usvit.metrics.predictions import classes_of, first_repeat, read_predictions
+from usvit.metrics.rows import rows_of
 
 TOLERANCE = 1e-6
 """Of a figure in [0, 1]: far above rounding, far below one image of a million."""
@@ -21,9 +24,9 @@ TOLERANCE = 1e-6
 def refuse_other_figures(metrics: dict[str, Any], test: pd.DataFrame, where: Path) -> None:
     """Refuse a ``metrics.json`` whose main figures are not those of the test predictions.
 
-    Computed again are the confusion matrix, accuracy, the AUC, sensitivity and specificity of each class, pooled; and
-    accuracy and AUC of each fold with their means. Of repeated cross-validation, the pooled figures are those of
-    repeat 0.
+    Computed again are the confusion matrix, accuracy, the AUC, sensitivity and specificity of each class, pooled;
+    accuracy and AUC of each fold with their means; and all figures of the headline. Of repeated cross-validation, the
+    pooled figures are those of repeat 0.
 
     Args:
         metrics: its content, which ``MetricsRecord`` accepts.
@@ -62,6 +65,17 @@ def refuse_other_figures(metrics: dict[str, Any], test: pd.DataFrame, where: Pat
     for key in ("accuracy", *(f"auc.{name}_vs_rest" for name in classes)):
         each = [value for one in metrics["folds"] if (value := _at(one, key)) is not None]
         _compare(_at(metrics["mean_sd"], key, "mean"), float(np.mean(each)) if each else None, where, f"mean_sd.{key}")
+    _refuse_other_headline(metrics, test, where)
+
+
+def _refuse_other_headline(metrics: dict[str, Any], test: pd.DataFrame, where: Path) -> None:
+    headline, positive = metrics.get("headline"), metrics["positive_class"]
+    if headline is None:  # before schema 1.3
+        return
+    rows = rows_of(test, "test", every_repeat=True)
+    for name, repeats in fold_figures(rows, rows.index(positive)).items():
+        mean = fold_mean(repeats)
+        _compare(headline[name]["value"], None if mean is None else mean.value, where, f"headline.{name}")
 
 
 def refuse_other_pool(run: Path, test: pd.DataFrame) -> None:

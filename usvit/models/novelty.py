@@ -36,6 +36,8 @@ from usvit.files import read_bytes
 from usvit.models.appearance import RESOLUTION, STATISTICS
 
 FILE = "novelty.safetensors"
+MAX_BYTES = 1_000_000_000
+"""Of that file; those that usvit writes have a few MB."""
 METHOD = "max of views; distance / limit"
 RATE = 0.05
 """Share of images like the training images that may be called unusual."""
@@ -242,7 +244,7 @@ def read_novelty(folder: Path, passport: Mapping[str, Any]) -> Novelty | None:
         return None
     path = folder / FILE
     try:
-        content = read_bytes(path, 1_000_000_000)
+        content = read_bytes(path, MAX_BYTES)
     except UsvitError as error:
         raise UsvitError(
             f"{folder} has no {FILE} that can be read, which its model.json names. Copy it from the same fold."

@@ -17,7 +17,7 @@ from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
 from usvit.models.build import build_model, count_parameters
 from usvit.models.spec import ModelSpec
-from usvit.models.weights import Weights, read_state_dict
+from usvit.models.weights import Weights, read_state_dict, refuse_endless
 from usvit.models.weights.runs import only_fold
 from usvit.models.zoo import find_model
 
@@ -75,6 +75,7 @@ def load_trained(folder: Path) -> TrainedModel:
         raise UsvitError(f"{fold} has no model.json, the passport of its network. Copy it beside {file.name}.")
     spec, preprocessing = _described(passport, where)
     stated = passport.get("weights_sha256")
+    refuse_endless(file)
     if stated is not None and stated != sha256_of_file(file):
         raise UsvitError(
             f"The weights {file} are not those that {where} describes: their SHA-256 is another. "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from usvit.errors import UsvitError
-from usvit.files import regular_file, sha256_of_file
+from usvit.files import JSON_BYTES, TABLE_BYTES, regular_file, sha256_of_file
 
 _RESULTS = ("*.json", "*.csv", "*.parquet", "fold-*/*.json", "fold-*/*.csv")
 _OTHERS = ("run.json",)
@@ -54,8 +54,9 @@ def refuse_changed(folder: Path, recorded: Mapping[str, str], where: str, names:
     for name in names:
         if name not in recorded or not (folder / name).exists():
             continue
-        regular_file(folder / name).close()
-        if sha256_of_file(folder / name) != recorded[name]:
+        limit = JSON_BYTES if name.endswith(".json") else TABLE_BYTES
+        regular_file(folder / name).close()  # no link, either
+        if sha256_of_file(folder / name, limit) != recorded[name]:
             raise UsvitError(
                 f"{folder / name} is not the file whose SHA-256 stands in {where}: it was changed, damaged or "
                 "exchanged after it was written. Restore it from the original."

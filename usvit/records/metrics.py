@@ -69,6 +69,21 @@ class Means(Record):
     specificity: dict[str, MeanSd]
 
 
+class Headline(Record):
+    """The figures to quote: of the positive class against the rest, or over all classes."""
+
+    auc: Value
+    auc_macro_ovr: Value
+    accuracy: Value
+    balanced_accuracy: Value
+    sensitivity: Value
+    specificity: Value
+    brier: Value
+    n_repeats: Annotated[int, Field(ge=1, le=10_000)]
+    n_folds: Annotated[int, Field(ge=1, le=10_000)]
+    explains: Text
+
+
 class Confusion(Record):
     """Counts by reference label (rows) and decision (columns)."""
 
@@ -273,6 +288,8 @@ class MetricsRecord(Record):
     class_counts: dict[str, Count]
     class_groups: dict[str, Count] | None = None
     warnings: list[Text] | None = None
+    headline: Headline | None = None
+    """Since schema 1.3."""
     pooled: Figures
     folds: Annotated[list[FoldFigures], Field(min_length=1, max_length=10_000)]
     mean_sd: Means

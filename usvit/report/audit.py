@@ -27,9 +27,10 @@ from usvit.data.identities import is_private
 from usvit.data.images import BadImage
 from usvit.data.manifest import build_manifest
 from usvit.errors import UsvitError
-from usvit.files import csv_text, disk_errors, read_json, write_csv, write_json, write_text
+from usvit.files import csv_text, disk_errors, write_csv, write_json, write_text
 from usvit.progress import Progress
 from usvit.pseudonyms import for_the_owner_alone
+from usvit.records import AuditRecord, read_record
 from usvit.report.environment import script_of
 from usvit.report.svg import SERIES, drawing_style, to_svg
 
@@ -113,8 +114,8 @@ def _refuse_occupied(out: Path, manifest_sha256: str | None) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     try:
-        there = read_json(out / "audit.json")["manifest_sha256"]
-    except (UsvitError, KeyError):
+        there = read_record(out / "audit.json", AuditRecord)["manifest_sha256"]
+    except UsvitError:
         raise UsvitError(
             f"{out} exists and is no audit of usvit. Nothing was changed: choose another folder with --out."
         ) from None

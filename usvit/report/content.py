@@ -8,11 +8,10 @@ import yaml
 
 from usvit.data.cards import DataCard, card_facts, card_names, read_prose
 from usvit.errors import UsvitError
-from usvit.files import read_json
 from usvit.metrics.decided import decided_at
 from usvit.metrics.prevalence import check_prevalence, prevalence_section
 from usvit.metrics.rows import rows_of
-from usvit.records import fitting
+from usvit.records import AuditRecord, fitting, read_record
 from usvit.report.answers import Answers
 from usvit.report.cases import Cases, find_cases
 from usvit.report.checklists import Checklist, fill_checklists
@@ -258,7 +257,7 @@ def _audit(run: Run, path: Path | None) -> dict[str, Any] | None:
         if not (path / "audit.json").is_file():
             return None
     file = path / "audit.json" if path.is_dir() else path
-    audit = read_json(file)
+    audit = read_record(file, AuditRecord, follow=path is file)
     ours, theirs = dig(run.record, "data.manifest_sha256"), audit.get("manifest_sha256")
     if theirs != ours:
         raise UsvitError(

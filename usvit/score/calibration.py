@@ -4,7 +4,6 @@ import base64
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -14,6 +13,7 @@ from usvit.data.seen_copies import MAX_BYTES_EACH, MAX_DESCRIBED
 from usvit.errors import UsvitError
 from usvit.files import read_json, sha256_of_file
 from usvit.metrics.rows import LOWEST_PROB
+from usvit.records import CalibrationRecord, check_record
 
 SCHEMA_VERSION = "1.1"
 
@@ -121,47 +121,30 @@ def read_calibration(path: Path) -> Calibration:
     version = str(found.get("schema_version", "absent"))
     if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
         raise UsvitError(f"{path}: schema_version is {version}; this usvit reads version {SCHEMA_VERSION}.")
+    check_record(found, CalibrationRecord, path)
     try:
-        return Calibration(
-            model_sha256=_text(found["model_sha256"]),
-            positive=_text(found["positive_class"]),
-            classes=tuple(_text(name) for name in found["classes"]),
-            temperature=_number(found["temperature"]["value"], low=0),
-            thresholds=tuple(
-                Threshold(_text(one["rule"]), _number(one["threshold"]), one.get("reason"))
-                for one in found["thresholds"]
-            ),
-            n_images=int(found["n_images"]),
-            n_groups=int(found["n_groups"]),
-            fitted_on=frozenset(_text(one) for one in found["fitted_on_sha256"]),
-            fitted_on_groups=frozenset(_text(one) for one in found.get("fitted_on_groups_sha256", [])),
-            fitted_on_copies=_copies(found.get("fitted_on_copies")),
-            source=str(path),
-            sha256=sha256_of_file(path),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, UsvitError) as error:
-        raise UsvitError(
-            f"{path} is no calibration of usvit, or is damaged ({error}): see docs/reference/calibration.schema.json."
-        ) from error
+        copies = _copies(found.get("fitted_on_copies"))
+    except (ValueError, UsvitError) as error:
+        raise UsvitError(f"{path} is damaged: key fitted_on_copies: {error}. Copy the file again.") from error
+    return Calibration(
+        model_sha256=found["model_sha256"],
+        positive=found["positive_class"],
+        classes=tuple(found["classes"]),
+        temperature=found["temperature"]["value"],
+        thresholds=tuple(Threshold(one["rule"], one["threshold"], one.get("reason")) for one in found["thresholds"]),
+        n_images=found["n_images"],
+        n_groups=found["n_groups"],
+        fitted_on=frozenset(found["fitted_on_sha256"]),
+        fitted_on_groups=frozenset(found.get("fitted_on_groups_sha256") or []),
+        fitted_on_copies=copies,
+        source=str(path),
+        sha256=sha256_of_file(path),
+    )
 
 
-def _copies(value: Any) -> CompactDescriptions:
+def _copies(value: str | None) -> CompactDescriptions:
     if value is None:
         return CompactDescriptions.of([])
-    if not isinstance(value, str) or len(value) > 2 * MAX_DESCRIBED * MAX_BYTES_EACH:
-        raise ValueError("fitted_on_copies is no text, or too long")
+    if len(value) > 2 * MAX_DESCRIBED * MAX_BYTES_EACH:
+        raise ValueError("it is too long")
     return CompactDescriptions.from_bytes(base64.b64decode(value, validate=True))
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"expected text, not {value!r}")
-    return value
-
-
-def _number(value: Any, *, low: float = -np.inf) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value) or value <= low:
-        raise ValueError(f"expected a finite number{f' above {low:g}' if np.isfinite(low) else ''}, not {value!r}")
-    return float(value)

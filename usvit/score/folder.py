@@ -38,6 +38,10 @@ class JobFolder:
         """When the job began, whenever it was resumed: what it writes is dated by this, and so always the same."""
         return datetime.fromisoformat(self.record["started"])
 
+    def seconds_until(self, end: datetime) -> float:
+        """Since the job began, to a tenth; 0 where the clock was set back meanwhile."""
+        return max(0.0, round((end - self.started).total_seconds(), 1))
+
     def finish(self) -> None:
         """Everything else is written: the journal goes, and the job is done."""
         self.record["state"] = "finished"

@@ -13,7 +13,7 @@ import pandas as pd
 
 import usvit
 from usvit.errors import UsvitError
-from usvit.files import read_json, write_csv
+from usvit.files import is_partial_of, read_json, write_csv
 from usvit.progress import Progress
 from usvit.pseudonyms import LinkTable, Pseudonyms, default_key_path, for_the_owner_alone, refuse_inside
 from usvit.report.scores import write_scores_page
@@ -239,9 +239,11 @@ def _find(
 
 def _without_own(items: Iterable[Item], key: Path, link: Path | None) -> Iterator[Item]:
     """Leave out the user's key and link table where they lie among the images."""
-    own = {os.path.realpath(one) for one in (key, *(() if link is None else (link, LinkTable.partial_of(link))))}
+    own = {os.path.realpath(one) for one in (key, *(() if link is None else (link,)))}
     names = tuple(Path(one).name for one in own)
     for item in items:
+        if link is not None and is_partial_of(Path(item.location).name, link):  # the table while it grows
+            continue
         if not item.location.endswith(names) or os.path.realpath(item.location) not in own:
             yield item
 
@@ -343,7 +345,7 @@ def _write(request: Request, folder: JobFolder, journal: Journal, ensemble: Ense
         "versions": {name: version(name) for name in _LIBRARIES} | {"usvit": usvit.__version__},
         "started": folder.record["started"],
         "finished": now.isoformat(timespec="seconds"),
-        "seconds": max(0.0, round((now - folder.started).total_seconds(), 1)),
+        "seconds": folder.seconds_until(now),
         "products": products,
     }
     write_tables(

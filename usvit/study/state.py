@@ -10,6 +10,7 @@ import usvit
 from usvit.config import identity
 from usvit.errors import UsvitError
 from usvit.files import locked, make_folder, read_json, refuse_linked_folders, write_json, write_text
+from usvit.records import StudyRecord, check_record
 from usvit.run_dir import read_record
 from usvit.study.plan import Plan, PlannedRun, as_json
 
@@ -139,6 +140,7 @@ def _read(path: Path) -> dict[str, Any]:
     version = str(record.get("schema_version", "absent"))
     if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
         raise UsvitError(f"{path / 'study.json'}: schema_version is {version}; this usvit reads {SCHEMA_VERSION}.")
+    check_record(record, StudyRecord, path / "study.json")
     return record
 
 

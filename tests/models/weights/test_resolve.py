@@ -175,7 +175,12 @@ def make_run(root, n_folds=2, state="finished", model="vit_ti16", **passport):
             "architecture": model,
             "timm": find_model(model).architecture,
             "seen_sha256": {"train": [f"image-{fold}"]},
-            "preprocessing": {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]},
+            "preprocessing": {
+                "image_size": 64,
+                "resize": "squash",
+                "mean": [0.1, 0.2, 0.3],
+                "std": [0.4, 0.5, 0.6],
+            },
         }
         (root / f"fold-{fold}" / "model.json").write_text(json.dumps(stated | passport))
     (root / "run.json").write_text(json.dumps({"state": state, "folds": {"n": n_folds}}))
@@ -231,12 +236,12 @@ def test_a_single_fold_may_be_named_and_a_run_of_one_is_its_fold(tmp_path):
     ("spoil", "says"),
     [
         (lambda run: (run / "run.json").unlink(), "is no run of usvit: it has no run.json"),
-        (lambda run: (run / "run.json").write_text("{"), "run.json is damaged"),
-        (lambda run: (run / "run.json").write_text("[]"), "run.json is damaged"),
+        (lambda run: (run / "run.json").write_text("{"), "run.json: it is damaged"),
+        (lambda run: (run / "run.json").write_text("[]"), "run.json: expected a JSON object"),
         (lambda run: (run / "run.json").write_text('{"state": "running", "folds": {"n": 2}}'), "is not finished"),
         (lambda run: (run / "fold-1" / "model.json").unlink(), "fold-1 has no model.json"),
         (lambda run: (run / "fold-0" / "model.safetensors").unlink(), "fold-0 has no model.safetensors"),
-        (lambda run: (run / "fold-0" / "model.json").write_text("no json"), "passport .* is damaged"),
+        (lambda run: (run / "fold-0" / "model.json").write_text("no json"), "model.json: it is damaged"),
     ],
 )
 def test_a_run_that_is_not_whole_is_told_by_what_is_missing(tmp_path, spoil, says):

@@ -90,10 +90,10 @@ def cut_source(tmp_path: Path, n_frames: int = 1, **tags) -> Item:
     return source(tmp_path, n_frames, SequenceOfUltrasoundRegions=Sequence([tissue_region(24, 16, 104, 80)]), **tags)
 
 
-def person(folder: Path, name: str, number: int) -> Item:
+def person(folder: Path, name: str, number: int, size: tuple[int, int] = (96, 128)) -> Item:
     """A DICOM file of one patient."""
     own = {"PatientID": f"MRN-{number}", "PatientName": f"{name}^X", "SOPInstanceUID": f"1.2.3.{number}"}
-    path = write_dicom(folder / f"{name}.dcm", speckle(number, 96, 128), **{**KNOWN, **own})
+    path = write_dicom(folder / f"{name}.dcm", speckle(number, *size), **{**KNOWN, **own})
     return Item(path.name, str(path))
 
 

@@ -121,7 +121,7 @@ def test_a_copy_of_an_image_that_a_calibration_was_fitted_on_cannot_judge_it(ori
     write_json(tmp_path / "old.json", old | {"schema_version": "1.0"})
     assert not read_calibration(tmp_path / "old.json").describes_all
     write_json(tmp_path / "bad.json", old | {"fitted_on_copies": "AAAA"})
-    with pytest.raises(UsvitError, match=r"bad\.json is no calibration"):
+    with pytest.raises(UsvitError, match=r"bad\.json is damaged: key fitted_on_copies"):
         read_calibration(tmp_path / "bad.json")
 
 

@@ -5,7 +5,7 @@ timm's names, ``resize`` fits position and patch embeddings, ``load`` puts them 
 """
 
 from usvit.models.weights.load import LoadReport, load_checkpoint
-from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights, read_state_dict
+from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights, read_state_dict, refuse_endless
 from usvit.models.weights.resolve import Weights, resolve_weights
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "load_checkpoint",
     "parse_weights",
     "read_state_dict",
+    "refuse_endless",
     "resolve_weights",
 ]

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from usvit.errors import UsvitError, shortened
+from usvit.files import regular_file
 
 FILE_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz")
 _TABLES = ("state_dict_ema", "model_ema", "state_dict", "model", "module")
@@ -28,6 +29,9 @@ _MOST_TABLES = 5
 """Tables in one another, as in ``{"state_dict": {"model": ...}}``."""
 _MOST_TENSORS = 20_000
 """The largest networks of timm have fewer than 3,000."""
+MAX_BYTES = 40_000_000_000
+"""Of a weights file; the largest of timm has 18 GB."""
+_LARGE = 1_000_000_000
 _MAX_RATIO = 10
 """Unpacked over packed. Float32 weights compress to 0.9 of their size; a file half of zeros stays below 3."""
 _MAX_UNPACKED = 100_000_000
@@ -47,7 +51,40 @@ class Checkpoint:
 
 def read_state_dict(path: Path) -> dict[str, torch.Tensor]:
     """Parameter name -> tensor, from a file that is not trusted; see ``parse_weights``."""
-    return parse_weights(path.read_bytes(), path).tensors
+    return parse_weights(weights_bytes(path), path).tensors
+
+
+def weights_bytes(path: Path) -> bytes:
+    """The bytes of a weights file; one in the hub's cache is a symbolic link, and is followed.
+
+    Raises:
+        UsvitError: as ``refuse_endless``, or there is too little memory for it.
+    """
+    refuse_endless(path)
+    try:
+        with regular_file(path, limit=MAX_BYTES, follow=True, what="file of weights") as file:
+            return file.read()
+    except MemoryError as error:
+        raise UsvitError(f"There is too little memory to read the weights {path}.") from error
+
+
+def refuse_endless(path: Path) -> None:
+    """Refuse a weights file that is no regular file, or far larger than it can be, before it is hashed or read.
+
+    A sparse file of terabytes takes no room, and hours to hash.
+
+    Raises:
+        UsvitError: it is absent, no regular file, has more than ``MAX_BYTES``, or (for safetensors of more than a
+            gigabyte) another size than its header says.
+    """
+    with regular_file(path, limit=MAX_BYTES, follow=True, what="file of weights") as file:
+        size = file.seek(0, io.SEEK_END)
+    if size > _LARGE and path.suffix == ".safetensors":
+        try:
+            with safe_open(path, framework="pt"):
+                pass
+        except (SafetensorError, OSError, MemoryError) as error:
+            raise UsvitError(f"The weights {path} are damaged: {' '.join(str(error).split())[:200]}.") from error
 
 
 def parse_weights(data: bytes, path: Path) -> Checkpoint:

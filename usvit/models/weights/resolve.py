@@ -16,7 +16,7 @@ from usvit.errors import UsvitError, unknown
 from usvit.files import sha256_of_text
 from usvit.models.spec import ModelSpec, Pretrained, ViTShape
 from usvit.models.weights.pins import Pin, pin_of, revision_of
-from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights
+from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights, weights_bytes
 from usvit.models.weights.runs import fold_folders
 
 _HUB_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -207,10 +207,7 @@ def _shape_of(trained: str, passport: dict[str, Any]) -> ViTShape | None:
 
 
 def _read(path: Path) -> tuple[bytes, str]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsvitError(f"Cannot read the weights {path}: {error.strerror}.") from error
+    data = weights_bytes(path)
     return data, hashlib.sha256(data).hexdigest()
 
 
