@@ -144,6 +144,30 @@ def test_patient_with_two_labels_is_refused_at_patient_level(usvit, tmp_path, bu
     assert not (tmp_path / "m.parquet").exists()
 
 
+def test_ids_that_are_possibly_of_one_patient_are_warned_of_without_being_printed(usvit, tmp_path, busi_part):
+    """A spreadsheet wrote 07 as 7, and somebody wrote one patient's id in capitals."""
+    files = [f"{label}/{label} ({n}).png,{label}" for label in ("benign", "malignant") for n in (1, 2)]
+    card = own_card(
+        *(tmp_path, "table"), patient_ids="yes", classes={"benign": 2, "malignant": 2}, n_masks=0, label_level="image"
+    )
+
+    def prepared(*ids: str):
+        rows = [f"{file},{patient}" for file, patient in zip(files, ids, strict=True)]
+        (busi_part / "list.csv").write_text("\n".join(["path,label,patient_id", *rows]) + "\n")
+        out = tmp_path / f"{len(list(tmp_path.glob('*.parquet')))}.parquet"
+        answer = usvit("data", "prepare", card, "--data-root", busi_part, "--out", out)
+        assert answer.code == 0, answer.err
+        return answer, read_manifest(out, {})
+
+    answer, manifest = prepared("kovar07", "kovar7", "SMID2", "smid2")
+    assert "the data set mine has 4 patient ids that differ only by case" in answer.err
+    assert "possibly 2 patients" in answer.err
+    assert not any(name in (answer.out + answer.err).casefold() for name in ("kovar", "smid"))
+    assert manifest.usable.group_id.nunique() == 4  # warned of, not joined: only the owner knows
+    answer, _ = prepared("kovar7", "kovar8", "smid2", "smid3")
+    assert "differ only by case" not in answer.out + answer.err
+
+
 def test_damaged_file_stops_or_is_left_out_and_listed(usvit, tmp_path, busi_part):
     card, out = own_card(tmp_path), tmp_path / "m.parquet"
     (busi_part / "benign" / "benign (1).png").write_bytes(picture(1)[:100])

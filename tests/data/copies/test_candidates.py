@@ -73,9 +73,9 @@ def image(tmp_path_factory):
 def test_the_changes_are_what_mirroring_and_inverting_the_pixels_does(image, change):
     """Most landmarks are found again, at the mirrored place, with the hash that the constant predicts.
 
-    OpenCV's SIFT places landmarks a quarter of a pixel too far right and down (half a pixel of the working image), which
-    costs mirrored hashes some bits: 49 % agree to 4 bits, and 94 % would with ``enable_precise_upscale=True``. That
-    changes three pairs of BUSI at the bound of similarity; it belongs in the next version of the descriptions.
+    OpenCV's SIFT places landmarks a quarter of a pixel too far right and down (half a pixel of the working image),
+    which costs mirrored hashes some bits: 49 % agree to 4 bits, and 94 % would with ``enable_precise_upscale=True``.
+    That changes three pairs of BUSI at the bound of similarity; it belongs in the next version of the descriptions.
     """
     pixels = image[:, ::-1] if change % 2 else image
     pixels = np.ascontiguousarray(255 - pixels if change >= 2 else pixels)

@@ -53,8 +53,7 @@ def test_images_of_different_patients_are_no_copies(phantom):
 
 HARD = {"28 x 28": 12, "cropped by 50 %": 10, "noise, sigma 25": 18}
 """Kind -> of 20, at least so many. All the others are found. The noise is stronger than the frames' own structure,
-which departs from its surroundings by 14 to 22 grey levels, and images of 200 px are not averaged down: 4 to 29 squares
-fit."""
+which departs from its surroundings by 14 to 22 grey levels, and images of 200 px are not averaged down."""
 
 
 @pytest.mark.parametrize("kind", EXPORTS)
