@@ -226,7 +226,9 @@ def test_without_pairs_the_threshold_of_single_networks_comes_with_a_warning(run
 
 def test_networks_with_and_without_a_temperature_are_not_mixed(run, tmp_path):
     out = shutil.copytree(run, tmp_path / "run")
-    edit_passport(out / "fold-1", temperature=None, temperature_reason="every decision is right: the best temperature is 0")
+    edit_passport(
+        out / "fold-1", temperature=None, temperature_reason="every decision is right: the best temperature is 0"
+    )
     with pytest.raises(UsvitError, match=r"fold-1: every decision is right.*--fold 0,2"):
         Ensemble.load(out, **CPU)
     assert Ensemble.load(out, folds="0,2", **CPU).n_members == 2
