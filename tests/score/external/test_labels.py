@@ -249,7 +249,7 @@ def test_the_wrong_key_and_no_key_are_told_apart(join, truth, tmp_path):
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), r"scores\.parquet.*damaged"),
+        (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), r"Cannot read .*scores\.parquet as a Parquet table"),
         (lambda f: (f / "job.json").write_text('{"state": "running"}'), "is not finished"),
         (lambda f: [(f / name).unlink() for name in ("scores.parquet", "scores.csv")], "has no scores.parquet"),
         (lambda f: pd.DataFrame({"a": [1]}).to_parquet(f / "scores.parquet"), "no table of usvit score"),
