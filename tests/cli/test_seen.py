@@ -45,7 +45,7 @@ def test_weights_that_saw_jpeg_copies_of_the_test_images_are_refused_and_others_
     assert "passed" in answered(tmp_path / "clean") and "No copy found: " in answered(tmp_path / "clean")
 
     old, bare = shutil.copytree(first, tmp_path / "old"), tmp_path / "bare.safetensors"
-    edit_passport(old / "fold-0", without=["seen_copies"])
+    edit_passport(old / "fold-0", ["seen_copies"])
     shutil.copy(first / "fold-0" / "model.safetensors", bare)
     for weights in (old / "fold-0", bare):
         answer = usvit(*train, phantom, "--weights", weights, "--out", tmp_path / f"on-{weights.stem}")

@@ -127,7 +127,8 @@ def explain(run_dir, case, *, shows_image, file="map.png"):
         "class": "malignant",
     }
     maps = {"source": "x", "part": "test", "images": [image], "against_masks": None}
-    write_json(folder / "explain.json", {"schema_version": "1.0", "methods": {"gradcam": maps}})
+    record = {"schema_version": "1.0", "run": "run", "weights_sha256": {}, "methods": {"gradcam": maps}}
+    write_json(folder / "explain.json", record)
 
 
 def test_saliency_stands_with_its_case_and_obeys_the_licence(run_dir):

@@ -32,11 +32,11 @@ def run(shared, small_phantom):
     return out
 
 
-def edit_passport(fold, without=(), **changed):
+def edit_passport(folder, without=(), /, **changed):
     """Change the ``model.json`` of a fold, and the hash of it that its run has on record."""
-    path, run = fold / "model.json", fold.parent / "run.json"
+    path, run = folder / "model.json", folder.parent / "run.json"
     passport = json.loads(path.read_text()) | changed
     path.write_text(json.dumps({key: value for key, value in passport.items() if key not in without}))
     record = json.loads(run.read_text())
-    record["files"][f"{fold.name}/model.json"] = sha256_of_file(path)
+    record["files"][f"{folder.name}/model.json"] = sha256_of_file(path)
     run.write_text(json.dumps(record))

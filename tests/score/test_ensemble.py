@@ -365,9 +365,9 @@ def test_the_description_is_json_and_names_every_network(run):
         ({"fold": 0}, "fold-0 and fold-1 are both fold 0"),
         ({"classes": ["benign", "malignant"]}, "with 2 classes, which .*model.json describes"),
         ({"weights_sha256": "0" * 64}, "their SHA-256 is another"),
-        ({"temperature": -1}, "the temperature is -1"),
-        ({"temperature": "hot"}, "the temperature is 'hot'"),
-        ({"thresholds": [{"rule": "youden"}]}, "a threshold is"),
+        ({"temperature": -1}, "key temperature: should be greater"),
+        ({"temperature": "hot"}, "key temperature: should be a valid number"),
+        ({"thresholds": [{"rule": "youden"}]}, r"key thresholds\.0\.threshold: Field required"),
     ],
 )
 def test_networks_that_do_not_belong_together_are_refused(run, tmp_path, changed, says):

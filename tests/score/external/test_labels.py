@@ -249,7 +249,7 @@ def test_the_wrong_key_and_no_key_are_told_apart(join, truth, tmp_path):
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), "damaged"),
+        (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), r"Cannot read .*scores\.parquet as a Parquet table"),
         (lambda f: (f / "job.json").write_text('{"state": "running"}'), "is not finished"),
         (lambda f: [(f / name).unlink() for name in ("scores.parquet", "scores.csv")], "has no scores.parquet"),
         (lambda f: pd.DataFrame({"a": [1]}).to_parquet(f / "scores.parquet"), "no table of usvit score"),
@@ -257,6 +257,7 @@ def test_the_wrong_key_and_no_key_are_told_apart(join, truth, tmp_path):
 )
 def test_a_folder_that_is_no_scored_set_is_refused(folder, tmp_path, harm, said):
     make_scores(tmp_path / "x", key=folder / "key", n_patients=4)
+    (tmp_path / "x" / "summary.json").unlink()  # without the hashes on record, which would refuse any change first
     harm(tmp_path / "x")
     with pytest.raises(UsvitError, match=said):
         read_scored_set(tmp_path / "x")
@@ -268,5 +269,8 @@ def test_a_table_changed_by_hand_is_refused(folder, tmp_path):
     table.assign(prob_benign=np.where(table.index == 2, 0.9, table.prob_benign)).to_parquet(
         tmp_path / "x" / "scores.parquet"
     )
+    with pytest.raises(UsvitError, match=r"scores\.parquet is not the file whose SHA-256 stands in summary\.json"):
+        read_scored_set(tmp_path / "x")
+    (tmp_path / "x" / "summary.json").unlink()
     with pytest.raises(UsvitError, match="row 3"):
         read_scored_set(tmp_path / "x")
