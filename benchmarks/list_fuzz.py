@@ -485,7 +485,11 @@ def mutated(kind: str, content: bytes, rng: Rng) -> tuple[bytes, str]:
 def _mutated_inside(content: bytes, rng: Rng) -> bytes:
     """One member is changed, and packed again with the right checksum: the parser behind the archive meets it."""
     made = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as old:
+    try:
+        opened = zipfile.ZipFile(io.BytesIO(content))
+    except Exception:  # an earlier mutation has damaged its directory
+        return content
+    with opened as old:
         infos = old.infolist()
         chosen = int(rng.integers(len(infos))) if infos else -1
         with warnings.catch_warnings(), zipfile.ZipFile(made, "w") as new:

@@ -30,6 +30,34 @@ def tiny(name: str = "vit_ti16", vit: dict[str, Any] | None = None, size: int = 
     return source
 
 
+def metrics_of_the_fold() -> dict[str, Any]:
+    """A ``metrics.json`` of one fold, with the least that its schema asks for."""
+    half, mean = {"value": 0.5}, {"mean": 0.5, "sd": None}
+    figures = {
+        "accuracy": half,
+        "balanced_accuracy": {"value": 0.25},
+        "auc_macro_ovr": half,
+        "auc": {f"{name}_vs_rest": {"value": 0.75} for name in CLASSES},
+        "sensitivity": dict.fromkeys(CLASSES, half),
+        "specificity": dict.fromkeys(CLASSES, half),
+    }
+    means = {
+        name: dict.fromkeys(value, mean) if name in ("auc", "sensitivity", "specificity") else mean
+        for name, value in figures.items()
+    }
+    return {
+        "positive_class": "malignant",
+        "classes": list(CLASSES),
+        "n_images": 7,
+        "n_groups": 5,
+        "class_counts": dict.fromkeys(CLASSES, 1),
+        "pooled": figures,
+        "folds": [{"fold": 0, "n_images": 7, "n_groups": 5, **figures}],
+        "mean_sd": means,
+        "confusion": {"labels": list(CLASSES), "counts": [[1, 1, 1]] * 3},
+    }
+
+
 @pytest.fixture(scope="session")
 def fold(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``run/fold-0`` as usvit writes it, of a network of two layers that keeps the aspect ratio."""
@@ -45,9 +73,7 @@ def fold(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "seen_sha256": {"train": ["ab"], "val": [], "upstream": []},
     }
     (folder / "model.json").write_text(json.dumps(passport))
-    row = {"fold": 0, "n_images": 7, "n_groups": 5, "accuracy": {"value": 0.5}, "balanced_accuracy": {"value": 0.25}}
-    row["auc"] = {"malignant_vs_rest": {"value": 0.75}}
-    (folder.parent / "metrics.json").write_text(json.dumps({"positive_class": "malignant", "folds": [row]}))
+    (folder.parent / "metrics.json").write_text(json.dumps(metrics_of_the_fold()))
     return folder
 
 

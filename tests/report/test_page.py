@@ -94,6 +94,8 @@ def test_the_page_shows_what_metrics_json_says(run_dir):
     [
         (("pooled", "auc", "malignant_vs_rest", "value"), 0.999, r"pooled\.auc\.malignant_vs_rest differs \(0\.999"),
         (("pooled", "sensitivity", "malignant", "value"), 1.0, r"pooled\.sensitivity\.malignant"),
+        (("headline", "auc", "value"), 0.999, r"headline\.auc differs \(0\.999"),
+        (("headline", "brier", "value"), 0.001, r"headline\.brier"),
         (("confusion", "counts", 0, 1), 99123, r"confusion\.counts"),
         (("folds", 3, "accuracy", "value"), 1.0, r"folds\.3\.accuracy"),
         (("mean_sd", "auc", "malignant_vs_rest", "mean"), 0.999, r"mean_sd\.auc\.malignant_vs_rest"),

@@ -104,19 +104,25 @@ def test_several_runs_stand_side_by_side(usvit, tmp_path, visit):
     assert link == "b%20%26%20%3Cb%3E/report.html"
 
 
+def audit_of(manifest_sha256):
+    """An ``audit.json`` that found calipers."""
+    lists = ("exact_duplicates", "duplicate_groups", "label_conflicts", "contamination", "card_mismatch")
+    return {
+        "schema_version": "1.1",
+        "datasets": ["busi"],
+        "manifest_sha256": manifest_sha256,
+        "n_images": 780,
+        **{key: [] for key in lists},
+        "flag_counts": {"calipers": {"benign": 3, "malignant": 2}},
+    }
+
+
 def test_the_command_takes_answers_and_an_audit(usvit, run_dir, tmp_path):
     answers = tmp_path / "answers.yaml"
     answers.write_text(
         "summary: We asked <b>whether</b>.\nlimits: [Only one reader.]\nwatts: 50\nclaim_2024: {44: None.}\n"
     )
-    audit = {
-        "manifest_sha256": json.loads((run_dir / "run.json").read_text())["data"]["manifest_sha256"],
-        "n_images": 780,
-    }
-    audit |= {
-        key: [] for key in ("exact_duplicates", "duplicate_groups", "label_conflicts", "contamination", "card_mismatch")
-    }
-    audit["flag_counts"] = {"calipers": {"benign": 3, "malignant": 2}}
+    audit = audit_of(json.loads((run_dir / "run.json").read_text())["data"]["manifest_sha256"])
     (tmp_path / "audit").mkdir()
     write_json(tmp_path / "audit" / "audit.json", audit)
     out = tmp_path / "out"
@@ -151,7 +157,7 @@ def test_what_cannot_be_done_is_told(usvit, run_dir, options, message):
 
 
 def test_an_audit_of_other_images_and_two_runs_of_one_name_are_refused(usvit, run_dir, tmp_path):
-    write_json(tmp_path / "audit.json", {"manifest_sha256": "0" * 64})
+    write_json(tmp_path / "audit.json", audit_of("0" * 64))
     said = usvit("report", run_dir, "--audit", tmp_path / "audit.json")
     assert said.code == 2 and "audit of other images" in said.err
     other = fake_run(tmp_path / "elsewhere" / run_dir.name)
