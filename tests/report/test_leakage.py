@@ -81,9 +81,10 @@ def test_first_weights_that_learnt_from_images_that_are_not_on_record_are_not_ca
 
 
 def test_predictions_of_another_fold_are_found(run_dir):
-    table = pd.read_csv(run_dir / "predictions.csv")
-    table.loc[0, "fold"] = (table.loc[0, "fold"] + 1) % 5
-    write_csv(run_dir / "predictions.csv", table)
+    folds = pd.read_csv(run_dir / "folds.csv", dtype={"image_id": str})
+    tested = folds.index[folds.part == "test"][0]
+    folds.loc[tested, "fold"] = (folds.loc[tested, "fold"] + 1) % 5
+    write_csv(run_dir / "folds.csv", folds)
     assert found(run_dir)[TESTED] == 2  # one row too few, one too many
 
 
