@@ -350,7 +350,7 @@ def test_the_users_key_and_link_table_among_the_images_are_no_images(tmp_path):
     from usvit.score.records import Item
     from usvit.score.run import _without_own
 
-    names = ("IM1", "key", "link.csv", ".link.csv.partial", "not my key", "a/key")
+    names = ("IM1", "key", "link.csv", f".link.csv.partial-{'0' * 32}", "not my key", "a/key")
     items = [Item(name, str(tmp_path / name)) for name in names]
     left = _without_own(items, tmp_path / "key", tmp_path / "link.csv")
     assert [item.name for item in left] == ["IM1", "not my key", "a/key"]
