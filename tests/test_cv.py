@@ -211,7 +211,7 @@ def test_a_finished_run_is_not_run_again(finished, small_phantom, usvit):
 def test_the_printed_figures_are_those_of_the_files(finished, small_phantom, usvit):
     metrics = json.loads((finished / "metrics.json").read_text())
     answer = usvit(*command(small_phantom, finished)[3:])
-    auc = metrics["pooled"]["auc"]["malignant_vs_rest"]["value"]
+    auc = metrics["headline"]["auc"]["value"]
     assert re.search(rf"AUC, malignant vs rest +{auc:.3f}", answer.out)
     assert json.loads(usvit(*command(small_phantom, finished)[3:], "--json").out) == metrics
 
