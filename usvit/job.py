@@ -107,7 +107,7 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     _check_first_weights(weights, manifest, folds, config.model.weights)
     seen = together(seen_by_weights(weights.of_fold(fold)) for fold in range(max(1, len(weights.folds))))
     if doubt := unrecorded(seen, f"The network of --weights {config.model.weights}"):
-        progress.say(f"Mind: {doubt}")
+        progress.say(f"Warning: {doubt}")
     # Built once for nothing: weights that do not fit, or an impossible size, show now.
     model, loaded = new_model_with_report(config, spec, weights, len(manifest.classes), fold=0)
     tuned = adapt(model, config)

@@ -136,12 +136,15 @@ def test_the_same_runs_give_the_same_bytes_and_the_lines_say_who_is_better(usvit
     outs = [usvit("compare", *runs, "--out", tmp_path / name).out for name in ("a", "b")]
     for file in ("compare.json", "compare.md", "compare.tex", "compare.html"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-    first, second = (line for line in outs[0].splitlines() if line.startswith("strong less weak"))
+    first, second, *decisions = (line for line in outs[0].splitlines() if line.startswith("strong less weak"))
     assert first.startswith("strong less weak, way of training (corrected): 0.")  # the headline first
     assert second.startswith("strong less weak, these predictions (pooled): 0.")
+    assert [line.split(":")[0] for line in decisions] == [
+        "strong less weak, sensitivity", "strong less weak, specificity"
+    ]  # fmt: skip
     assert "(Holm " in outs[0]
     assert "45 groups" in outs[0]
-    assert "Mind:" in outs[0]  # 45 groups are few
+    assert "Warning:" in outs[0]  # 45 groups are few
 
 
 def test_decisions_are_compared_in_pairs_at_every_operating_point(runs, record):
@@ -195,8 +198,8 @@ def test_a_stated_margin_is_echoed_and_judged_by_the_bound(usvit, runs, tmp_path
     (pair,) = record["pairs"]
     assert record["non_inferiority_margin"] == pair["non_inferiority"]["margin"] == 0.05
     strong = pair["non_inferiority"]["auc"]
-    assert strong["a_vs_b"] == {"bound": pair["auc"]["ci95"][0], "verdict": "non-inferior"}
-    assert strong["b_vs_a"] == {"bound": -pair["auc"]["ci95"][1], "verdict": "not shown to be non-inferior"}
+    assert strong["a_vs_b"] == {"bound": pair["headline"]["ci95"][0], "verdict": "non-inferior"}
+    assert strong["b_vs_a"] == {"bound": -pair["headline"]["ci95"][1], "verdict": "not shown to be non-inferior"}
     html = (tmp_path / "out" / "compare.html").read_text()
     assert "Stated margin: 0.05" in html and "not shown to be non-inferior" in html
     said = usvit("compare", *runs[:2], "--non-inferiority-margin", "0.05", "--out", tmp_path / "out").out

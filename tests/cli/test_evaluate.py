@@ -70,7 +70,7 @@ def test_without_groups_every_image_counts_alone_and_that_is_said(usvit, save, o
     assert answer.code == 0
     assert "120 images in 120 groups" in answer.out
     assert "every image counts as a patient of its own" in answer.out
-    assert answer.out.count("Mind:") == 1
+    assert answer.out.count("Warning:") == 1
     assert answer.out.count("no inner validation images to choose") == 1  # once, not for every rule
     alone, grouped = (
         json.loads(usvit("evaluate", path, *COLUMNS, *more, "--json").out)["pooled"]["accuracy"]["method"]

@@ -44,7 +44,7 @@ def test_a_transfer_prints_a_table_and_its_predictions_are_evaluated_and_compare
     assert code == 0, err
     assert "2 classes; 12 training, 4 validation and 16 test images" in out
     assert "1-shot" in out and "3-shot" in out and "25 % of part train" in out
-    assert "Mind: 4 images are few to choose on." in out and "Mind: the first weights are random (scratch)" in out
+    assert "Warning: 4 images are few to choose on." in out and "Warning: the first weights are random (scratch)" in out
     assert "These intervals cover which training images are drawn; not which test images are" in out
     assert "Over test images, of the first draw: 3-shot" in out
     assert f"usvit evaluate {tmp_path / 'few' / 'predictions.csv'}" in out

@@ -1,5 +1,6 @@
 """What a call may do to its own process, and not to this one; all processes are real."""
 
+import multiprocessing
 import os
 import sys
 
@@ -42,3 +43,21 @@ def test_an_error_for_the_user_comes_through_and_a_consumer_may_stop_early():
         assert next(values) == 0
         values.close()
         assert list(calls.values(hostile.count, 2)) == [0, 1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_fork_of_a_process_that_has_a_fork_server_reads_too():
+    with LimitedCalls() as calls:
+        assert calls.call(hostile.process) != os.getpid()
+    ours, theirs = multiprocessing.Pipe()
+    child = os.fork()
+    if child == 0:  # the record of the server that it inherits is of its parent's child
+        try:
+            with LimitedCalls() as calls:
+                theirs.send(calls.call(hostile.process))
+        finally:
+            os._exit(0)
+    theirs.close()
+    assert ours.poll(60)
+    assert ours.recv() not in (child, os.getpid())
+    os.waitpid(child, 0)

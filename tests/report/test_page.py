@@ -79,7 +79,7 @@ def test_images_groups_and_patients_are_counted_and_few_groups_warned_of(tmp_pat
     assert "Intervals are from 40 groups only: below 50" in text
     assert "(few groups)" in text
     assert "40 patients (" in text
-    assert "There are only 40 groups" in text  # among the limits
+    assert "There are only 19 groups with an image of class 'normal'" in text  # among the limits
 
 
 def test_the_page_shows_what_metrics_json_says(run_dir):

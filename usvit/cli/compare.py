@@ -59,7 +59,7 @@ def compare(
             print(f"{pair['a']} less {pair['b']}, {answers}: {with_interval(area)}{p}")
     _print_decisions(record)
     for warning in record["warnings"]:
-        print(f"Mind: {warning}")
+        print(f"Warning: {warning}")
     print(f"page: {folder / 'compare.html'}")
 
 

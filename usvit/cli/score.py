@@ -140,7 +140,7 @@ def _show(summary: dict[str, Any], out: Path, link: Path | None) -> None:
     if counts["frames_seen"]:
         known = "had a part in training, themselves or as a copy"
         known += " or are of patients of the calibration" if summary["model"].get("calibration") else ""
-        print(f"Mind: {counts['frames_seen']} of these images {known}: their scores prove nothing.")
+        print(f"Warning: {counts['frames_seen']} of these images {known}: their scores prove nothing.")
     print(_recognised(summary["model"].get("seen")))
     if counts["failures"]:
         print(f"{counts['failures']} not scored (failures.csv):")

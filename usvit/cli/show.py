@@ -34,7 +34,7 @@ def print_figures(metrics: dict[str, Any]) -> None:
     if several:
         print("Pooled: all test images as one set, so that scores of different models are ranked against each other.")
     for warning in metrics["warnings"]:
-        print(f"Mind: {warning}")
+        print(f"Warning: {warning}")
 
 
 def print_operating_points(metrics: dict[str, Any]) -> None:

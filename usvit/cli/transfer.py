@@ -174,9 +174,9 @@ def _print(outcome: "Outcome") -> None:
         if images["n_val"] < FEW:
             of_source = outcome.record["config"]["source"]["name"] != "data"
             advice = " Set source.val to a part, or source.val_share to a larger share." if of_source else ""
-            print(f"Mind: {images['n_val']} images are few to choose on.{advice}")
+            print(f"Warning: {images['n_val']} images are few to choose on.{advice}")
     if result["weights"]["source"] == "scratch":
-        print("Mind: the first weights are random (scratch), so nothing was learnt upstream. Name some with --weights.")
+        print("Warning: the first weights are random (scratch), so that nothing was learnt upstream. Use --weights.")
     if result["recommended"] is not None:
         _print_recommended(result["recommended"])
     print(f"{'':30}{'test accuracy [95 % interval]':32}mean over classes")

@@ -2,6 +2,7 @@
 
 import contextlib
 import multiprocessing
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -32,12 +33,18 @@ class WorkerFailure(Exception):
         return f"a worker process failed: {self.code}"
 
 
+_server_of = 0
+"""The process that may have a fork server; a fork of it inherits the record of one, but cannot wait for it."""
+
+
 def process_context(*modules: str) -> BaseContext:
     """Never a fork of this process, whose libraries have threads: a server that forks workers, or fresh processes.
 
     ``modules`` are what the server holds ready; only those of the first call in this process count.
     """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
+    global _server_of
+    _server_of = _server_of or os.getpid()
+    if "forkserver" not in multiprocessing.get_all_start_methods() or os.getpid() != _server_of:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["usvit.limited.preload", *modules])

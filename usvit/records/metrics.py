@@ -1,6 +1,6 @@
 """``metrics.json``: as ``docs/reference/metrics.schema.json``, as far as usvit reads it back."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -30,15 +30,23 @@ class MeanSd(Record):
     reason: Text | None = None
 
 
-class Figures(Record):
+OneFigure = TypeVar("OneFigure", Value, MeanSd)
+
+
+class MainFigures(Record, Generic[OneFigure]):
+    """The figures that every table of results has: each a ``Value``, or a ``MeanSd`` over folds."""
+
+    accuracy: OneFigure
+    balanced_accuracy: OneFigure
+    auc_macro_ovr: OneFigure
+    auc: dict[str, OneFigure]
+    sensitivity: dict[str, OneFigure]
+    specificity: dict[str, OneFigure]
+
+
+class Figures(MainFigures[Value]):
     """The figures of one set of images."""
 
-    accuracy: Value
-    balanced_accuracy: Value
-    auc_macro_ovr: Value
-    auc: dict[str, Value]
-    sensitivity: dict[str, Value]
-    specificity: dict[str, Value]
     ppv: dict[str, Value] | None = None
     npv: dict[str, Value] | None = None
     f1: dict[str, Value] | None = None
@@ -56,17 +64,6 @@ class FoldFigures(Figures):
     fold: Fold
     n_images: Count | None = None
     n_groups: Count | None = None
-
-
-class Means(Record):
-    """Each figure over the folds."""
-
-    accuracy: MeanSd
-    balanced_accuracy: MeanSd
-    auc_macro_ovr: MeanSd
-    auc: dict[str, MeanSd]
-    sensitivity: dict[str, MeanSd]
-    specificity: dict[str, MeanSd]
 
 
 class Headline(Record):
@@ -226,17 +223,6 @@ class DecisionCurve(Record):
         return self
 
 
-class LevelFigures(Record):
-    """The figures of one level of a subgroup."""
-
-    accuracy: Value
-    balanced_accuracy: Value
-    auc_macro_ovr: Value
-    auc: dict[str, Value]
-    sensitivity: dict[str, Value]
-    specificity: dict[str, Value]
-
-
 class Level(Record):
     """One level of a subgroup."""
 
@@ -246,7 +232,7 @@ class Level(Record):
     class_images: dict[str, Count] | None = None
     class_groups: dict[str, Count] | None = None
     warning: Text | None = None
-    figures: LevelFigures
+    figures: MainFigures[Value]
 
 
 class Subgrouping(Record):
@@ -292,7 +278,7 @@ class MetricsRecord(Record):
     """Since schema 1.3."""
     pooled: Figures
     folds: Annotated[list[FoldFigures], Field(min_length=1, max_length=10_000)]
-    mean_sd: Means
+    mean_sd: MainFigures[MeanSd]
     confusion: Confusion
     patients: Patients | None = None
     operating_points: list[OperatingPoint] | None = None
@@ -306,7 +292,7 @@ class MetricsRecord(Record):
         if len(known) < len(self.classes) or self.positive_class not in known:
             raise ValueError("different classes, the positive one among them")
         areas = {f"{name}_vs_rest" for name in known}
-        several: tuple[Figures | Means, ...] = (self.pooled, *self.folds, self.mean_sd)
+        several: tuple[MainFigures[Value] | MainFigures[MeanSd], ...] = (self.pooled, *self.folds, self.mean_sd)
         for figures in several:
             if not (known <= figures.sensitivity.keys() and known <= figures.specificity.keys()):
                 raise ValueError("sensitivity and specificity of each class")

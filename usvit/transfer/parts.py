@@ -235,7 +235,7 @@ def without_leaks(
     """
     for who, known in seen.items():
         if doubt := unrecorded(known, who):
-            progress.say(f"Mind: {doubt}")
+            progress.say(f"Warning: {doubt}")
     counts: dict[str, int | None] = {"seen_by_weights": None, "in_training": None}
     tested = parts.test.hashes(progress) if config.source.hashes or any(map(len, seen.values())) else None
     if tested is None:
