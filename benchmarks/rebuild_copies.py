@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from benchmarks.planted_copies import busi
 from usvit.data.copies import Description, clusters, describe, find_copies
-from usvit.data.copies.description import BITS, SCALE_STEPS, _normalised
+from usvit.data.copies.description import BITS, SCALE_STEPS, normalised
 from usvit.data.copies.frame import SIDE, working_image
+from usvit.data.images import UInt8
 from usvit.progress import NoProgress
 
 SMALL = 64
@@ -43,9 +44,9 @@ def main() -> None:
     group = clusters(len(images), find_copies(described, NoProgress()))
     owned = np.random.default_rng(0).permutation(group.max() + 1)[group] % 2 == 0
     ours, theirs = np.flatnonzero(owned), np.flatnonzero(~owned)
-    work = [working_image(image) for image in images]
+    work = [working_image(image).grey for image in images]
     truths = {
-        "local contrast": np.array([small(_normalised(image)) for image in work]),
+        "local contrast": np.array([small(normalised(image)) for image in work]),
         "brightness": np.array([small(image) for image in work]),
     }
     features = np.array([spread(one) for one in described])
@@ -78,7 +79,7 @@ def main() -> None:
         cv2.imwrite(str(args.out), np.concatenate(rows[:8], axis=0))
 
 
-def small(image: Array) -> Array:
+def small(image: Array | UInt8) -> Array:
     return np.asarray(cv2.resize(image, (SMALL, SMALL), interpolation=cv2.INTER_AREA), dtype=np.float32)
 
 
@@ -108,12 +109,12 @@ def regress(features: Array, truth: Array, ours: NDArray[np.int64], theirs: NDAr
 
 
 def paste(
-    library: list[tuple[Array, Description]], described: list[Description], work: list[Array], theirs: NDArray[np.int64]
+    library: list[tuple[UInt8, Description]], described: list[Description], work: list[UInt8], theirs: NDArray[np.int64]
 ) -> Array:
     """Local contrast from the attacker's patches with the nearest hashes."""
     patches, hashes = [], []
     for image, one in library:
-        normal, n = _normalised(image), len(one.hashes) - one.n_square
+        normal, n = normalised(image), len(one.hashes) - one.n_square
         for (x, y, scale, direction), code in zip(one.landmarks[:n].astype(float), one.hashes[:n], strict=True):
             matrix = placement(x, y, scale, direction)
             patches.append(

@@ -6,7 +6,8 @@ from tests.data.copies.planting import turned
 from usvit.data.copies.candidates import (
     MAX_NEIGHBOURS,
     Candidate,
-    _neighbours,
+    Landmarks,
+    _meetings,
     changed,
     consistent,
     find_candidates,
@@ -58,8 +59,8 @@ def test_images_without_landmarks_are_no_candidates():
 
 def test_one_key_shared_by_all_costs_no_more_than_the_bound_and_keeps_all_connected():
     n = 5000
-    found = list(_neighbours(np.zeros(n, dtype=np.uint32)))
-    assert sum(len(first) for first, _ in found) <= n * MAX_NEIGHBOURS
+    found = list(_meetings(Landmarks([described([(30, 30)], [HASHES[0]])] * n), 0, 16))
+    assert sum(len(first) for first, _, _ in found) <= n * MAX_NEIGHBOURS
     assert np.array_equal(found[0][0] + 1, found[0][1]) and len(found[0][0]) == n - 1
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from tests.data.audit.conftest import write
 from tests.data.copies.planting import EXPORTS, KINDS, canvas, combined, cropped, dual, jpeg, regained, screenshot
 from usvit.data.copies import ENOUGH_COPIES, MIN_SIMILARITY, Copy, clusters, describe, find_copies
 from usvit.data.copies.compact import CompactDescriptions
@@ -78,6 +79,39 @@ def test_each_half_of_a_dual_view_is_found(originals):
 def test_screens_of_one_scanner_with_different_patients_are_no_copies(originals, screen):
     """Captions, bars and rulers are the same on all of them."""
     assert copies_of([screen(image, np.random.default_rng(3)) for image in originals]) == []
+
+
+@pytest.mark.parametrize("side", [0.2, 0.3])
+def test_an_inset_that_patients_share_makes_no_copies(originals, side):
+    """A maker's logo, or a picture of the probe: textured as tissue is, and the same on every screen."""
+    images = []
+    for image in originals[1:]:
+        length = round(side * min(image.shape[:2]))
+        inset = Image.fromarray(originals[0][40:160, 40:160]).resize((length, length))
+        images.append(image.copy())
+        images[-1][-length - 4 : -4, -length - 4 : -4] = np.asarray(inset)
+    assert copies_of(images) == []
+
+
+@pytest.mark.parametrize("ink", [(255, 255, 255), (255, 230, 0)])
+def test_a_name_written_on_tissue_is_not_described_and_its_copy_is_found_all_the_same(originals, ink):
+    on_name, unnamed = 0, 0
+    for image in originals:
+        written = write(image, "NOVAK 1957", (50, 90), ink=ink, size=16)
+        changed = np.flatnonzero((written != image).any(axis=(0, 2)))
+        left, right, top, bottom = changed[0], changed[-1], 90, 106
+        description, clean = describe(written), describe(image)
+        for each, letters in ((description, "on"), (clean, "off")):
+            own = len(each.hashes) - each.n_square
+            x, y = (each.landmarks[:own, k] / 256 * 200 for k in (0, 1))  # the whole picture is the working image
+            inside = ((x > left) & (x < right) & (y > top) & (y < bottom)).sum()
+            if letters == "on":
+                on_name += inside
+            else:
+                unnamed += inside
+        assert [(copy.first, copy.second) for copy in copies_of([image, written])] == [(0, 1)]
+    assert on_name <= 2
+    assert unnamed > 20  # there is texture to be described there
 
 
 def test_a_copy_keeps_its_kind_and_is_listed_once_when_the_frame_is_its_own_mirror_image(originals):

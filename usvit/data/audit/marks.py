@@ -6,6 +6,7 @@ read: what matters is that something was written, for a model learns that, too.
 Lengths are those of an image whose shorter side is ``REFERENCE_SIDE`` px or less, and grow with it.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Union
 
@@ -111,15 +112,30 @@ def has_text(image: UInt8 | Look) -> bool:
     Args:
         image: (H, W, 3) uint8, or a look at it.
     """
-    look = Look.at(image)
+    return any(len(letters) for letters in _letters_of_words(Look.at(image)))
+
+
+def letters_of_words(image: UInt8 | Look) -> NDArray[np.float64]:
+    """The letters for which ``has_text`` says that words are burned in.
+
+    Args:
+        image: (H, W, 3) uint8, or a look at it.
+
+    Returns:
+        (n, 4) left, top, width, height in px; a letter may be there twice.
+    """
+    return np.concatenate([letters[:, :4] for letters in _letters_of_words(Look.at(image))])
+
+
+def _letters_of_words(look: Look) -> Iterator[NDArray[np.float64]]:
+    """For each of ``LETTER_STEPS`` the letters with another one beside them, as ``letters_in``."""
     side = round(STROKE * scale_of(look.grey))
     background = cv2.morphologyEx(look.grey, cv2.MORPH_OPEN, np.ones((side, side), np.uint8))
     above = cv2.subtract(look.grey, background)
     for step in LETTER_STEPS:
         ink = np.asarray(cv2.threshold(above, step - 1, 1, cv2.THRESH_BINARY)[1], dtype=np.uint8)
-        if _has_word(letters_in(look.grey, ink, look.upright)):
-            return True
-    return False
+        letters = letters_in(look.grey, ink, look.upright)
+        yield letters[_in_word(letters)]
 
 
 def crosses(grey: UInt8, *, oblique: bool) -> NDArray[np.float64]:
@@ -224,7 +240,8 @@ def outlines(ink: UInt8) -> list[NDArray[np.int32]]:
     return [np.asarray(one, np.int32) for one, of_hole in zip(found, tree[0, :, 3] >= 0, strict=True) if not of_hole]
 
 
-def _has_word(letters: NDArray[np.float64]) -> bool:
+def _in_word(letters: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """(n,) whether each letter has another one beside it."""
     left, top, width, height, level = letters.T[:, :, None]
     taller = np.maximum(height, height.T)
     gap = left.T - (left + width)
@@ -236,7 +253,7 @@ def _has_word(letters: NDArray[np.float64]) -> bool:
         & (np.minimum(height, height.T) >= WORD_HEIGHT * taller)
         & (np.abs(level - level.T) <= WORD_TONE)
     )
-    return bool(pairs.any())
+    return np.asarray(pairs.any(axis=0) | pairs.any(axis=1))
 
 
 def scale_of(grey: UInt8) -> float:

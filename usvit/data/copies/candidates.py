@@ -3,7 +3,7 @@
 Parts of the hashes are sorted, which brings equal ones together: no image is compared with all others.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,9 @@ EXTRA_BITS = 9
 as many in a small set as in a large one, and the time grows no faster than the set."""
 MAX_BITS = 10
 """Bits in which the whole hashes of one landmark may differ, of 48. Of different landmarks 1 in 3,000 pairs do."""
+MAX_REST = 0.28
+"""Share of the bits that were not chosen, in which landmarks that meet may differ: ``MAX_BITS`` in small sets, fewer in
+large ones, whose landmarks meet in more bits. Chance would otherwise pass the more often, the larger the set is."""
 MAX_NEIGHBOURS = 12
 """Equal keys with which each one is compared. Without a bound, one key shared by all images would compare all with
 all. Copies stay connected: each is compared with the next ones, and those with the next."""
@@ -31,6 +34,8 @@ MAX_SCALE_RATIO = 1.5
 """By which two landmarks of a copy may be scaled differently; pictures are also stretched along one axis."""
 
 Int32 = NDArray[np.int32]
+Hits = tuple[Int32, Int32, NDArray[np.uint8]]
+"""(n,) landmarks of one image, (n,) those of another that look alike, and (n,) the changes by which they do."""
 Float64 = NDArray[np.float64]
 
 
@@ -61,11 +66,7 @@ def find_candidates(descriptions: Sequence[Description]) -> list[Candidate]:
     """Pairs that share landmarks, in order of first, second and the rest."""
     landmarks = Landmarks(descriptions)
     bits = _key_bits(len(descriptions))
-    hits = []
-    for table in range(TABLES):
-        for a, b in _neighbours(_keys(landmarks.hash, table, bits)):
-            other = landmarks.view[a] // 2 != landmarks.view[b] // 2
-            hits.append(_alike(landmarks, a[other], landmarks, b[other]))
+    hits = [hit for table in range(TABLES) for hit in _meetings(landmarks, table, bits)]
     a, b, change = _joined(hits)
     swapped = landmarks.view[a] > landmarks.view[b]
     return _arranged(landmarks, np.where(swapped, b, a), landmarks, np.where(swapped, a, b), change)
@@ -85,20 +86,7 @@ def find_candidates_between(
     """
     ours, theirs = Landmarks(few), Landmarks(many)
     bits = _key_bits(images or len(few) + len(many))
-    hits = []
-    for table in range(TABLES):
-        keys = _keys(ours.hash, table, bits)
-        order = np.argsort(keys, kind="stable").astype(np.int32)
-        keys = keys[order]
-        present = np.zeros(2**24, dtype=np.bool_)
-        present[keys >> np.uint32(8)] = True  # a quick look before the search: most keys are in no image of the few
-        others = _keys(theirs.hash, table, bits)
-        where = np.flatnonzero(present[others >> np.uint32(8)]).astype(np.int32)
-        low = np.searchsorted(keys, others[where], side="left")
-        count = np.minimum(np.searchsorted(keys, others[where], side="right") - low, MAX_EQUAL)
-        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        hits.append(_alike(ours, order[np.repeat(low, count) + within], theirs, np.repeat(where, count)))
-    a, b, change = _joined(hits)
+    a, b, change = _joined([_meetings_between(ours, theirs, table, bits) for table in range(TABLES)])
     return _arranged(ours, a, theirs, b, change)
 
 
@@ -106,43 +94,70 @@ def _key_bits(images: int) -> int:
     return int(np.clip(np.ceil(np.log2(max(images, 1))) + EXTRA_BITS, MIN_KEY_BITS, MAX_KEY_BITS))
 
 
-def _keys(hashes: UInt64, table: int, bits: int) -> NDArray[np.uint32]:
-    """(n,) equal for landmarks that agree in the chosen bits, one of them mirrored or inverted or not."""
+def _keys(hashes: UInt64, table: int, bits: int) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
+    """(n,) equal for landmarks that agree in the chosen bits, one of them mirrored or inverted or not; and (n,) of
+    each the change that leads to its key: two with equal keys agree by the one's change after the other's."""
     # Low frequencies are the most reliable, and chosen the more often.
     weights = 1 / (12 + np.arange(BITS))
     chosen = np.random.default_rng(table).choice(BITS, bits, replace=False, p=weights / weights.sum())
     mask = np.uint64(sum(1 << int(bit) for bit in chosen))
-    smallest = ((hashes ^ CHANGES[0]) & mask) * _SPREAD
-    for change in CHANGES[1:]:
-        np.minimum(smallest, ((hashes ^ change) & mask) * _SPREAD, out=smallest)
-    return np.asarray(smallest * _SPREAD >> np.uint64(32), dtype=np.uint32)
+    smallest, change = ((hashes ^ CHANGES[0]) & mask) * _SPREAD, np.zeros(len(hashes), np.uint8)
+    for number in range(1, len(CHANGES)):
+        value = ((hashes ^ CHANGES[number]) & mask) * _SPREAD
+        change[value < smallest] = number
+        np.minimum(smallest, value, out=smallest)
+    return np.asarray(smallest * _SPREAD >> np.uint64(32), dtype=np.uint32), change
 
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio (Knuth 6.4); the product runs over, as it may
 
 
-def _neighbours(keys: NDArray[np.uint32]) -> Iterable[tuple[Int32, Int32]]:
-    """Positions of equal keys, each with the next ``MAX_NEIGHBOURS``: all pairs where no more than that are equal."""
-    order = np.argsort(keys, kind="stable").astype(np.int32)  # enough for 16 million images
-    ordered = keys[order]
+def _sorted(keys: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], Int32]:
+    """Keys in order, and where each was; equal ones stay in order. Enough for 16 million images."""
+    both = np.sort(keys.astype(np.uint64) << np.uint64(32) | np.arange(len(keys), dtype=np.uint64))
+    return (both >> np.uint64(32)).astype(np.uint32), (both & np.uint64(2**32 - 1)).astype(np.int32)
+
+
+def _meetings(landmarks: Landmarks, table: int, bits: int) -> Iterator[Hits]:
+    """Landmarks of different images that look alike: each with the next ``MAX_NEIGHBOURS`` of its key."""
+    keys, change = _keys(landmarks.hash, table, bits)
+    keys, order = _sorted(keys)
+    hashes, change, image = landmarks.hash[order], change[order], landmarks.view[order] // 2  # neighbours lie together
     here = np.arange(len(keys), dtype=np.int32)
     for step in range(1, MAX_NEIGHBOURS + 1):
         here = here[here + step < len(keys)]
-        here = here[ordered[here] == ordered[here + step]]
-        yield order[here], order[here + step]
+        here = here[keys[here] == keys[here + step]]
+        there = here + step
+        by = change[here] ^ change[there]
+        alike = (image[here] != image[there]) & _alike(hashes[here], hashes[there], by, bits)
+        yield order[here[alike]], order[there[alike]], by[alike]
 
 
-def _alike(ours: Landmarks, a: Int32, theirs: Landmarks, b: Int32) -> tuple[Int32, Int32, Int32]:
-    """Those of the pairs whose whole hashes agree, and by which change."""
-    differ = ours.hash[a] ^ theirs.hash[b]
-    found = [np.flatnonzero(np.bitwise_count(differ ^ change) <= MAX_BITS) for change in CHANGES]
-    where = np.concatenate(found)
-    change = np.repeat(np.arange(len(CHANGES), dtype=np.int32), [len(each) for each in found])
-    return a[where], b[where], change
+def _meetings_between(ours: Landmarks, theirs: Landmarks, table: int, bits: int) -> Hits:
+    """Landmarks of ours and theirs that look alike: each of theirs with the first ``MAX_EQUAL`` of its key."""
+    keys, change = _keys(ours.hash, table, bits)
+    keys, order = _sorted(keys)
+    present = np.zeros(2**24, dtype=np.bool_)
+    present[keys >> np.uint32(8)] = True  # a quick look before the search: most keys are in no image of the few
+    others, other_change = _keys(theirs.hash, table, bits)
+    where = np.flatnonzero(present[others >> np.uint32(8)]).astype(np.int32)
+    low = np.searchsorted(keys, others[where], side="left")
+    count = np.minimum(np.searchsorted(keys, others[where], side="right") - low, MAX_EQUAL)
+    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    a, b = order[np.repeat(low, count) + within], np.repeat(where, count)
+    by = change[a] ^ other_change[b]
+    alike = _alike(ours.hash[a], theirs.hash[b], by, bits)
+    return a[alike], b[alike], by[alike]
 
 
-def _joined(hits: Sequence[tuple[Int32, Int32, Int32]]) -> tuple[Int32, Int32, Int32]:
-    a, b, change = (np.concatenate([np.zeros(0, np.int32), *columns]) for columns in zip(*hits, strict=True))
+def _alike(ours: UInt64, theirs: UInt64, change: NDArray[np.uint8], bits: int) -> NDArray[np.bool_]:
+    """Which whole hashes, equal in ``bits``, agree."""
+    at_most = min(MAX_BITS, int(np.ceil(MAX_REST * (BITS - bits))))
+    return np.asarray(np.bitwise_count(ours ^ theirs ^ CHANGES[change]) <= at_most)
+
+
+def _joined(hits: Sequence[Hits]) -> Hits:
+    a, b, change = (np.concatenate(columns) for columns in zip(*hits, strict=True))
     return a, b, change
 
 
@@ -182,9 +197,13 @@ def consistent(a: Float64, b: Float64, other_a: Float64, other_b: Float64) -> ND
     )
 
 
-def _arranged(ours: Landmarks, a: Int32, theirs: Landmarks, b: Int32, change: Int32) -> list[Candidate]:
+def _arranged(ours: Landmarks, a: Int32, theirs: Landmarks, b: Int32, change: NDArray[np.uint8]) -> list[Candidate]:
     """Pairs of images with two hits that agree on how one is laid over the other."""
     code = (ours.view[a].astype(np.int64) * theirs.views + theirs.view[b]) * len(CHANGES) + change
+    order = np.argsort(code)
+    same = code[order][1:] == code[order][:-1]  # most pairs of images have one hit, by chance
+    several = order[np.append(same, False) | np.append(False, same)] if len(order) else order
+    code, a, b, change = code[several], a[several], b[several], change[several]
     landmark = a.astype(np.int64) * max(1, len(theirs.hash)) + b
     order = np.lexsort((landmark, code))
     once = np.ones(len(order), dtype=np.bool_)  # the tables find the same hits several times

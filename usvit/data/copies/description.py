@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dctn
 
-from usvit.data.copies.frame import SIDE, Float32, textured, working_image
+from usvit.data.copies.frame import Float32, WorkingImage, textured, working_image
 from usvit.data.images import UInt8, pixel_sha256
 
 LANDMARKS = 144
@@ -38,6 +38,8 @@ MIN_TEXTURED = 0.7
 same in images of different patients, and lie on flat ground."""
 PATCH = 5.0
 """Half the side of a landmark's surroundings, in standard deviations of the blob."""
+LETTER = 1.0
+"""Heights of a letter. The surroundings of a wider blob show it as a speck."""
 GRID = 16
 """Samples along a side of them."""
 BITS = 48
@@ -69,18 +71,17 @@ def describe(pixels: UInt8) -> Description:
     """
     image = working_image(pixels)
     landmarks, hashes = _described(image, LANDMARKS)
-    height, width = image.shape
+    height, width = image.grey.shape
     n_square = 0
     if max(height, width) > MIN_ASPECT * min(height, width):
-        square = cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
-        more = _described(np.asarray(square, dtype=np.float32), SQUARE_LANDMARKS)
+        more = _described(image.square(), SQUARE_LANDMARKS)
         landmarks, hashes = np.concatenate([landmarks, more[0]]), np.concatenate([hashes, more[1]])
         n_square = len(more[1])
     return Description(pixel_sha256(pixels), landmarks, hashes, n_square)
 
 
-def _described(image: Float32, at_most: int) -> tuple[UInt8, UInt64]:
-    normal = _normalised(image)
+def _described(image: WorkingImage, at_most: int) -> tuple[UInt8, UInt64]:
+    normal = normalised(image.grey)
     landmarks = _landmarks(image, normal, at_most)
     x, y, scale, direction = landmarks.T
     kept = [
@@ -92,8 +93,9 @@ def _described(image: Float32, at_most: int) -> tuple[UInt8, UInt64]:
     return np.clip(np.stack(kept, axis=1), 0, 255).astype(np.uint8), _hashes(normal, landmarks)
 
 
-def _normalised(image: Float32) -> Float32:
+def normalised(grey: UInt8) -> Float32:
     """Local mean removed and local contrast made equal, so that gain, gamma and brightness do not matter."""
+    image = grey.astype(np.float32)
     high = image - _blur(image, NORMAL_SIGMA)
     return np.asarray(high / (np.sqrt(_blur(high**2, NORMAL_SIGMA)) + NOISE_FLOOR), dtype=np.float32)
 
@@ -103,7 +105,7 @@ def _blur(image: Float32, sigma: float) -> Float32:
     return np.asarray(blurred, dtype=np.float32)
 
 
-def _landmarks(image: Float32, normal: Float32, at_most: int) -> Float32:
+def _landmarks(image: WorkingImage, normal: Float32, at_most: int) -> Float32:
     """(k, 4) x, y, standard deviation and direction in radians of the strongest blobs on textured ground."""
     height, width = normal.shape
     levels = np.clip(128 + 40 * normal, 0, 255).astype(np.uint8)
@@ -118,16 +120,32 @@ def _landmarks(image: Float32, normal: Float32, at_most: int) -> Float32:
         ],
         dtype=np.float32,
     ).reshape(-1, 5)
+    blobs = blobs[~_shows_letters(blobs, image.letters)]
     x = np.clip(np.round(blobs[:, 0]).astype(int), 0, width - 1)
     y = np.clip(np.round(blobs[:, 1]).astype(int), 0, height - 1)
     kept = []
     for low, high, share in SCALES:
-        around = textured(image, MIN_SLOPE, 2 * round(3.5 * np.sqrt(low * min(high, 12.0))) + 1)[y, x]
+        around = textured(image.grey, MIN_SLOPE, 2 * round(3.5 * np.sqrt(low * min(high, 12.0))) + 1)[y, x]
         those = blobs[(blobs[:, 2] >= low) & (blobs[:, 2] < high) & (around > MIN_TEXTURED)]
         # Ties are broken by place, so that the order in which OpenCV finds them does not matter.
         order = np.lexsort((those[:, 3], those[:, 0], those[:, 1], -those[:, 4]))
         kept.append(those[order[: round(at_most * share)], :4])
     return np.concatenate(kept)[:at_most]
+
+
+def _shows_letters(blobs: Float32, letters: Float32) -> NDArray[np.bool_]:
+    """(k,) whether a letter could be read from what surrounds a blob: it reaches into it, and is no speck in it.
+
+    Args:
+        blobs: (k, 5) x, y, standard deviation and more.
+        letters: as ``WorkingImage.letters``.
+    """
+    if not len(letters):
+        return np.zeros(len(blobs), dtype=np.bool_)
+    x, y, scale = blobs[:, :3].T[:, :, None]
+    left, top, right, bottom = letters.T
+    away = np.hypot(np.maximum(np.maximum(left - x, x - right), 0), np.maximum(np.maximum(top - y, y - bottom), 0))
+    return np.asarray(((away < PATCH * scale) & (scale < LETTER * (bottom - top))).any(axis=1))
 
 
 def _hashes(normal: Float32, landmarks: Float32) -> UInt64:

@@ -4,6 +4,7 @@ Exports put a frame on a canvas, beside a menu, or through a colour map. Flat ar
 known colour maps are read backwards, so that what follows sees tissue at nearly the same size.
 """
 
+from dataclasses import dataclass
 from functools import cache
 
 import cv2
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
+from usvit.data.audit.marks import letters_of_words
 from usvit.data.images import UInt8
 
 SIDE = 256
@@ -27,6 +29,8 @@ MIN_TEXTURED = 0.75
 """Share of the pixels of that window that have a slope. Lines of text have up to a half."""
 MIN_AREA = 0.01
 """Of the search image. Below, nothing was recognised as tissue, and the whole picture is used."""
+MISSED_LETTERS = 2.0
+"""Heights to both sides of a letter that is seen, in which the word may go on."""
 COLOUR_MAPS = ("JET", "TURBO", "HOT", "VIRIDIS", "INFERNO", "MAGMA", "PLASMA", "RAINBOW", "PARULA", "CIVIDIS", "COOL")
 """Of OpenCV, which has matplotlib's too."""
 COLOUR_STEP = 8
@@ -43,30 +47,57 @@ COLOUR_SAMPLE = 1000
 Float32 = NDArray[np.float32]
 
 
-def working_image(pixels: UInt8) -> Float32:
+@dataclass(frozen=True)
+class WorkingImage:
+    """What is described of a picture."""
+
+    grey: UInt8
+    """(h, w) the longer side has ``SIDE`` pixels."""
+    letters: Float32
+    """(n, 4) left, top, right, bottom of letters of words and what is beside them, in pixels of ``grey`` and beyond
+    its edges."""
+
+    def square(self) -> "WorkingImage":
+        """Stretched to a square."""
+        height, width = self.grey.shape
+        grey = np.asarray(cv2.resize(self.grey, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR), dtype=np.uint8)
+        factors = np.array([SIDE / width, SIDE / height] * 2, dtype=np.float32)
+        return WorkingImage(grey, self.letters * factors)
+
+
+def working_image(pixels: UInt8) -> WorkingImage:
     """The textured part in grey, its longer side scaled to ``SIDE`` pixels.
 
     Args:
         pixels: (H, W, 3) uint8 RGB.
-
-    Returns:
-        (h, w) float32, 0 to 255.
     """
     grey = _grey(pixels)
     rows, columns = _textured_part(grey)
-    return _scaled(grey[rows, columns], SIDE).astype(np.float32)
+    part = _scaled(grey[rows, columns], SIDE)
+    left, top, width, height = letters_of_words(pixels).T
+    beside = MISSED_LETTERS * height
+    boxes = np.stack([left - beside, top, left + width + beside, top + height], axis=1)
+    boxes -= [columns.start, rows.start] * 2
+    factors = np.array([part.shape[1] / (columns.stop - columns.start), part.shape[0] / (rows.stop - rows.start)] * 2)
+    return WorkingImage(part, (boxes * factors).astype(np.float32))
 
 
-def textured(image: Float32, min_slope: float, window: int) -> Float32:
+def textured(image: UInt8, min_slope: float, window: int) -> Float32:
     """(h, w) share of each pixel's surroundings, a square of ``window`` pixels, that is neither flat nor text."""
-    x = cv2.Sobel(image, cv2.CV_32F, 1, 0, ksize=3, scale=1 / 8)
-    y = cv2.Sobel(image, cv2.CV_32F, 0, 1, ksize=3, scale=1 / 8)
+    # Whole numbers, eight times the slope a pixel, take a third of the time of fractions.
+    x, y = (cv2.Sobel(image, cv2.CV_16S, *axes, ksize=3) for axes in ((1, 0), (0, 1)))
     slope = np.abs(x) + np.abs(y)
-    around = cv2.blur(slope, (window, window))
-    lively = slope > np.maximum(min_slope, MIN_RELATIVE_SLOPE * around)
-    share = cv2.boxFilter(lively.astype(np.float32), -1, (window, window), borderType=cv2.BORDER_CONSTANT)
-    inside = cv2.boxFilter(np.ones_like(slope), -1, (window, window), borderType=cv2.BORDER_CONSTANT)
-    return np.asarray(share / inside, dtype=np.float32)
+    around = cv2.boxFilter(slope, cv2.CV_32F, (window, window))
+    lively = (slope > np.maximum(8 * min_slope, MIN_RELATIVE_SLOPE * around)).astype(np.uint8)
+    count = cv2.boxFilter(lively, cv2.CV_32F, (window, window), normalize=False, borderType=cv2.BORDER_CONSTANT)
+    rows, columns = (_inside(length, window) for length in image.shape)
+    return np.asarray(count / (rows[:, None] * columns), dtype=np.float32)
+
+
+def _inside(length: int, window: int) -> Float32:
+    """(length,) pixels of a window around each that lie inside."""
+    place, half = np.arange(length), window // 2
+    return (np.minimum(place + half, length - 1) - np.maximum(place - half, 0) + 1).astype(np.float32)
 
 
 def _scaled(image: UInt8, side: int) -> UInt8:
@@ -81,7 +112,7 @@ def _textured_part(grey: UInt8) -> tuple[slice, slice]:
     """The box around everything that has texture: flat canvas, menus and text around it are outside."""
     height, width = grey.shape
     scale = min(1.0, SEARCH_SIDE / max(height, width))
-    small = _scaled(grey, round(max(height, width) * scale)).astype(np.float32)
+    small = _scaled(grey, round(max(height, width) * scale))
     # The window's middle is textured; the window reaches half its side beyond it.
     middle = (textured(small, MIN_SLOPE, TEXTURED_WINDOW) > MIN_TEXTURED).astype(np.uint8)
     found = np.asarray(cv2.dilate(middle, np.ones((TEXTURED_WINDOW // 2,) * 2, np.uint8)))

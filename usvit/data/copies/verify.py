@@ -35,11 +35,13 @@ class Fit:
     """Squares of ``CELL`` pixels with a landmark that fits."""
     share: float
     """Of the squares with landmarks that both images show, those with one that fits."""
+    spread: float
+    """Area over which the landmarks that fit are scattered, against that of all landmarks that both images show."""
     turn: float
     """Degrees by which the second is turned against the first, -180 to 180."""
 
 
-NO_FIT = Fit(0, 0.0, 0.0)
+NO_FIT = Fit(0, 0.0, 0.0, 0.0)
 
 
 def fit(first: Description, second: Description, candidate: Candidate) -> Fit:
@@ -114,8 +116,14 @@ def _judged(all_a: Float64, all_b: Float64, inliers: Float64, matrix: Float64) -
     shown &= (size >= all_b[:, 2].min()) & (size <= all_b[:, 2].max())
     fitting = _cells(inliers)
     expected = max(1, len(np.union1d(_cells(all_a[shown]), fitting)))
+    spread = _scatter(inliers) / max(_scatter(np.concatenate([all_a[shown], inliers])), 1.0)
     turn = np.degrees(np.arctan2(matrix[0, 1], matrix[0, 0]))
-    return Fit(len(fitting), len(fitting) / expected, float(turn))
+    return Fit(len(fitting), len(fitting) / expected, spread, float(turn))
+
+
+def _scatter(landmarks: Float64) -> float:
+    """Area, as the product of the standard deviations along the main axes, in pixels squared."""
+    return float(np.sqrt(max(0.0, np.linalg.det(np.cov(landmarks[:, :2], rowvar=False)))))
 
 
 def _cells(landmarks: Float64) -> NDArray[np.int64]:
