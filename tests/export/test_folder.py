@@ -2,11 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from tests.export.conftest import tiny
 from usvit import export
-from usvit.data.images import read_image
+from usvit.data.copies import describe
+from usvit.data.copies.compact import CompactDescriptions
+from usvit.data.images import pixel_sha256, read_image
+from usvit.data.seen import seen_by, unrecorded, write_seen
 from usvit.errors import UsvitError
 from usvit.export import export_model, write_export
 from usvit.export.check import Checked, check_pixels, refuse_difference, write_phantom_image
@@ -30,6 +34,21 @@ def test_safetensors_load_again_to_the_same_scores_with_everything_in_the_passpo
     assert passport["seen_sha256"]["train"] == ["ab"], "what it has seen must travel with it"
     assert passport["measured"]["accuracy"] == 0.5 and passport["measured"]["auc_malignant_vs_rest"] == 0.75
     assert passport["positive_class"] == "malignant" and "not a medical device" in passport["intended_use"]
+
+
+def test_copy_descriptions_travel_along_or_are_left_out_and_said_to_be(fold, tmp_path):
+    image = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)
+    sha256, described = pixel_sha256(image), CompactDescriptions.of([describe(image)])
+    passport = json.loads((fold / "model.json").read_text())
+    passport |= write_seen(fold, {"train": [sha256], "val": []}, described={sha256: described})
+    (fold / "model.json").write_text(json.dumps(passport))
+    for out, descriptions, known in ((tmp_path / "with", True, "copies"), (tmp_path / "without", False, "hashes")):
+        export_model(str(fold), "safetensors", out, descriptions=descriptions)
+        seen = seen_by(json.loads((out / "model.json").read_text()), out)
+        assert sha256 in seen and seen.known == known
+        assert len(list(out.glob("seen-*.copies"))) == descriptions
+        told = unrecorded(seen, "It")
+        assert told is None if descriptions else "1 images, whose copy descriptions an export left out" in told
 
 
 def test_the_card_says_what_a_receiver_must_know(fold, tmp_path):

@@ -27,6 +27,13 @@ def export(
     image_size: Annotated[
         int | None, typer.Option(help="Of a name: side of the input, in pixels. (default: 224)", min=1)
     ] = None,
+    descriptions: Annotated[
+        bool,
+        typer.Option(
+            "--descriptions/--no-descriptions",
+            help="Copy descriptions of what it has seen: they show copies of test images, and a coarse sketch of each.",
+        ),
+    ] = True,
     json_: o.Json = False,
 ) -> None:
     """Write a network with its passport and a model card: as safetensors, as ONNX, or as a MONAI bundle.
@@ -37,7 +44,14 @@ def export(
 
     names = [name.strip() for name in classes.split(",")] if classes else []
     exported = export_model(
-        source, format_, out, weights=weights, classes=names, positive=positive, image_size=image_size
+        source,
+        format_,
+        out,
+        weights=weights,
+        classes=names,
+        positive=positive,
+        image_size=image_size,
+        descriptions=descriptions,
     )
     record = exported.record
     if json_:

@@ -8,21 +8,15 @@ an image that was stored again. What is missing from either record is listed as 
 """
 
 import functools
-import mmap
-import re
-import stat
-from bisect import bisect_left
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import numpy as np
 import pandas as pd
 
 from usvit.data.copies.compact import CompactDescriptions, SeenCopy
 from usvit.data.seen_copies import (
-    MAX_BYTES_EACH,
     MAX_DESCRIBED,
     CopyFile,
     Described,
@@ -31,24 +25,19 @@ from usvit.data.seen_copies import (
     joined,
     write_copy_file,
 )
+from usvit.data.seen_files import PARTS, HashFile, checked_file, write_hash_file
 from usvit.errors import LeakageError, UsvitError
-from usvit.files import copy_file, regular_file, sha256_of_file, write_bytes
+from usvit.files import copy_file
 from usvit.records import ModelRecord, read_record
 
 LISTED_AT_MOST = 20_000
 """Hashes of one part that are listed in the passport itself (1.4 MB); more go into a file."""
-HASH_BYTES = 32
-MAX_HASHED = 100_000_000
-"""Hashes in one file."""
-PARTS = ("train", "val", "upstream")
 FILES = "files"
 """Beside the parts in ``seen_sha256``: the list of files."""
 UNHASHED = "unhashed"
 """Beside the parts, only where there are any: names of sources whose images were seen and not hashed."""
 GAPS = "gaps"
 """Beside the files in ``seen_copies``: what is not on record."""
-_HASHES = re.compile(r"seen-[0-9a-f]{16}\.sha256")
-_COPIES = re.compile(r"seen-[0-9a-f]{16}\.copies")
 _OLD = "a model.json of an earlier usvit, which has no copy descriptions"
 _SILENT = "a model.json that lists no images"
 
@@ -68,41 +57,6 @@ class Trained(Protocol):
 
     @property
     def path(self) -> Path | None: ...
-
-
-@dataclass(frozen=True)
-class HashFile:
-    """A file of sorted hashes that a passport names; looked up on the disk, never held as text."""
-
-    path: Path
-    part: str
-    """``train``, ``val`` or ``upstream``."""
-    count: int
-    sha256: str
-    """Of the file."""
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> bytes:
-        return bytes(self._content[index * HASH_BYTES : (index + 1) * HASH_BYTES])
-
-    def __contains__(self, sha256: object) -> bool:
-        try:
-            wanted = bytes.fromhex(str(sha256))
-        except ValueError:
-            return False
-        at = bisect_left(self, wanted)
-        return at < self.count and self[at] == wanted
-
-    @functools.cached_property
-    def _content(self) -> mmap.mmap:
-        with regular_file(self.path) as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-    def entry(self) -> dict[str, Any]:
-        """As ``model.json`` names it."""
-        return {"file": self.path.name, "part": self.part, "count": self.count, "sha256": self.sha256}
 
 
 @dataclass(frozen=True)
@@ -173,6 +127,14 @@ class Seen:
             tuple(gap for gap in self.gaps if gap.part in parts),
         )
 
+    def without_descriptions(self) -> "Seen":
+        """The same images, of which only the very same pixels can be recognised: the descriptions become gaps."""
+        left_out = (
+            Gap(file.part, "hashes", f"{file.count} images, whose copy descriptions an export left out")
+            for file in self.described
+        )
+        return replace(self, described=(), gaps=tuple(dict.fromkeys((*self.gaps, *left_out))))
+
     def copy_files(self, folder: Path) -> None:
         """Copy the files to where another passport will lie that names them.
 
@@ -201,7 +163,7 @@ def seen_by(passport: Mapping[str, Any], folder: Path | None = None) -> Seen:
     if not isinstance(told, dict) or not all(isinstance(hashes, list) for hashes in told.values()):
         raise UsvitError("A passport's 'seen_sha256' is damaged: it holds no lists of hashes. Copy model.json again.")
     listed = {part: frozenset(map(str, hashes)) for part, hashes in told.items() if part not in (FILES, UNHASHED)}
-    files = tuple(HashFile(*_opened(entry, folder, "seen_sha256")) for entry in told.get(FILES, []))
+    files = tuple(HashFile(*checked_file(entry, folder, "seen_sha256")) for entry in told.get(FILES, []))
     unhashed = tuple(map(str, told.get(UNHASHED, [])))
     if "seen_copies" not in passport:
         what = _OLD if "seen_sha256" in passport else _SILENT
@@ -209,7 +171,7 @@ def seen_by(passport: Mapping[str, Any], folder: Path | None = None) -> Seen:
     copies = passport["seen_copies"]
     if not isinstance(copies, dict) or not all(isinstance(copies.get(key, []), list) for key in (FILES, GAPS)):
         raise UsvitError("A passport's 'seen_copies' is damaged: it holds no lists. Copy model.json again.")
-    described = tuple(CopyFile(*_opened(entry, folder, "seen_copies")) for entry in copies.get(FILES, []))
+    described = tuple(CopyFile(*checked_file(entry, folder, "seen_copies")) for entry in copies.get(FILES, []))
     return Seen(listed, files, unhashed, described, tuple(map(_gap, copies.get(GAPS, []))))
 
 
@@ -266,7 +228,7 @@ def write_seen(
     record: dict[str, Any] = {"train": [], "val": [], **parts, **known}
     for part, hashes in record.items():
         if len(hashes) > LISTED_AT_MOST:
-            files.append(_written(folder, part, hashes))
+            files.append(write_hash_file(folder, part, hashes))
             record[part] = []
     earlier.copy_files(folder)
     record |= ({FILES: files} if files else {}) | ({UNHASHED: unknown} if unknown else {})
@@ -327,17 +289,6 @@ def unrecorded(seen: Seen, who: str) -> str | None:
     )
 
 
-def _written(folder: Path, part: str, hashes: Iterable[str]) -> dict[str, Any]:
-    """A file of hashes, named after its content, and its entry; each hash once."""
-    raw = np.frombuffer(bytes.fromhex("".join(hashes)), dtype=f"S{HASH_BYTES}")
-    content = np.unique(raw)  # bytes compare as the hashes' digits do
-    name = folder / "seen.sha256"
-    write_bytes(name, content.tobytes())
-    sha256 = sha256_of_file(name)
-    path = name.replace(folder / f"seen-{sha256[:16]}.sha256")
-    return HashFile(path, part, len(content), sha256).entry()
-
-
 def _read_copies(file: CopyFile) -> CompactDescriptions:
     return _copies(file.path, file.part, file.count, file.sha256)
 
@@ -357,49 +308,6 @@ def _gap(entry: Any) -> Gap:
     if not sound:
         raise UsvitError(f"A passport's 'seen_copies' names a gap in an unknown way ({entry!r:.200}). Update usvit.")
     return Gap(part, known, what)
-
-
-def _opened(entry: Any, folder: Path | None, key: str) -> tuple[Path, str, int, str]:
-    """Path, part, count and SHA-256 of a file that a passport names under ``key``, once it was checked."""
-    names = _HASHES if key == "seen_sha256" else _COPIES
-    try:
-        name, part, count, sha256 = (entry[key] for key in ("file", "part", "count", "sha256"))
-        # A plain name: a passport from elsewhere shall not make us read what lies outside its folder.
-        sound = names.fullmatch(name) and part in PARTS and isinstance(count, int) and count > 0
-    except (TypeError, KeyError, AttributeError):
-        sound = None
-    if not sound:
-        raise UsvitError(f"A passport's '{key}' names files in an unknown way ({entry!r:.200}). Update usvit.")
-    if key == "seen_copies" and count > MAX_DESCRIBED:
-        raise UsvitError(f"A passport's '{key}' names {count} copy descriptions; at most {MAX_DESCRIBED} are read.")
-    if folder is None:
-        raise UsvitError(f"The passport names the file {name} beside it, but it was given without its folder.")
-    if key == "seen_sha256" and count > MAX_HASHED:
-        raise UsvitError(f"A passport's '{key}' names {count} hashes; at most {MAX_HASHED} are read.")
-    path = folder / name
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for, for ever
-            raise UsvitError(f"{path} is no regular file. Copy it again, with the rest of its folder.")
-        if status.st_size > count * (HASH_BYTES if key == "seen_sha256" else MAX_BYTES_EACH):
-            raise UsvitError(f"{path} is larger than the model.json beside it says. Copy it again.")
-        found = _sha256(path, status.st_size, status.st_mtime_ns)
-    except OSError as error:
-        raise UsvitError(
-            f"Cannot read {path} ({error.strerror}), which lists the images that the network of the model.json beside "
-            "it has seen. Copy it again, with the rest of its folder."
-        ) from error
-    if found != sha256 or (key == "seen_sha256" and status.st_size != count * HASH_BYTES):
-        raise UsvitError(
-            f"{path} is damaged or another file: its SHA-256 is not the one in the model.json beside it. Copy it again."
-        )
-    return path, part, count, sha256
-
-
-@functools.lru_cache(maxsize=256)
-def _sha256(path: Path, size: int, mtime_ns: int) -> str:
-    """Of a file as it is now: a passport is asked several times in one run."""
-    return sha256_of_file(path)
 
 
 def passport_beside(weights: Path) -> dict[str, Any] | None:

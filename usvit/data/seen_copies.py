@@ -1,7 +1,8 @@
 """Copy descriptions of what a network has seen: files beside its ``model.json``, by which copies are recognised.
 
 A pixel hash recognises the very same pixels only. A copy description (``usvit.data.copies.compact``) also recognises
-the image after JPEG compression, cropping, resizing or mirroring. No image can be rebuilt from it.
+the image after JPEG compression, cropping, resizing or mirroring. What can be rebuilt from it, and what cannot:
+``docs/explanation/duplicates.md``.
 """
 
 import hashlib
@@ -83,7 +84,7 @@ def joined(described: Described, who: str = "Copy descriptions") -> CompactDescr
     """
     found = CompactDescriptions.join(described.values())
     if len(found) != len(described):
-        raise UsvitError(f"{who} do not belong to the pixel hashes beside them. Make the files anew.")
+        raise UsvitError(f"{who} do not belong to the pixel hashes beside them. Make the files again.")
     return found
 
 
@@ -111,13 +112,13 @@ def read_description(content: bytes, sha256: str, who: str) -> CompactDescriptio
         UsvitError: it is damaged, too long, or not of exactly one image.
     """
     if len(content) > MAX_BYTES_EACH:
-        raise UsvitError(f"{who} holds a copy description of {len(content)} bytes, which is too long. Make it anew.")
+        raise UsvitError(f"{who} holds a copy description of {len(content)} bytes, which is too long. Make it again.")
     try:
         found = CompactDescriptions.from_bytes(content)
     except UsvitError as error:
-        raise UsvitError(f"{who}, image {sha256[:12]}...: {error} Make it anew.") from error
+        raise UsvitError(f"{who}, image {sha256[:12]}...: {error} Make it again.") from error
     if len(found) != 1:
-        raise UsvitError(f"{who} holds a copy description of {len(found)} images in one row. Make it anew.")
+        raise UsvitError(f"{who} holds a copy description of {len(found)} images in one row. Make it again.")
     return found
 
 

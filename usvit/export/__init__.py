@@ -38,6 +38,7 @@ def export_model(
     classes: Sequence[str] = (),
     positive: str | None = None,
     image_size: int | None = None,
+    descriptions: bool = True,
 ) -> Exported:
     """Write a network into a folder, in one of ``FORMATS``.
 
@@ -46,6 +47,8 @@ def export_model(
         format_: ``safetensors``, ``onnx`` or ``monai``.
         out: the folder; it must be absent or empty, or hold the same export.
         weights, classes, positive, image_size: of a name of the zoo.
+        descriptions: whether the copy descriptions of what the network has seen go with it. Without them the receiver
+            can recognise equal pixels only.
 
     Raises:
         UsvitError: anything about the input, a part that the format has no word for, or a result that differs from
@@ -56,7 +59,7 @@ def export_model(
     _refuse_without_extra(format_)
     refuse_occupied(out)
     opened = open_source(source, weights=weights, classes=classes, positive=positive, image_size=image_size)
-    return write_export(opened, format_, out)
+    return write_export(opened if descriptions else opened.without_descriptions(), format_, out)
 
 
 def write_export(source: Source, format_: str, out: Path) -> Exported:

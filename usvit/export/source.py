@@ -13,7 +13,7 @@ from torch import nn
 
 import usvit
 from usvit.data.preprocessing import Preprocessing
-from usvit.data.seen import Seen, passed_on, seen_by, seen_by_weights
+from usvit.data.seen import FILES, GAPS, Seen, passed_on, seen_by, seen_by_weights
 from usvit.errors import UsvitError, unknown
 from usvit.files import read_bytes, write_json
 from usvit.models.build import build_model, input_statistics
@@ -44,6 +44,12 @@ class Source:
     """The content of ``novelty.safetensors``, where the passport names one."""
     seen: Seen = field(default_factory=Seen)
     """What the network has seen, some of it perhaps in files beside its passport."""
+
+    def without_descriptions(self) -> "Source":
+        """The same without the copy descriptions of what it has seen, for a receiver who must not get them."""
+        seen = self.seen.without_descriptions()
+        copies = {FILES: [], GAPS: [gap.entry() for gap in seen.gaps]}
+        return replace(self, passport={**self.passport, "seen_copies": copies}, seen=seen)
 
     def write_passport(self, folder: Path, *, with_novelty: bool) -> None:
         """``model.json``, and the files of hashes and copy descriptions that it names.
