@@ -6,7 +6,7 @@ import pandas as pd
 
 from usvit.data.manifest_file import descriptions_of
 from usvit.data.seen import seen_by, together
-from usvit.data.seen_copies import described_among
+from usvit.data.seen_copies import Described, described_among
 from usvit.report.run import Run
 
 BY_HASH = "not found by exact hash"
@@ -40,6 +40,7 @@ def leakage_checks(run: Run) -> list[Check]:
     Made from folds.csv, manifest.parquet and the passports, not from what the run said of itself.
     """
     parts = _with_manifest(run)
+    described = {} if run.manifest is None else descriptions_of(run.manifest, run.folder / "manifest.parquet")
     return [
         _two_parts(
             parts,
@@ -49,11 +50,16 @@ def leakage_checks(run: Run) -> list[Check]:
         ),
         _two_parts(parts, "sha256", "Do identical pixels stand in two parts of one split?", "images"),
         _seen(
-            run, parts, ("train", "val"), "Had a model seen one of its own test images, or a copy of one, in training?"
+            run,
+            parts,
+            described,
+            ("train", "val"),
+            "Had a model seen one of its own test images, or a copy of one, in training?",
         ),
         _seen(
             run,
             parts,
+            described,
             ("upstream",),
             "Had the first weights been trained on one of the test images, or on a copy of one?",
         ),
@@ -83,11 +89,10 @@ def _two_parts(parts: pd.DataFrame | None, column: str, question: str, what: str
     )
 
 
-def _seen(run: Run, parts: pd.DataFrame | None, keys: tuple[str, ...], question: str) -> Check:
+def _seen(run: Run, parts: pd.DataFrame | None, described: Described, keys: tuple[str, ...], question: str) -> Check:
     """Look each fold's test images up among what its network has seen, by pixel hash and by copy description."""
     if run.manifest is None or parts is None or "sha256" not in parts or not run.passports:
         return Check(question, None, "Not checked: it takes folds.csv, manifest.parquet and each fold's model.json.")
-    described = descriptions_of(run.manifest, run.folder / "manifest.parquet")
     same, copied, looked, compared, missing = set(), set(), 0, 0, 0
     seen_by_all = []
     for fold, passport in run.passports.items():

@@ -137,10 +137,10 @@ def _meetings_between(ours: Landmarks, theirs: Landmarks, table: int, bits: int)
     """Landmarks of ours and theirs that look alike: each of theirs with the first ``MAX_EQUAL`` of its key."""
     keys, change = _keys(ours.hash, table, bits)
     keys, order = _sorted(keys)
-    present = np.zeros(2**24, dtype=np.bool_)
-    present[keys >> np.uint32(8)] = True  # a quick look before the search: most keys are in no image of the few
+    present = np.zeros(2**22, dtype=np.bool_)
+    present[keys >> np.uint32(10)] = True  # a quick look before the search: most keys are in no image of the few
     others, other_change = _keys(theirs.hash, table, bits)
-    where = np.flatnonzero(present[others >> np.uint32(8)]).astype(np.int32)
+    where = np.flatnonzero(present[others >> np.uint32(10)]).astype(np.int32)
     low = np.searchsorted(keys, others[where], side="left")
     count = np.minimum(np.searchsorted(keys, others[where], side="right") - low, MAX_EQUAL)
     within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
