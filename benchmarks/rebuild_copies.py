@@ -10,10 +10,17 @@ The attacker knows the format and owns half of the patients (whole groups of cop
 
 What is rebuilt is compared with the truth: both local contrast (what the hashes are made of) and brightness of a
 64 x 64 thumbnail, as the correlation of its pixels, against the mean image of the attacker's half and against what
-another image's description gives. Prints a Markdown table, and draws truths and what was rebuilt side by side.
+another image's description gives. The second attack is repeated on parts of the descriptions: fewer bits, fewer
+landmarks. Then a name is drawn over the tissue of 60 images, and landmarks that lie on it and are small enough to show
+letters are counted: from them pieces of a name could be pasted.
+
+Prints Markdown tables, and draws truths and what was rebuilt side by side.
 """
 
 import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import cv2
@@ -23,7 +30,7 @@ from numpy.typing import NDArray
 from benchmarks.planted_copies import busi
 from usvit.data.copies import Description, clusters, describe, find_copies
 from usvit.data.copies.description import BITS, SCALE_STEPS, normalised
-from usvit.data.copies.frame import SIDE, working_image
+from usvit.data.copies.frame import SIDE, _grey, _textured_part, working_image
 from usvit.data.images import UInt8
 from usvit.progress import NoProgress
 
@@ -66,6 +73,15 @@ def main() -> None:
                 f"| {name} | {attack} | {np.mean(mine):.2f} | {np.mean(base):.2f} | {np.mean(other):.2f} |",
                 flush=True,
             )
+    print("\n| parts of the descriptions | correlation of local contrast: pasted |")
+    print("|---|---|")
+    few = theirs[::4]
+    for name, bits, every in (("all", 48, 1), ("32 bits", 32, 1), ("16 bits", 16, 1), ("half the landmarks", 48, 2)):
+        reduced = [part(one, bits, every) for one in described]
+        rebuilt = paste([(work[n], reduced[n]) for n in ours], [reduced[n] for n in few], work, few)
+        mine = [correlation(one, truths["local contrast"][n]) for one, n in zip(rebuilt, few, strict=True)]
+        print(f"| {name} | {np.mean(mine):.2f} |", flush=True)
+    names(images)
     if args.out:
         rows = []
         for place in range(0, len(theirs), max(1, len(theirs) // 8)):
@@ -137,6 +153,55 @@ def paste(
             weight += fine * cv2.warpAffine(window, matrix, (width, height))
         rebuilt.append(small((total / weight).astype(np.float32)))
     return np.array(rebuilt)
+
+
+def part(one: Description, bits: int, every: int) -> Description:
+    """The lowest bits of some of the landmarks."""
+    which = np.arange(0, len(one.hashes) - one.n_square, every)
+    return replace(one, landmarks=one.landmarks[which], hashes=one.hashes[which] & np.uint64(2**bits - 1), n_square=0)
+
+
+def names(images: list[UInt8]) -> None:
+    """Print on how much of a name that stands on tissue there are landmarks that could show letters."""
+    chosen = np.random.default_rng(0).permutation(len(images))[:60]
+    print(
+        "\n| name over the tissue | height of a letter, of the width | landmarks on it, mean | images with any, of 60 |"
+    )
+    print("|---|---|---|---|")
+    for ink, size in product(INKS, (0.03, 0.05, 0.08)):
+        found = [on_name(images[n], ink, size) for n in chosen]
+        print(f"| {ink} | {size:.0%} | {np.mean(found):.1f} | {np.count_nonzero(found)} |", flush=True)
+
+
+def on_name(image: UInt8, ink: str, size: float) -> int:
+    """Landmarks whose middle lies on a name drawn over the image, or nearly so, and that are no wider than a letter."""
+    height, width = image.shape[:2]
+    scale, mask = size * width / 22, np.zeros((height, width), np.uint8)
+    place, thick = (int(0.2 * width), int(0.55 * height)), max(1, round(1.6 * scale))
+    cv2.putText(mask, "NOVAK 1957", place, cv2.FONT_HERSHEY_SIMPLEX, scale, (255,), thick, cv2.LINE_AA)
+    share = (mask / 255)[..., None]
+    drawn = (image * (1 - share) + INKS[ink](image.astype(float)) * share).astype(np.uint8)
+    y, x = np.nonzero(mask > 128)
+    one, grey = describe(drawn), _grey(drawn)
+    rows, columns = _textured_part(grey)
+    work = working_image(drawn).grey.shape
+    factors = np.array([work[1] / (columns.stop - columns.start), work[0] / (rows.stop - rows.start)])
+    low, high = (np.array(corner) - [columns.start, rows.start] for corner in ((x.min(), y.min()), (x.max(), y.max())))
+    low, high = low * factors, high * factors
+    own = one.landmarks[: len(one.hashes) - one.n_square].astype(float)
+    sigma = 2 ** (own[:, 2] / SCALE_STEPS)
+    away = np.linalg.norm(np.maximum(np.maximum(low - own[:, :2], own[:, :2] - high), 0), axis=1)
+    return int(((away < 2.5 * sigma) & (sigma < high[1] - low[1])).sum())
+
+
+INKS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "white": lambda image: np.full_like(image, 255),
+    "yellow": lambda image: np.broadcast_to(np.array([255.0, 230, 0]), image.shape),
+    "60 grey levels brighter": lambda image: np.clip(image + 60, 0, 255),
+    "40 grey levels brighter": lambda image: np.clip(image + 40, 0, 255),
+    "black": np.zeros_like,
+}
+"""Ink -> the picture were it all ink."""
 
 
 def placement(x: float, y: float, scale: float, direction: float) -> NDArray[np.float64]:

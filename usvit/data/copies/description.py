@@ -64,7 +64,7 @@ class Description:
 
 
 def describe(pixels: UInt8) -> Description:
-    """Describe a decoded image; about 15 ms.
+    """Describe a decoded image; about 25 ms for one of 560 x 470 pixels.
 
     Args:
         pixels: (H, W, 3) uint8 RGB.
