@@ -150,9 +150,9 @@ MEANINGS = {
 """Every flag, in the order in which they are listed."""
 
 
-def pixel_flags(pixels: UInt8) -> list[str]:
-    """The names of those of ``PIXEL_FLAGS`` that hold for an image, (H, W, 3) uint8."""
-    look = Look(pixels)
+def pixel_flags(image: UInt8 | Look) -> list[str]:
+    """The names of those of ``PIXEL_FLAGS`` that hold for an image, (H, W, 3) uint8, or a look at it."""
+    look = Look.at(image)
     return [name for name, holds in PIXEL_FLAGS.items() if holds(look)]
 
 

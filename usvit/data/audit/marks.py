@@ -6,7 +6,6 @@ read: what matters is that something was written, for a model learns that, too.
 Lengths are those of an image whose shorter side is ``REFERENCE_SIDE`` px or less, and grow with it.
 """
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Union
 
@@ -87,6 +86,19 @@ class Look:
         """(n, 2), the upright ``crosses``."""
         return crosses(self.grey, oblique=False)
 
+    @cached_property
+    def words(self) -> NDArray[np.float64]:
+        """(n, 4) left, top, width, height in px of the letters of words (``has_text``); a letter may be there twice."""
+        side = round(STROKE * scale_of(self.grey))
+        background = cv2.morphologyEx(self.grey, cv2.MORPH_OPEN, np.ones((side, side), np.uint8))
+        above = cv2.subtract(self.grey, background)
+        found = [np.empty((0, 4))]
+        for step in LETTER_STEPS:
+            ink = np.asarray(cv2.threshold(above, step - 1, 1, cv2.THRESH_BINARY)[1], dtype=np.uint8)
+            letters = letters_in(self.grey, ink, self.upright)
+            found.append(letters[_in_word(letters), :4])
+        return np.concatenate(found)
+
 
 def has_calipers(image: UInt8 | Look) -> bool:
     """Whether there are measuring marks: ``MIN_CROSSES`` bright, flat crosses, all upright (+) or all oblique (x).
@@ -112,30 +124,7 @@ def has_text(image: UInt8 | Look) -> bool:
     Args:
         image: (H, W, 3) uint8, or a look at it.
     """
-    return any(len(letters) for letters in _letters_of_words(Look.at(image)))
-
-
-def letters_of_words(image: UInt8 | Look) -> NDArray[np.float64]:
-    """The letters for which ``has_text`` says that words are burned in.
-
-    Args:
-        image: (H, W, 3) uint8, or a look at it.
-
-    Returns:
-        (n, 4) left, top, width, height in px; a letter may be there twice.
-    """
-    return np.concatenate([letters[:, :4] for letters in _letters_of_words(Look.at(image))])
-
-
-def _letters_of_words(look: Look) -> Iterator[NDArray[np.float64]]:
-    """For each of ``LETTER_STEPS`` the letters with another one beside them, as ``letters_in``."""
-    side = round(STROKE * scale_of(look.grey))
-    background = cv2.morphologyEx(look.grey, cv2.MORPH_OPEN, np.ones((side, side), np.uint8))
-    above = cv2.subtract(look.grey, background)
-    for step in LETTER_STEPS:
-        ink = np.asarray(cv2.threshold(above, step - 1, 1, cv2.THRESH_BINARY)[1], dtype=np.uint8)
-        letters = letters_in(look.grey, ink, look.upright)
-        yield letters[_in_word(letters)]
+    return len(Look.at(image).words) > 0
 
 
 def crosses(grey: UInt8, *, oblique: bool) -> NDArray[np.float64]:

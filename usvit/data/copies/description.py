@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dctn
 
+from usvit.data.audit.marks import Look
 from usvit.data.copies.frame import Float32, WorkingImage, textured, working_image
 from usvit.data.images import UInt8, pixel_sha256
 
@@ -63,21 +64,22 @@ class Description:
     """The last so many landmarks are of the working image stretched to a square."""
 
 
-def describe(pixels: UInt8) -> Description:
-    """Describe a decoded image; about 25 ms for one of 560 x 470 pixels.
+def describe(image: UInt8 | Look) -> Description:
+    """Describe a decoded image; about 20 ms for one of 560 x 470 pixels.
 
     Args:
-        pixels: (H, W, 3) uint8 RGB.
+        image: (H, W, 3) uint8 RGB, or a look at it.
     """
-    image = working_image(pixels)
-    landmarks, hashes = _described(image, LANDMARKS)
-    height, width = image.grey.shape
+    look = Look.at(image)
+    work = working_image(look)
+    landmarks, hashes = _described(work, LANDMARKS)
+    height, width = work.grey.shape
     n_square = 0
     if max(height, width) > MIN_ASPECT * min(height, width):
-        more = _described(image.square(), SQUARE_LANDMARKS)
+        more = _described(work.square(), SQUARE_LANDMARKS)
         landmarks, hashes = np.concatenate([landmarks, more[0]]), np.concatenate([hashes, more[1]])
         n_square = len(more[1])
-    return Description(pixel_sha256(pixels), landmarks, hashes, n_square)
+    return Description(pixel_sha256(look.pixels), landmarks, hashes, n_square)
 
 
 def _described(image: WorkingImage, at_most: int) -> tuple[UInt8, UInt64]:
@@ -101,7 +103,15 @@ def normalised(grey: UInt8) -> Float32:
 
 
 def _blur(image: Float32, sigma: float) -> Float32:
-    blurred = cv2.GaussianBlur(image, (0, 0), sigma, borderType=cv2.BORDER_REFLECT_101)
+    """Gaussian; a wide one at a fraction of the size, where it is quick and nearly the same."""
+    height, width = image.shape
+    factor = 2 ** max(0, int(np.log2(sigma / 2)))
+    if factor > 1:
+        size = (max(1, round(width / factor)), max(1, round(height / factor)))
+        image = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), dtype=np.float32)
+    blurred = cv2.GaussianBlur(image, (0, 0), sigma / factor, borderType=cv2.BORDER_REFLECT_101)
+    if factor > 1:
+        blurred = cv2.resize(blurred, (width, height), interpolation=cv2.INTER_LINEAR)
     return np.asarray(blurred, dtype=np.float32)
 
 

@@ -18,11 +18,10 @@ MIN_LANDMARKS = 6
 """Squares of the image in which a landmark fits."""
 MIN_SIMILARITY = 0.10
 """Share of the squares with landmarks that both images show, in which one fits."""
-SURE_SIMILARITY = 0.15
-"""... from which it need not be so wide a part of them:"""
-MIN_SPREAD, MIN_SURE_SPREAD = 0.5, 0.2
-"""``Fit.spread`` from ``MIN_SIMILARITY`` and from ``SURE_SIMILARITY``: a logo or an inset that two images share fits in
-many squares, but in one corner."""
+MIN_SPREAD, MIN_SPREAD_OF_MANY = 0.4, 0.2
+"""``Fit.spread``, below and from ``MANY_LANDMARKS``: a logo or an inset that two images share fits in one corner only."""
+MANY_LANDMARKS = 10
+"""Squares. Of a noisy copy landmarks are found where structure is strong; a small inset has no room for so many."""
 MIN_TURN = 10.0
 """Degrees, from which a copy is called turned."""
 ENOUGH_COPIES = 16
@@ -142,7 +141,7 @@ def clusters(n: int, copies: Sequence[Copy]) -> NDArray[np.int64]:
 
 
 def _copy(first: int, second: int, found: Fit, change: int) -> Copy | None:
-    least = MIN_SURE_SPREAD if found.share >= SURE_SIMILARITY else MIN_SPREAD
+    least = MIN_SPREAD if found.landmarks < MANY_LANDMARKS else MIN_SPREAD_OF_MANY
     if found.landmarks < MIN_LANDMARKS or found.share < MIN_SIMILARITY or found.spread < least:
         return None
     if change >= 2:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from usvit.data.audit.marks import letters_of_words
+from usvit.data.audit.marks import Look
 from usvit.data.images import UInt8
 
 SIDE = 256
@@ -65,16 +65,17 @@ class WorkingImage:
         return WorkingImage(grey, self.letters * factors)
 
 
-def working_image(pixels: UInt8) -> WorkingImage:
+def working_image(image: UInt8 | Look) -> WorkingImage:
     """The textured part in grey, its longer side scaled to ``SIDE`` pixels.
 
     Args:
-        pixels: (H, W, 3) uint8 RGB.
+        image: (H, W, 3) uint8 RGB, or a look at it.
     """
-    grey = _grey(pixels)
+    look = Look.at(image)
+    grey = _grey(look.pixels)
     rows, columns = _textured_part(grey)
     part = _scaled(grey[rows, columns], SIDE)
-    left, top, width, height = letters_of_words(pixels).T
+    left, top, width, height = look.words.T
     beside = MISSED_LETTERS * height
     boxes = np.stack([left - beside, top, left + width + beside, top + height], axis=1)
     boxes -= [columns.start, rows.start] * 2

@@ -36,7 +36,8 @@ class Fit:
     share: float
     """Of the squares with landmarks that both images show, those with one that fits."""
     spread: float
-    """Area over which the landmarks that fit are scattered, against that of all landmarks that both images show."""
+    """Area over which the landmarks that fit, but the farthest tenth, are scattered, against that of all landmarks that
+    both images show."""
     turn: float
     """Degrees by which the second is turned against the first, -180 to 180."""
 
@@ -116,9 +117,15 @@ def _judged(all_a: Float64, all_b: Float64, inliers: Float64, matrix: Float64) -
     shown &= (size >= all_b[:, 2].min()) & (size <= all_b[:, 2].max())
     fitting = _cells(inliers)
     expected = max(1, len(np.union1d(_cells(all_a[shown]), fitting)))
-    spread = _scatter(inliers) / max(_scatter(np.concatenate([all_a[shown], inliers])), 1.0)
+    spread = _scatter(_near(inliers)) / max(_scatter(np.concatenate([all_a[shown], inliers])), 1.0)
     turn = np.degrees(np.arctan2(matrix[0, 1], matrix[0, 0]))
     return Fit(len(fitting), len(fitting) / expected, spread, float(turn))
+
+
+def _near(landmarks: Float64) -> Float64:
+    """All but the tenth that is the farthest from their middle, one at least: strays that fit by chance."""
+    away = np.linalg.norm(landmarks[:, :2] - np.median(landmarks[:, :2], axis=0), axis=1)
+    return landmarks[np.argsort(away, kind="stable")[: len(landmarks) - max(1, len(landmarks) // 10)]]
 
 
 def _scatter(landmarks: Float64) -> float:

@@ -23,6 +23,7 @@ from PIL import Image
 from pydicom.dataset import Dataset
 
 from usvit.data.audit.flags import pixel_flags
+from usvit.data.audit.marks import Look
 from usvit.data.audit.words import may_show_words
 from usvit.data.copies import describe
 from usvit.data.copies.compact import CompactDescriptions
@@ -354,8 +355,10 @@ class _Prepare:
     def __call__(self, number: int) -> Frame:
         whole, tissue = self._opened.whole_frame(number), self._opened.tissue
         view = cropped(whole, tissue, self._settings.crop)
-        flags = tuple(pixel_flags(view))
-        description = describe(whole)  # of what training describes: the whole frame
+        look = Look(view)
+        flags = tuple(pixel_flags(look))
+        # Of what training describes: the whole frame.
+        description = describe(look if view.shape == whole.shape else whole)
         return Frame(
             number=number,
             pixels=np.ascontiguousarray(self._preprocessing.resized(whole, tissue)),
