@@ -156,7 +156,7 @@ def new_model_with_report(
 
 
 def adapt(model: nn.Module, config: Training) -> TuneReport:
-    """Make a new network ready for its training: freeze what is not tuned, and compute anew what is not kept.
+    """Make a new network ready for its training: freeze what is not tuned, and compute again what is not kept.
 
     A head that starts at zero is given small random weights where LAMB trains it.
 

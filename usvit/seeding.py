@@ -34,7 +34,7 @@ _FIRST, _SECOND = signed(0xBF58476D1CE4E5B9), signed(0x94D049BB133111EB)
 def scrambled(word: Any) -> Any:
     """SplitMix64's output for a state: all 64 bits of it, of an int64 array to another, numpy's or torch's.
 
-    Products run over, as they shall; so devices agree to the bit.
+    Products run over, as they should; so devices agree to the bit.
 
     Source: Steele, Lea & Flood (2014), Fast splittable pseudorandom number generators, OOPSLA, Fig. 17 and the variant
     13 of its mixing.

@@ -200,7 +200,7 @@ def test_damaged_file_stops_or_is_left_out_and_listed(usvit, tmp_path, busi_part
         (["busi+busi"], "names 'busi' twice"),
         (["b", "--fetch", "--data-root", "."], "By signed agreement"),
         (["phantom", "--fetch"], "usvit cannot download usvit phantom"),
-        (["curated_busi", "--fetch"], "Where shall Curated BUSI"),
+        (["curated_busi", "--fetch"], "Where should Curated BUSI"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -97,7 +97,7 @@ def test_other_seeds_give_other_images_in_any_order(augment):
     again = pickle.loads(pickle.dumps(augment))  # as it reaches the processes that prepare batches
     assert all((again(image, seed) == outs[seed]).all() for seed in reversed(SEEDS))
     different = len({out.tobytes() for out in outs})
-    # An eighth or so of TrivialAugment's changes is none; sharpening and contrast are drawn anew.
+    # An eighth or so of TrivialAugment's changes is none; sharpening and contrast are drawn again.
     assert different == len(SEEDS) if len(augment.alternatives) == 1 else different > 0.8 * len(SEEDS)
 
 

@@ -184,5 +184,5 @@ def test_folder_that_cannot_be_made_is_an_error(server, tmp_path):
 
 
 def test_without_a_folder_it_asks_where(server):
-    with pytest.raises(UsvitError, match=r"Where shall .* be downloaded to\? Pass --data-root"):
+    with pytest.raises(UsvitError, match=r"Where should .* be downloaded to\? Pass --data-root"):
         fetch_dataset(load_card("curated_busi"), None, NoProgress())

@@ -28,4 +28,4 @@ def crash():
 
 
 def refuse():
-    raise UsvitError("The list x is wrong. Write it anew.")
+    raise UsvitError("The list x is wrong. Write it again.")

@@ -37,7 +37,7 @@ def test_what_takes_too_much_memory_or_crashes_is_named_so():
 
 def test_an_error_for_the_user_comes_through_and_a_consumer_may_stop_early():
     with LimitedCalls() as calls:
-        with pytest.raises(UsvitError, match=r"^The list x is wrong\. Write it anew\.$"):
+        with pytest.raises(UsvitError, match=r"^The list x is wrong\. Write it again\.$"):
             calls.call(hostile.refuse)
         values = calls.values(hostile.count, 1000)
         assert next(values) == 0

@@ -51,7 +51,7 @@ def test_impossible_sizes_are_told(name, size, says):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", dict.fromkeys(spec.family for spec in ZOO.values()))
 def test_stored_counts_are_those_of_today_s_code(family):
-    """``counts.json`` against every network built anew; other sizes are checked by formulas in ``test_papers``."""
+    """``counts.json`` against every network built again; other sizes are checked by formulas in ``test_papers``."""
     for spec in ZOO.values():
         if spec.family == family:
             now = count(spec, spec.image_size)

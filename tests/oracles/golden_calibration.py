@@ -1,6 +1,6 @@
 """Golden values for calibration and decision curves, made once by other people's packages.
 
-Not run by the tests; they read golden_calibration.json beside it. To make it anew, in an environment of its own:
+Not run by the tests; they read golden_calibration.json beside it. To make it again, in an environment of its own:
     pip install dcurves==1.1.7 statsmodels==0.15.0
     python tests/oracles/golden_calibration.py
 """

@@ -1,4 +1,4 @@
-"""The head of a checkpoint, of one layer and of two, in a network that shall keep it."""
+"""The head of a checkpoint, of one layer and of two, in a network that keeps it."""
 
 import pytest
 import timm

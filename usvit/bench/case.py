@@ -41,7 +41,7 @@ class Case:
 
     @property
     def hard_limit(self) -> int:
-        """Seconds after which the process is ended: a step that takes long at the end shall not cost all others."""
+        """Seconds after which the process is ended: a step that takes long at the end must not cost all others."""
         return math.ceil(2 * self.seconds)
 
     @classmethod

@@ -39,7 +39,7 @@ class SourceConfig(Section):
     image_size: Annotated[int, Field(ge=32, le=1024)] = 256
     """Side at which ``fractals`` and ``phantom`` are made, in pixels."""
     exclude: tuple[str, ...] = ()
-    """Data cards (``busi``) whose images, and copies of them, are left out: what shall be tested downstream."""
+    """Data cards (``busi``) whose images, and copies of them, are left out: what is to be tested downstream."""
     hashes: bool = True
     """Keep the pixel hashes of what was seen in the passport, so that no image of it can be a test later."""
 

@@ -19,7 +19,7 @@ class DataConfig(Section):
     classes: tuple[str, ...] | None = None
     """Use these classes alone, in this order; images of others are left out: ``[benign, malignant]``."""
     manifest: str | None = None
-    """A manifest that ``usvit data prepare`` wrote, instead of reading the data set's folder anew."""
+    """A manifest that ``usvit data prepare`` wrote, instead of reading the data set's folder again."""
     keep_list: str | None = None
     """CSV with a column image_id (and dataset, for a union): only these images are used; ``usvit data audit``
     writes one."""

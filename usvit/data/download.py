@@ -2,7 +2,7 @@
 
 A transfer goes to ``NAME.part``; the file gets its name when length and checksum are right. A
 killed or broken transfer goes on from its ``.part`` (``Range``), if the server says that the file
-is still the same (``If-Range`` with its ETag) and can do so; else it begins anew.
+is still the same (``If-Range`` with its ETag) and can do so; else it begins again.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from usvit.files import disk_errors, no_follow, write_text
 from usvit.progress import Progress
 
 WAITS = (1.0, 4.0, 15.0)
-"""Seconds before each further attempt; counted anew when one has brought the transfer on."""
+"""Seconds before each further attempt; counted again when one has brought the transfer on."""
 TIMEOUT = 60.0
 """Seconds without a byte after which a connection counts as broken."""
 CHUNK = 1 << 20

@@ -45,7 +45,7 @@ def fetch_dataset(card: DataCard, root: Path | None, progress: Progress) -> Path
         raise UsvitError(f"usvit cannot download {card.pretty_name}.\n{card.how_to_get}")
     if root is None:
         raise UsvitError(
-            f"Where shall {card.pretty_name} be downloaded to? Pass --data-root DIR or set USVIT_DATA: it goes to "
+            f"Where should {card.pretty_name} be downloaded to? Pass --data-root DIR or set USVIT_DATA: it goes to "
             f"DIR/{card.name}."
         )
     place = root / card.name

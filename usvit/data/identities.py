@@ -135,7 +135,7 @@ def of_fingerprint(fingerprint: str, what: str) -> Identities:
     if pseudonyms.fingerprint != fingerprint:
         raise UsvitError(
             f"{what} was written with another key (fingerprint {fingerprint}; {default_key_path()} has "
-            f"{pseudonyms.fingerprint}). Name its key in USVIT_KEY, or write it anew."
+            f"{pseudonyms.fingerprint}). Name its key in USVIT_KEY, or write it again."
         )
     return Identities(pseudonyms)
 

@@ -54,7 +54,7 @@ class _Header(BaseModel):
 
 
 def open_manifest(data: DataConfig, roots: dict[str, Path], progress: Progress) -> Manifest:
-    """The images that the settings ask for: a manifest's file, or the data sets' folders read anew.
+    """The images that the settings ask for: a manifest's file, or the data sets' folders read again.
 
     Args:
         data: the settings.
@@ -198,7 +198,7 @@ def read_manifest(path: Path, roots: dict[str, Path], *, keep_ids: bool = False)
     table, header = _read(path)
     identities = _identities(path, header, keep_ids)
     if missing := [column for column in _NEEDED if column not in table]:
-        raise UsvitError(f"The manifest {path} has no column '{missing[0]}'. Write it anew with 'usvit data prepare'.")
+        raise UsvitError(f"The manifest {path} has no column '{missing[0]}'. Write it again with 'usvit data prepare'.")
     descriptions = descriptions_of(table, path)
     own_ids = {}
     if header.private and _OWN_ID in table:
@@ -246,7 +246,7 @@ def _identities(path: Path, header: _Header, keep_ids: bool) -> dict[str, Identi
     if kept and not keep_ids:
         raise UsvitError(
             f"The manifest {path} calls the images and patients of {kept[0]} as that data set does, and so would the "
-            "run. Write it anew with 'usvit data prepare', or pass --keep-ids if you mean it."
+            "run. Write it again with 'usvit data prepare', or pass --keep-ids if you mean it."
         )
     found = dict.fromkeys(kept, Identities(kept=True))
     if header.key is not None:

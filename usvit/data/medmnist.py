@@ -60,7 +60,7 @@ def _opened(path: Path) -> tuple[list[UInt8], list[NDArray[np.int64]]]:
 
 @lru_cache(maxsize=2)
 def _load(path: Path, mtime_ns: int, size: int) -> tuple[list[UInt8], list[NDArray[np.int64]]]:
-    """The arrays, kept open; a file that changed is read anew."""
+    """The arrays, kept open; a file that changed is read again."""
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(member.file_size for member in archive.infolist())
     if unpacked > MAX_BYTES:

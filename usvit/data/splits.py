@@ -101,7 +101,7 @@ def cross_validation(table: pd.DataFrame, split: SplitConfig, seed: int) -> pd.D
     else:
         _require_groups(table, max(split.folds, len(PARTS)), f"{split.folds} folds")
         official = _official_folds(table, split)
-        advice = "Draw them anew (split.scheme=drawn), or trust the authors' patients (data.near_duplicates=ignore). "
+        advice = "Draw them again (split.scheme=drawn), or trust the authors' patients (data.near_duplicates=ignore). "
         _refuse_crossing(table, official, f"the official {split.folds} folds", advice)
         test_fold = _deal(table, [1 / split.folds] * split.folds, derive_seed(seed, "test"), official)
     val = split.val_fraction / (1 - split.test_fraction)

@@ -36,7 +36,7 @@ class Source:
     model: nn.Module
     """From (B, 3, S, S) float32, normalised, to (B, K) logits."""
     passport: dict[str, Any]
-    """As ``model.json`` shall have it."""
+    """As ``model.json`` has it."""
     preprocessing: Preprocessing
     weights: bytes
     """The content of ``model.safetensors``."""

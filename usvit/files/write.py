@@ -2,7 +2,7 @@
 
 A file is filled under a random name in its own folder, flushed to the disk, and renamed; a run that is killed leaves
 the old file or the new one, never a mixture. The folder may come from a stranger (an unpacked archive), so nothing in
-it is trusted. The temporary file is created anew (``O_EXCL``, ``O_NOFOLLOW``), and it is created and renamed through a
+it is trusted. The temporary file is created again (``O_EXCL``, ``O_NOFOLLOW``), and it is created and renamed through a
 handle of the folder, which cannot be exchanged in between. A symbolic link in place of the file itself is replaced, and
 what it led to stays as it is. ``folder_within`` says which links among the folders are followed.
 
@@ -76,7 +76,7 @@ def atomic(path: Path, *, root: Path | None = None, mode: int = 0o666) -> Iterat
     """Write a file under a temporary name, and give it its own name at the end.
 
     Args:
-        path: the file that shall exist; its folder is made where missing.
+        path: the file to write; its folder is made where missing.
         root: the folder that nothing may be written outside of, a parent of ``path``: below it, symbolic links
             among the folders are refused (``folder_within``). None: the file's own folder is the user's choice.
         mode: its permissions, less the umask.

@@ -58,7 +58,7 @@ def decided_at(rows: Rows, positive: str, points: Iterable[Mapping[str, Any]]) -
 
 
 def decided_of(table: pd.DataFrame, positive: str, classes: Iterable[str]) -> Decided:
-    """Decisions of a predictions table, its thresholds chosen anew; in the order of dataset and image_id.
+    """Decisions of a predictions table, its thresholds chosen again; in the order of dataset and image_id.
 
     Raises:
         UsvitError: as ``rows.rows_of``; ``positive`` is no class.

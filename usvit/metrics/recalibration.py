@@ -194,7 +194,7 @@ def recalibrate(table: pd.DataFrame, *, positive: str, method: Method = "tempera
         if both:
             raise LeakageError(
                 f"Fold {fold}: group '{min(both, key=str)}' stands in parts val and test. "
-                "Split the data by group_id and predict anew."
+                "Split the data by group_id and predict again."
             )
         scaling = _fit(inner, k, method)
         if not isinstance(scaling, NoFit):

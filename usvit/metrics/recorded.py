@@ -134,5 +134,5 @@ def _differs(where: Path, key: str, told: float | None = None, found: float | No
     values = "" if told is None or found is None else f" ({told:.4g} there, {found:.4g} from the predictions)"
     return UsvitError(
         f"{where} was not made from predictions.csv: {key} differs{values}. One of the two was changed after the run. "
-        f"Restore both, or measure the predictions anew: usvit evaluate {where.parent} --out FOLDER."
+        f"Restore both, or measure the predictions again: usvit evaluate {where.parent} --out FOLDER."
     )

@@ -36,7 +36,7 @@ def summarise(
     by: Mapping[str, Sequence[float] | None] | None = None,
     prevalence: float | None = None,
 ) -> dict[str, Any]:
-    """Every metric of a run, pooled and by fold, made anew from its predictions alone.
+    """Every metric of a run, pooled and by fold, made again from its predictions alone.
 
     Several quantities come out. ``headline`` averages the folds' own figures, with an interval that holds under
     cross-validation (``cv_headline``). ``pooled`` takes all test images as one set, each predicted

@@ -312,5 +312,5 @@ def _refuse_leak(rows: Rows, judged: Rows, fold: int) -> None:
         more = f" (and {len(both) - 1} more)" if len(both) > 1 else ""
         raise LeakageError(
             f"Fold {fold}: group '{both[0]}'{more} stands among the images that choose its threshold and among its "
-            "test images. Split the data by group_id and predict anew."
+            "test images. Split the data by group_id and predict again."
         )

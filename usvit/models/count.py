@@ -1,6 +1,6 @@
 """Parameters and multiply-accumulate operations, counted on networks that hold no numbers.
 
-``python -m usvit.models.count`` counts the whole zoo anew into ``zoo/counts.json``, which ``usvit models list`` shows.
+``python -m usvit.models.count`` counts the whole zoo again into ``zoo/counts.json``, which ``usvit models list`` shows.
 """
 
 import copy

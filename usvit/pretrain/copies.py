@@ -1,4 +1,4 @@
-"""What shall be tested downstream is left out upstream: its images, and copies of them."""
+"""What is to be tested downstream is left out upstream: its images, and copies of them."""
 
 from pathlib import Path
 

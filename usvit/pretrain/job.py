@@ -53,7 +53,7 @@ class PretrainJob:
     """Of the source ``data``."""
     folds: pd.DataFrame | None
     downstream: Manifest | None
-    """What shall be tested later, of ``source.exclude``: neither it nor copies of it are learnt from."""
+    """What is to be tested later, of ``source.exclude``: neither it nor copies of it are learnt from."""
     learnt_from: tuple[Origin, ...]
     """Other networks: the teacher of a distillation, BEiT's tokenizer."""
     inputs: DeviceViews

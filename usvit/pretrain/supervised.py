@@ -66,7 +66,7 @@ def make(plan: Plan, network: nn.Module) -> UpstreamObjective:
 
 
 def mixed_inputs(plan: Plan, portion: Batch, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the network sees of a portion, and what it shall say: augmented, normalised, mixed.
+    """What the network sees of a portion, and what it should say: augmented, normalised, mixed.
 
     Args:
         plan: what is known.

@@ -27,7 +27,7 @@ class StudyRun(Record):
 
 
 class StudyRecord(Record):
-    """The whole file; titles, notes and the tables are made anew whenever the study goes on."""
+    """The whole file; titles, notes and the tables are made again whenever the study goes on."""
 
     schema_version: Annotated[str, Field(pattern=r"^1\.\d{1,4}$")]
     name: Name

@@ -1,4 +1,4 @@
-"""How far a ROC curve could lie elsewhere: a band from drawing groups anew."""
+"""How far a ROC curve could lie elsewhere: a band from drawing groups again."""
 
 import numpy as np
 

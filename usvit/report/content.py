@@ -148,7 +148,7 @@ def _gather(run: Run, run_dir: Path, options: Options) -> Content:
 
 
 def _at_prevalence(run: Run, prevalence: float | None) -> dict[str, Any] | None:
-    """Made anew from the predictions and the thresholds on record where the user states a prevalence."""
+    """Made again from the predictions and the thresholds on record where the user states a prevalence."""
     if prevalence is None:
         found: dict[str, Any] | None = run.metrics.get("at_prevalence")
         return found

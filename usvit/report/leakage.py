@@ -1,4 +1,4 @@
-"""What could have leaked from training into the test, looked for anew in the files of a run."""
+"""What could have leaked from training into the test, looked for again in the files of a run."""
 
 from dataclasses import dataclass
 

@@ -33,7 +33,7 @@ FLAG_MEANINGS = {
 """Flags that a DICOM header can raise, alone or with the pixels; and one that means more in files from a clinic."""
 ADVICE = {
     "not_found": "see whether it was moved, or the list is right",
-    "unreadable": "see who may read it; copy it anew",
+    "unreadable": "see who may read it; copy it again",
     "empty": "export it again",
     "not_an_image": "nothing, if it is no image",
     "no_pixels": "nothing",

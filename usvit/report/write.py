@@ -31,7 +31,7 @@ def write_reports(
         runs: run directories.
         out: the folder for the report of a single run; of several, for a folder each and an overview index.html. None
             writes each report into its run, and no overview.
-        options: what the reports shall hold.
+        options: what the reports hold.
         formats: of the figures' files, some of ``FORMATS``.
 
     Returns:

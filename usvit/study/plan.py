@@ -41,7 +41,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """A study as it shall be run."""
+    """A study as it is run."""
 
     study: StudyConfig
     runs: tuple[PlannedRun, ...]

@@ -1,4 +1,4 @@
-"""``usvit study``: what is there is kept, what is missing is run, and the table is made anew after every run."""
+"""``usvit study``: what is there is kept, what is missing is run, and the table is made again after every run."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -73,7 +73,7 @@ def _while_handing_over(error: BaseException) -> bool:
 
 
 def _let_go(error: BaseException, batches: Iterator[Any]) -> None:
-    """End the workers that are left. PyTorch would raise the error anew at each that ends, wherever we are then."""
+    """End the workers that are left. PyTorch would raise the error again at each that ends, wherever we are then."""
     main = threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD")
     before = signal.signal(signal.SIGCHLD, signal.SIG_DFL) if main else None
     try:

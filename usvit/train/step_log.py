@@ -58,7 +58,7 @@ class StepLog:
     def resume(self, step: int) -> None:
         """Keep the rows up to ``step``, drop those that a killed process wrote after its last checkpoint.
 
-        The events are written anew from the table, so that both say the same.
+        The events are written again from the table, so that both say the same.
 
         Raises:
             UsvitError: the folder cannot be written.

@@ -28,7 +28,7 @@ def own_images(choice: str) -> dict[str, Any]:
         raise UsvitError(f"--weights {choice} is no run, so it says nothing of images to retrieve among. {advice}")
     record = read_record(run)
     if record.get("kind") != "pretrain":
-        raise UsvitError(f"{run} is no run of usvit pretrain: which images shall be searched? {advice}")
+        raise UsvitError(f"{run} is no run of usvit pretrain: which images should be searched? {advice}")
     try:
         config = record["config"]
         source = {key: config["source"][key] for key in _SOURCE}

@@ -1,6 +1,6 @@
 """Coarse to fine: how well images of a class are found by a representation that learnt no such class.
 
-The keys are the training images, embedded anew with the final weights (thesis, section 2.3.1, "Adapting the
+The keys are the training images, embedded again with the final weights (thesis, section 2.3.1, "Adapting the
 architecture at test-time"). Their fine labels, which the training did not see, are used here for the first time.
 A run of Grafit is judged by its embedding, projector included; any other network by its features.
 

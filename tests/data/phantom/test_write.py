@@ -91,9 +91,9 @@ def test_without_lesions_images_are_those_of_the_healthy_and_labels_stay(folder,
 def test_without_lesions_the_label_does_not_reach_a_single_pixel(tmp_path, monkeypatch):
     spec = dataclasses.replace(SMALL, ablate="lesion", calipers=1.0, text=1.0)
     folders = [write_phantom(spec, tmp_path / "as-dealt")]
-    # The same patients, all classes dealt anew.
+    # The same patients, all classes dealt again.
     monkeypatch.setattr("usvit.data.phantom.plan.CLASS_SHARE", {"normal": 0.6, "benign": 0.2, "malignant": 0.2})
-    folders.append(write_phantom(spec, tmp_path / "dealt-anew"))
+    folders.append(write_phantom(spec, tmp_path / "dealt-again"))
     tables = [table_of(f).set_index("image_id") for f in folders]
     assert (tables[0].label != tables[1].label).any()
     for image_id in tables[0].index:

@@ -284,7 +284,7 @@ def test_a_pin_is_what_the_hub_had_and_is_demanded_from_then_on(hub_cache, own_p
     file.write_bytes(content)
     with pytest.raises(UsvitError, match=rf"not those that are pinned for {REPOSITORY}.*{pin.sha256} is demanded"):
         resolve_weights("hub", TINY)
-    assert find_pin("hub", TINY)[1].sha256 != pin.sha256  # what is pinned anew is what is there
+    assert find_pin("hub", TINY)[1].sha256 != pin.sha256  # what is pinned again is what is there
 
 
 def test_another_revision_than_the_pinned_one_is_not_taken(hub_cache, own_pins, no_network):

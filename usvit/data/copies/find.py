@@ -19,7 +19,7 @@ MIN_LANDMARKS = 6
 MIN_SIMILARITY = 0.10
 """Share of the squares with landmarks that both images show, in which one fits."""
 MIN_SPREAD, MIN_SPREAD_OF_MANY = 0.4, 0.2
-"""``Fit.spread``, below and from ``MANY_LANDMARKS``: a logo or an inset that two images share fits in one corner only."""
+"""``Fit.spread``, below and from ``MANY_LANDMARKS``: a logo or an inset that two images share fits in one corner."""
 MANY_LANDMARKS = 10
 """Squares. Of a noisy copy landmarks are found where structure is strong; a small inset has no room for so many."""
 MIN_TURN = 10.0

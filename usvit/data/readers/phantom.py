@@ -28,7 +28,7 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
         raise UsvitError(f"phantom.csv is damaged ({' '.join(str(error).split())})") from error
     if missing := [column for column in _COLUMNS if column not in table]:
         raise UsvitError(
-            f"phantom.csv lacks the column '{missing[0]}': write the phantom anew with 'usvit data phantom'"
+            f"phantom.csv lacks the column '{missing[0]}': write the phantom again with 'usvit data phantom'"
         )
     if table.empty:
         raise UsvitError("phantom.csv has no rows")

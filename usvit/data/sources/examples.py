@@ -23,7 +23,7 @@ View = Callable[[Image.Image, int], UInt8]
 class UnusableImage(UsvitError):
     """An image of a running training cannot be used; its text survives a worker process.
 
-    PyTorch raises what a worker raised anew, from one text: the worker's traceback, which ends with the message.
+    PyTorch raises what a worker raised again, from one text: the worker's traceback, which ends with the message.
     """
 
     def __init__(self, text: str):
@@ -111,5 +111,5 @@ def unusable(path: Path, reason: str) -> str:
     """What to say of an image that a training cannot read."""
     return (
         f"Cannot learn from the image {path}: {reason}. Put a whole copy in its place and give the same command again: "
-        "it goes on from the last checkpoint. To leave it out, remove the file and begin anew."
+        "it goes on from the last checkpoint. To leave it out, remove the file and begin again."
     )

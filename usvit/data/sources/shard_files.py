@@ -189,7 +189,7 @@ class ShardFiles:
                 filesystem, facts = _facts(shard.address)
                 if _key(shard.address, *facts.values()) != shard.key:
                     raise UsvitError(
-                        f"The shard {shard.shown} has changed since the training began. Begin anew, with a new --out."
+                        f"The shard {shard.shown} has changed since the training began. Begin again, with a new --out."
                     )
                 self._make_room(facts["size"] or 0, path)
                 with atomic(path) as file:

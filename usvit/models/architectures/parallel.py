@@ -57,7 +57,7 @@ class ParallelBlock(ParallelThingsBlock):
         return all(type(branch.attn) is Attention for branch in self.attns)
 
     def _folded(self) -> Folded:
-        """The large products' weights; kept while nothing can change them, so that inference need not join them anew.
+        """The large products' weights; kept while nothing can change them, so that inference need not join them again.
 
         With gradients they are joined at each call, so that these reach the branches.
         """

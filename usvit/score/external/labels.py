@@ -250,7 +250,7 @@ def _classes(sheet: Sheet, labels: LabelTable, classes: Sequence[str]) -> tuple[
             continue
         where = f"{sheet.where(position)}, column '{labels.label}'"
         if not word:
-            raise UsvitError(f"{where}, is empty. If rows without a label shall be left out: --map =")
+            raise UsvitError(f"{where}, is empty. To leave out rows without a label: --map =")
         if len(set(words)) > MOST_WORDS:
             raise UsvitError(
                 f"{where}, is no class of the model ({', '.join(classes)}), and the column holds {len(set(words))} "

@@ -195,7 +195,7 @@ def fit(
 
 
 def resample(images: Images, rules: Sequence[Rule], *, n_resamples: int, seed: int) -> Resamples:
-    """Temperature and thresholds fitted anew on groups drawn with replacement."""
+    """Temperature and thresholds fitted again on groups drawn with replacement."""
     reference, logs = images.label == images.positive, log_prob(images.prob)
     code, n_groups = group_codes(images.group, len(reference))
     rng = np.random.default_rng(seed)

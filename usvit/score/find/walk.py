@@ -113,7 +113,7 @@ class Walk:
 
         Args:
             root: where to begin, absolute.
-            pattern: what shall be found.
+            pattern: what to find.
         """
         above: set[Identity] = set()
         stack: list[_Folder] = []

@@ -71,7 +71,7 @@ def digit(value: float | None) -> float:
 def decide(value: float | None, threshold: float | None, positive: str) -> str:
     """``positive`` from the threshold on, else ``not <positive>``; "" where there is no value or no threshold.
 
-    Both are compared as the tables show them, so that who decides anew from the table (``usvit evaluate``) agrees.
+    Both are compared as the tables show them, so that who decides again from the table (``usvit evaluate``) agrees.
     """
     shown, limit = digit(value), digit(threshold)
     if math.isnan(shown) or math.isnan(limit):
