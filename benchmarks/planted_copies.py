@@ -3,9 +3,9 @@
     PYTHONPATH=. python benchmarks/planted_copies.py --patients 240
     PYTHONPATH=. python benchmarks/planted_copies.py --patients 60 --busi DIR
 
-The kinds are those of tests/data/copies/planting.py. The originals are phantom patients, or images of BUSI. With BUSI
-the planted copies are looked for among all its images, and one that is found with a copy of its original is right.
-Prints a Markdown table.
+The kinds are those of tests/data/copies/planting.py, and ``OTHERS``, for which nothing was tuned. The originals are
+phantom patients, or images of BUSI. With BUSI the planted copies are looked for among all its images, and one that is
+found with a copy of its original is right. Prints a Markdown table.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pandas as pd
 
@@ -34,7 +35,7 @@ def main() -> None:
     chosen = np.random.default_rng(0).permutation(len(images))[: args.patients]
     rng = np.random.default_rng(1)
     kinds: dict[str, Callable[[UInt8, np.random.Generator], UInt8]] = dict(KINDS)
-    kinds |= {name: plant for name, (_, plant) in EXPORTS.items()}
+    kinds |= {name: plant for name, (_, plant) in EXPORTS.items()} | OTHERS
     print("| planted | found | least similarity | wrong pairs |")
     print("|---|---|---|---|")
     for kind, plant in kinds.items():
@@ -46,6 +47,85 @@ def main() -> None:
     report(
         "dual view: its left half", [{cluster[n]} for n in chosen], cluster, pairs, also=[cluster[n] for n in partner]
     )
+
+
+def watermark(image: UInt8, share: float) -> UInt8:
+    """Three lines of large letters across the whole picture, brighter by a share of full brightness."""
+    height, width = image.shape[:2]
+    mask = np.zeros((height, width), np.uint8)
+    for line in range(3):
+        place, thick = (int(0.02 * width), int((0.3 + 0.3 * line) * height)), max(2, width // 80)
+        cv2.putText(mask, "SAMPLE COPY", place, cv2.FONT_HERSHEY_SIMPLEX, width / 220, (255,), thick, cv2.LINE_AA)
+    return np.clip(image + (share * mask)[..., None], 0, 255).astype(np.uint8)
+
+
+def warped(image: UInt8, rng: np.random.Generator) -> UInt8:
+    """Bent smoothly, by about 1 % of the width."""
+    height, width = image.shape[:2]
+    y, x = np.mgrid[:height, :width].astype(np.float32)
+    bend = [
+        0.012
+        * width
+        * cv2.resize(rng.normal(size=(5, 5)).astype(np.float32), (width, height), interpolation=cv2.INTER_CUBIC)
+        for _ in "xy"
+    ]
+    return np.asarray(cv2.remap(image, x + bend[0], y + bend[1], cv2.INTER_LINEAR), dtype=np.uint8)
+
+
+def covered(image: UInt8) -> UInt8:
+    """A grey box over the middle ninth."""
+    height, width = image.shape[:2]
+    image = image.copy()
+    image[height // 3 : 2 * height // 3, width // 3 : 2 * width // 3] = 128
+    return image
+
+
+def shown(image: UInt8, share: float) -> UInt8:
+    """A part of the size, on a screen of 1920 x 1080."""
+    screen = np.full((1080, 1920, 3), 40, np.uint8)
+    size = (int(image.shape[1] * share), int(image.shape[0] * share))
+    screen[300 : 300 + size[1], 500 : 500 + size[0]] = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+    return screen
+
+
+def salted(image: UInt8, rng: np.random.Generator) -> UInt8:
+    """3 % of the pixels black or white."""
+    where = rng.random(image.shape[:2]) < 0.03
+    image = image.copy()
+    image[where] = 255 * rng.integers(0, 2, (int(where.sum()), 1))
+    return image
+
+
+def turned_inverted(image: UInt8) -> UInt8:
+    """Inverted, turned by 7 degrees, padded."""
+    height, width = image.shape[:2]
+    matrix = cv2.getRotationMatrix2D((width / 2, height / 2), 7, 1)
+    turned = cv2.warpAffine(255 - image, matrix, (width, height))
+    return np.asarray(cv2.copyMakeBorder(turned, 50, 50, 90, 90, cv2.BORDER_CONSTANT), dtype=np.uint8)
+
+
+OTHERS: dict[str, Callable[[UInt8, np.random.Generator], UInt8]] = {
+    "watermark, 1/6 of full brightness": lambda image, rng: watermark(image, 1 / 6),
+    "watermark, 1/3 of full brightness": lambda image, rng: watermark(image, 1 / 3),
+    "grey box over the middle ninth": lambda image, rng: covered(image),
+    "bent by 1 % of the width": warped,
+    "mirrored and turned by 90 degrees": lambda image, rng: np.rot90(image[:, ::-1]),
+    "median of 9 x 9": lambda image, rng: np.asarray(cv2.medianBlur(image, 9), dtype=np.uint8),
+    "sharpened": lambda image, rng: np.asarray(
+        cv2.addWeighted(image, 2.5, cv2.GaussianBlur(image, (0, 0), 2), -1.5, 0), dtype=np.uint8
+    ),
+    "8 grey levels": lambda image, rng: image // 32 * 32,
+    "multiplied noise, 40 %": lambda image, rng: np.clip(
+        image * (1 + 0.4 * rng.normal(size=image.shape[:2])[..., None]), 0, 255
+    ).astype(np.uint8),
+    "3 % black and white pixels": salted,
+    "gamma 0.4": lambda image, rng: (255 * (image / 255) ** 0.4).astype(np.uint8),
+    "contrast trebled": lambda image, rng: np.clip(3 * (image - 76.0), 0, 255).astype(np.uint8),
+    "at 0.64 of its size on a screen": lambda image, rng: shown(image, 0.64),
+    "at 0.35 of its size on a screen": lambda image, rng: shown(image, 0.35),
+    "32 x 32": lambda image, rng: np.asarray(cv2.resize(image, (32, 32), interpolation=cv2.INTER_AREA), dtype=np.uint8),
+    "inverted, turned by 7 degrees, padded": lambda image, rng: turned_inverted(image),
+}
 
 
 def report(kind: str, right: list[set[int]], cluster: np.ndarray, pairs: list, also: list | None = None) -> None:
