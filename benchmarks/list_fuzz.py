@@ -696,6 +696,9 @@ def main() -> None:
     parser.add_argument("--memory", type=float, default=3)
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = (
+        "1"  # before torch is imported: a forked child has no threads, and would wait for them
+    )
     outcomes = run(options.n, options.seed, options.seconds, options.memory, options.keep)
     tell(outcomes, options.seconds)
     sys.exit(any(one.bad for one in outcomes))

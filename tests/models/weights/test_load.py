@@ -10,6 +10,13 @@ from usvit.models.weights import LoadReport
 NAME = "vit_tiny_patch16_224"
 
 
+def test_a_name_of_any_length_does_not_fill_the_error():
+    state = random_state(NAME, **SMALL_VIT) | {"blocks." + "9" * 3000: torch.zeros(2)}
+    with pytest.raises(UsvitError, match=r"unknown here: blocks\.9{90}\.\.\. \(2\)") as caught:
+        load_into(small(NAME, **SMALL_VIT), checkpoint_of(state))
+    assert len(str(caught.value)) < 600
+
+
 def test_report_says_what_became_of_every_tensor():
     state = random_state(NAME, image_size=64, **SMALL_VIT)
     state |= {"mask_token": torch.zeros(1, 1, 24), "decoder_norm.bias": torch.zeros(3)}

@@ -135,11 +135,13 @@ def _differences(own: dict[str, Shape], there: dict[str, Shape], wrong: set[str]
     unexpected = [key for key in there if key not in own]
     found = []
     if wrong:
-        shown = [f"{key} is {_shape(there[key])} there and {_shape(own[key])} here" for key in own if key in wrong]
+        shown = [
+            f"{_name(key)} is {_shape(there[key])} there and {_shape(own[key])} here" for key in own if key in wrong
+        ]
         found.append(f"{'; '.join(shown[:_SHOWN])}{_more(shown)}")
     for keys, shapes, what in ((missing, own, "missing there"), (unexpected, there, "unknown here")):
         if keys:
-            shown = [f"{key} ({_shape(shapes[key])})" for key in keys]
+            shown = [f"{_name(key)} ({_shape(shapes[key])})" for key in keys]
             found.append(f"{what}: {', '.join(shown[:_SHOWN])}{_more(shown)}")
     return found
 
@@ -150,6 +152,11 @@ def _misfit(file: str, name: str, differences: Iterable[str]) -> str:
         f"own parts (model.vit) and, where it cannot be resized, its image size; or give other weights. "
         f"What differs: {'. '.join(differences)}."
     )
+
+
+def _name(key: str) -> str:
+    """Of a tensor; a file from elsewhere may have names of any length."""
+    return key if len(key) <= 100 else f"{key[:97]}..."
 
 
 def _shape(shape: Iterable[int]) -> str:
