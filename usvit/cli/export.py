@@ -31,7 +31,7 @@ def export(
         bool,
         typer.Option(
             "--descriptions/--no-descriptions",
-            help="Copy descriptions of what it has seen: they show copies of test images, and a coarse sketch of each.",
+            help="Copy descriptions of its training images: by them copies are recognised, and a sketch can be drawn.",
         ),
     ] = True,
     json_: o.Json = False,
