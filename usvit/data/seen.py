@@ -25,7 +25,7 @@ from usvit.data.seen_copies import (
     joined,
     write_copy_file,
 )
-from usvit.data.seen_files import PARTS, HashFile, checked_file, write_hash_file
+from usvit.data.seen_files import PARTS, HashFile, write_hash_file
 from usvit.errors import LeakageError, UsvitError
 from usvit.files import copy_file
 from usvit.records import ModelRecord, read_record
@@ -163,7 +163,7 @@ def seen_by(passport: Mapping[str, Any], folder: Path | None = None) -> Seen:
     if not isinstance(told, dict) or not all(isinstance(hashes, list) for hashes in told.values()):
         raise UsvitError("A passport's 'seen_sha256' is damaged: it holds no lists of hashes. Copy model.json again.")
     listed = {part: frozenset(map(str, hashes)) for part, hashes in told.items() if part not in (FILES, UNHASHED)}
-    files = tuple(HashFile(*checked_file(entry, folder, "seen_sha256")) for entry in told.get(FILES, []))
+    files = tuple(HashFile.checked(entry, folder) for entry in told.get(FILES, []))
     unhashed = tuple(map(str, told.get(UNHASHED, [])))
     if "seen_copies" not in passport:
         what = _OLD if "seen_sha256" in passport else _SILENT
@@ -171,7 +171,7 @@ def seen_by(passport: Mapping[str, Any], folder: Path | None = None) -> Seen:
     copies = passport["seen_copies"]
     if not isinstance(copies, dict) or not all(isinstance(copies.get(key, []), list) for key in (FILES, GAPS)):
         raise UsvitError("A passport's 'seen_copies' is damaged: it holds no lists. Copy model.json again.")
-    described = tuple(CopyFile(*checked_file(entry, folder, "seen_copies")) for entry in copies.get(FILES, []))
+    described = tuple(CopyFile.checked(entry, folder) for entry in copies.get(FILES, []))
     return Seen(listed, files, unhashed, described, tuple(map(_gap, copies.get(GAPS, []))))
 
 

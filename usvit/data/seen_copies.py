@@ -7,11 +7,11 @@ the image after JPEG compression, cropping, resizing or mirroring. What can be r
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from usvit.data.copies.compact import CompactDescriptions, SeenCopy, find_seen_copies
+from usvit.data.seen_files import SeenFile
 from usvit.errors import UsvitError
 from usvit.files import read_bytes, write_bytes
 
@@ -25,24 +25,11 @@ MAX_BYTES_EACH = 8192
 """Bytes of one description that are read from a file of somebody else; those that usvit writes are much smaller."""
 
 
-@dataclass(frozen=True)
-class CopyFile:
-    """A file of copy descriptions that ``model.json`` names."""
+class CopyFile(SeenFile):
+    """Copy descriptions."""
 
-    path: Path
-    part: str
-    """``train``, ``val`` or ``upstream``."""
-    count: int
-    """Images with different pixels."""
-    sha256: str
-    """Of the file."""
-
-    def __len__(self) -> int:
-        return self.count
-
-    def entry(self) -> dict[str, Any]:
-        """As ``model.json`` names it."""
-        return {"file": self.path.name, "part": self.part, "count": self.count, "sha256": self.sha256}
+    KEY, SUFFIX, WHAT = "seen_copies", "copies", "copy descriptions"
+    MAX_COUNT, MAX_BYTES_EACH, EXACT = MAX_DESCRIBED, MAX_BYTES_EACH, False
 
     def read(self) -> CompactDescriptions:
         """The descriptions.
@@ -71,7 +58,7 @@ def write_copy_file(folder: Path, part: str, descriptions: CompactDescriptions) 
     """
     content = descriptions.to_bytes()
     sha256 = hashlib.sha256(content).hexdigest()
-    path = folder / f"seen-{sha256[:16]}.copies"
+    path = folder / f"seen-{sha256[:16]}.{CopyFile.SUFFIX}"
     write_bytes(path, content)
     return CopyFile(path, part, len(descriptions), sha256).entry()
 

@@ -2,7 +2,7 @@
 
 A file is filled under a random name in its own folder, flushed to the disk, and renamed; a run that is killed leaves
 the old file or the new one, never a mixture. The folder may come from a stranger (an unpacked archive), so nothing in
-it is trusted. The temporary file is created again (``O_EXCL``, ``O_NOFOLLOW``), and it is created and renamed through a
+it is trusted. The temporary file is always a new one (``O_EXCL``, ``O_NOFOLLOW``), created and renamed through a
 handle of the folder, which cannot be exchanged in between. A symbolic link in place of the file itself is replaced, and
 what it led to stays as it is. ``folder_within`` says which links among the folders are followed.
 

@@ -1,4 +1,4 @@
-"""Intervals by drawing groups again, for figures that have no formula of their own.
+"""Intervals by resampling groups, for figures that have no formula of their own.
 
 Whole groups are drawn, with all their images, since images of one patient are not independent.
 """

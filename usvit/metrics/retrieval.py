@@ -186,7 +186,7 @@ def mean_precisions(
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Value]:
-    """Mean average precisions with 95 % intervals: queries are drawn again, those of a patient together.
+    """Mean average precisions with 95 % intervals: queries are resampled, those of a patient together.
 
     The collection that is searched stands still, so an interval speaks of other queries to these keys. All rankings
     are judged on the same draws.

@@ -1,7 +1,7 @@
 """The interval of an operating point as a procedure: choose a threshold on so many patients, then decide new ones.
 
 An interval that takes the thresholds as given leaves out that other inner validation patients would have given other
-thresholds. Here whole groups are drawn again, the threshold of each fold is chosen again on the drawn inner validation
+thresholds. Here whole groups are resampled, the threshold of each fold is chosen again on the drawn inner validation
 images, and the drawn test images are decided by it. docs/explanation/operating-points.md states what is estimated
 and how often the interval holds it.
 """

@@ -1,4 +1,4 @@
-"""How far a ROC curve could lie elsewhere: a band from drawing groups again."""
+"""How far a ROC curve could lie elsewhere: a band from resampling groups."""
 
 import numpy as np
 

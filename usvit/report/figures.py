@@ -48,7 +48,7 @@ def roc_with_band(test: pd.DataFrame, positive: str, auc: str, mean_auc: str | N
 
     legend = [Entry(f"{'pooled, ' if folds else ''}AUC {auc}", "series-0", 1.8)]
     if band:
-        legend.append(Entry("95 % band, pointwise, from drawing whole groups again", "series-0", kind="band"))
+        legend.append(Entry("95 % band, pointwise, from resampling whole groups", "series-0", kind="band"))
     if folds:
         legend.append(Entry(f"one fold each, mean AUC {mean_auc}", "muted", 0.9))
     of_folds = f", with a thin curve for each of {len(folds)} folds" if folds else ""

@@ -21,8 +21,8 @@ as many in a small set as in a large one, and the time grows no faster than the 
 MAX_BITS = 10
 """Bits in which the whole hashes of one landmark may differ, of 48. Of different landmarks 1 in 3,000 pairs do."""
 MAX_REST = 0.28
-"""Share of the bits that were not chosen, in which landmarks that meet may differ: ``MAX_BITS`` in small sets, fewer in
-large ones, whose landmarks meet in more bits. Chance would otherwise pass the more often, the larger the set is."""
+"""Share of the bits that were not chosen, in which landmarks that meet may differ: 9 bits in small sets and 7 in large
+ones, whose landmarks meet in more bits. With one number for all, chance would pass more often in large sets."""
 MAX_NEIGHBOURS = 12
 """Equal keys with which each one is compared. Without a bound, one key shared by all images would compare all with
 all. Copies stay connected: each is compared with the next ones, and those with the next."""
@@ -152,7 +152,7 @@ def _meetings_between(ours: Landmarks, theirs: Landmarks, table: int, bits: int)
 
 def _alike(ours: UInt64, theirs: UInt64, change: NDArray[np.uint8], bits: int) -> NDArray[np.bool_]:
     """Which whole hashes, equal in ``bits``, agree."""
-    at_most = min(MAX_BITS, int(np.ceil(MAX_REST * (BITS - bits))))
+    at_most = int(np.ceil(MAX_REST * (BITS - bits)))
     return np.asarray(np.bitwise_count(ours ^ theirs ^ CHANGES[change]) <= at_most)
 
 

@@ -23,7 +23,7 @@ View = Callable[[Image.Image, int], UInt8]
 class UnusableImage(UsvitError):
     """An image of a running training cannot be used; its text survives a worker process.
 
-    PyTorch raises what a worker raised again, from one text: the worker's traceback, which ends with the message.
+    PyTorch raises again what a worker raised, from one text: the worker's traceback, which ends with the message.
     """
 
     def __init__(self, text: str):

@@ -172,7 +172,7 @@ class ViT(VisionTransformer):
         return self.head(x if self.hidden is None else self.hidden(x))
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """A new head of the same form, so a hidden layer begins again with it.
+        """A new head of the same form, so a hidden layer starts from new weights, too.
 
         Dosovitskiy et al. fine-tune with a linear head on what was pre-trained with a hidden one (sections 3.1, 3.2):
         build the network with ``head="linear"`` for that, and leave the file's hidden layer out.

@@ -32,7 +32,7 @@ class LoadReport:
     skipped: tuple[tuple[str, str], ...] = ()
     """(the file's name, why it is not used)."""
     new: tuple[str, ...] = ()
-    """Tensors of the network that begin again: the head's."""
+    """Tensors of the network that start from new weights: the head's."""
     table: str | None = None
     """Where in a training checkpoint the tensors stood (``model``, ``model_ema``, ...)."""
 

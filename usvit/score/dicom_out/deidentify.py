@@ -69,7 +69,7 @@ def evidence_of(header: Dataset | None, item: Item, pseudonyms: Pseudonyms, *, k
         )
         data.PatientName = f"{data.PatientID}^"  # a family name alone
         data.PatientIdentityRemoved = "YES"
-        data.DeidentificationMethod = f"usvit {__version__}: PS3.15 Basic Profile, built again"
+        data.DeidentificationMethod = f"usvit {__version__}: PS3.15 Basic Profile, built from scratch"
         data.DeidentificationMethodCodeSequence = [_coded(BASIC_PROFILE), _coded(CLEAN_DESCRIPTORS)]
         data.LongitudinalTemporalInformationModified = "REMOVED"
     instance = _text(source, "SOPInstanceUID") or _text(meta, "MediaStorageSOPInstanceUID")
