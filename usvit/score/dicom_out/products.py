@@ -22,7 +22,8 @@ from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
 from usvit.score.dicom_out.deidentify import evidence_of
 from usvit.score.dicom_out.findings import MOST_FRAMES, Finding, Scorer, finding_of, most_suspicious
 from usvit.score.dicom_out.overlay import Saliency, render, stacked, write_png
-from usvit.score.reading.read import Opened, is_cut, read_again
+from usvit.score.reading.prepare import is_cut
+from usvit.score.reading.read import Opened, read_again
 from usvit.score.records import FAILURES, Item, ReadSettings
 
 KINDS = ("sr", "sc", "overlay")

@@ -18,15 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-import numpy as np
-from PIL import Image
 from pydicom.dataset import Dataset
 
-from usvit.data.audit.flags import pixel_flags
-from usvit.data.audit.marks import Look
-from usvit.data.audit.words import may_show_words
-from usvit.data.copies import describe
-from usvit.data.copies.compact import CompactDescriptions
 from usvit.data.dicom import DicomFile
 from usvit.data.images import (
     HEAD_BYTES,
@@ -38,19 +31,16 @@ from usvit.data.images import (
     kind_of,
     refusing,
 )
-from usvit.data.preprocessing import Preprocessing, cropped
+from usvit.data.preprocessing import cropped
 from usvit.data.quality import quality
 from usvit.errors import UsvitError
+from usvit.score.reading.prepare import Prepare
 from usvit.score.records import FAILURES, Facts, Failure, Frame, Item, ReadSettings
 
 Policy = Literal["all", "middle", "every", "top"]
 
 MANY_BAD = 1000
 """After so many bad frames in a row the rest of a file is given up as one failure: a header may claim billions."""
-THUMBNAIL_QUALITY = 80
-"""Of JPEG; 160 px take about 5 kB."""
-WHOLE = 0.95
-"""A view of at least this share of the frame is taken for the whole frame."""
 _CHUNK = 1 << 20
 _DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, KeyError, RuntimeError, ValueError)
 """What reading a member of an archive raises: damaged, not there, or packed in a way that is not supported."""
@@ -293,14 +283,14 @@ def _archive(path: Path, mtime_ns: int, size: int) -> zipfile.ZipFile:
 
 def _frames(item: Item, opened: Opened, settings: ReadSettings) -> Iterator[Frame | Failure | None]:
     """The chosen frames, and those of them that failed; the whole item's failure where it has but one."""
-    prepare = _Prepare(opened, settings)
+    prepare = Prepare(settings)
     bad_in_a_row = 0
     for number in _chosen(item, opened, settings):
         if number is None:
             yield None
             continue
         try:
-            frame = prepare(number)
+            frame = prepare(number, opened.whole_frame(number), opened.tissue, opened.facts.flags)
         except Exception as error:
             bad_in_a_row += 1
             yield _failure(error, item.frame if opened.facts.n_frames == 1 else number)
@@ -342,64 +332,6 @@ def _best(opened: Opened, k: int, crop: str) -> Iterator[int | None]:
                 break
         yield None
     yield from sorted([number for _, number in sorted(found)[:k]] + bad)
-
-
-class _Prepare:
-    """From a frame's number to what the network takes in."""
-
-    def __init__(self, opened: Opened, settings: ReadSettings):
-        self._opened, self._settings = opened, settings
-        nothing, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)  # the network's own statistics come later
-        self._preprocessing = Preprocessing(settings.image_size, settings.resize, nothing, one, settings.crop)
-
-    def __call__(self, number: int) -> Frame:
-        whole, tissue = self._opened.whole_frame(number), self._opened.tissue
-        view = cropped(whole, tissue, self._settings.crop)
-        look = Look(view)
-        flags = tuple(pixel_flags(look))
-        # Of what training describes: the whole frame.
-        description = describe(look if view.shape == whole.shape else whole)
-        return Frame(
-            number=number,
-            pixels=np.ascontiguousarray(self._preprocessing.resized(whole, tissue)),
-            pixel_sha256=description.sha256,
-            flags=flags,
-            quality=quality(view),
-            thumbnail=self._thumbnail(whole, flags),
-            description=CompactDescriptions.of([description]).to_bytes(),
-        )
-
-    def _thumbnail(self, whole: UInt8, flags: tuple[str, ...]) -> bytes | None:
-        """None also where the patient's name may be seen: no tissue region is known, or words are found beside it."""
-        side, tissue = self._settings.thumbnail_side, self._opened.tissue
-        if side is None:
-            return None
-        # What lies beside the tissue is cut off even where the network sees it.
-        shown = cropped(whole, tissue, "tissue")
-        if not (self._settings.keep_words or is_cut(shown, whole.shape[0], whole.shape[1])):
-            words = not {"text", "burned_in"}.isdisjoint([*flags, *self._opened.facts.flags])
-            if words or not self._settings.pictures or may_show_words(shown):
-                return None
-        return thumbnail(shown, side)
-
-
-def is_cut(view: UInt8, height: int, width: int) -> bool:
-    """Whether a view is clearly less than the whole frame: what stands at a frame's edge has been cut off it."""
-    return view.shape[0] * view.shape[1] < WHOLE * height * width
-
-
-def thumbnail(view: UInt8, side: int) -> bytes:
-    """A small JPEG of an image, made of its pixels alone: no metadata comes along.
-
-    Args:
-        view: (h, w, 3) uint8.
-        side: the longer side, in px; a smaller image is not enlarged.
-    """
-    picture = Image.fromarray(view)
-    picture.thumbnail((side, side), Image.Resampling.BICUBIC, reducing_gap=2.0)
-    buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=THUMBNAIL_QUALITY)
-    return buffer.getvalue()
 
 
 def _failure(error: Exception, frame: int | None) -> Failure:
