@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from usvit.data.copies import Description, describe, find_copies
-from usvit.data.copies.candidates import find_candidates
-from usvit.data.images import read_image
+from usvit.data.io.decoding import read_image
+from usvit.data.near_duplicates import Description, describe, find_near_duplicates
+from usvit.data.near_duplicates.candidates import find_candidates
 from usvit.progress import make_progress
 
 HEADER = "| images | copies planted | found | other pairs of one patient | of two patients | candidates "
@@ -37,7 +37,7 @@ def main() -> None:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         descriptions = list(pool.map(lambda path: describe_file(args.root / path), table.path))
     described = time.perf_counter()
-    copies = find_copies(descriptions, make_progress())
+    copies = find_near_duplicates(descriptions, make_progress())
     found, cpu = time.perf_counter(), time.process_time() - cpu_started
     # Linux counts in KiB, macOS in bytes.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)

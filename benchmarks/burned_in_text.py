@@ -18,9 +18,9 @@ import pandas as pd
 from matplotlib import get_data_path
 from PIL import Image, ImageDraw, ImageFont
 
-from usvit.data.audit.marks import has_text
-from usvit.data.audit.words import may_show_words
-from usvit.data.images import read_image
+from usvit.data.burned_in.marks import has_text
+from usvit.data.burned_in.text import may_show_words
+from usvit.data.io.decoding import read_image
 from usvit.data.phantom import PhantomSpec, write_phantom
 
 HEIGHTS = (6, 8, 12, 16, 24, 32)

@@ -15,15 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import norm
 
+from usvit.evaluation.subgroup_differences import level_differences
+from usvit.metrics.basic import Value
 from usvit.metrics.clustered import area_covariance, area_parts, clustered_auc
 from usvit.metrics.intervals import logit_interval
-from usvit.metrics.noninferiority import non_inferiority
-from usvit.metrics.paired_shares import paired_difference
-from usvit.metrics.points import Value
+from usvit.metrics.paired_tests import non_inferiority, paired_difference
 from usvit.metrics.prevalence import predictive_values
 from usvit.metrics.proportions import clustered_share
-from usvit.metrics.subgroup_differences import level_differences
-from usvit.models.novelty import Observed, fit_novelty
+from usvit.models.ood import Observed, fit_ood_detector
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ def novelty(n: int) -> None:
                 )
 
             train, val, new = observed(80, 1), observed(patients, images), observed(200, 1)
-            fitted = fit_novelty(train, np.zeros(80, int), val, np.arange(patients).repeat(images))
+            fitted = fit_ood_detector(train, np.zeros(80, int), val, np.arange(patients).repeat(images))
             assert not isinstance(fitted, str)
             promised = fitted.rate
             shares.append(float((fitted.of(new) > 1).mean()))

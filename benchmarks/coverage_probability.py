@@ -16,10 +16,9 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from usvit.metrics.calibration import calibration_line, equal_mass_bins
 from usvit.metrics.calibration_intervals import debiased_ece
-from usvit.metrics.decision_band import simultaneous_band
-from usvit.metrics.decision_curve import THRESHOLDS
+from usvit.metrics.calibration_statistics import calibration_line, equal_mass_bins
+from usvit.metrics.decision_curves import THRESHOLDS, simultaneous_band
 
 SHARE, AT = 0.27, np.array(THRESHOLDS)
 SHAPES = ((240, 1), (780, 1), (780, 2), (684, 18))

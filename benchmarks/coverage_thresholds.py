@@ -18,11 +18,12 @@ import pandas as pd
 from scipy.special import expit, logit
 from scipy.stats import norm
 
+from usvit.evaluation.prediction_arrays import Rows, rows_of
+from usvit.evaluation.threshold_procedure import draw_procedure, procedure_of
+from usvit.evaluation.thresholds import choosing_rows, operating_points
 from usvit.metrics.ensemble_scores import mean_scores
 from usvit.metrics.proportions import clustered_share
-from usvit.metrics.rows import Rows, rows_of
-from usvit.metrics.threshold_procedure import draw_procedure, procedure_of
-from usvit.metrics.thresholds import Rule, choose_threshold, choosing_rows, operating_points
+from usvit.metrics.threshold_choice import Rule, choose_threshold
 
 K, D, SHARE, VAL = 5, 2.0, 0.27, 0.15
 FIGURES = ("sensitivity", "specificity")

@@ -22,9 +22,9 @@ import numpy as np
 from scipy.special import logit
 from scipy.stats import norm
 
+from usvit.metrics.basic import Value
 from usvit.metrics.clustered import clustered_auc, clustered_difference
-from usvit.metrics.compare import corrected_t
-from usvit.metrics.crossval import (
+from usvit.metrics.cross_validation import (
     FoldFigure,
     TrainingShare,
     area_figure,
@@ -34,7 +34,7 @@ from usvit.metrics.crossval import (
     mean_value,
     training_share,
 )
-from usvit.metrics.points import Value
+from usvit.metrics.paired_tests import corrected_t
 
 PREVALENCE, FOLDS, CORRELATION, RIDGE = 0.3, 5, 0.5, 0.1
 SHIFT = 0.5

@@ -18,15 +18,16 @@ import numpy as np
 from safetensors.torch import load_file
 
 from usvit.config import RunConfig, build_config, load_recipe
-from usvit.cv import run_protocol
-from usvit.data.loading import PixelStore, eval_batches
-from usvit.data.manifest import build_manifest
+from usvit.data.datasets.manifest import build_manifest
+from usvit.data.loading.pixel_store import PixelStore, eval_batches
 from usvit.data.phantom import PhantomSpec, write_phantom
-from usvit.job import Job, new_model_with_report, prepare
-from usvit.metrics.points import auc
+from usvit.experiments.base import new_model_with_report
+from usvit.experiments.cross_validation import CrossValidation
+from usvit.experiments.cross_validation_setup import CrossValidationSetup, prepare
+from usvit.metrics.basic import auc
 from usvit.models.weights import Weights
 from usvit.progress import PlainProgress, Progress
-from usvit.train.loop import predict_logits
+from usvit.training.trainer import predict_logits
 
 PLANTED = PhantomSpec(n=240, seed=20, size=256, near_duplicates=0.5)
 FRESH = PhantomSpec(n=480, seed=21, size=256)
@@ -57,7 +58,9 @@ def main() -> None:
                 },
             )
             out = given.out / f"{dataset}-by-{unit}-seed{seed}"
-            outcome = run_protocol("cv", config, roots={"": root}, out=out, command="leakage.py", progress=progress)
+            outcome = CrossValidation(
+                "cv", config, roots={"": root}, out=out, command="leakage.py", progress=progress
+            ).run()
             fresh = None
             if dataset == "phantom":
                 fresh = on_fresh_patients(config, root, out, phantom(FRESH, given.out, progress), progress)
@@ -68,7 +71,7 @@ def phantom(spec: PhantomSpec, out: Path, progress: Progress) -> Path:
     """A phantom on the disk, made where it is not there yet."""
     folder = out / f"phantom-{spec.key}"
     if not folder.is_dir():
-        progress.say(f"making {folder.name}")
+        print(f"making {folder.name}")
         write_phantom(spec, folder)
     return folder
 
@@ -78,7 +81,7 @@ def on_fresh_patients(config: RunConfig, root: Path, run: Path, fresh: Path, pro
     kept = run / "fresh.json"
     if kept.is_file():
         return float(json.loads(kept.read_text())["auc"])
-    job: Job = prepare("cv", config, {"": root}, progress)
+    job: CrossValidationSetup = prepare("cv", config, {"": root}, progress)
     manifest = build_manifest("phantom", {"": fresh}, progress)
     store = PixelStore.build(
         manifest, job.preprocessing, memory_gb=4, folder=run, progress=progress, with_lesions=False

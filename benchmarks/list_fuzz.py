@@ -510,7 +510,7 @@ def _mutated_inside(content: bytes, rng: Rng) -> bytes:
 
 def read(kind: str, path: Path) -> str:
     if kind in ("csv", "parquet", "xlsx", "zip", "dicomdir"):
-        from usvit.score.find.items import discover
+        from usvit.scoring.discovery.inputs import discover
 
         return f"{sum(1 for _ in discover([str(path)]))} items"
     if kind == "recipe":
@@ -522,7 +522,7 @@ def read(kind: str, path: Path) -> str:
         find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
         return "a configuration"
     if kind == "card":
-        from usvit.data.cards import read_card
+        from usvit.data.datasets.cards import read_card
 
         read_card(path)
         return "a card"
@@ -652,10 +652,10 @@ def run(n: int, seed: int, seconds: float, memory: float, keep: Path | None = No
     import timm  # noqa: F401
 
     import usvit.config
-    import usvit.data.cards
+    import usvit.data.datasets.cards
     import usvit.models.weights.load
     import usvit.models.zoo
-    import usvit.score.find.items  # noqa: F401
+    import usvit.scoring.discovery.inputs  # noqa: F401
 
     found = []
     with tempfile.TemporaryDirectory() as folder:

@@ -31,19 +31,21 @@ from scipy.special import logsumexp
 from sklearn.datasets import load_sample_images
 
 from usvit.config import build_config, load_recipe
-from usvit.cv import run_protocol
 from usvit.data.audit.flags import has_doppler
-from usvit.data.images import BadImage, UInt8, read_image
-from usvit.data.loading import PixelStore
+from usvit.data.io.bad_image import BadImage
+from usvit.data.io.decoding import read_image
+from usvit.data.io.types import UInt8
+from usvit.data.loading.pixel_store import PixelStore
 from usvit.data.phantom import PhantomSpec, write_phantom
-from usvit.data.preprocessing import Preprocessing
-from usvit.job import prepare
+from usvit.data.transforms.preprocessing import Preprocessing
+from usvit.experiments.cross_validation import CrossValidation
+from usvit.experiments.cross_validation_setup import prepare
 from usvit.metrics.intervals import wilson
-from usvit.models import novelty
-from usvit.models.appearance import picture_statistics
-from usvit.models.novelty import Observed, conformal_quantile
-from usvit.models.penultimate import logits_and_features
-from usvit.models.trained import load_trained
+from usvit.models import ood
+from usvit.models.features import logits_and_features
+from usvit.models.image_statistics import picture_statistics
+from usvit.models.ood import Observed, conformal_quantile
+from usvit.models.trained_model import load_trained
 from usvit.progress import PlainProgress
 
 METHODS = ("novelty", "picture", "maha++", "maha", "knn", "energy")
@@ -93,7 +95,7 @@ def train(name: str, root: Path, given: argparse.Namespace) -> Trained:
     config = build_config(load_recipe("demo"), settings, {"device": "cpu", "precision": "fp32"})
     run, progress = given.out / f"{name}-{given.model.replace(':', '-')}-{given.epochs:g}", PlainProgress()
     begun = time.process_time()
-    outcome = run_protocol("cv", config, roots={"": root}, out=run, command="novelty.py", progress=progress)
+    outcome = CrossValidation("cv", config, roots={"": root}, out=run, command="novelty.py", progress=progress).run()
     area = outcome.result["pooled"]["auc"]["malignant_vs_rest"]["value"]
     print(f"{name}: AUC {area:.3f}, {time.process_time() - begun:.0f} s of processor time", flush=True)
     job = prepare("cv", config, {"": root}, progress)
@@ -207,14 +209,14 @@ class Judge:
     def __init__(self, one: Trained, fold: int):
         folder = one.run / f"fold-{fold}"
         self.trained = load_trained(folder)
-        found = novelty.read_novelty(folder, self.trained.passport)
+        found = ood.read_ood_detector(folder, self.trained.metadata)
         assert found is not None
         self.novelty, self.rows = found, one.folds[fold]
         self.raw = {part: self.look(one.pixels[rows]) for part, rows in self.rows.items() if part != "test"}
         train, code = self.raw["train"][0].features, one.codes[self.rows["train"]]
         assert train is not None
         # The scale of the features plays no part in a Mahalanobis distance but for the shrinkage.
-        raw = novelty.fit_gaussian(train.astype(np.float64), code, "features")
+        raw = ood.fit_gaussian(train.astype(np.float64), code, "features")
         assert not isinstance(raw, str)
         self.plain, self.limits = raw, dict.fromkeys(METHODS, 1.0)
         found_val = self.scores(*self.raw["val"])

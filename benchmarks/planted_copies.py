@@ -3,7 +3,8 @@
     PYTHONPATH=. python benchmarks/planted_copies.py --patients 240
     PYTHONPATH=. python benchmarks/planted_copies.py --patients 60 --busi DIR
 
-The kinds are those of tests/data/copies/planting.py, and ``OTHERS``, for which nothing was tuned. The originals are
+The kinds are those of tests/data/near_duplicates/planting.py, and ``OTHERS``, for which nothing was tuned. The
+originals are
 phantom patients, or images of BUSI. With BUSI the planted copies are looked for among all its images, and one that is
 found with a copy of its original is right. Prints a Markdown table.
 """
@@ -17,9 +18,10 @@ import cv2
 import numpy as np
 import pandas as pd
 
-from tests.data.copies.planting import EXPORTS, KINDS, dual
-from usvit.data.copies import clusters, describe, find_copies, find_copies_between
-from usvit.data.images import UInt8, read_image
+from tests.data.near_duplicates.planting import EXPORTS, KINDS, dual
+from usvit.data.io.decoding import read_image
+from usvit.data.io.types import UInt8
+from usvit.data.near_duplicates import clusters, describe, find_near_duplicates, find_near_duplicates_between
 from usvit.data.phantom import PhantomSpec, write_phantom
 from usvit.progress import NoProgress
 
@@ -31,7 +33,7 @@ def main() -> None:
     args = parser.parse_args()
     images = phantoms(args.patients) if args.busi is None else busi(args.busi)
     known = [describe(image) for image in images]
-    cluster = clusters(len(known), find_copies(known, NoProgress()))
+    cluster = clusters(len(known), find_near_duplicates(known, NoProgress()))
     chosen = np.random.default_rng(0).permutation(len(images))[: args.patients]
     rng = np.random.default_rng(1)
     kinds: dict[str, Callable[[UInt8, np.random.Generator], UInt8]] = dict(KINDS)
@@ -40,10 +42,10 @@ def main() -> None:
     print("|---|---|---|---|")
     for kind, plant in kinds.items():
         planted = [describe(np.ascontiguousarray(plant(images[n], rng))) for n in chosen]
-        report(kind, [{cluster[n]} for n in chosen], cluster, find_copies_between(known, planted))
+        report(kind, [{cluster[n]} for n in chosen], cluster, find_near_duplicates_between(known, planted))
     partner = np.roll(chosen, 1)
     planted = [describe(dual(images[n], images[other])) for n, other in zip(chosen, partner, strict=True)]
-    pairs = find_copies_between(known, planted)
+    pairs = find_near_duplicates_between(known, planted)
     report(
         "dual view: its left half", [{cluster[n]} for n in chosen], cluster, pairs, also=[cluster[n] for n in partner]
     )
@@ -143,7 +145,7 @@ def insets(images: list[UInt8], cluster: np.ndarray) -> None:
             inset = cv2.resize(images[5][50:250, 100:300], (length, length))
             image[-length - 4 : -4, -length - 4 : -4] = inset
             marked.append(describe(image))
-        pairs = find_copies(marked, NoProgress())
+        pairs = find_near_duplicates(marked, NoProgress())
         wrong = sum(cluster[chosen[pair.first]] != cluster[chosen[pair.second]] for pair in pairs)
         print(f"| {side:.0%} | {wrong} of {apart:,} |", flush=True)
 

@@ -6,7 +6,7 @@
 Each recipe's own augmentation, mixing, loss and optimiser, on JPEG files of 500 x 375 pixels that are made for it; the
 resident batch is random pixels that already lie on the device. The two are timed in turns, so that a machine that slows
 down slows both; batches that workers made ahead are used up before the clock starts. MFU counts the network's
-multiply-accumulates six times (``usvit.train.step_log``).
+multiply-accumulates six times (``usvit.training.step_log``).
 """
 
 import argparse
@@ -22,16 +22,16 @@ from PIL import Image
 
 from usvit.config import PretrainConfig, build
 from usvit.config.sweep import read_recipe, settings_for
-from usvit.data.sources.examples import ViewExamples
-from usvit.data.stream import Batch, Stream
-from usvit.data.views.host import Views
-from usvit.models.tune import train_mode
-from usvit.pretrain.job import new_objective, prepare
+from usvit.data.loading.augmented_dataset import AugmentedDataset
+from usvit.data.loading.infinite_loader import Batch, InfiniteLoader
+from usvit.data.transforms.views.cpu import Views
+from usvit.experiments.pretraining_setup import new_task, prepare
+from usvit.models.trainable import train_mode
 from usvit.progress import NoProgress
-from usvit.train.distributed import Team, launch
-from usvit.train.loop import training_step
-from usvit.train.optim import make_optimizer, resolve
-from usvit.train.peaks import peak_tflops
+from usvit.training.device import peak_tflops
+from usvit.training.distributed import World, launch
+from usvit.training.optimizers import make_optimizer, resolve
+from usvit.training.trainer import training_step
 
 RECIPES = ("vit_i1k", "augreg_i1k", "deit", "deit3_i1k")
 CLASSES, SIDE = 10, (500, 375)
@@ -75,17 +75,17 @@ def one_case(recipe: str, model: str, folder: str, args: argparse.Namespace) -> 
     machine = {"device": args.device, "precision": args.precision, "workers": args.workers}
     config = build(PretrainConfig, settings_for(read_recipe(recipe), model), over, machine)
     job = prepare(config, {}, NoProgress())
-    team = Team(launch(job.device))
+    team = World(launch(job.device))
     device = team.fabric.device
-    objective = new_objective(job, 0, len(job.sources[0]), device)
+    objective = new_task(job, 0, len(job.sources[0]), device)
     if args.compile:
         objective.module.compile()
     optim = resolve(config.optim, args.batch_size, len(job.sources[0]) / args.batch_size)
     wrapped, optimizer = team.setup(objective.module, lambda: make_optimizer(objective.module, optim))
     train_mode(wrapped)
     views = Views(config.views, config.model.image_size, on_device=job.inputs.on_device)
-    stream = Stream(
-        ViewExamples(job.sources[0], views),
+    stream = InfiniteLoader(
+        AugmentedDataset(job.sources[0], views),
         batch_size=args.batch_size,
         seed=0,
         workers=args.workers,

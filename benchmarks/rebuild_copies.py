@@ -28,10 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.planted_copies import busi
-from usvit.data.copies import Description, clusters, describe, find_copies
-from usvit.data.copies.description import BITS, SCALE_STEPS, normalised
-from usvit.data.copies.frame import SIDE, _grey, _textured_part, working_image
-from usvit.data.images import UInt8
+from usvit.data.io.types import UInt8
+from usvit.data.near_duplicates import Description, clusters, describe, find_near_duplicates
+from usvit.data.near_duplicates.description import BITS, SCALE_STEPS, normalised
+from usvit.data.near_duplicates.working_image import SIDE, _grey, _textured_part, working_image
 from usvit.progress import NoProgress
 
 SMALL = 64
@@ -48,7 +48,7 @@ def main() -> None:
     args = parser.parse_args()
     images = busi(args.busi)[:: max(1, 780 // args.n)]
     described = [describe(image) for image in images]
-    group = clusters(len(images), find_copies(described, NoProgress()))
+    group = clusters(len(images), find_near_duplicates(described, NoProgress()))
     owned = np.random.default_rng(0).permutation(group.max() + 1)[group] % 2 == 0
     ours, theirs = np.flatnonzero(owned), np.flatnonzero(~owned)
     work = [working_image(image).grey for image in images]

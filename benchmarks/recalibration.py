@@ -17,9 +17,9 @@ import numpy as np
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from usvit.metrics.thresholds import Rule
-from usvit.score.calibration import scaled
-from usvit.score.external.recalibrate import Images, fit
+from usvit.metrics.threshold_choice import Rule
+from usvit.scoring.calibration import scaled
+from usvit.scoring.external.recalibration import LabelledImages, fit
 
 D = float(np.sqrt(2) * norm.ppf(0.90))
 TEMPERATURE = 2.0
@@ -28,7 +28,7 @@ SHAPES = [(12, 1), (25, 1), (50, 1), (100, 1), (12, 3), (25, 3), (50, 3), (100, 
 CORRELATION = 0.5
 
 
-def study(rng: np.random.Generator, n_positive: int, per_patient: int) -> Images:
+def study(rng: np.random.Generator, n_positive: int, per_patient: int) -> LabelledImages:
     """As many patients with cancer as without, each with the same number of images."""
     label = np.repeat(np.repeat([0, 1], n_positive), per_patient)
     patient = np.repeat(np.arange(2 * n_positive), per_patient)
@@ -36,7 +36,7 @@ def study(rng: np.random.Generator, n_positive: int, per_patient: int) -> Images
     noise = shared + rng.normal(0, np.sqrt(1 - CORRELATION), len(label))
     odds = TEMPERATURE * (np.where(label == 1, D**2 / 2, -(D**2) / 2) + D * noise)
     prob = np.stack([expit(-odds), expit(odds)], axis=1)
-    return Images(label, prob, patient.astype(str).astype(object), 1)
+    return LabelledImages(label, prob, patient.astype(str).astype(object), 1)
 
 
 def truth(threshold: float, temperature: float | None) -> tuple[float, float]:

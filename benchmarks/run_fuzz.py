@@ -557,13 +557,13 @@ def _import_everything() -> None:
 
     torch.set_num_threads(1)
     import usvit.cli
-    import usvit.cv
-    import usvit.explain.run
-    import usvit.export
-    import usvit.report.compare
-    import usvit.score.external.evaluate
-    import usvit.score.external.recalibrate
-    import usvit.score.run  # noqa: F401
+    import usvit.experiments.cross_validation
+    import usvit.explaining.explanation
+    import usvit.exporting
+    import usvit.reports.comparison
+    import usvit.scoring.external.evaluation
+    import usvit.scoring.external.recalibration
+    import usvit.scoring.job  # noqa: F401
 
 
 def last_line(said: str) -> str:

@@ -27,8 +27,8 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.messy_export import HEALTHY, dicom, phantoms
-from usvit.score.reading.workers import End, Readers
-from usvit.score.records import Facts, Failure, Frame, Item, ReadSettings
+from usvit.scoring.items import Facts, Failure, Frame, ReadSettings, ScoringItem
+from usvit.scoring.reading.workers import End, Readers
 
 Rng = np.random.Generator
 SIDE = 160
@@ -42,9 +42,9 @@ class Took:
     peak_mb: float
 
 
-def timed_read(item: Item, settings: ReadSettings) -> Iterator[Facts | Frame | Failure | None]:
+def timed_read(item: ScoringItem, settings: ReadSettings) -> Iterator[Facts | Frame | Failure | None]:
     """``read_item``, and how long it took."""
-    from usvit.score.reading.read import read_item
+    from usvit.scoring.reading.item_reader import read_item
 
     start = time.perf_counter()
     yield from read_item(item, settings)
@@ -316,15 +316,19 @@ def run(options: argparse.Namespace, folder: Path) -> list[Case]:
         path.write_bytes(content)
         cases.append(Case(name, mutations, path))
     settings = ReadSettings(image_size=224, resize="squash", crop="tissue", thumbnail_side=96)
-    items = ((number, Item(case.path.name, str(case.path))) for number, case in enumerate(cases))
+    items = ((number, ScoringItem(case.path.name, str(case.path))) for number, case in enumerate(cases))
     last = -1
     with Readers(
         settings, workers=options.workers, timeout=options.timeout, memory_gb=options.memory, reader=timed_read
     ) as pool:
-        for name, (number, item) in zip(made, ((-1, Item(f"seed {name}", "")) for name in made), strict=True):
+        for name, (number, item) in zip(made, ((-1, ScoringItem(f"seed {name}", "")) for name in made), strict=True):
             path = folder / "seed"
             path.write_bytes(made[name])
-            good = [m for *_, m in pool.read([(number, Item(item.name, str(path)))]) if isinstance(m, Frame | Failure)]
+            good = [
+                m
+                for *_, m in pool.read([(number, ScoringItem(item.name, str(path)))])
+                if isinstance(m, Frame | Failure)
+            ]
             if not good or isinstance(good[0], Failure):
                 print(f"The seed {name} itself is not read: {good}")
         start = time.perf_counter()

@@ -4,7 +4,8 @@
     python -m benchmarks.score_throughput memory --model RUN [--n 1000 10000]
 
 ``speed``: the same files (phantoms as DICOM, uncompressed, RLE, JPEG, JPEG 2000 in turn) are read without networks,
-pixels of the same number are scored without files, and both are done together by ``usvit.score``; the rounds alternate,
+pixels of the same number are scored without files, and both are done together by ``usvit.scoring``; the rounds
+alternate,
 and the medians of images per second are compared. ``memory``: resident memory of the whole process tree while
 ``usvit score`` runs on so many files.
 """
@@ -25,10 +26,10 @@ from PIL import Image
 
 from benchmarks.messy_export import dicom, phantoms
 from usvit.progress import NoProgress
-from usvit.score.engines import ModelChoice, Reading
-from usvit.score.find.items import discover
-from usvit.score.records import Frame, ReadSettings
-from usvit.score.run import Request, score
+from usvit.scoring.discovery.inputs import discover
+from usvit.scoring.engines import ModelChoice, Reading
+from usvit.scoring.items import Frame, ReadSettings
+from usvit.scoring.job import score
 
 KINDS = ("grey", "rle", "jpeg", "jpeg2000")
 
@@ -97,9 +98,10 @@ def speed(options: argparse.Namespace, folder: Path) -> None:
         for _ in range(options.n // options.batch_size):
             ensemble.score(batch)
         rates["infer only"].append(options.n // options.batch_size * options.batch_size / (time.perf_counter() - begun))
-        request = Request(
+        begun, clock = time.perf_counter(), Clock()
+        counts = score(
             options.model,
-            (str(files),),
+            files,
             folder / f"scores-{round_}",
             folds=options.fold,
             key=folder / "key",
@@ -107,9 +109,8 @@ def speed(options: argparse.Namespace, folder: Path) -> None:
             device=options.device,
             precision=options.precision,
             batch_size=options.batch_size,
-        )
-        begun, clock = time.perf_counter(), Clock()
-        counts = score(request, clock).summary["counts"]
+            progress=clock,
+        ).summary["counts"]
         rates["usvit score"].append(options.n / clock.seconds)
         rates["whole command"].append(options.n / (time.perf_counter() - begun))
         assert counts["frames_scored"] == options.n

@@ -18,16 +18,16 @@ import torch
 from torch import nn
 
 from usvit.config import OptimConfig, TrainConfig
-from usvit.data.loading import PixelStore, TrainBatches
-from usvit.data.preprocessing import Preprocessing
+from usvit.data.loading.pixel_store import PixelStore, TrainBatches
+from usvit.data.transforms.preprocessing import Preprocessing
 from usvit.models.build import build_model
 from usvit.models.weights import Weights
 from usvit.models.zoo import find_model
-from usvit.train.device import resolve_device, seed_everything
-from usvit.train.loop import training_step
-from usvit.train.losses import WeightedCrossEntropy
-from usvit.train.objective import Classify
-from usvit.train.optim import make_optimizer
+from usvit.training.device import resolve_device, seed_everything
+from usvit.training.losses import WeightedCrossEntropy
+from usvit.training.optimizers import make_optimizer
+from usvit.training.task import ClassificationTask
+from usvit.training.trainer import training_step
 
 IMAGES, CLASSES = 512, 3
 
@@ -81,7 +81,7 @@ def network(args: argparse.Namespace) -> nn.Module:
 
 
 def usvit_steps(args, device, pixels, targets) -> Iterator[None]:  # type: ignore[no-untyped-def]
-    """What ``usvit.train.loop.fit`` does between two evaluations."""
+    """What ``usvit.training.trainer.fit`` does between two evaluations."""
     train, optim = TrainConfig(batch_size=args.batch_size, steps=10**6), OptimConfig(clip_norm=1.0)
     fabric = device.fabric()
     model = network(args)
@@ -92,7 +92,7 @@ def usvit_steps(args, device, pixels, targets) -> Iterator[None]:  # type: ignor
     batches = TrainBatches(
         PixelStore(pixels), np.arange(IMAGES), targets, batch_size=args.batch_size, augment=None, seed=0
     )
-    objective = Classify(model, loss_fn, preprocessing.normalised)
+    objective = ClassificationTask(model, loss_fn, preprocessing.normalised)
     loss_sum = torch.zeros((), device=fabric.device)
     for step, batch in enumerate(batches.iterate(0, 10_000)):
         loss_sum += training_step(model, fabric, optimizer, objective, batch, step, 1e-3, train, optim)

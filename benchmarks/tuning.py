@@ -82,16 +82,16 @@ def one_case(args: argparse.Namespace) -> None:
     import torch
 
     from usvit.config import OptimConfig, TrainConfig
-    from usvit.data.preprocessing import Preprocessing
+    from usvit.data.transforms.preprocessing import Preprocessing
     from usvit.models.build import build_model
-    from usvit.models.tune import checkpoint_gradients, set_trainable, train_mode
+    from usvit.models.trainable import checkpoint_gradients, set_trainable, train_mode
     from usvit.models.weights import Weights
     from usvit.models.zoo import find_model
-    from usvit.train.device import resolve_device, seed_everything
-    from usvit.train.loop import training_step
-    from usvit.train.losses import WeightedCrossEntropy
-    from usvit.train.objective import Classify
-    from usvit.train.optim import make_optimizer
+    from usvit.training.device import resolve_device, seed_everything
+    from usvit.training.losses import WeightedCrossEntropy
+    from usvit.training.optimizers import make_optimizer
+    from usvit.training.task import ClassificationTask
+    from usvit.training.trainer import training_step
 
     device = resolve_device(args.device, args.precision)
     seed_everything(0)
@@ -106,7 +106,7 @@ def one_case(args: argparse.Namespace) -> None:
     train_mode(wrapped)
     loss_fn = WeightedCrossEntropy(None, 3).to(fabric.device)
     prepare = Preprocessing(args.image_size, "pad", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)).normalised
-    objective = Classify(model, loss_fn, prepare)
+    objective = ClassificationTask(model, loss_fn, prepare)
     images = torch.randint(0, 255, (args.batch_size, args.image_size, args.image_size, 3), dtype=torch.uint8)
     batch = {"images": images, "targets": torch.arange(args.batch_size) % 3}
     before = peak_bytes()
@@ -170,7 +170,7 @@ def save_random(name: str, image_size: int, path: Path) -> None:
     from usvit.models.build import build_model
     from usvit.models.weights import Weights
     from usvit.models.zoo import find_model
-    from usvit.train.device import seed_everything
+    from usvit.training.device import seed_everything
 
     seed_everything(0)
     model = build_model(find_model(name), Weights("scratch"), n_classes=3, image_size=image_size)
@@ -187,7 +187,7 @@ def bare_pass(args: argparse.Namespace) -> None:
     from usvit.models.build import build_model
     from usvit.models.weights import Weights
     from usvit.models.zoo import find_model
-    from usvit.train.device import resolve_device
+    from usvit.training.device import resolve_device
 
     device = resolve_device(args.device, args.precision)
     model = build_model(find_model(args.model), Weights("scratch"), n_classes=3, image_size=args.image_size)

@@ -1,6 +1,7 @@
 """What all tests share: the command line in-process, a small phantom, and where the real data lie."""
 
 import hashlib
+import logging
 import os
 import shutil
 import subprocess
@@ -53,6 +54,15 @@ class Answer:
     code: int
     out: str
     err: str
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """The command line configures the logger ``usvit``; the next test begins without that."""
+    yield
+    logger = logging.getLogger("usvit")
+    logger.handlers.clear()
+    logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(autouse=True, scope="session")

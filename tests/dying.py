@@ -24,8 +24,8 @@ def _die() -> None:
 
 
 def _prepare(nth: int, where: str) -> None:
-    from usvit.score.journal import Journal
-    from usvit.train import checkpoint
+    from usvit.scoring.journal import Journal
+    from usvit.training import checkpoint
 
     saves = count(1)
     write_atomic, commit = checkpoint.write_atomic, Journal.commit

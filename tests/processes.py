@@ -13,7 +13,7 @@ import torch
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([__name__, "tests.train.small_training", "usvit.pretrain.run"])
+CONTEXT.set_forkserver_preload([__name__, "tests.training.small_training", "usvit.experiments.pretraining"])
 
 
 @dataclass(frozen=True)

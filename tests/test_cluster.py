@@ -1,4 +1,4 @@
-"""A Ray of our own: nobody else reaches it, and nothing of it is left."""
+"""The Ray cluster that usvit starts: nobody else reaches it, and nothing of it is left."""
 
 import ipaddress
 import os

@@ -71,7 +71,7 @@ def test_epochs_given_replace_the_recipes_steps():
         (["optim.lr=-1"], "greater than 0"),
         (["optim=3"], "optim"),
         (["train={steps: 5, epochs: 5}"], "exactly one of train.steps and train.epochs"),
-        (["split.test_fraction=0.9", "split.val_fraction=0.2"], "leave nothing to train on"),
+        (["split.test_fraction=0.9", "split.val_fraction=0.2"], "leave no training images"),
         (["input.augment=ligt"], "input.augment"),
         (["train.steps"], "--set takes key=value"),
         (["train.steps=[1"], "not a YAML value"),

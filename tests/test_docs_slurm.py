@@ -40,6 +40,7 @@ def start(folder, end):
     return subprocess.Popen(["bash", "job.sh"], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_a_job_that_is_taken_away_saves_and_goes_back_into_the_queue(tmp_path):
     job = start(tmp_path, "asked")
     until = time.monotonic() + 300

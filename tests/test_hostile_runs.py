@@ -8,6 +8,8 @@ import pytest
 from benchmarks import run_fuzz
 from tests.cli.runs import make_run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")

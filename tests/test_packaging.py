@@ -47,9 +47,9 @@ def test_the_wheel_carries_recipes_cards_and_templates_and_no_tests(wheel):
         "usvit/_shipped/configs/studies/gheflati2022_table2.yaml",
         "usvit/_shipped/configs/transfer/vtab1k.yaml",
         "usvit/models/zoo/counts.json",
-        "usvit/report/templates/report.html.j2",
-        "usvit/report/templates/report/results.html.j2",
-        "usvit/report/checklists/claim_2024.yaml",
+        "usvit/reports/templates/report.html.j2",
+        "usvit/reports/templates/report/results.html.j2",
+        "usvit/reports/checklists/claim_2024.yaml",
         "usvit/py.typed",
     } <= names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydicom.uid import RE_VALID_UID
 
-from tests.score.find.test_walk import nobody  # noqa: F401
+from tests.scoring.discovery.test_folders import nobody  # noqa: F401
 from usvit.errors import UsvitError
 from usvit.files import is_partial_of
 from usvit.pseudonyms import LINK_COLUMNS, LinkTable, Pseudonyms, default_key_path, link_rows, refuse_inside
-from usvit.score.find.items import discover
-from usvit.score.records import Item
+from usvit.scoring.discovery.inputs import discover
+from usvit.scoring.items import ScoringItem
 
 KEY = bytes(range(32))
 SECRET = hashlib.sha256(KEY).digest()  # what a file may hold: a key that counts up is refused
@@ -73,6 +73,7 @@ def test_domains_and_keys_are_kept_apart(ids):
     assert len(found | {ids.uid("1.2.3"), other.uid("1.2.3"), ids.fingerprint, other.fingerprint}) == 12
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=9), unique=True, max_size=9))
 def test_different_names_have_different_ids(names):
     assert len({Pseudonyms(KEY).item(name) for name in names}) == len(names)
@@ -176,9 +177,9 @@ def test_a_damaged_key_is_refused_unquoted_and_untouched(tmp_path, content):
 
 
 def test_a_key_that_is_no_file_is_refused(tmp_path):
-    assert "is no file" in refusal(Pseudonyms.of_key, tmp_path)
+    assert "is not a file" in refusal(Pseudonyms.of_key, tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    assert "is no file" in refusal(Pseudonyms.of_key, tmp_path / "pipe")
+    assert "is not a file" in refusal(Pseudonyms.of_key, tmp_path / "pipe")
     (tmp_path / "link").symlink_to("nothing")
     assert "link to nothing" in refusal(Pseudonyms.of_key, tmp_path / "link")
     (tmp_path / "file").write_text("x")
@@ -210,6 +211,7 @@ def test_a_full_disk_leaves_no_half_key(small_disk):
     assert [one.name for one in small_disk.iterdir()] == ["fill"]
 
 
+@pytest.mark.slow
 def test_processes_that_make_the_key_at_once_get_one_key(tmp_path):
     code = """
 import sys, pathlib
@@ -268,12 +270,12 @@ def test_the_default_key_lies_among_the_settings_unless_the_environment_says_oth
 
 
 ITEMS = [
-    Item("a/Doe, Jane.dcm", "/export/a/Doe, Jane.dcm"),
-    Item('=HYPERLINK("x")', '/export/=HYPERLINK("x")'),
-    Item("two\nlines\r.dcm", "/export/two\nlines\r.dcm"),
-    Item(os.fsdecode(b"M\xfcller"), os.fsdecode(b"/export/M\xfcller")),
-    Item("a.zip!m", "/export/a.zip", member="m"),
-    Item("-x", "/export/-x", problem="not_found"),
+    ScoringItem("a/Doe, Jane.dcm", "/export/a/Doe, Jane.dcm"),
+    ScoringItem('=HYPERLINK("x")', '/export/=HYPERLINK("x")'),
+    ScoringItem("two\nlines\r.dcm", "/export/two\nlines\r.dcm"),
+    ScoringItem(os.fsdecode(b"M\xfcller"), os.fsdecode(b"/export/M\xfcller")),
+    ScoringItem("a.zip!m", "/export/a.zip", member="m"),
+    ScoringItem("-x", "/export/-x", problem="not_found"),
 ]
 
 
@@ -370,9 +372,11 @@ def test_an_error_of_the_job_is_not_taken_for_one_of_the_link_table(tmp_path, id
         raise FileNotFoundError
 
 
+@pytest.mark.slow
 def test_no_torch_is_needed_to_find_and_name(tmp_path):
     code = (
-        "import sys, usvit.score.find.items, usvit.pseudonyms; print('torch' in sys.modules, 'pydicom' in sys.modules)"
+        "import sys, usvit.scoring.discovery.inputs, usvit.pseudonyms; "
+        "print('torch' in sys.modules, 'pydicom' in sys.modules)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.split() == ["False", "False"]

@@ -30,17 +30,20 @@ def test_a_stream_writes_plain_text_and_lets_a_bar_return():
 def test_progress_shows_no_commands(capsys):
     from rich.console import Console
 
-    PlainProgress().say(ATTACK)
+    progress = PlainProgress()
+    progress.start(ATTACK, 2, "files")
+    progress._last -= 60
+    progress.update(1, ATTACK)
     assert "\x1b" not in capsys.readouterr().err
     screen = io.StringIO()
     live = LiveProgress(Console(file=screen, force_terminal=False))
     live.start(ATTACK, 2, "files")
     live.update(1, ATTACK)
-    live.say(ATTACK)
     live.finish()
     assert "\x1b]0" not in screen.getvalue() and r"\u001b]0;title" in screen.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

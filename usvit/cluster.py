@@ -1,9 +1,9 @@
-"""A Ray cluster: reached, or started on this machine for as long as it is needed. Ray is an optional extra.
+"""Connect to a Ray cluster, or start one on this machine for as long as it is needed. Ray is an optional dependency.
 
-Whoever reaches a Ray cluster can run any code in it, so a cluster of our own listens on loopback only, asks every
-caller for a token that is made for it alone, and keeps its files in a folder that no other user can enter. A cluster
-for which that cannot be had is not started. A cluster that somebody else started (``--address``) is their
-responsibility: docs/explanation/security.md says what it must do.
+Anyone who can reach a Ray cluster can run any code in it. A cluster that usvit starts therefore listens on loopback
+only, asks every caller for a token that is made for this cluster, and keeps its files in a folder that no other user
+can enter. If this is not possible, it is not started. A cluster that somebody else started (``--address``) is their
+responsibility; docs/explanation/security.md lists the requirements.
 """
 
 import importlib
@@ -23,27 +23,26 @@ from usvit.errors import UsvitError
 from usvit.resources import usable_cores
 
 _PASSED_ON = ("USVIT_DATA", "USVIT_CACHE", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT")
-"""Environment variables that say where data and weights lie: a worker has those of the machine's own Ray else."""
-
-
+"""Environment variables with the places of data and weights. Otherwise workers have those of the Ray process of their
+machine."""
 LOOPBACK = "127.0.0.1"
 TOKEN_VERSION = (2, 60)
-"""Of Ray: the first whose token authentication and binding to loopback are tested here (``pyproject.toml``)."""
+"""First version of Ray whose token authentication and binding to loopback are tested here (``pyproject.toml``)."""
 _OWN_CLUSTER = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
-"""Environment variables that are set while a cluster of our own runs, and restored afterwards."""
+"""Environment variables that are set while a cluster of usvit runs, and restored afterwards."""
 _LONGEST_FOLDER = 40
-"""Characters. Below its folder Ray makes sockets with names of about 65, and a socket's path has at most 103."""
+"""Characters. Ray adds names of about 65 characters for its sockets, and the path of a socket has at most 103."""
 
 
 @contextmanager
 def connected(address: str | None) -> Iterator[Any]:
-    """The module ``ray``, connected while the block runs; a connection that is there already is used and kept.
+    """Yield the module ``ray``, connected while the block runs; an existing connection is used and kept.
 
     Args:
-        address: ``host:port``, ``auto`` for the cluster on this machine, None for one of our own, on loopback.
+        address: ``host:port``, ``auto`` for the cluster on this machine, None to start a cluster on loopback.
 
     Raises:
-        UsvitError: Ray is not installed, nothing answers, or a cluster of our own could be reached by others.
+        UsvitError: Ray is not installed, nothing answers, or others could reach the started cluster.
     """
     ray = import_ray()
     if ray.is_initialized():
@@ -60,15 +59,15 @@ def connected(address: str | None) -> Iterator[Any]:
 
 
 def import_ray() -> Any:
-    """The module ``ray``; nothing is connected yet.
+    """Import ``ray`` without connecting.
 
     Raises:
-        UsvitError: it is not installed.
+        UsvitError: Ray is not installed.
     """
-    # Before it is imported: nothing about the user's work is sent anywhere, and the workers' lines are not merged.
+    # Set before the import: no usage statistics are sent, and log lines of workers are not merged.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # as it is; unset, Ray warns of a change to come
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # the default; unset, Ray warns of a change
     try:
         import ray
     except ImportError as error:
@@ -78,29 +77,29 @@ def import_ray() -> Any:
 
 @contextmanager
 def _own_cluster(ray: Any) -> Iterator[None]:
-    """A cluster on this machine for this process alone."""
+    """Start a cluster on this machine for this process alone."""
     _refuse_old(ray)
     before = {key: os.environ.get(key) for key in _OWN_CLUSTER}
-    folder = Path(tempfile.mkdtemp(prefix="usvit-ray-", dir=_short_folder()))  # mode 700, under a name nobody can guess
+    folder = Path(tempfile.mkdtemp(prefix="usvit-ray-", dir=_short_folder()))  # mode 700, with a random name
     try:
         token = folder / "token"
         with open(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(secrets.token_hex(32))
-        # Ray replaces 127.0.0.1 by the machine's own address, and then listens on every interface, unless it is told
-        # that there will be no second machine. The setting's name speaks of the systems on which that is its default.
+        # Ray replaces 127.0.0.1 by the address of the machine and listens on all interfaces, unless clusters of several
+        # machines are disabled. The setting is named after the systems on which that is the default.
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        os.environ.pop("RAY_AUTH_TOKEN", None)  # it would come before the file
+        os.environ.pop("RAY_AUTH_TOKEN", None)  # it would take precedence over the file
         _read_environment_again(ray)
         try:
             _init(
                 ray,
-                "a Ray of our own",
+                "the Ray cluster on this machine",
                 address="local",
                 num_cpus=usable_cores(),
                 include_dashboard=False,
                 _node_ip_address=LOOPBACK,
-                _temp_dir=str(folder / "r"),  # Ray opens this one to all users; the folder above keeps them out
+                _temp_dir=str(folder / "r"),  # Ray makes this folder readable by all users; its parent keeps them out
             )
             _refuse_exposed(ray)
             yield
@@ -120,18 +119,18 @@ def _refuse_old(ray: Any) -> None:
     if version < TOKEN_VERSION:
         wanted = ".".join(map(str, TOKEN_VERSION))
         raise UsvitError(
-            f"A Ray of our own needs Ray {wanted} or newer, which asks its callers for a token; this is "
+            f"A Ray cluster on this machine needs Ray {wanted} or newer, which asks its callers for a token; this is "
             f"{ray.__version__}. Install it with pip install 'usvit[ray]', or use --engine local or sequential."
         )
 
 
 def _short_folder() -> str | None:
-    """Where the cluster's folder is made; None: where ``tempfile`` chooses."""
+    """Return the parent of the cluster's folder; None for the default of ``tempfile``."""
     return "/tmp" if os.name == "posix" and len(tempfile.gettempdir()) > _LONGEST_FOLDER - 20 else None
 
 
 def _read_environment_again(ray: Any) -> None:
-    """Ray keeps what it has read of the environment from its import on."""
+    """Make Ray read the environment variables again, which it reads only on import."""
     from ray._private import ray_constants
 
     raylet: Any = importlib.import_module("ray._raylet")  # untyped, and not part of Ray's public interface
@@ -144,10 +143,10 @@ def _read_environment_again(ray: Any) -> None:
 
 
 def _refuse_exposed(ray: Any) -> None:
-    """Check what was asked for: settings of Ray that it does not document for this purpose may change.
+    """Check that the cluster is protected, since the settings used for that are not documented for this purpose.
 
     Raises:
-        UsvitError: a process of the cluster listens on an address other than loopback, or asks for no token.
+        UsvitError: A process of the cluster listens on an address other than loopback, or asks for no token.
     """
     raylet: Any = importlib.import_module("ray._raylet")
 
@@ -160,13 +159,13 @@ def _refuse_exposed(ray: Any) -> None:
     else:
         return
     raise UsvitError(
-        f"The Ray of our own was ended at once: {problem}. This version of Ray ({ray.__version__}) ignores how it was "
-        "to be protected. Install the version in constraints.txt, or use --engine local or sequential."
+        f"The Ray cluster was stopped at once: {problem}. This version of Ray ({ray.__version__}) ignores the settings "
+        "that protect it. Install the version in constraints.txt, or use --engine local or sequential."
     )
 
 
 def listening() -> list[tuple[str, int]]:
-    """(address, port) of every TCP socket on which this process and its descendants listen; [] but on Linux."""
+    """Return (address, port) of the TCP sockets on which this process and its descendants listen; Linux only."""
     if sys.platform != "linux":
         return []
     inodes: set[str] = set()
@@ -182,7 +181,7 @@ def listening() -> list[tuple[str, int]]:
             fields = line.split()
             if fields[3] == "0A" and fields[9] in inodes:  # 0A: LISTEN
                 host, _, port = fields[1].partition(":")
-                # The address is written in words of 32 bits, each in the machine's byte order.
+                # The address consists of 32-bit words in the byte order of the machine.
                 words = [bytes.fromhex(host[at : at + 8]) for at in range(0, len(host), 8)]
                 packed = b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)
                 found.append((str(ipaddress.ip_address(packed)), int(port, 16)))
@@ -213,7 +212,7 @@ def _is_loopback(host: str) -> bool:
 
 def _join(ray: Any, address: str) -> None:
     if ":" in address and "://" not in address:
-        _knock(address)
+        _check_reachable(address)
     _init(ray, f"the Ray cluster at {address}", address=address)
 
 
@@ -224,34 +223,34 @@ def _init(ray: Any, where: str, **settings: Any) -> None:
     except (ConnectionError, ValueError, RuntimeError, OSError, ray.exceptions.RayError) as error:
         raise UsvitError(
             f"Cannot reach {where}: {' '.join(str(error).split())[:300].rstrip('.')}. "
-            "Is it of the same version of Ray and Python? Where it asks for a token: RAY_AUTH_MODE=token, and the "
-            "token in RAY_AUTH_TOKEN. Without --address, a Ray of our own is started on this machine."
+            "Check that it has the same versions of Ray and Python. If it asks for a token, set RAY_AUTH_MODE=token "
+            "and RAY_AUTH_TOKEN. Without --address, a Ray cluster is started on this machine."
         ) from error
 
 
-def _knock(address: str) -> None:
-    """Ray itself tries for many minutes where nobody answers."""
+def _check_reachable(address: str) -> None:
+    """Check that the address answers; Ray itself would try for many minutes."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
     except (OSError, ValueError, OverflowError) as error:
         raise UsvitError(
             f"Nothing answers at --address {address} ({error}). Start a cluster with 'ray start --head', which prints "
-            "its address; without --address, a Ray of our own is started on this machine."
+            "its address; without --address, a Ray cluster is started on this machine."
         ) from error
 
 
 def refuse_what_never_fits(ray: Any, cpus: int, gpus: float) -> None:
-    """Ray would wait for ever for a machine that is large enough.
+    """Refuse tasks that fit on no machine of the cluster; Ray would wait forever.
 
     Raises:
-        UsvitError: none of the cluster has so many CPUs and GPUs.
+        UsvitError: No machine has enough CPUs and GPUs.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in nodes):
         return
     largest: dict[str, float] = max(nodes, key=lambda node: (node.get("GPU", 0), node.get("CPU", 0)), default={})
     raise UsvitError(
-        f"No machine of the Ray cluster has {cpus} CPUs and {gpus:g} GPUs, which each task is to get; the largest has "
+        f"No machine of the Ray cluster has {cpus} CPUs and {gpus:g} GPUs, which each task needs; the largest has "
         f"{largest.get('CPU', 0):g} and {largest.get('GPU', 0):g}. Pass smaller --cpus and --gpus."
     )

@@ -1,7 +1,7 @@
-"""What can go wrong for a user, as exceptions that carry their own explanation.
+"""Exceptions with an explanation for the user, and the exit codes of the command line.
 
-Only these reach a user as one paragraph; anything else is a bug of usvit. The exit
-codes are the contract of the command line (README, "Exit codes").
+The command line shows only these as one paragraph; any other exception is a bug of usvit. The exit codes are documented
+in the README ("Exit codes").
 """
 
 import difflib
@@ -9,24 +9,24 @@ from collections.abc import Iterable
 
 EXIT_DONE, EXIT_BUG, EXIT_USER, EXIT_PARTLY = 0, 1, 2, 3
 EXIT_STOPPED = 143
-"""Stopped by a signal with its state on the disk: what a shell says of a process that SIGTERM (15) ended, 128 + 15."""
+"""Stopped by a signal after the state was saved; a shell reports 128 + 15 for a process that SIGTERM (15) ended."""
 
 
 class UsvitError(Exception):
-    """The user's input, configuration or machine stands in the way.
+    """The user's input, configuration or machine prevents the work.
 
-    The text names the file or key, says what is wrong, and what to do about it.
+    The text names the file or key, and says what is wrong and what to do about it.
     """
 
     exit_code = EXIT_USER
 
 
 class LeakageError(UsvitError):
-    """A group (patient or duplicate cluster) would stand in two parts of one fold."""
+    """A group (patient or cluster of near-duplicates) would be in two splits of one fold."""
 
 
 class SaidElsewhere(UsvitError):
-    """Another process of the same work has said what stands in the way: this one ends as that one does, in silence."""
+    """Another process of the same run has reported the error; this one ends silently with the same exit code."""
 
     def __init__(self, exit_code: int = EXIT_USER):
         super().__init__("")
@@ -34,22 +34,22 @@ class SaidElsewhere(UsvitError):
 
 
 class Diverged(UsvitError):
-    """A training's loss or weights are no finite numbers any more."""
+    """The loss or the weights of a training became NaN or infinite."""
 
 
 def shortened(text: str, most: int = 100) -> str:
-    """For a message: the beginning of a text that may be of any length."""
+    """Shorten a text of any length for a message."""
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> UsvitError:
-    """The error for a name that usvit does not know, with the nearest that it does.
+    """Return the error for an unknown name, which suggests the nearest known names.
 
     Args:
-        kind: what the name stands for, such as "model".
-        name: what the user wrote.
-        known: every name that would have been accepted.
-        hint: a closing sentence, such as which command lists the names.
+        kind: Kind of the name, such as "model".
+        name: Name that the user gave.
+        known: All valid names.
+        hint: Closing sentence, such as which command lists the names.
     """
     choices, name = sorted(known), shortened(name)
     small = {choice.lower(): choice for choice in choices}

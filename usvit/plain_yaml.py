@@ -1,7 +1,7 @@
-"""YAML from people, who may be strangers: plain values only, bounded in size, depth and number.
+"""Parse untrusted YAML: plain values only, with limits on size, depth and number.
 
-``yaml.safe_load`` runs no code, but an anchor that is used nine times by another, and so on, stands for more values
-than fit in memory; a number of 5,000 digits cannot be printed; deep nesting ends in a ``RecursionError``.
+``yaml.safe_load`` runs no code, but nested anchors can expand to more values than fit in memory, a number of 5,000
+digits cannot be printed, and deep nesting raises a ``RecursionError``.
 """
 
 from typing import Any
@@ -11,24 +11,24 @@ import yaml
 from usvit.errors import UsvitError
 
 MAX_BYTES = 200_000
-"""Characters; PyYAML reads about as many in a second."""
+"""Maximum number of characters; PyYAML reads about as many in a second."""
 MAX_VALUES = 50_000
-"""Anchors counted each time they are used. The largest shipped recipe has fewer than a hundred."""
+"""Maximum number of values, where anchors count each time they are used. The largest recipe has fewer than 100."""
 MAX_DEPTH = 50
 MAX_DIGITS = 40
-"""Characters of a number: more than a double or a SHA-1 needs."""
+"""Maximum number of characters of a number; a double or a SHA-1 needs fewer."""
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
 
 
 def parse_yaml(text: str, what: str) -> Any:
-    """The one document in ``text``.
+    """Parse the single document in ``text``.
 
     Args:
         text: YAML.
-        what: what it is, for errors: ``The recipe x.yaml``.
+        what: Name of the text in errors, such as ``The recipe x.yaml``.
 
     Raises:
-        UsvitError: it is not YAML, or beyond the bounds above.
+        UsvitError: The text is not valid YAML, or exceeds a limit of this module.
     """
     if len(text) > MAX_BYTES:
         raise UsvitError(f"{what} has {len(text):,} characters, and {MAX_BYTES:,} are read. Shorten it.")
@@ -44,15 +44,15 @@ def parse_yaml(text: str, what: str) -> Any:
             loader.dispose()
     except RecursionError as error:
         raise UsvitError(f"{what} is nested too deeply: {MAX_DEPTH} levels are read.") from error
-    # ValueError: a date such as 2001-99-99; the others come from keys that are no plain values.
+    # ValueError: a date such as 2001-99-99; the others come from keys that are not plain values.
     except (yaml.YAMLError, ValueError, TypeError, OverflowError, AttributeError) as error:
         raise UsvitError(f"{what} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
 
 
 def _count(node: yaml.Node, known: dict[int, int], above: tuple[int, ...], what: str) -> int:
-    """How many values a node stands for, anchors counted each time; a node that is used often is looked at once."""
+    """Count the values of a node, anchors each time they are used; each node is visited once."""
     if id(node) in above:
-        raise UsvitError(f"{what} has an anchor (&name) that holds itself. Write it without.")
+        raise UsvitError(f"{what} has an anchor (&name) that contains itself. Remove it.")
     if id(node) in known:
         return known[id(node)]
     if len(above) > MAX_DEPTH:

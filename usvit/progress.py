@@ -1,4 +1,4 @@
-"""Progress of long work: a live bar in a terminal, plain lines anywhere else, always on standard error."""
+"""Show the progress of long work on standard error: a live bar in a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -17,14 +17,15 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichProgress
 
-from usvit.terminal import plain, terminal_of
+from usvit.logging import console
+from usvit.terminal import plain
 
 PLAIN_SECONDS = 10.0
-"""Without a terminal, a line at most this often: a log is read, not watched."""
+"""Least number of seconds between two lines without a terminal."""
 
 
 class Progress(Protocol):
-    """Where progress is shown: one task at a time."""
+    """Display of progress, one task at a time."""
 
     def start(self, name: str, total: int, unit: str, done: int = 0) -> None: ...
 
@@ -32,12 +33,20 @@ class Progress(Protocol):
 
     def finish(self) -> None: ...
 
-    def say(self, line: str) -> None: ...
-
 
 @contextmanager
 def task(progress: Progress, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Show one task while its block runs; the block calls what it gets with the number done."""
+    """Show one task while the block runs.
+
+    Args:
+        progress: Display to use.
+        name: Name of the task.
+        total: Number of units in all.
+        unit: What is counted, such as "images".
+
+    Yields:
+        A function that the block calls with the number of units done.
+    """
     progress.start(name, total, unit)
     try:
         yield progress.update
@@ -46,9 +55,9 @@ def task(progress: Progress, name: str, total: int, unit: str) -> Iterator[Calla
 
 
 def make_progress() -> Progress:
-    """A live display where standard error is a terminal, else plain lines."""
-    console = Console(file=terminal_of(sys.stderr))
-    return LiveProgress(console) if console.is_terminal else PlainProgress()
+    """Return a live display if standard error is a terminal, else plain lines."""
+    shared = console()
+    return LiveProgress(shared) if shared.is_terminal else PlainProgress()
 
 
 class LiveProgress:
@@ -82,11 +91,6 @@ class LiveProgress:
             self._bar.stop()
             self._bar = None
 
-    def say(self, line: str) -> None:
-        (self._bar.console if self._bar else self._console).print(
-            plain(line), highlight=False, markup=False, soft_wrap=True
-        )
-
 
 class PlainProgress:
     """Lines such as ``fold 1/5: 40/250 steps, 61 images/s, 2:10 left``."""
@@ -105,20 +109,18 @@ class PlainProgress:
             return
         self._last = now
         left = (now - self._begun) / (done - self._first) * (self._total - done)
-        self.say(
+        line = (
             f"{self._name}: {done}/{self._total} {self._unit}, {note + ', ' if note else ''}"
             f"{int(left) // 60}:{int(left) % 60:02d} left"
         )
+        print(plain(line), file=sys.stderr, flush=True)
 
     def finish(self) -> None:
         pass
 
-    def say(self, line: str) -> None:
-        print(plain(line), file=sys.stderr, flush=True)
-
 
 class NoProgress:
-    """Shows nothing: for tests and for use as a library."""
+    """Shows nothing. ``NO_PROGRESS`` is the default of the functions that a library user calls."""
 
     def start(self, name: str, total: int, unit: str, done: int = 0) -> None: ...
 
@@ -126,4 +128,5 @@ class NoProgress:
 
     def finish(self) -> None: ...
 
-    def say(self, line: str) -> None: ...
+
+NO_PROGRESS = NoProgress()

@@ -1,7 +1,8 @@
-"""Ids that say nothing of a person, stable for who has the key, and the private table that leads back.
+"""Pseudonyms, which are stable for a key, and the private table that maps them back to files.
 
-A pseudonym is an HMAC-SHA256 under a secret key that is the user's: without the key nobody can tell which id belongs to
-whom, not even by trying all patient numbers of a hospital, as with a plain hash (ISO 25237; DICOM PS3.15 E.1).
+A pseudonym is an HMAC-SHA256 under a secret key of the user. Without the key, nobody can find out which id belongs to
+whom. With a plain hash, this would be possible by trying all patient numbers of a hospital (ISO 25237; DICOM PS3.15
+E.1).
 """
 
 import contextlib
@@ -32,52 +33,51 @@ _PADDING = re.compile(r"\A[\s\0]+|[\s\0]+\Z")
 _KEY_FILE = re.compile(rb"[0-9a-fA-F]{64}\s*")
 
 
-class Named(Protocol):
-    """What a link table leads to: an item of scoring, an image of a data set."""
+class PseudonymousName(Protocol):
+    """An entry of a link table: an item of scoring or an image of a data set."""
 
     @property
     def name(self) -> str:
-        """What its id is made of: a path relative to the input or data root, with forward slashes."""
+        """Text from which the id is made: a path relative to the input or data root, with forward slashes."""
 
     @property
     def location(self) -> str:
-        """The file, or the archive that holds it."""
+        """Path of the file, or of the archive that contains it."""
 
 
 class Pseudonyms:
-    """Pseudonyms under one key: 16 hexadecimal digits, of which the first is a letter; "" for "".
+    """Makes pseudonyms under one key: 16 hexadecimal digits, of which the first is a letter; "" for "".
 
-    The letter keeps a spreadsheet, and a reader of CSV, from taking ``1234567890123456`` or ``12e3456789012345`` for a
-    number. That leaves 62.6 bits: of 140,000 jobs of 10 million files each, one has two files of one id (the birthday
-    bound).
+    The letter keeps spreadsheets and CSV readers from reading ``1234567890123456`` or ``12e3456789012345`` as a number.
+    62.6 bits remain: of 140,000 jobs of 10 million files each, one has two files with the same id (birthday bound).
 
-    What names a file, an instance, a study and a patient is kept apart: the same text gives four different ids.
+    Files, instances, studies and patients have separate domains: the same text gives four different ids.
     """
 
     def __init__(self, key: bytes, warning: str | None = None):
-        """Take 32 secret bytes.
+        """Set the key.
 
         Args:
-            key: of ``KEY_BYTES``.
-            warning: what ``of_key`` has to say to the user.
+            key: Secret of ``KEY_BYTES`` bytes.
+            warning: Warning of ``of_key`` for the user.
         """
         if len(key) != KEY_BYTES:
             raise ValueError(f"the key has {len(key)} bytes, not {KEY_BYTES}")
         self._key = key
         self.warning = warning
-        """A sentence that the user should see, such as that others can read the key."""
+        """A warning for the user, such as that others can read the key; None without one."""
 
     @classmethod
     def of_key(cls, path: Path) -> Self:
-        """With the key in a file, which is made (readable by its owner alone) where there is none.
+        """Make pseudonyms under the key in a file, which is created (readable only by its owner) if missing.
 
-        An existing file is never changed, and of several processes that make it at once all get the same key.
+        An existing file is never changed. If several processes create it at the same time, all get the same key.
 
         Args:
-            path: 64 hexadecimal digits and a line feed.
+            path: File with 64 hexadecimal digits and a line feed.
 
         Raises:
-            UsvitError: it holds anything else, is no file, cannot be read, or cannot be made.
+            UsvitError: The file has other content, is not a file, or cannot be read or created.
         """
         try:
             key, mode = _read_key(path)
@@ -94,29 +94,29 @@ class Pseudonyms:
 
     @property
     def fingerprint(self) -> str:
-        """Tells keys apart and reveals none; the same key has the same one everywhere."""
+        """Id of the key, which does not reveal it; the same on every machine."""
         return self._short("fingerprint", b"usvit")
 
     def item(self, name: str) -> str:
-        """Of a name (``Named.name``), by its bytes on the disk: spaces count, and so does what is no UTF-8."""
+        """Return the pseudonym of a ``PseudonymousName.name``, by its bytes on the disk, including non-UTF-8 bytes."""
         return self._short("item", _bytes(name)) if name else ""
 
     def instance(self, uid: str) -> str:
-        """Of a SOPInstanceUID; DICOM's padding does not count, here and below."""
+        """Return the pseudonym of a SOPInstanceUID; DICOM padding is ignored, here and below."""
         return self._of("instance", uid)
 
     def study(self, uid: str) -> str:
-        """Of a StudyInstanceUID, or of what a table of inputs calls the study."""
+        """Return the pseudonym of a StudyInstanceUID, or of the study in a table of inputs."""
         return self._of("study", uid)
 
     def patient(self, patient_id: str) -> str:
-        """Of a PatientID."""
+        """Return the pseudonym of a PatientID."""
         return self._of("patient", patient_id)
 
     def uid(self, uid: str) -> str:
-        """Another UID for a UID: ``2.25.`` and a UUID as a number of at most 39 digits; "" for "".
+        """Return a pseudonymous UID: ``2.25.`` and a UUID as a number of at most 39 digits; "" for "".
 
-        Source: DICOM PS3.5 B.2; RFC 9562, 5.8 (version 8: 122 bits of the maker's own).
+        Source: DICOM PS3.5 B.2; RFC 9562, 5.8 (version 8: 122 custom bits).
         """
         bare = _PADDING.sub("", uid)
         if not bare:
@@ -138,15 +138,15 @@ class Pseudonyms:
         return "abcdef"[digest[-1] % 6] + digest.hex()[:15]
 
     def _digest(self, domain: str, content: bytes) -> bytes:
-        # A domain holds no NUL: no two pairs of domain and content are the same bytes.
+        # A domain contains no NUL, so that different pairs of domain and content give different bytes.
         return hmac.digest(self._key, domain.encode() + b"\0" + content, hashlib.sha256)
 
 
 @contextmanager
 def for_the_owner_alone() -> Iterator[None]:
-    """Make all files and folders that this process creates meanwhile readable by their owner alone (600, 700).
+    """Make files and folders that are created in the block readable only by their owner (600, 700).
 
-    By the file mode mask, which is the process's: a file is never there with another mode, whichever library makes it.
+    It sets the umask of the process, so that files never exist with another mode, whichever library creates them.
     """
     before = os.umask(0o077)
     try:
@@ -156,39 +156,39 @@ def for_the_owner_alone() -> Iterator[None]:
 
 
 def default_key_path() -> Path:
-    """Where the user's key lies: ``USVIT_KEY``, else ``pseudonym.key`` in the system's folder for settings."""
+    """Return the path of the user's key: ``USVIT_KEY``, else ``pseudonym.key`` in the user's configuration folder."""
     given = os.environ.get("USVIT_KEY")
     return Path(given) if given else Path(platformdirs.user_config_dir("usvit", appauthor=False)) / "pseudonym.key"
 
 
 def refuse_inside(path: Path, folder: Path, what: str) -> None:
-    """Keep what is private out of what will be handed on.
+    """Refuse to write a private file into a folder that may be shared.
 
     Raises:
-        UsvitError: ``path`` is, or would come to lie, in ``folder``; links are followed.
+        UsvitError: ``path`` is in ``folder``; links are followed.
     """
     real, inside = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
     if real.is_relative_to(inside):
         raise UsvitError(
-            f"{what} {path} would lie in the output folder {folder}, which others may get to see: it tells which id "
-            "is whose. Choose a place outside."
+            f"{what} {path} would be in the output folder {folder}, which others may see, but it reveals which id "
+            "belongs to whom. Choose a path outside of it."
         )
 
 
 class LinkTable:
-    """The user's private table from pseudonyms back to files; a context, in which ``add`` is called for each item.
+    """Writes the user's private table from pseudonyms to files; a context manager, in which ``add`` is called per item.
 
-    CSV with the columns ``LINK_COLUMNS``, every cell quoted; names are the bytes of the disk, UTF-8 or not. A name that
-    a spreadsheet would run as a formula begins with ``./``, which leads to the same file. The file appears when the
-    context ends without an error, readable by its owner alone.
+    The table is CSV with the columns ``LINK_COLUMNS`` and all cells quoted; names are the bytes on the disk, UTF-8 or
+    not. A name that a spreadsheet would run as a formula is prefixed with ``./``, which leads to the same file. The
+    file appears when the context ends without an error, and only its owner can read it.
 
     Args:
-        path: the file; only an earlier link table is replaced.
-        pseudonyms: make the ids.
-        out: the output folder, in which it must not lie; None: there is none.
+        path: The file; only an earlier link table is replaced.
+        pseudonyms: Makes the ids.
+        out: Output folder, in which the file must not be; None without one.
 
     Raises:
-        UsvitError: on entering: it lies in the output folder, would replace another file, or cannot be written.
+        UsvitError: The file is in the output folder, would replace another file, or cannot be written.
     """
 
     def __init__(self, path: Path, pseudonyms: Pseudonyms, *, out: Path | None = None):
@@ -198,9 +198,9 @@ class LinkTable:
         if self._out is not None:
             refuse_inside(self._path, self._out, "The link table")
         _refuse_replacing(self._path)
-        with _told(self._path):
+        with _named_link_table_errors(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            for one in self._path.parent.iterdir():  # of a job that was killed: it leads to patients
+            for one in self._path.parent.iterdir():  # left by a job that was killed; it identifies patients
                 if is_partial_of(one.name, self._path):
                     one.unlink(missing_ok=True)
             self._written = atomic(self._path, mode=0o600)
@@ -210,8 +210,8 @@ class LinkTable:
         self._rows.writerow(LINK_COLUMNS)
         return self
 
-    def add(self, item: Named) -> None:
-        with _told(self._path):
+    def add(self, item: PseudonymousName) -> None:
+        with _named_link_table_errors(self._path):
             self._rows.writerows(link_rows([item], self._pseudonyms))
 
     def __exit__(
@@ -219,30 +219,30 @@ class LinkTable:
     ) -> None:
         if kind is None:
             try:
-                with _told(self._path):
+                with _named_link_table_errors(self._path):
                     self._file.flush()
             except UsvitError as unwritten:
                 self._give_up(unwritten)
                 raise
-            with _told(self._path):
+            with _named_link_table_errors(self._path):
                 self._written.__exit__(None, None, None)
         else:
-            self._give_up(_NotWrittenError())  # not the job's own error, which says nothing of this file
+            self._give_up(_NotWrittenError())  # the error of the job does not concern this file
 
     def _give_up(self, why: Exception) -> None:
-        with contextlib.suppress(type(why), OSError, UsvitError):  # such as a full disk, which was told already
+        with contextlib.suppress(type(why), OSError, UsvitError):  # such as a full disk, which was reported before
             self._written.__exit__(type(why), why, None)
 
 
-def link_rows(items: Iterable[Named], pseudonyms: Pseudonyms) -> Iterator[tuple[str, str, str]]:
-    """``LINK_COLUMNS`` of each item: its id, its name, and the file (or archive) on this machine."""
+def link_rows(items: Iterable[PseudonymousName], pseudonyms: Pseudonyms) -> Iterator[tuple[str, str, str]]:
+    """Yield ``LINK_COLUMNS`` of each item: its id, its name, and the file or archive on this machine."""
     for item in items:
         name = f"./{item.name}" if item.name.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else item.name
         yield pseudonyms.item(item.name), name, item.location
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _named_link_table_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, UsvitError) as error:
@@ -251,17 +251,17 @@ def _told(path: Path) -> Iterator[None]:
             raise
         raise UsvitError(
             f"The link table {path} cannot be written: {os.strerror(cause.errno or 0)}. Make room, or choose another "
-            "place with --link; the same command then goes on."
+            "path with --link, and run the same command again to continue."
         ) from error
 
 
 class _NotWrittenError(Exception):
-    """The table is not finished, and its temporary file goes."""
+    """The table is not complete; its temporary file is removed."""
 
 
 def _refuse_replacing(path: Path) -> None:
     header = ",".join(f'"{name}"' for name in LINK_COLUMNS).encode()
-    with _told(path):
+    with _named_link_table_errors(path):
         try:
             mode = path.stat().st_mode
         except FileNotFoundError:
@@ -277,7 +277,7 @@ def _read_key(path: Path) -> tuple[bytes, int]:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait
-            raise UsvitError(f"The key {path} is no file. Pass another with --key, or set USVIT_KEY.")
+            raise UsvitError(f"The key {path} is not a file. Pass another with --key, or set USVIT_KEY.")
         with open(path, "rb") as file:
             content = file.read(1000)
     except FileNotFoundError:
@@ -290,20 +290,20 @@ def _read_key(path: Path) -> tuple[bytes, int]:
     if not _KEY_FILE.fullmatch(content):
         what = "is damaged: it should hold 64 hexadecimal digits" if content else "is empty"
         raise UsvitError(
-            f"The key file {path} {what}. Restore it from a backup: under another key every id is another. If no "
+            f"The key file {path} {what}. Restore it from a backup, because another key gives other ids. If no "
             "results depend on it, delete it, and a new one is made."
         )
     key = bytes.fromhex(content.split()[0].decode())
     if _is_weak(key):
         raise UsvitError(
-            f"The key file {path} holds no secret: its bytes repeat or count up, so that anybody could try them and "
-            "undo every pseudonym. Delete it, and a random one is made; ids under the old one were not protected."
+            f"The key file {path} holds no secret: its bytes repeat or count up, so that anybody could guess them and "
+            "undo all pseudonyms. Delete it, and a random key is made; ids under the old key were not protected."
         )
     return key, stat.S_IMODE(status.st_mode)
 
 
 def _is_weak(key: bytes) -> bool:
-    """Whether it was typed and not drawn: of 32 random bytes, 11 or fewer are different once in 10^24 keys."""
+    """Return whether a key was typed, not drawn; 32 random bytes have at most 11 different values once in 10^24."""
     steps = {(after - before) % 256 for before, after in pairwise(key)}
     return len(set(key)) < 12 or len(steps) < 3
 
@@ -327,7 +327,7 @@ def _make_key(path: Path) -> None:
 
 
 def _make_key_without_links(path: Path, content: bytes, why: OSError) -> None:
-    """On a file system without hard links (FAT, some network drives): no gap but that of one write of 65 bytes."""
+    """Create the key on a file system without hard links (FAT, some network drives) by one write of 65 bytes."""
     try:
         _write_new(path, content)
     except FileExistsError:
@@ -346,7 +346,7 @@ def _write_new(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(handle)
-    except OSError:  # a full disk: half a key must not stay
+    except OSError:  # a full disk must not leave half a key
         path.unlink(missing_ok=True)
         raise
 
@@ -354,5 +354,5 @@ def _write_new(path: Path, content: bytes) -> None:
 def _bytes(text: str) -> bytes:
     try:
         return os.fsencode(text)
-    except UnicodeEncodeError:  # a name in an archive, on a system that is not in UTF-8
+    except UnicodeEncodeError:  # a name in an archive, on a system without UTF-8
         return text.encode("utf-8", "surrogatepass")

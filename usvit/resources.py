@@ -1,7 +1,7 @@
-"""What there is to use: cores, and where the files lie that ship with usvit, recipes and data cards.
+"""Resources: CPU cores, the cache folder, and the files that ship with usvit (recipes and data cards).
 
-In a checkout they stand beside the package, where people edit them; a wheel carries
-copies inside the package (``tool.hatch.build`` in pyproject.toml).
+In a checkout these files lie beside the package, where people edit them; a wheel contains them inside the package
+(``tool.hatch.build`` in pyproject.toml).
 """
 
 import os
@@ -22,31 +22,31 @@ def _shipped(name: str) -> Path:
 
 
 def configs_dir() -> Path:
-    """The folder of recipes (``finetune/`` and, later, the other stages)."""
+    """Return the folder of recipes, with one folder per kind of run."""
     return _shipped("configs")
 
 
 def data_cards_dir() -> Path:
-    """The folder of data cards, one Markdown file per data set."""
+    """Return the folder of data cards, one Markdown file per data set."""
     return _shipped("data_cards")
 
 
 def usable_cores() -> int:
-    """CPU cores that this process may use: fewer than the machine has in a container or under ``taskset``."""
+    """Return the number of CPU cores that this process may use; a container or ``taskset`` may reduce it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def process_rank() -> int:
-    """Which of the processes of ``torchrun`` this is; 0, the one that speaks and writes, also without it."""
+    """Return the rank of this process under ``torchrun``, else 0; rank 0 prints and writes files."""
     return int(os.environ.get("RANK", 0)) if "TORCHELASTIC_RUN_ID" in os.environ else 0
 
 
 @contextmanager
 def said_once() -> Iterator[None]:
-    """What each process of ``torchrun`` meets alike, before they know one another, one on each machine says.
+    """Report an error that all processes of ``torchrun`` raise only once per machine, before they are connected.
 
     Raises:
-        UsvitError: as within; in the others of the machine ``SaidElsewhere``.
+        UsvitError: Raised in the block; all but one process of a machine raise ``SaidElsewhere`` instead.
     """
     try:
         yield
@@ -57,5 +57,5 @@ def said_once() -> Iterator[None]:
 
 
 def cache_dir() -> Path:
-    """The user's cache folder (``USVIT_CACHE`` or the system's convention); nothing in it is irreplaceable."""
+    """Return the user's cache folder (``USVIT_CACHE``, else the system's convention); its content can be recreated."""
     return Path(os.environ.get("USVIT_CACHE") or platformdirs.user_cache_dir("usvit", appauthor=False))

@@ -1,8 +1,8 @@
-"""Seeds for every purpose, derived from the one seed of a run.
+"""Derive seeds for all purposes from the seed of a run.
 
-Each purpose (a fold's initial weights, an epoch's order, one image's augmentation) gets
-a seed of its own that depends on nothing but the run's seed and the purpose's name. So
-nothing has to be replayed to resume, and the number of workers changes nothing.
+Each purpose (the initial weights of a fold, the order of an epoch, the augmentation of an image) has its own seed,
+which depends only on the seed of the run and the name of the purpose. So a run resumes without replaying random draws,
+and the number of workers does not change the results.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
-    """A seed in [0, 2**63) for ``purpose``; equal arguments give equal seeds on every machine.
+    """Return a seed in [0, 2**63) for a purpose; equal arguments give equal seeds on every machine.
 
     >>> derive_seed(0, "order", 3) == derive_seed(0, "order", 3)
     True
@@ -22,19 +22,19 @@ def derive_seed(seed: int, *purpose: str | int) -> int:
 
 
 def signed(word: int) -> int:
-    """A 64-bit word as int64 writes it."""
+    """Return an unsigned 64-bit integer as the int64 with the same bits."""
     return word - 2**64 if word >= 2**63 else word
 
 
 GOLDEN = signed(0x9E3779B97F4A7C15)
-"""What SplitMix64 adds to its state for the next number."""
+"""Increment of the state of SplitMix64 for each number."""
 _FIRST, _SECOND = signed(0xBF58476D1CE4E5B9), signed(0x94D049BB133111EB)
 
 
 def scrambled(word: Any) -> Any:
-    """SplitMix64's output for a state: all 64 bits of it, of an int64 array to another, numpy's or torch's.
+    """Return the 64-bit output of SplitMix64 for a state; int64 arrays of numpy or torch.
 
-    Products run over, as they should; so devices agree to the bit.
+    Integer multiplication wraps around; the algorithm relies on it. All devices agree to the bit.
 
     Source: Steele, Lea & Flood (2014), Fast splittable pseudorandom number generators, OOPSLA, Fig. 17 and the variant
     13 of its mixing.
@@ -45,5 +45,5 @@ def scrambled(word: Any) -> Any:
 
 
 def shifted(word: Any, bits: int) -> Any:
-    """int64 to the right, with zeros: numpy and torch would draw the sign in."""
+    """Shift int64 to the right and fill with zeros; numpy and torch would extend the sign."""
     return (word >> bits) & (2 ** (64 - bits) - 1)

@@ -1,8 +1,8 @@
-"""What reaches a terminal: text, and no commands to it.
+"""Keep control sequences out of terminal output.
 
-A terminal obeys what it is sent: an escape sequence in a file's name, a patient's name or a label could move the
-cursor over earlier lines, change the window's title or fill the clipboard; a bidirectional override shows a name in
-another order than it has. Such characters are written as ``\\u001b``: visible, and in JSON still the same text.
+Terminals execute escape sequences: one in a file name, a patient's name or a label could overwrite earlier lines,
+change the title of the window or fill the clipboard, and a bidirectional override changes the displayed order of
+characters. Such characters are written as ``\\u001b``, which is visible, and the same text in JSON.
 """
 
 import re
@@ -12,18 +12,18 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Controls of C0 but tab and line feed, DEL, C1, line separators, and marks of direction (Unicode 3.2, UAX 9)."""
+"""C0 controls except tab and line feed, DEL, C1 controls, line separators, and direction marks (Unicode 3.2, UAX 9)."""
 
 
 def plain(text: str) -> str:
-    """A text without anything that a terminal would obey."""
+    """Escape all characters of a text that a terminal would interpret."""
     return _COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 class PlainStream:
-    """A text stream that writes plain text only, and is no terminal to libraries, which would write colours.
+    """A text stream that writes plain text only. It is not a terminal, so that libraries do not write colours.
 
-    A carriage return at the beginning stays: progress bars of other libraries begin with it.
+    A leading carriage return is kept, because progress bars of other libraries use it.
     """
 
     def __init__(self, stream: TextIO):
@@ -47,7 +47,7 @@ class PlainStream:
 
 @contextmanager
 def plain_output() -> Iterator[None]:
-    """Standard output and error write plain text while the block runs."""
+    """Let standard output and standard error write plain text while the block runs."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = PlainStream(sys.stdout), PlainStream(sys.stderr)
     try:
@@ -57,6 +57,6 @@ def plain_output() -> Iterator[None]:
 
 
 def terminal_of(stream: Any) -> TextIO:
-    """The stream itself, for a display of our own (which makes its texts plain before it adds colours)."""
+    """Return the original stream, for a display that makes its texts plain before it adds colours."""
     raw: TextIO = stream.raw if isinstance(stream, PlainStream) else stream
     return raw

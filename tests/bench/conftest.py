@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from usvit.bench import child
-from usvit.bench.case import Case, Row
+from usvit.bench import isolation
+from usvit.bench.case import BenchmarkCase, BenchmarkRow
 
 SEEN = {
     "machine": {
@@ -21,9 +21,9 @@ SEEN = {
 }
 
 
-def row_of(case: Case, seconds: float, **more: Any) -> Row:
+def row_of(case: BenchmarkCase, seconds: float, **more: Any) -> BenchmarkRow:
     """A measurement of ``seconds`` a batch."""
-    return Row(
+    return BenchmarkRow(
         model=case.model["name"],
         mode=case.mode,
         batch=case.batch,
@@ -47,8 +47,8 @@ def row_of(case: Case, seconds: float, **more: Any) -> Row:
     )
 
 
-def without_number(case: Case, status: str, reason: str) -> Row:
-    return child._row(case, status, reason)  # type: ignore[arg-type]
+def without_number(case: BenchmarkCase, status: str, reason: str) -> BenchmarkRow:
+    return isolation._row(case, status, reason)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def models_seen():
     """What ``probe`` would say of the cases, from the zoo alone."""
     from usvit.models.zoo import find_model
 
-    def look(cases: list[Case]) -> dict[str, Any]:
+    def look(cases: list[BenchmarkCase]) -> dict[str, Any]:
         models = []
         for name in dict.fromkeys(case.model["name"] for case in cases):
             spec = find_model(name)

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bench.conftest import row_of, without_number
-from usvit.bench.case import Case
+from usvit.bench.case import BenchmarkCase
 from usvit.bench.search import search
 
-CASE = Case({"name": "a", "image_size": 32}, "infer", batch=32)
+CASE = BenchmarkCase({"name": "a", "image_size": 32}, "infer", batch=32)
 
 
 def machine(fits=10**9, seconds=lambda batch: batch / 100, one_more=0):
@@ -28,10 +28,11 @@ def reported(rows):
     return [row for row in rows if row.reported]
 
 
+@pytest.mark.slow
 @given(fits=st.integers(1, 5000), start=st.integers(1, 300), most=st.integers(1, 4096))
 def test_the_largest_batch_is_found_to_an_eighth_and_never_exceeds_the_bound(fits, start, most):
     measure, asked = machine(fits)
-    rows = search("largest", Case(CASE.model, "infer", batch=start), measure, max_batch=most)
+    rows = search("largest", BenchmarkCase(CASE.model, "infer", batch=start), measure, max_batch=most)
     (row,) = reported(rows)
     bound = min(fits, most)
     assert row.status == "ok" and row.repeats == 30
@@ -68,7 +69,7 @@ def test_a_network_that_fails_is_asked_once_and_its_reason_kept(kind):
 
 def test_a_sweep_doubles_while_it_is_faster_and_reports_the_fastest():
     measure, asked = machine(seconds=lambda batch: max(0.5, batch / 16))  # 16 images/s at most, from 8 on
-    rows = search("fastest", Case(CASE.model, "infer", batch=1), measure, max_batch=4096)
+    rows = search("fastest", BenchmarkCase(CASE.model, "infer", batch=1), measure, max_batch=4096)
     assert [case.batch for case in asked] == [1, 2, 4, 8, 16, 32]
     (row,) = reported(rows)
     assert row.batch == 8 and row.images_per_second == 16
@@ -76,25 +77,25 @@ def test_a_sweep_doubles_while_it_is_faster_and_reports_the_fastest():
 
 def test_one_slow_moment_does_not_end_a_sweep():
     measure, _ = machine(seconds=lambda batch: 10.0 if batch == 4 else max(0.5, batch / 16))
-    (row,) = reported(search("fastest", Case(CASE.model, "infer", batch=1), measure, max_batch=4096))
+    (row,) = reported(search("fastest", BenchmarkCase(CASE.model, "infer", batch=1), measure, max_batch=4096))
     assert row.batch == 8
 
 
 def test_a_sweep_ends_at_the_memory_with_the_fastest_before_it():
     measure, _ = machine(fits=5, seconds=lambda batch: 1.0)
-    rows = search("fastest", Case(CASE.model, "infer", batch=1), measure, max_batch=4096)
+    rows = search("fastest", BenchmarkCase(CASE.model, "infer", batch=1), measure, max_batch=4096)
     assert [row.batch for row in reported(rows)] == [4]
     assert rows[-1].status == "out_of_memory" and not rows[-1].reported
 
 
 def test_a_sweep_ends_at_its_bound():
     measure, _ = machine(seconds=lambda batch: 1.0)
-    (row,) = reported(search("fastest", Case(CASE.model, "infer", batch=1), measure, max_batch=20))
+    (row,) = reported(search("fastest", BenchmarkCase(CASE.model, "infer", batch=1), measure, max_batch=20))
     assert row.batch == 16
 
 
 def test_latency_takes_each_batch_up_to_the_bound():
     measure, _ = machine(fits=20)
-    rows = search("batches", Case(CASE.model, "infer", batch=1), measure, max_batch=64)
+    rows = search("batches", BenchmarkCase(CASE.model, "infer", batch=1), measure, max_batch=64)
     assert [row.batch for row in rows] == [1, 2, 4, 8, 16, 32]
     assert all(row.reported for row in rows) and rows[-1].status == "out_of_memory"

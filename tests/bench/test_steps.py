@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from usvit.bench.case import Case, Hardware
+from usvit.bench.case import BenchmarkCase, Hardware
 from usvit.bench.steps import make_steps, new_network
 from usvit.config import ModelConfig
 from usvit.errors import UsvitError
-from usvit.train.device import Device
+from usvit.training.device import Device
 
 CPU = Device("cpu", "fp32")
 TINY_VIT = {"width": 16, "depth": 2, "mlp": 32, "heads": 2}
@@ -15,7 +15,7 @@ TINY_VIT = {"width": 16, "depth": 2, "mlp": 32, "heads": 2}
 
 def case(name="timm:resnet10t", mode="infer", hardware=None, branches=False, **model):
     settings = ModelConfig.model_validate({"name": name, "image_size": 32, **model}).model_dump()
-    return Case(settings, mode, 2, hardware or Hardware(), n_classes=5, branches=branches)
+    return BenchmarkCase(settings, mode, 2, hardware or Hardware(), n_classes=5, branches=branches)
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from usvit.evaluation.predictions import predictions_table
 from usvit.files import write_csv, write_json
-from usvit.metrics.predictions import predictions_table
 
 CLASSES = ["benign", "malignant"]
 

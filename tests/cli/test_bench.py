@@ -8,7 +8,7 @@ import pytest
 
 from tests.bench.conftest import models_seen, row_of, without_number  # noqa: F401 - a fixture
 from tests.conftest import REPOSITORY
-from usvit.bench import run
+from usvit.bench import benchmark
 
 SCHEMA = json.loads((REPOSITORY / "docs" / "reference" / "bench.schema.json").read_text())
 
@@ -28,8 +28,8 @@ def machine(monkeypatch, models_seen):  # noqa: F811
             return [row_of(case, time, branches=way, peak_memory_mib=None) for way, time in ways]
         return [row_of(case, seconds)]
 
-    defaults = {**run.run_bench.__kwdefaults__, "measure": measure, "look": models_seen}
-    monkeypatch.setattr(run.run_bench, "__kwdefaults__", defaults)
+    defaults = {**benchmark.run_bench.__kwdefaults__, "measure": measure, "look": models_seen}
+    monkeypatch.setattr(benchmark.run_bench, "__kwdefaults__", defaults)
     return cases
 
 
@@ -43,6 +43,7 @@ def test_the_table_has_a_line_for_each_model_and_mode(machine, usvit):
     assert "batch 10" in answer.err  # progress is said apart
 
 
+@pytest.mark.slow
 def test_files_and_json_agree_and_follow_the_schema(machine, usvit, tmp_path):
     answer = usvit("bench", "vit_ti16", "--precision", "both", "--max-batch", 128, "--protocol", "sweep", "--json")
     printed = json.loads(answer.out)
@@ -65,7 +66,7 @@ def test_files_and_json_agree_and_follow_the_schema(machine, usvit, tmp_path):
     assert (tmp_path / "a" / "bench.svg").read_text().startswith("<?xml")
 
     again = usvit("bench", "vit_ti16", "--out", tmp_path / "a")
-    assert again.code == 2 and "there already" in again.err
+    assert again.code == 2 and "already exists" in again.err
     assert json.loads((tmp_path / "a" / "bench.json").read_text()) == written
 
 
@@ -116,7 +117,7 @@ def test_a_busy_machine_and_missing_repeats_are_told(machine, usvit, monkeypatch
     def measure(case):
         return [row_of(case, 1.0, repeats=3, load=7.5)]
 
-    monkeypatch.setitem(run.run_bench.__kwdefaults__, "measure", measure)
+    monkeypatch.setitem(benchmark.run_bench.__kwdefaults__, "measure", measure)
     out = usvit("bench", "vit_ti16", "--mode", "infer").out
     assert "load up to 7.5 on 2 cores" in out and "1 of 1 measurements were cut short of 30 repeats" in out
 

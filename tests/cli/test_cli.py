@@ -12,6 +12,8 @@ from PIL import Image
 from tests.conftest import TINY
 from usvit.data.phantom import PhantomSpec, write_phantom
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = [
     [],
     ["cv"],
@@ -207,7 +209,7 @@ def test_two_processes_cannot_share_a_run(usvit, small_phantom, tmp_path):
 
 
 def test_a_bug_is_a_traceback_and_exit_code_1(usvit, monkeypatch):
-    monkeypatch.setattr("usvit.data.cards.card_names", lambda: 1 / 0)
+    monkeypatch.setattr("usvit.data.datasets.card_names", lambda: 1 / 0)
     answer = usvit("data", "list")
     assert answer.code == 1 and "bug of usvit" in answer.err and "ZeroDivisionError" in answer.err
 
@@ -215,9 +217,9 @@ def test_a_bug_is_a_traceback_and_exit_code_1(usvit, monkeypatch):
 @pytest.mark.parametrize(
     ("command", "broken"),
     [
-        (("score", "--model", "m", "--input", "i", "--out", "o"), "usvit.score.run.score"),
-        (("evaluate", "o", "--labels", "t"), "usvit.score.external.evaluate.evaluate_scores"),
-        (("recalibrate", "o", "--labels", "t", "--out", "f"), "usvit.score.external.recalibrate.recalibrate_scores"),
+        (("score", "--model", "m", "--input", "i", "--out", "o"), "usvit.scoring.score"),
+        (("evaluate", "o", "--labels", "t"), "usvit.scoring.evaluate_scores"),
+        (("recalibrate", "o", "--labels", "t", "--out", "f"), "usvit.scoring.recalibrate_scores"),
     ],
 )
 def test_the_traceback_of_a_bug_quotes_no_value_where_patients_are_read(usvit, monkeypatch, command, broken):
@@ -275,7 +277,7 @@ def test_a_report_can_be_written_again(usvit, small_phantom, tmp_path):
     ],
 )
 def test_without_a_recipe_the_studys_own_is_taken(arguments, recipe):
-    from usvit.cli.cv import _default_recipe
+    from usvit.experiments.api import _default_recipe
 
     given = dict(zip(arguments[::2], arguments[1::2], strict=True))
     assert _default_recipe(given.get("--dataset"), given.get("--model")) == recipe

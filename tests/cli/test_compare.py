@@ -8,8 +8,10 @@ import pytest
 from tests.cli.runs import make_run
 from tests.conftest import REPOSITORY
 from usvit.metrics.clustered import clustered_difference
-from usvit.metrics.compare import holm, mcnemar
-from usvit.report.compare import compare_runs
+from usvit.metrics.paired_tests import holm, mcnemar
+from usvit.reports.comparison import compare
+
+pytestmark = pytest.mark.slow
 
 SCHEMA = json.loads((REPOSITORY / "docs/reference/compare.schema.json").read_text())
 
@@ -25,7 +27,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def record(runs, tmp_path_factory):
-    return compare_runs(runs, out=tmp_path_factory.mktemp("compared") / "out")[0]
+    return compare(*runs, out=tmp_path_factory.mktemp("compared") / "out")[0]
 
 
 def pooled(run):
@@ -172,7 +174,7 @@ def test_holm_reaches_every_p_of_decisions_over_all_pairs(record):
 
 
 def test_markdown_and_latex_print_a_corrected_p_beside_every_p(record, tmp_path, runs):
-    folder = compare_runs(runs, out=tmp_path / "out", margin=0.1)[1]
+    folder = compare(*runs, out=tmp_path / "out", non_inferiority_margin=0.1)[1]
     page, tex = ((folder / f"compare.{kind}").read_text() for kind in ("md", "tex"))
     for table in page.split("\n\n"):
         header = table.splitlines()[0]

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from usvit.data.cards import card_names, load_card
+from usvit.data.datasets.cards import card_names, load_card
 from usvit.resources import data_cards_dir
 
 

@@ -11,8 +11,8 @@ import yaml
 from PIL import Image
 
 from tests.data.file_server import FileServer, Reply
-from usvit.data import download
-from usvit.data.manifest_file import read_manifest
+from usvit.data.datasets import download
+from usvit.data.datasets.manifest_file import read_manifest
 
 
 def picture(seed: int) -> bytes:
@@ -57,6 +57,7 @@ def test_checked_manifest_is_written_and_can_be_read(usvit, tmp_path, busi_part)
     assert manifest.usable.label.value_counts().to_dict() == {"benign": 2, "malignant": 2, "normal": 2}
 
 
+@pytest.mark.slow
 def test_file_s_default_name_is_that_of_the_data_sets(usvit, tmp_path, busi_part, small_phantom, monkeypatch):
     monkeypatch.chdir(tmp_path)
     answer = usvit(
@@ -101,6 +102,7 @@ def test_part_of_a_release_is_taken_when_asked_and_marked(usvit, tmp_path, busi_
     assert len(read_manifest(out, {}).usable) == 6
 
 
+@pytest.mark.slow
 def test_same_manifest_again_is_said_and_another_is_not_overwritten(usvit, tmp_path, busi_part):
     command = ("data", "prepare", own_card(tmp_path), "--data-root", busi_part, "--out", tmp_path / "m.parquet")
     usvit(*command)
@@ -239,7 +241,7 @@ def test_fetched_data_are_read_at_once_and_found_later(usvit, tmp_path, zenodo, 
     answer = usvit(*command, "--fetch", "--data-root", root, "--out", first)
     assert answer.code == 0, answer.err
     assert "licence CC-BY-4.0; from https://zenodo.org/records/19047974" in answer.err
-    assert "broke off at 4,000" in answer.err
+    assert "closed the connection at 4,000" in answer.err
     assert "curated_busi: 3 images (1 benign, 1 malignant, 1 normal), 3 masks" in answer.out
     monkeypatch.setenv("USVIT_DATA", str(root))
     monkeypatch.delenv("USVIT_ZENODO")

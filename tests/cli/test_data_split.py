@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tests.conftest import TINY
-from usvit.data.splits import read_folds
+from usvit.data.splits.folds import read_folds
 
 
 @pytest.fixture
@@ -21,6 +21,7 @@ def folds(usvit, tmp_path, small_phantom):
     return tmp_path / "folds.csv"
 
 
+@pytest.mark.slow
 def test_cv_uses_frozen_folds_as_they_are(usvit, tmp_path, small_phantom, folds):
     cv = (
         "cv",
@@ -45,6 +46,7 @@ def test_cv_uses_frozen_folds_as_they_are(usvit, tmp_path, small_phantom, folds)
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_a_split_by_image_is_loudly_marked(usvit, tmp_path, small_phantom):
     answer = usvit(
         *("cv", "--dataset", "phantom", "--data-root", small_phantom, *TINY),
@@ -58,6 +60,7 @@ def test_a_split_by_image_is_loudly_marked(usvit, tmp_path, small_phantom):
     assert record["folds"]["leaking_groups"] > 5
 
 
+@pytest.mark.slow
 def test_weights_are_never_tested_on_what_they_have_seen(usvit, tmp_path, small_phantom):
     cv = ("cv", "--dataset", "phantom", "--data-root", small_phantom, *TINY, "--out")
     assert usvit(*cv, tmp_path / "first").code == 0
@@ -69,6 +72,7 @@ def test_weights_are_never_tested_on_what_they_have_seen(usvit, tmp_path, small_
     assert not (tmp_path / "second").exists()
 
 
+@pytest.mark.slow
 def test_weights_hand_on_what_they_have_seen(usvit, tmp_path, small_phantom):
     cv = ("cv", "--dataset", "phantom", *TINY, "--set", "split.folds=3", "--out")
     assert usvit(*cv, tmp_path / "first", "--data-root", small_phantom).code == 0
@@ -80,6 +84,7 @@ def test_weights_hand_on_what_they_have_seen(usvit, tmp_path, small_phantom):
     assert second["seen_sha256"]["upstream"] == sorted({*first["seen_sha256"]["train"], *first["seen_sha256"]["val"]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "error"),
     [

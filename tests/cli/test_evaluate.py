@@ -49,6 +49,7 @@ def save(tmp_path):
 COLUMNS = ("--label", "y", "--prob", "score", "--positive", "1", "--image", "file")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["other.csv", "other.tsv", "other.parquet"])
 def test_another_tools_table_is_measured_from_its_own_columns(usvit, save, other, name):
     answer = usvit("evaluate", save(other, name), *COLUMNS, "--patient", "who", "--fold", "k", "--json")
@@ -64,12 +65,13 @@ def test_another_tools_table_is_measured_from_its_own_columns(usvit, save, other
     assert area == pytest.approx(roc_auc_score(by_patient.y, by_patient.score))
 
 
+@pytest.mark.slow
 def test_without_groups_every_image_counts_alone_and_that_is_said(usvit, save, other):
     path = save(other)
     answer = usvit("evaluate", path, *COLUMNS)
     assert answer.code == 0
     assert "120 images in 120 groups" in answer.out
-    assert "every image counts as a patient of its own" in answer.out
+    assert "every image counts as its own patient" in answer.out
     assert answer.out.count("Warning:") == 1
     assert answer.out.count("no inner validation images to choose") == 1  # once, not for every rule
     alone, grouped = (
@@ -80,6 +82,7 @@ def test_without_groups_every_image_counts_alone_and_that_is_said(usvit, save, o
     assert grouped.startswith("cluster bootstrap")
 
 
+@pytest.mark.slow
 def test_probabilities_are_named_class_by_class(usvit, save, other):
     table = other.assign(p0=1 - other.score, p1=other.score)
     answer = usvit(
@@ -96,6 +99,7 @@ def test_text_is_not_taken_for_something_else(usvit, save):
     assert metrics["class_counts"] == {"NA": 4, "01": 4}
 
 
+@pytest.mark.slow
 def test_measured_columns_are_cut_and_printed(usvit, save, other):
     answer = usvit("evaluate", save(other), *COLUMNS, "--by", "mm=10,20")
     assert answer.code == 0
@@ -103,6 +107,7 @@ def test_measured_columns_are_cut_and_printed(usvit, save, other):
     assert all(level in answer.out for level in ("< 10", "10 to < 20", ">= 20"))
 
 
+@pytest.mark.slow
 def test_out_holds_the_figures_and_the_table_as_understood(usvit, save, other, tmp_path):
     out = tmp_path / "out"
     path = save(other)
@@ -126,13 +131,14 @@ def broken(**cells):
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "options", "said"),
     [
         (lambda t: t, ("--prob", "score", "--positive", "1"), "no column 'label'. Name it with --label"),
         (lambda t: t, ("--label", "y"), "no columns prob_<class>"),
         (lambda t: t, ("--label", "y", "--prob", "scor", "--positive", "1"), "Unknown column 'scor'. Nearest: score"),
-        (lambda t: t, ("--label", "y", "--prob", "score"), "Say --positive with one of 0, 1"),
+        (lambda t: t, ("--label", "y", "--prob", "score"), "name it with --positive, one of 0, 1"),
         (lambda t: t, ("--label", "y", "--prob", "score", "--positive", "2"), "Unknown positive class '2'"),
         (lambda t: t, (*COLUMNS, "--group", "hwo"), "Unknown column 'hwo'. Nearest: who"),
         (lambda t: t, (*COLUMNS, "--by", "colour"), "Unknown column 'colour'"),
@@ -146,11 +152,11 @@ def broken(**cells):
         (broken(score=(7, "high")), COLUMNS, "'score' is no finite number, in row 8"),
         (broken(score=(7, 1.5)), COLUMNS, "outside 0 to 1, in row 8"),
         (broken(y=(2, "")), COLUMNS, "column 'y' is empty, in row 3"),
-        (broken(y=(2, "maybe")), COLUMNS, "tells two classes apart, but the labels"),
+        (broken(y=(2, "maybe")), COLUMNS, "describes two classes, but the labels"),
         (broken(k=(2, 1.5)), (*COLUMNS, "--fold", "k"), "whole numbers of folds"),
         (lambda t: t.iloc[:0], COLUMNS, "has no row"),
         (lambda t: t.assign(part="val"), COLUMNS, "no row of part test"),
-        (lambda t: t, (*COLUMNS, "--passport", "model.json"), "give --manifest, too"),
+        (lambda t: t, (*COLUMNS, "--metadata", "model.json"), "give --manifest, too"),
         (lambda t: t, (*COLUMNS, "--manifest", "nowhere.parquet"), "There is no manifest"),
     ],
 )  # fmt: skip
@@ -187,7 +193,7 @@ def test_a_file_that_is_no_table_is_refused(usvit, tmp_path):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    """A run's folder as usvit leaves it, of three folds with inner validation rows, passports and a manifest."""
+    """A run's folder as usvit leaves it, of three folds with inner validation rows, metadata and a manifest."""
     from tests.cli.runs import make_run
 
     return make_run(tmp_path_factory.mktemp("runs") / "first", seed=1)
@@ -198,6 +204,7 @@ def own_run(run, tmp_path) -> Path:
     return Path(shutil.copytree(run, tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_with_thresholds_of_its_inner_validation_rows(usvit, run):
     answer = usvit("evaluate", run, "--json")
     assert answer.code == 0, answer.err
@@ -222,13 +229,14 @@ def test_a_run_without_one_of_its_folds_is_refused(usvit, own_run):
     assert "missing folds: 2" in answer.err
 
 
+@pytest.mark.slow
 def test_a_run_tested_on_what_its_network_had_seen_is_refused(usvit, own_run):
     manifest = pd.read_parquet(own_run / "manifest.parquet")
     test = pd.read_csv(own_run / "fold-1" / "predictions.csv", dtype=str).query("part == 'test'")
     sha256 = manifest.set_index("image_id").loc[test.image_id.iloc[0], "sha256"]
-    passport = json.loads((own_run / "fold-1" / "model.json").read_text())
-    passport["seen_sha256"]["upstream"] = [sha256]  # as if pre-training had held it
-    write_json(own_run / "fold-1" / "model.json", passport)
+    metadata = json.loads((own_run / "fold-1" / "model.json").read_text())
+    metadata["seen_sha256"]["upstream"] = [sha256]  # as if pre-training had held it
+    write_json(own_run / "fold-1" / "model.json", metadata)
     for path in (own_run, own_run / "predictions.csv", own_run / "fold-1" / "predictions.csv"):
         answer = usvit("evaluate", path)
         assert answer.code == 2, path
@@ -237,6 +245,7 @@ def test_a_run_tested_on_what_its_network_had_seen_is_refused(usvit, own_run):
     assert usvit("evaluate", own_run / "fold-0" / "predictions.csv").code == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_was_split_by_image_as_asked_is_measured_and_said_to_leak(usvit, own_run):
     record = json.loads((own_run / "run.json").read_text())
     write_json(own_run / "run.json", {**record, "folds": {**record["folds"], "unit": "image"}})
@@ -253,12 +262,13 @@ def test_a_run_that_was_split_by_image_as_asked_is_measured_and_said_to_leak(usv
     assert "stands among the images that choose" in answer.out
 
 
-def test_a_passport_given_by_name_is_looked_into(usvit, own_run, tmp_path):
+@pytest.mark.slow
+def test_a_metadata_given_by_name_is_looked_into(usvit, own_run, tmp_path):
     moved = tmp_path / "moved.csv"
     shutil.copy(own_run / "predictions.csv", moved)
     manifest = ("--manifest", own_run / "manifest.parquet")
     assert usvit("evaluate", moved, *manifest).code == 0
-    answer = usvit("evaluate", moved, *manifest, "--passport", own_run / "fold-0")
+    answer = usvit("evaluate", moved, *manifest, "--metadata", own_run / "fold-0")
     assert answer.code == 2
     assert "has seen images of" in answer.err  # fold 0's network was trained on the other folds' images
 
@@ -269,6 +279,7 @@ def test_columns_of_a_run_are_known(usvit, run):
     assert "columns are known" in answer.err
 
 
+@pytest.mark.slow
 def test_predictive_values_at_a_stated_prevalence_are_printed_and_written(usvit, save, other, tmp_path):
     given = ("evaluate", save(other), *COLUMNS, "--patient", "who", "--fold", "k", "--prevalence", "0.01")
     metrics = json.loads(usvit(*given, "--json", "--out", tmp_path / "out").out)
@@ -292,6 +303,7 @@ def test_a_prevalence_out_of_range_is_refused_before_anything_is_written(usvit, 
     assert answer.code == 2 and "above 0 and below 1" in answer.err and not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_differences_between_subgroups_carry_p_and_holm(usvit, save, other):
     other["device"] = np.where(other.who % 2, "A", "B")
     given = ("evaluate", save(other), *COLUMNS, "--patient", "who", "--by", "device", "--by", "mm=15")

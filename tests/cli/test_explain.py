@@ -5,7 +5,9 @@ import shutil
 
 import pytest
 
-from tests.explain.conftest import make_run, phantom_manifest  # noqa: F401  (fixtures)
+from tests.explaining.conftest import make_run, phantom_manifest  # noqa: F401  (fixtures)
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -44,10 +46,10 @@ def test_every_method_is_told_in_words(usvit, run, small_phantom, method):
     [
         (("--method", "rolout"), "Nearest: rollout"),
         (("--method", "gradcam", "--class", "malignent"), "Nearest: malignant"),
-        (("--method", "rollout", "--class", "malignant"), "--class goes with gradcam and occlusion"),
+        (("--method", "rollout", "--class", "malignant"), "--class requires gradcam or occlusion"),
         (("--image-id", "nobody"), "Unknown image 'nobody'"),
-        (("--images", 3, "--errors", 2), "Give one of --images"),
-        (("--method", "filters", "--images", 3), "leave --images"),
+        (("--images", 3, "--errors", 2), "Pass only one of --images"),
+        (("--method", "filters", "--images", 3), "Leave out --images"),
         (("--data-root", "nowhere"), "does not exist"),
     ],
 )
@@ -62,7 +64,7 @@ def test_what_is_no_run_is_named(usvit, run, tmp_path):
     assert "no run of usvit" in usvit("explain", tmp_path / "nothing").err
     shutil.copytree(run / "fold-0", tmp_path / "alone" / "fold-0")
     answer = usvit("explain", tmp_path / "alone" / "fold-0")
-    assert answer.code == 2 and "lies in no run" in answer.err
+    assert answer.code == 2 and "is not part of a run" in answer.err
 
 
 def test_an_unfinished_run_and_missing_files_are_named(usvit, run, small_phantom):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.conftest import TINY
-from tests.export.conftest import fold  # noqa: F401  (a fixture)
+from tests.exporting.conftest import fold  # noqa: F401  (a fixture)
 
 ZOO = ("--weights", "scratch", "--classes", "benign,malignant", "--image-size", 32)
 
@@ -50,7 +50,7 @@ def test_a_damaged_network_is_named(usvit, fold, tmp_path):  # noqa: F811
 
 @pytest.mark.parametrize(("format_", "missing"), [("onnx", "onnxruntime"), ("monai", "monai")])
 def test_without_the_extra_it_is_named(format_, missing, usvit, fold, tmp_path, monkeypatch):  # noqa: F811
-    import usvit.export as room
+    import usvit.exporting.exporter as room
 
     find = room.find_spec
     monkeypatch.setattr(room, "find_spec", lambda name: None if name == missing else find(name))

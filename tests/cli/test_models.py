@@ -64,6 +64,7 @@ def test_the_papers_table_ends_with_the_largest_deviation_and_gives_reasons(usvi
     assert abs(row["deviation"]["macs"]) < 0.002
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -86,6 +87,7 @@ def test_info_keeps_its_contract(usvit, arguments):
         assert (facts["classes"], facts["input_size"]) == (3, 96)
 
 
+@pytest.mark.slow
 def test_info_for_people_names_cost_weights_licence_and_paper(usvit):
     out = usvit("models", "info", "vit_ti16").out
     assert "5,717,416 (5.72 M), 1,000 classes" in out

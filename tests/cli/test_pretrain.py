@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from usvit.cli import main
-from usvit.cli.show import go_on
+from usvit.cli.printing import go_on
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.score.make_scores import make_scores
+from tests.scoring.make_scores import make_scores
 
 METRICS = json.loads((REPOSITORY / "docs/reference/metrics.schema.json").read_text())
 
@@ -67,7 +67,7 @@ def test_an_external_test_prints_its_frozen_threshold_failures_and_files(usvit, 
         ((), "give the labels of its images with --labels"),
         (("--labels", "nowhere.csv"), "no label table"),
         (("--labels", "labels.csv", "--prob", "p"), "--prob has no meaning of a scored set"),
-        (("--labels", "labels.csv", "--map", "x"), "expected WORD=CLASS"),
+        (("--labels", "labels.csv", "--map", "x"), "pass WORD=CLASS"),
         (("--labels", "labels.csv", "--map", "x=benign", "--map", "x=malignant"), "'x' twice"),
         (("--labels", "labels.csv", "--unit", "nodule"), "Unknown unit 'nodule'"),
         (("--labels", "labels.csv", "--unit", "item", "--roll-up", "median"), "Unknown roll-up 'median'"),

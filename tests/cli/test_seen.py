@@ -7,12 +7,12 @@ import pytest
 from PIL import Image
 
 from tests.conftest import TINY
-from tests.data.copies.planting import jpeg
-from tests.score.conftest import edit_passport
-from usvit.data.images import read_image
+from tests.data.near_duplicates.planting import jpeg
+from tests.scoring.conftest import edit_metadata
+from usvit.data.io.decoding import read_image
 from usvit.data.phantom import PhantomSpec, write_phantom
 
-QUESTION = "Had the first weights been trained on one of the test images, or on a copy of one?"
+QUESTION = "Were the initial weights trained on one of the test images, or on a near-duplicate of one?"
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,13 @@ def test_weights_that_saw_jpeg_copies_of_the_test_images_are_refused_and_others_
 
     answer = usvit(*train, again, "--weights", first / "fold-0", "--out", tmp_path / "clean")  # the same split
     assert answer.code == 0, answer.err
-    assert "passed" in answered(tmp_path / "clean") and "No copy found: " in answered(tmp_path / "clean")
+    assert "passed" in answered(tmp_path / "clean") and "No near-duplicate found: " in answered(tmp_path / "clean")
 
     old, bare = shutil.copytree(first, tmp_path / "old"), tmp_path / "bare.safetensors"
-    edit_passport(old / "fold-0", ["seen_copies"])
+    edit_metadata(old / "fold-0", ["seen_copies"])
     shutil.copy(first / "fold-0" / "model.safetensors", bare)
     for weights in (old / "fold-0", bare):
         answer = usvit(*train, phantom, "--weights", weights, "--out", tmp_path / f"on-{weights.stem}")
         assert answer.code == 0, answer.err
         assert "not known" in answered(tmp_path / f"on-{weights.stem}")
-        assert "passed" not in answered(tmp_path / f"on-{weights.stem}").split("Was each image")[0]
+        assert "passed" not in answered(tmp_path / f"on-{weights.stem}").split("Was each test image")[0]

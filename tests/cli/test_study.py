@@ -7,7 +7,9 @@ import jsonschema
 import pytest
 
 from tests.dying import kill
-from tests.study.conftest import RESNET, SCHEMA, VIT, finished, predictions, write_study  # noqa: F401 - a fixture
+from tests.studies.conftest import RESNET, SCHEMA, VIT, finished, predictions, write_study  # noqa: F401 - a fixture
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_dry_run_lists_the_runs_and_makes_none(usvit, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from tests.conftest import REPOSITORY
-from tests.transfer.conftest import picture
+from tests.experiments.transfer_learning.conftest import picture
 from usvit.cli import main
 
 SMALL = ["--model", "vit_ti16", "--weights", "scratch", "--image-size", "32", "--device", "cpu", "--precision", "fp32"]
@@ -34,6 +34,7 @@ def usvit(monkeypatch, capsys, *words):
     return stopped.value.code or 0, out, err
 
 
+@pytest.mark.slow
 def test_a_transfer_prints_a_table_and_its_predictions_are_evaluated_and_compared(
     folder, tmp_path, monkeypatch, capsys
 ):

@@ -9,9 +9,10 @@ import pytest
 from tests.conftest import REPOSITORY
 from usvit.cli import main
 from usvit.config import PretrainConfig, TransferConfig
-from usvit.pretrain.run import run_pretraining
-from usvit.progress import NoProgress
-from usvit.transfer.run import run_transfer
+from usvit.experiments.pretraining import Pretraining
+from usvit.experiments.transfer_learning.experiment import Transfer
+
+pytestmark = pytest.mark.slow
 
 SMALL = {
     "model": {
@@ -33,10 +34,10 @@ def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     train = {"steps": 2, "epochs": None, "batch_size": 8}
     config = PretrainConfig.model_validate({**SMALL, "source": {**FRACTALS, "val_share": 0.5}, "train": train})
-    run_pretraining(config, roots={}, out=root / "pretrain", command="", progress=NoProgress())
+    Pretraining(config, out=root / "pretrain").run()
     source = {**FRACTALS, "split": "train", "val_share": 0.0}
     config = TransferConfig.model_validate({**SMALL, "how": "knn", "source": source, "test": "val"})
-    run_transfer(config, roots={}, out=root / "transfer", command="", progress=NoProgress())
+    Transfer(config, out=root / "transfer").run()
     return root
 
 
@@ -101,5 +102,5 @@ def test_pretrain_json_is_what_its_schema_says(runs):
     kept = json.loads((runs / "pretrain" / "pretrain.json").read_text())
     jsonschema.validate(kept, schema)
     assert kept["kept"][0]["val_accuracy"] is not None
-    passport = json.loads((runs / "pretrain" / "fold-0" / "model.json").read_text())
-    jsonschema.validate(passport, json.loads((REPOSITORY / "docs/reference/model.schema.json").read_text()))
+    metadata = json.loads((runs / "pretrain" / "fold-0" / "model.json").read_text())
+    jsonschema.validate(metadata, json.loads((REPOSITORY / "docs/reference/model.schema.json").read_text()))

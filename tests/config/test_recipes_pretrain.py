@@ -10,7 +10,7 @@ import timm
 from tests.config.recipe_tables import ABLATION, DROP_PATH, OTHER_SIZES, TABLES
 from tests.conftest import REPOSITORY
 from usvit.config import PretrainConfig, build, cells, parse_overrides, read_recipe, recipe_names, settings_for
-from usvit.train.optim import learning_rate, resolve
+from usvit.training.optimizers import learning_rate, resolve
 
 NAMES = recipe_names("pretrain")
 READ = {name: read_recipe(name) for name in NAMES}
@@ -206,6 +206,7 @@ def tokenizer(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_first_steps_on_two_cores_with_the_stated_override(name, tmp_path, request):
     more = [f"beit.tokenizer={request.getfixturevalue('tokenizer')}"] if name in ("beit", "beit_hmlp") else []
@@ -215,7 +216,7 @@ def test_first_steps_on_two_cores_with_the_stated_override(name, tmp_path, reque
 
 
 def _first_steps(name, out, *more):
-    from usvit.pretrain.run import run_pretraining
+    from usvit.experiments.pretraining import Pretraining
     from usvit.progress import make_progress
 
     common, models = _first_look()
@@ -224,7 +225,7 @@ def _first_steps(name, out, *more):
     config = build(PretrainConfig, settings_for(READ[name], model), overrides)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timm, "create_model", _shallow)
-        return run_pretraining(config, roots={}, out=out, command="test", progress=make_progress()).result
+        return Pretraining(config, out=out, progress=make_progress()).run().result
 
 
 CREATE = timm.create_model

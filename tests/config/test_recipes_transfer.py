@@ -25,7 +25,7 @@ def config_of(name, dataset=None, model=None, overrides=None):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_size_data_set_and_cell_is_valid(name):
-    from usvit.data.sources.catalog import SOURCES
+    from usvit.data.datasets.upstream.catalog import SOURCES
     from usvit.models.zoo import find_model
 
     recipe = READ[name]
@@ -44,7 +44,7 @@ def test_every_size_data_set_and_cell_is_valid(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_part_is_one_of_the_data_sets_parts_and_none_is_two(name):
     """What is learnt from, chosen on and tested."""
-    from usvit.data.sources.open import named_sets
+    from usvit.data.datasets.upstream.open import named_sets
 
     for dataset in [None, *READ[name].datasets]:
         config = config_of(name, dataset)
@@ -138,7 +138,7 @@ def test_sovits_linear_probe_is_appendix_e_2():
 @pytest.mark.parametrize("dataset", TRANSFER["bit"])
 def test_bit_is_the_hyper_rule(dataset):
     """Kolesnikov et al. 2020, by their public code."""
-    from usvit.train.optim import learning_rate
+    from usvit.training.optimizers import learning_rate
 
     config = config_of("bit", dataset)
     steps, warmup, drops, mixup, size = TRANSFER["bit"][dataset]

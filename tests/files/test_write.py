@@ -255,6 +255,7 @@ def test_other_errors_pass_through_as_they_are(tmp_path, error):
     assert caught.value is error
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="the system has no such limit")
 def test_a_limit_of_file_sizes_is_named_and_leaves_nothing(tmp_path):
     program = (
@@ -265,5 +266,5 @@ def test_a_limit_of_file_sizes_is_named_and_leaves_nothing(tmp_path):
         "except UsvitError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program, tmp_path / "a"], capture_output=True, text=True)
-    assert "ulimit -f" in done.stdout and "give the same command again" in done.stdout, done.stderr
+    assert "ulimit -f" in done.stdout and "run the same command again" in done.stdout, done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -18,6 +18,7 @@ def test_values_come_in_order_from_one_process_that_is_another():
         assert first == calls.call(hostile.process) != os.getpid()
 
 
+@pytest.mark.slow
 def test_what_hangs_is_ended_and_the_next_call_gets_a_new_process():
     with LimitedCalls(seconds=1) as calls:
         with pytest.raises(LimitReached, match="longer than 1 s"):

@@ -70,6 +70,7 @@ def test_the_degrees_of_freedom_are_those_of_the_rarer_class_where_it_makes_the_
     assert degrees_of_freedom(np.zeros(12), np.zeros(90), 12, 90) == 11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("images", [1, 3])
 def test_it_holds_the_truth_near_one_where_the_logit_scale_does_not(images):
     """15 positive patients, AUC 0.97; 300 studies have a standard error of 0.013 at 0.95."""

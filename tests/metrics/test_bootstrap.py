@@ -54,6 +54,7 @@ def by_scikit_learn(label, prob, n_classes):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3, 4])
 @pytest.mark.parametrize("seed", range(3))
 def test_every_figure_is_that_of_scikit_learn(seed, n_classes):
@@ -89,6 +90,7 @@ def test_weights_by_group_are_the_same_as_repeated_rows():
         assert areas[row] == pytest.approx(sk.roc_auc_score(label[rows] == 1, prob[rows, 1]), abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=15))
 def test_ranked_figures_agree_with_scikit_learn_whatever_the_ties(rows):
@@ -109,6 +111,7 @@ def test_ranked_figures_agree_with_scikit_learn_whatever_the_ties(rows):
 # --- the bootstrap against scipy's, with patients as scipy's observations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["accuracy", "brier", "average_precision"])
 def test_the_bca_interval_is_scipys_to_the_last_digits(name):
     label, prob, group = study(2, n_groups=60)
@@ -134,6 +137,7 @@ def test_the_bca_interval_is_scipys_to_the_last_digits(name):
     assert ours.ci95 == pytest.approx(theirs.confidence_interval, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_any_function_of_labels_and_probabilities_has_an_interval():
     label, prob, group = study(3, n_groups=40)
 

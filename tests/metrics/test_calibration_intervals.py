@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from usvit.metrics.calibration import calibration_line, equal_mass_bins, reliability
 from usvit.metrics.calibration_intervals import debiased_ece, logistic_errors
+from usvit.metrics.calibration_statistics import calibration_line, equal_mass_bins, reliability
 
 
 def study(seed, n=300, per=1, slope=1.0, shift=0.0, skill=1.5):
@@ -18,6 +18,7 @@ def study(seed, n=300, per=1, slope=1.0, shift=0.0, skill=1.5):
     return positive, odds, patient
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_statsmodels():
     statsmodels = pytest.importorskip("statsmodels.api")
     positive, odds, patient = study(0, per=3)
@@ -44,6 +45,7 @@ def test_the_line_has_intervals_that_count_groups():
     assert lonely.slope["ci95"] is None and lonely.slope["reason"] == "there is but one group"
 
 
+@pytest.mark.slow
 def test_intervals_of_the_line_hold_the_truth():
     held = np.zeros(2)
     for seed in range(100):
@@ -53,6 +55,7 @@ def test_intervals_of_the_line_hold_the_truth():
     assert (held >= 88).all()
 
 
+@pytest.mark.slow
 def test_chance_alone_is_taken_off_the_calibration_error():
     plain, debiased, held, floor = [], [], 0, []
     for seed in range(60):

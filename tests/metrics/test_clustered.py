@@ -146,6 +146,7 @@ def test_the_clustered_variance_is_that_of_a_cluster_bootstrap(by_image):
     assert area_covariance(parts, parts) ** 0.5 == pytest.approx(spread, rel=0.05)  # 4,000 resamples: 1.1 % each way
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("average", ["macro", "weighted", "hand-till"])
 def test_the_multiclass_variance_is_that_of_a_cluster_bootstrap(average):
     label, prob, _, group = three_classes(2)

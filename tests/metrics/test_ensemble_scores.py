@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 
 from usvit.metrics.ensemble_scores import MIN_PAIRS, mean_scores
-from usvit.metrics.thresholds import Rule, choose_threshold
+from usvit.metrics.threshold_choice import Rule, choose_threshold
 
 
 def networks(rng, positive, correlation, drift):

@@ -38,6 +38,7 @@ def test_r_gives_the_same():
     assert wilson(81, 263) == pytest.approx(PROC["wilson"], rel=1e-9)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 400), st.floats(0, 1))
 def test_scipy_gives_the_same(n, share):
     successes = round(share * n)

@@ -28,7 +28,7 @@ def test_the_rarer_class_decides():
     found = rarest(label, np.arange(100), {0: "negative images", 1: "positive images"})
     assert (found.n_groups, found.of) == (10, "positive images")
     assert found.warning == (
-        "from 10 groups with positive images only: below 50, intervals hold the truth less often than they say"
+        "from 10 groups with positive images only: below 50, intervals cover the true value less often than 95 %"
     )
 
 

@@ -26,6 +26,7 @@ def without_head(state: dict[str, torch.Tensor], head: str) -> dict[str, torch.T
     return {key: value for key, value in state.items() if not key.startswith(f"{head}.")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_model_of_every_family_takes_images_of_224_and_gives_a_logit_a_class(name):
     with torch.device("meta"):
@@ -44,6 +45,7 @@ def test_same_seed_gives_the_same_network_and_trying_it_out_takes_no_random_numb
     assert torch.equal(after, torch.rand(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit_ti16", "r_ti16", "timm:deit_tiny_distilled_patch16_224"])
 def test_vits_begin_at_equal_probabilities(name):
     model = scratch(name, image_size=32).eval()
@@ -61,6 +63,7 @@ def test_batch_statistics_are_not_moved_by_trying_it_out():
     assert model.bn1.num_batches_tracked == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
 @pytest.mark.parametrize("name", ["vit_ti16", "r_ti16", "resnet50"])
 def test_file_gives_every_tensor_but_the_head_bit_by_bit(tmp_path, name, suffix):
@@ -76,11 +79,13 @@ def test_file_gives_every_tensor_but_the_head_bit_by_bit(tmp_path, name, suffix)
     assert (head.weight == 0).all() == (name != "resnet50")
 
 
+@pytest.mark.slow
 def test_head_is_new_even_where_the_file_has_as_many_classes(tmp_path):
     state = write_weights(tmp_path / "w.pth", "resnet50", n_classes=3)
     assert not torch.equal(loaded("resnet50", tmp_path / "w.pth").fc.weight, state["fc.weight"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit_ti16", "resnet50"])
 def test_file_without_a_head_is_enough(tmp_path, name):
     state = write_weights(tmp_path / "w.safetensors", name, n_classes=0)
@@ -108,6 +113,7 @@ def test_position_embeddings_are_resized_for_another_image_size(tmp_path):
     assert model.eval()(torch.zeros(1, 3, 96, 96)).shape == (1, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit_s32", "r_ti16", "resnet50", "inception_v3"])
 def test_weights_of_another_network_are_refused_by_name(tmp_path, name):
     path = tmp_path / "tiny.safetensors"
@@ -116,6 +122,7 @@ def test_weights_of_another_network_are_refused_by_name(tmp_path, name):
         loaded(name, path, image_size=299 if name == "inception_v3" else 224)
 
 
+@pytest.mark.slow
 def test_inception_takes_its_own_file_with_and_without_the_second_head(tmp_path):
     for aux in (False, True):
         path = tmp_path / f"{aux}.safetensors"
@@ -126,6 +133,7 @@ def test_inception_takes_its_own_file_with_and_without_the_second_head(tmp_path)
         assert not any(key.startswith("AuxLogits") for key in own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "size", "why"),
     [
@@ -141,6 +149,7 @@ def test_impossible_size_is_told_before_any_work(name, size, why):
         scratch(name, image_size=size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["timm:swin_tiny_patch4_window7_224", "timm:beit_base_patch16_224", "r26_s32"])
 def test_networks_with_a_built_in_size_are_built_for_another(name):
     with torch.device("meta"):
@@ -161,9 +170,9 @@ def test_input_statistics_are_those_that_the_weights_were_trained_with():
     assert input_statistics(find_model("timm:vit_small_patch16_36x1_224"))[0] == (0.5, 0.5, 0.5)
 
 
-def test_statistics_of_weights_that_usvit_trained_are_those_of_their_passport():
-    passport = {"preprocessing": {"mean": [0.1, 0.2, 0.3], "std": [1, 2, 3]}}
-    weights = Weights("file", passport=passport)
+def test_statistics_of_weights_that_usvit_trained_are_those_of_their_metadata():
+    metadata = {"preprocessing": {"mean": [0.1, 0.2, 0.3], "std": [1, 2, 3]}}
+    weights = Weights("file", metadata=metadata)
     assert input_statistics(find_model("resnet50"), weights) == ((0.1, 0.2, 0.3), (1, 2, 3))
 
 

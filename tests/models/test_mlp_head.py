@@ -7,7 +7,7 @@ from torch.nn.functional import relu
 
 from usvit.errors import UsvitError
 from usvit.models.mlp_head import give_mlp_head
-from usvit.models.tune import set_trainable
+from usvit.models.trainable import set_trainable
 from usvit.models.weights.load import head_of
 
 

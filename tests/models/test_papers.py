@@ -7,9 +7,9 @@ import timm
 import torch
 from torch import nn
 
-from usvit.models.count import count
+from usvit.models.complexity import count
 from usvit.models.zoo import ZOO, find_model
-from usvit.models.zoo.table import comparisons, counted, rounding
+from usvit.models.zoo.listing import comparisons, counted, rounding
 
 
 def vit_counts(
@@ -148,6 +148,7 @@ def test_figures_are_the_papers(name, table):
     assert PRINTED[name, table] in [(one.params, one.macs) for one in ZOO[name].paper if one.table == table]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "millions"), [("vit_ti16", 5.8), ("vit_s16", 22.2)])
 def test_counts_of_the_augreg_paper_are_met_with_the_hidden_layer_of_its_head(name, millions):
     assert round(count(find_model(name, {"head": "hidden"})).params / 1e6, 1) == millions
@@ -186,6 +187,7 @@ def valid_products(length: int, kernel: int, stride: int, padding: int) -> int:
     return sum(0 <= o * stride - padding + k < length for o in range(outputs) for k in range(kernel))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "exaflops", "epochs"), [("bit_r50x1", 50, 7), ("bit_r50x2", 199, 7), ("bit_r101x1", 96, 7)]
 )

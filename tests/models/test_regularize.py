@@ -7,7 +7,7 @@ from timm.layers import DropPath
 from torch import nn
 
 import usvit.models.architectures  # noqa: F401 - registers ours with timm
-from tests.models.test_tune import FAMILIES
+from tests.models.test_trainable import FAMILIES
 from usvit.errors import UsvitError
 from usvit.models.architectures.parallel import fuse_branches
 from usvit.models.build import build_model
@@ -70,6 +70,7 @@ def test_the_pooling_of_patchconvnet_counts_as_a_layer():
     assert rates(model) == pytest.approx({"blocks.1.drop_path": RATE / 2, "attn_pool.drop_path": RATE})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["resnet", "resnet50", "resnet with attention", "swin", "convnext"])
 def test_every_residual_block_of_a_pyramid_is_reached(family):
     model = network(family, drop_path_rate=RATE)
@@ -83,6 +84,7 @@ def test_every_residual_block_of_a_pyramid_is_reached(family):
         assert [module.drop_prob for module in own] == [RATE] * len(own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", BLOCKS)
 def test_every_place_is_computed(family):
     model, called = network(family, drop_path_rate=RATE).train(), set()

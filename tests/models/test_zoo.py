@@ -13,11 +13,11 @@ import torch
 import usvit.models.architectures  # noqa: F401  registers ours
 from tests.conftest import REPOSITORY
 from usvit.errors import UsvitError
-from usvit.models.count import COUNTS, licence, sizes
+from usvit.models.complexity import COUNTS, licence, sizes
 from usvit.models.spec import PROTOCOLS, Family, ViTShape
 from usvit.models.zoo import PATTERNS, ZOO, find_model
-from usvit.models.zoo.parts import SOURCES
-from usvit.models.zoo.table import comparisons, counted, rows
+from usvit.models.zoo.common import SOURCES
+from usvit.models.zoo.listing import comparisons, counted, rows
 
 NINE = ["vit_ti16", "vit_s32", "vit_b32", "r_ti16", "r26_s32", "resnet50", "vgg16", "inception_v3", "nasnet_large"]
 
@@ -85,6 +85,7 @@ def test_timm_s_code_is_used_wherever_timm_has_the_architecture():
     }
 
 
+@pytest.mark.slow
 def test_shapes_are_those_that_timm_s_entries_build():
     # Independent of counting: the shapes that timm builds, read from its layers.
     for name in ("vit_s32", "deit_ti", "deit3_h14", "vit_s18x2", "sovit_150m_14", "flexivit_s", "vit_g14"):
@@ -113,7 +114,7 @@ def test_shapes_are_those_that_timm_s_entries_build():
 
 def test_a_name_alone_costs_no_torch():
     code = (
-        "import sys; from usvit.models.zoo import find_model; from usvit.models.zoo.table import rows\n"
+        "import sys; from usvit.models.zoo import find_model; from usvit.models.zoo.listing import rows\n"
         "find_model('vit_s10x6_hmlp'); rows()\n"
         "assert not {'torch', 'timm', 'numpy'} & set(sys.modules), sorted(sys.modules)"
     )
@@ -229,7 +230,7 @@ def test_what_only_looks_like_a_pattern_is_unknown(name):
 
 def test_the_stored_counts_cover_the_zoo_and_licences_are_timm_s():
     stored = json.loads(COUNTS.read_text())
-    again = "the zoo has changed: python -m usvit.models.count"
+    again = "the zoo has changed: python -m usvit.models.complexity"
     assert list(stored["counts"]) == list(ZOO), again
     for spec in ZOO.values():
         assert [int(size) for size in stored["counts"][spec.name]] == sizes(spec), again

@@ -3,20 +3,24 @@ import json
 
 import pytest
 
-from tests.report.conftest import fake_run
+from tests.reports.conftest import fake_run
 from usvit.errors import UsvitError
 from usvit.records import (
     AuditRecord,
     CalibrationRecord,
     MetricsRecord,
-    ModelRecord,
+    ModelMetadata,
     RunRecord,
     StudyRecord,
     fitting,
+    load_record,
     read_record,
     refuse_changed,
     run_hashes,
+    write_record,
 )
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +28,7 @@ def run(tmp_path_factory):
     return fake_run(tmp_path_factory.mktemp("records") / "run", n=200)
 
 
-FILES = {"run.json": RunRecord, "metrics.json": MetricsRecord, "fold-0/model.json": ModelRecord}
+FILES = {"run.json": RunRecord, "metrics.json": MetricsRecord, "fold-0/model.json": ModelMetadata}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -43,7 +47,6 @@ def test_what_usvit_writes_is_accepted_and_comes_back_whole(run, name):
         ("run.json", ("data", "classes"), ["c"] * 20_000),
         ("run.json", ("results", 0, "fold"), "../x"),
         ("run.json", ("name",), "A" * 1_000_000),
-        ("run.json", ("schema_version",), "2.0"),
         ("metrics.json", ("pooled", "accuracy", "value"), "0.9"),
         ("metrics.json", ("pooled", "accuracy"), None),
         ("metrics.json", ("folds", 0, "fold"), 10**12),
@@ -71,6 +74,20 @@ def test_a_value_that_cannot_be_is_refused_by_file_and_key(run, tmp_path, name, 
         read_record(file, FILES[name])
 
 
+@pytest.mark.parametrize("version", ["2.0", "newest", None])
+def test_a_file_of_another_major_version_is_refused(run, tmp_path, version):
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({**json.loads((run / "run.json").read_text()), "schema_version": version}))
+    with pytest.raises(UsvitError, match=rf"run\.json has schema_version {version}, and this usvit reads 1\.x"):
+        load_record(file, RunRecord)
+
+
+def test_a_record_that_is_written_is_checked_first(tmp_path):
+    with pytest.raises(UsvitError, match=r"key folds\.n: .* This is a bug of usvit"):
+        write_record(tmp_path / "run.json", {"schema_version": RunRecord.VERSION, "folds": {"n": 0}}, RunRecord)
+    assert not list(tmp_path.iterdir())
+
+
 def test_records_of_older_versions_without_later_keys_are_accepted(run, tmp_path):
     content = json.loads((run / "metrics.json").read_text())
     content["schema_version"] = "1.0"
@@ -95,10 +112,10 @@ def test_a_pre_training_has_the_classes_of_its_collection_and_a_classifier_two_o
 def test_no_thresholds_were_written_as_an_empty_object_once(tmp_path):
     file = tmp_path / "model.json"
     file.write_text('{"thresholds": {}}')
-    assert read_record(file, ModelRecord) == {"thresholds": {}}
+    assert read_record(file, ModelMetadata) == {"thresholds": []}
     file.write_text('{"thresholds": {"a": 1}}')
     with pytest.raises(UsvitError, match="key thresholds"):
-        read_record(file, ModelRecord)
+        read_record(file, ModelMetadata)
 
 
 def test_hashes_find_a_changed_file_and_pass_over_one_that_is_not_kept(run, tmp_path):

@@ -1,1 +1,1 @@
-"""Speed and memory: images/s of a network, by the papers' protocols, each measurement in a process of its own."""
+"""Benchmarks: speed and memory of networks by the papers' protocols, each measured in its own process."""

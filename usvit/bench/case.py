@@ -1,4 +1,4 @@
-"""What passes between the command and the processes that measure: plain data, no torch."""
+"""Data that the command and the measuring processes exchange. Does not import torch."""
 
 import dataclasses
 import math
@@ -11,20 +11,20 @@ Status = Literal["ok", "out_of_memory", "timeout", "crashed", "failed"]
 
 @dataclass(frozen=True)
 class Hardware:
-    """Where to compute, and how."""
+    """Device and execution settings."""
 
     device: str = "auto"
     precision: str = "auto"
     compile: bool = False
     channels_last: bool = False
     threads: int | None = None
-    """Of the CPU; None: torch's own choice."""
+    """CPU threads; None for torch's default."""
     memory_gb: float | None = None
-    """The most that may be used, in GB; None: nearly all that is free."""
+    """Memory limit in GB; None for nearly all free memory."""
 
 
 @dataclass(frozen=True)
-class Case:
+class BenchmarkCase:
     """One measurement."""
 
     model: dict[str, Any]
@@ -35,17 +35,17 @@ class Case:
     n_classes: int = 1000
     repeats: int = 30
     seconds: float = 60.0
-    """After which no other step is begun; building and compiling do not count."""
+    """Time limit after which no further step starts, without building and compiling."""
     branches: bool = False
-    """Also with the branches of each layer computed at once, in turns with one after the other."""
+    """Whether to also time parallel branches computed at once, alternating with one after the other."""
 
     @property
     def hard_limit(self) -> int:
-        """Seconds after which the process is ended: a step that takes long at the end must not cost all others."""
+        """Seconds after which the process is ended, so that one slow step does not block the others."""
         return math.ceil(2 * self.seconds)
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Case":
+    def from_json(cls, value: dict[str, Any]) -> "BenchmarkCase":
         return cls(**{**value, "hardware": Hardware(**value["hardware"])})
 
     def to_json(self) -> dict[str, Any]:
@@ -53,8 +53,8 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A measurement's result: one line of ``bench.csv``."""
+class BenchmarkRow:
+    """Result of a measurement: one line of ``bench.csv``."""
 
     model: str
     mode: Mode
@@ -63,27 +63,27 @@ class Row:
     precision: str
     status: Status
     reason: str | None = None
-    """Why there is no number; None where there is one."""
+    """Why there is no result; None if there is one."""
     branches: Literal["sequential", "parallel"] | None = None
     compiled: bool = False
     channels_last: bool = False
     images_per_second: float | None = None
-    """``batch`` over the median time."""
+    """``batch`` divided by the median time."""
     seconds_median: float | None = None
     seconds_min: float | None = None
     seconds_q1: float | None = None
     seconds_q3: float | None = None
     seconds_mean: float | None = None
-    """Of one batch, over the repeats."""
+    """Mean seconds per batch, over the repeats."""
     repeats: int = 0
     warmup: int = 0
-    """Steps before the first that counts."""
+    """Number of steps before the first timed one."""
     compile_seconds: float | None = None
-    """The first step less the median one."""
+    """Time of the first step minus the median time."""
     peak_memory_mib: float | None = None
     memory: str | None = None
-    """How the peak was taken, or why it was not."""
+    """How the peak memory was measured, or why it was not."""
     load: float | None = None
-    """Processes that wanted a core, the minute before (1: ours alone); other work slows both."""
+    """The system's load average of the last minute; other processes slow the measurement."""
     reported: bool = True
-    """False for the steps of a search, whose outcome is another row."""
+    """False for the steps of a search, whose result is another row."""

@@ -1,4 +1,4 @@
-"""One measurement, within the process that was started for it (``usvit.bench.worker``)."""
+"""One measurement, in the process that was started for it (``usvit.bench.worker``)."""
 
 import os
 import signal
@@ -7,27 +7,26 @@ from typing import Any
 import torch
 from torch import nn
 
-from usvit.bench.case import Case, Row
+from usvit.bench.case import BenchmarkCase, BenchmarkRow
 from usvit.bench.memory import PeakMemory, bound_memory
 from usvit.bench.steps import make_steps, new_network
 from usvit.bench.timing import time_steps
 from usvit.config import OptimConfig
 from usvit.errors import UsvitError
-from usvit.train.device import Device, resolve_device, seed_everything
-from usvit.train.optim import make_optimizer
+from usvit.training import Device, make_optimizer, resolve_device, seed_everything
 
 _NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "Cannot allocate memory", "ALLOC_FAILED")
 _COMPILER = ("torch._inductor", "torch._dynamo", "torch.fx", "triton")
 
 
-def measure(case: Case) -> list[Row]:
-    """Build the network, warm up, time its steps, read the peak memory.
+def measure(case: BenchmarkCase) -> list[BenchmarkRow]:
+    """Build the network, warm up, time its steps and read the peak memory.
 
-    Call it in a process of its own: it sets threads, memory bounds and an alarm that ends the process
-    when it takes longer than ``case.hard_limit``.
+    Call it in a separate process: it sets threads, memory limits and an alarm that ends the process after
+    ``case.hard_limit`` seconds.
 
     Returns:
-        One row, or two where ``case.branches`` is set. What goes wrong is a row with a reason.
+        One row, or two if ``case.branches`` is set. A failure is a row with a reason.
     """
     row: dict[str, Any] = {
         "model": case.model["name"],
@@ -46,30 +45,30 @@ def measure(case: Case) -> list[Row]:
     except Exception as error:
         _alarm(0)
         status, reason = _reason(error, case)
-        return [Row(**row, status=status, reason=reason)]  # type: ignore[arg-type]
+        return [BenchmarkRow(**row, status=status, reason=reason)]  # type: ignore[arg-type]
 
 
-def prepare_process(case: Case) -> Device:
-    """Threads, device and memory bound, as asked for."""
+def prepare_process(case: BenchmarkCase) -> Device:
+    """Set threads, device and memory limit."""
     if case.hardware.threads:
         torch.set_num_threads(case.hardware.threads)
     device = resolve_device(case.hardware.device, case.hardware.precision)
     if case.mode == "train":
-        seed_everything(0)  # usvit trains with deterministic algorithms: what they cost belongs to its speed
+        seed_everything(0)  # usvit trains with deterministic algorithms, so their cost is part of its speed
     else:
         torch.manual_seed(0)
-        torch.backends.cudnn.benchmark = True  # fixed shapes: let cuDNN choose its fastest
+        torch.backends.cudnn.benchmark = True  # shapes are fixed, so cuDNN can choose the fastest algorithms
     bound_memory(device.type, case.hardware.memory_gb)
     return device
 
 
-def _measured(case: Case, device: Device, row: dict[str, Any]) -> list[Row]:
+def _measured(case: BenchmarkCase, device: Device, row: dict[str, Any]) -> list[BenchmarkRow]:
     _load_libraries()
     memory = PeakMemory(device.type, case.hardware.compile)
     steps = make_steps(case, device, new_network(case))
 
     def limit_time() -> None:
-        """End the process then, whatever it is doing: the alarm's default action."""
+        """Let the alarm end the process at the hard limit, which is its default action."""
         _alarm(case.hard_limit)
 
     if not case.hardware.compile:
@@ -96,25 +95,25 @@ def _measured(case: Case, device: Device, row: dict[str, Any]) -> list[Row]:
             figures["compile_seconds"] = max(0.0, timing.first[name] - figures["seconds_median"])
         speed = case.batch / figures["seconds_median"]
         branches = name if len(steps) > 1 else None
-        rows.append(Row(**shared, **figures, images_per_second=speed, branches=branches))  # type: ignore[arg-type]
+        rows.append(BenchmarkRow(**shared, **figures, images_per_second=speed, branches=branches))  # type: ignore[arg-type]
     return rows
 
 
 def _alarm(seconds: int) -> None:
-    if hasattr(signal, "alarm"):  # not on Windows, where the parent process alone looks at the clock
+    if hasattr(signal, "alarm"):  # not on Windows, where only the parent process limits the time
         signal.alarm(seconds)
 
 
 def _load_libraries() -> None:
-    """Use the optimiser once: what PyTorch imports when it is first needed is none of the network's memory."""
+    """Use the optimizer once, so that PyTorch's lazy imports do not count as the network's memory."""
     network = nn.Linear(2, 2)
     optimizer = make_optimizer(network, OptimConfig(name="sgd"))
     network(torch.zeros(1, 2)).sum().backward()
     optimizer.step()
 
 
-def _reason(error: Exception, case: Case) -> tuple[str, str]:
-    """What an exception comes to: a status, and one line."""
+def _reason(error: Exception, case: BenchmarkCase) -> tuple[str, str]:
+    """Turn an exception into a status and a line of text."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in text for sign in _NO_MEMORY):
         bound = case.hardware.memory_gb

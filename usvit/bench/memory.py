@@ -1,4 +1,4 @@
-"""Peak memory of a measurement, and bounds that keep a search from taking the machine down."""
+"""Peak memory of a measurement, and memory limits that protect the machine during a search."""
 
 import contextlib
 import sys
@@ -8,16 +8,15 @@ import torch
 
 MIB = 2**20
 _SHARE = 0.9
-"""Of the free memory, unless a bound is given."""
+"""Share of the free memory that may be used, unless a limit is given."""
 
 
 class PeakMemory:
-    """The most memory that was taken since it was made (CPU) or since ``restart`` (GPU).
+    """Peak memory since this object was made (CPU) or since ``restart`` (GPU).
 
-    On a GPU: ``torch.cuda.max_memory_allocated``, weights included, which is what the papers print.
-    On a CPU: the process's largest resident set less that before the network was made, so that the
-    libraries do not count. Linux's ``VmHWM`` is read and not ``ru_maxrss``, which in a child process
-    begins at its parent's.
+    On a GPU, it is ``torch.cuda.max_memory_allocated`` with the weights, as in the papers. On a CPU, it is the
+    process's peak resident set minus that before the network was made, so that the libraries do not count. It is
+    Linux's ``VmHWM``, because ``ru_maxrss`` of a child process starts at its parent's value.
     """
 
     def __init__(self, device: str, compiled: bool):
@@ -30,11 +29,12 @@ class PeakMemory:
         self._before = _resident_peak()
 
     def restart(self) -> None:
-        """Forget what building and warming up took (GPU)."""
+        """Reset the peak, so that building and warming up do not count (GPU)."""
         if self.device == "cuda":
             torch.cuda.reset_peak_memory_stats()
 
     def peak_mib(self) -> float | None:
+        """Return the peak in MiB; None if it is not measured."""
         if self.device == "cuda":
             return torch.cuda.max_memory_allocated() / MIB
         if self.method.startswith("not measured"):
@@ -43,11 +43,11 @@ class PeakMemory:
 
 
 def bound_memory(device: str, gigabytes: float | None) -> None:
-    """Let this process fail with an error where it would take more, before the system ends it or another one.
+    """Limit the memory of this process, so that it fails with an error before the system ends a process.
 
     Args:
         device: ``cpu`` or ``cuda``.
-        gigabytes: 10^9 bytes; None: the whole GPU, or nearly all of the memory that is free.
+        gigabytes: limit in 10^9 bytes; None for the whole GPU, or nearly all free memory.
     """
     if device == "cuda":
         if gigabytes is not None:
@@ -59,14 +59,14 @@ def bound_memory(device: str, gigabytes: float | None) -> None:
     now = _status("VmData")
     if not budget or now is None:
         return
-    with contextlib.suppress(ImportError, ValueError, OSError):  # another system, or a lower bound stands already
+    with contextlib.suppress(ImportError, ValueError, OSError):  # not on this platform, or a lower limit is set already
         import resource
 
         resource.setrlimit(resource.RLIMIT_DATA, (int(now + budget), resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def free_memory() -> int | None:
-    """Bytes that may still be taken: the system's, or the container's if that is less; None where unknown."""
+    """Return the free bytes of the system, or of the container if they are fewer; None if unknown."""
     lines = _read("/proc/meminfo").splitlines()
     bytes_free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
@@ -88,7 +88,7 @@ def _resident_peak() -> int:
 
 
 def _status(key: str) -> int | None:
-    """A line of Linux's ``/proc/self/status``, in bytes."""
+    """Read an entry of Linux's ``/proc/self/status`` in bytes; None if it is missing."""
     for line in _read("/proc/self/status").splitlines():
         if line.startswith(f"{key}:"):
             return int(line.split()[1]) * 1024

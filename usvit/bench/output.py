@@ -1,4 +1,4 @@
-"""What is shown and written: lines and tables for the terminal, bench.json, bench.csv, bench.svg."""
+"""Output of the benchmark: lines and tables for the terminal, bench.json, bench.csv and bench.svg."""
 
 import re
 from itertools import groupby
@@ -8,19 +8,19 @@ from typing import Any
 
 import pandas as pd
 
-from usvit.bench.case import Row
+from usvit.bench.case import BenchmarkRow
 from usvit.bench.plot import draw
 from usvit.bench.protocols import PRINTED_GAINS
 from usvit.files import csv_text, write_json, write_text
-from usvit.models.spec import PROTOCOLS as HOW_MEASURED
+from usvit.models import PROTOCOLS as HOW_MEASURED
 
 BUSY = 1.5
-"""Load over the number of cores from which on the table warns."""
+"""The table warns if the load exceeds this multiple of the number of cores."""
 _TABLE_4 = r"v100_batch\d+_(seq|par)"
 
 
-def line(row: Row) -> str:
-    """One measurement, as it ends."""
+def line(row: BenchmarkRow) -> str:
+    """Format the line that is shown after a measurement."""
     about = f"{row.model}, {row.mode}, batch {row.batch}, {row.precision}"
     if row.branches:
         about += f", branches {'one after the other' if row.branches == 'sequential' else 'at once'}"
@@ -31,12 +31,12 @@ def line(row: Row) -> str:
 
 
 def speed(value: float) -> str:
-    """Three digits are what a shared machine can tell."""
+    """Format images/s with about three digits, the precision of measurements on a shared machine."""
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def table(result: dict[str, Any]) -> str:
-    """The results as aligned text, the papers' own figures beside them."""
+    """Format the results as aligned text, beside the papers' figures."""
     rows = [row for row in result["results"] if row["reported"]]
     ok = [row for row in rows if row["status"] == "ok"]
     parts = [_head(result)]
@@ -44,7 +44,7 @@ def table(result: dict[str, Any]) -> str:
         parts += _latency(ok, result)
     elif ok:
         parts.append(_plain(ok, result))
-    failures = [f"{line(Row(**row))}" for row in rows if row["status"] != "ok"]
+    failures = [f"{line(BenchmarkRow(**row))}" for row in rows if row["status"] != "ok"]
     if failures:
         parts.append("No result:\n" + "\n".join(f"  {text}" for text in failures))
     parts += _notes(ok, result)
@@ -52,7 +52,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def write_results(result: dict[str, Any], out: Path) -> None:
-    """bench.json, bench.csv (one line a measurement) and bench.svg; files of an earlier call are replaced."""
+    """Write bench.json, bench.csv (one line per measurement) and bench.svg, replacing those of earlier calls."""
     write_json(out / "bench.json", result)
     write_text(out / "bench.csv", csv_text(pd.DataFrame(result["results"])))
     write_text(out / "bench.svg", draw(result))
@@ -96,7 +96,7 @@ def _plain(rows: list[dict[str, Any]], result: dict[str, Any]) -> str:
 
 
 def _paper(row: dict[str, Any], result: dict[str, Any]) -> str:
-    """The paper's own figure by this protocol, for this size of image."""
+    """Return the paper's figure for this protocol and image size; empty if there is none."""
     if row["mode"] != "infer":
         return ""
     for model in result["models"]:
@@ -107,7 +107,7 @@ def _paper(row: dict[str, Any], result: dict[str, Any]) -> str:
 
 
 def _latency(rows: list[dict[str, Any]], result: dict[str, Any]) -> list[str]:
-    """Like Table 4 of Three things, a table for each model; the gain as printed there: the better over ``seq``."""
+    """Make a table per model like Table 4 of Three things; gain is the faster of the two over ``seq``, as there."""
     tables = []
     figures = {
         (model["name"], figure["image_size"], figure["protocol"]): figure["images_per_second"]
@@ -154,7 +154,7 @@ def _notes(rows: list[dict[str, Any]], result: dict[str, Any]) -> list[str]:
         f"{HOW_MEASURED[figure['protocol']]}"
         for model in result["models"]
         for figure in model["paper"]
-        # Table 4 is long, and stands beside the latency table already.
+        # The figures of Table 4 are many, and are shown in the latency table already.
         if not re.fullmatch(_TABLE_4, figure["protocol"])
     ]
     if printed:

@@ -1,4 +1,4 @@
-"""``bench.svg``: images/s by model on a log axis, or over the batch; the papers' own figures beside them, hollow."""
+"""``bench.svg``: images/s by model on a log axis, or over the batch, with the papers' figures as hollow markers."""
 
 import io
 from typing import Any
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 _COLOURS = ("#2166ac", "#b2182b", "#1b7837", "#8c510a", "#762a83", "#4d4d4d")
-"""Told apart by the colour-blind too; markers differ as well."""
+"""Colours that colour-blind readers can distinguish; markers differ, too."""
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _STYLE = {
     "svg.hashsalt": "usvit",
@@ -25,7 +25,7 @@ _STYLE = {
 
 
 def draw(result: dict[str, Any]) -> str:
-    """The figure as SVG; the same results give the same bytes."""
+    """Draw the figure as SVG. Equal results give equal bytes."""
     rows = [row for row in result["results"] if row["reported"] and row["images_per_second"] is not None]
     with style.context(["default", _STYLE]):
         by_batch = result["protocol"]["search"] == "batches"
@@ -36,7 +36,7 @@ def draw(result: dict[str, Any]) -> str:
             fontsize=9,
         )
         buffer = io.StringIO()
-        # "tight": no title or name is cut off, however long.
+        # "tight": long titles and names are not cut off.
         figure.savefig(
             buffer, format="svg", bbox_inches="tight", facecolor="white", metadata={"Date": None, "Creator": None}
         )

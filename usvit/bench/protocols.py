@@ -1,6 +1,7 @@
-"""How the papers measured speed. Three protocols of one thesis do not agree (DeiT-S: 940 or 1891 images/s): name yours.
+"""Protocols with which the papers measured speed.
 
-No torch here: the command line lists them.
+Always state the protocol: those of one thesis disagree by a factor of two (DeiT-S: 940 or 1891 images/s). This module
+does not import torch, because the command line lists the protocols.
 """
 
 from collections.abc import Mapping
@@ -14,27 +15,27 @@ Search = Literal["none", "largest", "fastest", "batches"]
 
 @dataclass(frozen=True)
 class Protocol:
-    """One way to measure."""
+    """A way to measure speed."""
 
     name: str
     says: str
-    """One line for ``--help`` and the table's foot."""
+    """One line for ``--help`` and the table's title."""
     source: str
     hardware: str
-    """Of the paper's own figures."""
+    """Hardware of the paper's figures."""
     search: Search = "none"
-    """Which batch: the given one, the ``largest`` that fits, the ``fastest`` of doublings, or several ``batches``."""
+    """Batch sizes: the given one, the ``largest`` that fits, the ``fastest`` of doublings, or several ``batches``."""
     batch: int = 32
-    """The batch, or where the search begins."""
+    """The batch size, or the first one of the search."""
     max_batch: int = 4096
-    """Where a search ends."""
+    """The largest batch size of a search."""
     repeats: int = 30
     precision: str = "fp32"
-    """Unless ``--precision`` says otherwise. The papers' "mixed precision" was float16; ours is bfloat16."""
+    """Default of ``--precision``. The papers' "mixed precision" is float16; usvit's is bfloat16."""
     modes: tuple[str, ...] = ("infer",)
-    """Unless ``--mode`` says otherwise. The papers timed inference alone."""
+    """Default of ``--mode``. The papers timed only inference."""
     figures: str | None = None
-    """Key of the paper's own figures in ``PaperFigures.images_per_second``."""
+    """Key of the paper's figures in ``PaperFigures.images_per_second``."""
 
 
 PROTOCOLS: Mapping[str, Protocol] = {
@@ -101,18 +102,18 @@ PRINTED_GAINS: Mapping[str, Mapping[int, str]] = {
         "vit_b18x2": ("45%", "47%", "21%", "0%", "0%", "0%", "0%"),
     }.items()
 }
-"""Model -> batch -> the better of the two ways over one branch after the other, as Table 4 of Three things prints it.
+"""Model -> batch -> gain of the faster way over one branch after the other, as printed in Table 4 of Three things.
 
-Its images/s stand in the zoo; the gains were made of figures before rounding (61 over 44 would be 39%). The table's
-header is shifted by one column: "size" stands over the speeds of one branch after the other.
+Its images/s are in the zoo; the gains were computed before rounding (61 over 44 would be 39%). The table's header is
+shifted by one column: "size" is above the speeds of one branch after the other.
 """
 
 
 def find_protocol(name: str) -> Protocol:
-    """A protocol by its name.
+    """Find a protocol by its name.
 
     Raises:
-        UsvitError: there is none of that name.
+        UsvitError: no protocol has this name.
     """
     if name not in PROTOCOLS:
         raise unknown("protocol", name, PROTOCOLS)

@@ -1,30 +1,30 @@
-"""Which batch: the largest that fits, the fastest, or a list of them. Each try is a measurement of its own."""
+"""Search over batch sizes: the largest that fits, the fastest, or a list. Each trial is one measurement."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from usvit.bench.case import Case, Row
+from usvit.bench.case import BenchmarkCase, BenchmarkRow
 from usvit.bench.protocols import Search
 
-Measure = Callable[[Case], list[Row]]
+Measure = Callable[[BenchmarkCase], list[BenchmarkRow]]
 
 FASTER = 1.01
-"""A doubling counts as faster from here on; less is noise."""
+"""Speed ratio from which a doubled batch counts as faster; smaller gains are noise."""
 PATIENCE = 2
-"""Doublings in a row without being faster that end a sweep: one may be the machine's fault."""
+"""A sweep ends after so many doublings without a gain; a single one may be a disturbance."""
 
 
-def search(kind: Search, case: Case, measure: Measure, *, max_batch: int) -> list[Row]:
-    """Measure by a protocol.
+def search(kind: Search, case: BenchmarkCase, measure: Measure, *, max_batch: int) -> list[BenchmarkRow]:
+    """Measure a case with a protocol's search.
 
     Args:
-        kind: of the protocol.
-        case: with the batch that the search begins with.
+        kind: the protocol's search.
+        case: the case; its batch is the first one of the search.
         measure: runs one case.
-        max_batch: never exceeded.
+        max_batch: the largest batch of the search.
 
     Returns:
-        Every row; those that are only steps of the search have ``reported`` False.
+        All rows; steps of the search have ``reported`` False.
     """
     if kind == "largest":
         return _largest(case, measure, max_batch)
@@ -35,9 +35,9 @@ def search(kind: Search, case: Case, measure: Measure, *, max_batch: int) -> lis
     return measure(case)
 
 
-def _largest(case: Case, measure: Measure, max_batch: int) -> list[Row]:
-    """Doubled or halved until one fits and one does not, then halved between to an eighth; then measured in full."""
-    rows: list[Row] = []
+def _largest(case: BenchmarkCase, measure: Measure, max_batch: int) -> list[BenchmarkRow]:
+    """Double or halve until one batch fits and one does not, bisect to an eighth, then measure with all repeats."""
+    rows: list[BenchmarkRow] = []
     fits, too_large, batch = 0, 0, min(case.batch, max_batch)
     while True:
         (row,) = measure(replace(case, batch=batch, repeats=1))
@@ -57,7 +57,7 @@ def _largest(case: Case, measure: Measure, max_batch: int) -> list[Row]:
             break
         else:
             batch = (fits + too_large) // 2
-    while True:  # many repeats may need a little more than one
+    while True:  # many repeats may need slightly more memory than one
         (row,) = measure(replace(case, batch=fits))
         if row.status == "ok" or fits == 1:
             return [*rows, row]
@@ -65,8 +65,8 @@ def _largest(case: Case, measure: Measure, max_batch: int) -> list[Row]:
         fits = fits * 7 // 8
 
 
-def _fastest(case: Case, measure: Measure, max_batch: int) -> list[Row]:
-    rows: list[Row] = []
+def _fastest(case: BenchmarkCase, measure: Measure, max_batch: int) -> list[BenchmarkRow]:
+    rows: list[BenchmarkRow] = []
     best, slower, batch = 0, 0, min(case.batch, max_batch)
     while batch <= max_batch and slower < PATIENCE:
         (row,) = measure(replace(case, batch=batch))
@@ -82,8 +82,8 @@ def _fastest(case: Case, measure: Measure, max_batch: int) -> list[Row]:
     return rows
 
 
-def _batches(case: Case, measure: Measure, max_batch: int) -> list[Row]:
-    rows: list[Row] = []
+def _batches(case: BenchmarkCase, measure: Measure, max_batch: int) -> list[BenchmarkRow]:
+    rows: list[BenchmarkRow] = []
     batch = case.batch
     while batch <= max_batch:
         rows += measure(replace(case, batch=batch))

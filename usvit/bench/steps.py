@@ -1,4 +1,4 @@
-"""What is timed: usvit's own training step, and inference."""
+"""The steps that are timed: usvit's training step, and inference."""
 
 import copy
 from dataclasses import asdict, replace
@@ -7,39 +7,40 @@ from typing import Any
 import torch
 from torch import nn
 
-from usvit.bench.case import Case
+from usvit.bench.case import BenchmarkCase
 from usvit.bench.timing import Step
 from usvit.config import ModelConfig, OptimConfig, TrainConfig
-from usvit.data.preprocessing import Preprocessing
-from usvit.models.architectures.parallel import fuse_branches
-from usvit.models.build import build_model, input_statistics
-from usvit.models.spec import ModelSpec
-from usvit.models.tune import checkpoint_gradients, set_trainable, train_mode
-from usvit.models.weights import Weights
-from usvit.models.zoo import find_model
-from usvit.train.device import Device
-from usvit.train.loop import training_step
-from usvit.train.losses import WeightedCrossEntropy
-from usvit.train.objective import Classify
-from usvit.train.optim import make_optimizer
+from usvit.data.transforms import Preprocessing
+from usvit.models import (
+    ModelSpec,
+    Weights,
+    build_model,
+    checkpoint_gradients,
+    find_model,
+    fuse_branches,
+    input_statistics,
+    set_trainable,
+    train_mode,
+)
+from usvit.training import ClassificationTask, Device, WeightedCrossEntropy, make_optimizer, training_step
 
 SEQUENTIAL, PARALLEL = "sequential", "parallel"
 
 
-def model_of(case: Case) -> tuple[ModelSpec, ModelConfig]:
+def model_of(case: BenchmarkCase) -> tuple[ModelSpec, ModelConfig]:
     config = ModelConfig.model_validate(case.model)
     return find_model(config.name, config.vit.model_dump(exclude_none=True)), config
 
 
-def new_network(case: Case) -> nn.Module:
-    """The network of a case with random weights, on the CPU, with the configuration's settings.
+def new_network(case: BenchmarkCase) -> nn.Module:
+    """Build the network of a case with random weights and the configuration's settings, on the CPU.
 
     Raises:
-        UsvitError: it cannot be made so, or has no such part to train.
+        UsvitError: the network does not support the settings, or lacks the part to train.
     """
     spec, config = model_of(case)
     if case.branches and spec.shape is not None and spec.shape.branches > 1:
-        # Of two networks that are the same but for rounding, ours can compute its branches at once.
+        # usvit's own ViT equals this network up to rounding, and can compute its branches at once.
         spec = replace(spec, architecture="usvit_vit", options=asdict(spec.shape))
     model = build_model(
         spec,
@@ -59,11 +60,12 @@ def new_network(case: Case) -> nn.Module:
     return model
 
 
-def make_steps(case: Case, device: Device, model: nn.Module) -> dict[str, Step]:
-    """Name -> one step over the same random batch again and again; ``model`` is moved to the device.
+def make_steps(case: BenchmarkCase, device: Device, model: nn.Module) -> dict[str, Step]:
+    """Make functions that run one step on a fixed random batch. ``model`` is moved to the device.
 
-    ``case.branches`` gives two, ``sequential`` and ``parallel``, if the network has parallel blocks; else there is
-    ``sequential`` alone.
+    Returns:
+        Name -> step: ``sequential``, and also ``parallel`` if ``case.branches`` is set and the network has parallel
+        blocks.
     """
     if case.mode == "train":
         return {SEQUENTIAL: _training(case, device, model)}
@@ -76,8 +78,8 @@ def make_steps(case: Case, device: Device, model: nn.Module) -> dict[str, Step]:
     return {name: _inference(case, device, network) for name, network in ways.items()}
 
 
-def _training(case: Case, device: Device, model: nn.Module) -> Step:
-    """The update of ``usvit.train.loop``: SGD, cross-entropy, the batch from the host's memory each time."""
+def _training(case: BenchmarkCase, device: Device, model: nn.Module) -> Step:
+    """Make the training step of ``usvit.training.trainer``: SGD, cross-entropy, the batch copied from the host."""
     spec, config = model_of(case)
     fabric = device.fabric()
     train, optim = TrainConfig(batch_size=case.batch, steps=1), OptimConfig(name="sgd")
@@ -86,19 +88,19 @@ def _training(case: Case, device: Device, model: nn.Module) -> Step:
     wrapped, optimizer = fabric.setup(model, make_optimizer(model, optim))
     train_mode(wrapped)
     loss_fn = WeightedCrossEntropy(None, case.n_classes).to(fabric.device)
-    objective = Classify(model, loss_fn, _preprocessing(spec, config).normalised)
+    task = ClassificationTask(model, loss_fn, _preprocessing(spec, config).normalised)
     batch = {"images": _pixels(case, config), "targets": torch.arange(case.batch) % case.n_classes}
     if device.type == "cuda":
         batch = {key: value.pin_memory() for key, value in batch.items()}
 
     def step() -> Any:
-        return training_step(wrapped, fabric, optimizer, objective, batch, 0, optim.lr, train, optim)
+        return training_step(wrapped, fabric, optimizer, task, batch, 0, optim.lr, train, optim)
 
     return step
 
 
-def _inference(case: Case, device: Device, model: nn.Module) -> Step:
-    """The network alone, its input on the device, as the papers time it."""
+def _inference(case: BenchmarkCase, device: Device, model: nn.Module) -> Step:
+    """Make an inference step with the input on the device, as the papers time it."""
     spec, config = model_of(case)
     model.eval()
     if case.hardware.compile:
@@ -121,8 +123,8 @@ def _preprocessing(spec: ModelSpec, config: ModelConfig) -> Preprocessing:
     return Preprocessing(config.image_size, "pad", *input_statistics(spec))
 
 
-def _pixels(case: Case, config: ModelConfig) -> torch.Tensor:
-    """(B, S, S, 3) uint8. Random, not zero: some units compute faster on zeros."""
+def _pixels(case: BenchmarkCase, config: ModelConfig) -> torch.Tensor:
+    """Make (B, S, S, 3) uint8 random pixels; some hardware computes faster with zeros."""
     generator = torch.Generator().manual_seed(0)
     shape = (case.batch, config.image_size, config.image_size, 3)
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)

@@ -1,4 +1,4 @@
-"""Timing steps so that the number can be trusted: warm-up, the device waited for, a median with its spread."""
+"""Timing of steps with warm-up and device synchronization; the result is a median with its spread."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -10,28 +10,28 @@ import torch
 Step = Callable[[], object]
 
 MIN_WARMUP = 2
-"""Steps at least: the first allocates, chooses kernels, and, compiled, compiles."""
+"""Minimum number of warm-up steps: the first one allocates memory, chooses kernels and compiles."""
 WARMUP_SECONDS = {"cpu": 0.5, "cuda": 1.0}
-"""And at least this long: clocks rise under load."""
+"""Minimum duration of the warm-up, because clocks rise under load."""
 _WARMUP_SHARE = 0.25
-"""Of the time limit, at most (after one step): a slow network on a slow machine still gets a number."""
+"""Largest share of the time limit for the warm-up after one step, so that slow networks get a result, too."""
 
 
 @dataclass
 class Timing:
-    """Seconds of each step that counts."""
+    """Times of the steps in seconds."""
 
     times: Mapping[str, list[float]]
     warmup: int = 0
     first: Mapping[str, float] = field(default_factory=dict)
-    """Of each step's very first run."""
+    """Seconds of each step's first run."""
 
     @property
     def repeats(self) -> int:
         return min(len(times) for times in self.times.values())
 
     def summary(self, name: str) -> dict[str, float]:
-        """Median, extremes and quartiles in seconds; the mean too, which is what the papers print."""
+        """Return median, minimum, quartiles and mean in seconds; the papers print the mean."""
         times = self.times[name]
         q1, median, q3 = np.percentile(times, [25, 50, 75]).tolist()
         return {
@@ -53,19 +53,19 @@ def time_steps(
     compiled_now: Callable[[], None] = lambda: None,
     warm_now: Callable[[], None] = lambda: None,
 ) -> Timing:
-    """Run steps in turns and time each.
+    """Time steps in turns.
 
-    They take turns, in an order that alternates, so that a machine that grows slower or faster meets all.
+    The order alternates, so that a machine that becomes slower or faster affects all steps equally.
 
     Args:
-        steps: name -> one step; all on ``device``.
-        device: ``cpu`` or ``cuda``; a GPU is waited for before each look at the clock.
-        repeats: of each step, unless time runs out.
-        seconds: after which no other round is begun (one is run in any case); the very first run of each step
-            is not counted where it compiles.
-        compiled: whether the very first runs compile.
-        compiled_now: called when they are over.
-        warm_now: called when the warm-up is over.
+        steps: name -> step; all on ``device``.
+        device: ``cpu`` or ``cuda``. A GPU is synchronized before each reading of the clock.
+        repeats: number of runs of each step, unless the time limit is reached.
+        seconds: time limit after which no further round starts; one round always runs. If the first runs compile, they
+            do not count.
+        compiled: whether the first runs compile.
+        compiled_now: called after the first runs.
+        warm_now: called after the warm-up.
     """
     begun = time.perf_counter()
     first = {name: _seconds(step, device) for name, step in steps.items()}
@@ -99,7 +99,7 @@ def time_steps(
 
 
 def _seconds(step: Step, device: str) -> float:
-    """Wall time of one step, the device's own work included."""
+    """Return the wall time of one step, including the work of the device."""
     _wait(device)
     begun = time.perf_counter()
     step()

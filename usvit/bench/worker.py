@@ -1,4 +1,4 @@
-"""``python -m usvit.bench.worker``: a process for one measurement. JSON comes in on stdin and goes out on stdout."""
+"""``python -m usvit.bench.worker``: the process of one measurement. Reads JSON from stdin, writes JSON to stdout."""
 
 import dataclasses
 import json
@@ -6,27 +6,27 @@ import os
 import sys
 from typing import Any
 
-from usvit.bench.case import Case
+from usvit.bench.case import BenchmarkCase
 from usvit.errors import UsvitError
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Do what is asked: ``{"measure": case}`` or ``{"probe": [case, ...]}``; a user's mistake is ``{"error": ...}``."""
+    """Answer ``{"measure": case}`` or ``{"probe": [case, ...]}``; a user's error becomes ``{"error": ...}``."""
     try:
         if "probe" in request:
-            from usvit.bench.probe import probe
+            from usvit.bench.preflight import probe
 
-            return dataclasses.asdict(probe([Case.from_json(case) for case in request["probe"]]))
+            return dataclasses.asdict(probe([BenchmarkCase.from_json(case) for case in request["probe"]]))
         from usvit.bench.measure import measure
 
-        return {"rows": [dataclasses.asdict(row) for row in measure(Case.from_json(request["measure"]))]}
+        return {"rows": [dataclasses.asdict(row) for row in measure(BenchmarkCase.from_json(request["measure"]))]}
     except UsvitError as error:
         return {"error": str(error)}
 
 
 def main() -> None:
     request = json.load(sys.stdin)
-    # Libraries may print: stdout is for the answer alone.
+    # Libraries may print to stdout, which must contain only the answer.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     with out:

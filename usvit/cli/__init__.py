@@ -1,7 +1,7 @@
-"""The command line: one file a command; each parses, calls one function, and prints.
+"""The command line: one file per command. Each command parses its options, calls one public function, and prints.
 
-Nothing heavy is imported here or at the top of a command's file: ``usvit cv --help`` answers
-before PyTorch would have been found.
+Nothing heavy is imported here or at the top of the file of a command, so that ``usvit cv --help`` answers before
+PyTorch could be imported.
 """
 
 import io
@@ -30,16 +30,17 @@ from usvit.errors import EXIT_BUG, EXIT_STOPPED, UsvitError
 from usvit.terminal import plain_output
 
 GRACE_SECONDS = 20
-"""torchrun ends all processes with the first that ends. So one that leaves the words to another lets it end first; if
-nothing has ended it by then, it says itself what it knows."""
+"""Seconds that a process without an error text of its own waits for the process that has one. torchrun stops all
+processes as soon as one exits, so the process with the text must exit first. After the wait, the process prints what it
+knows."""
 PRIVATE = frozenset(
     {"score", "evaluate", "recalibrate", "cv", "train", "data", "pretrain", "transfer", "study", "explain", "report"}
 )
-"""Commands whose input may name patients."""
+"""Commands whose input may contain names of patients."""
 
 app = typer.Typer(
     name="usvit",
-    help="Classification of breast-ultrasound images that can be trusted. For research use, not a medical device.",
+    help="Train and evaluate classifiers of breast-ultrasound images. For research use, not a medical device.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=True,
@@ -64,7 +65,12 @@ app.add_typer(models.app, name="models")
 @app.callback(invoke_without_command=True)
 def _options(
     version: bool = typer.Option(False, "--version", help="Print the version and stop."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Show warnings and errors, but no other messages."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Show debugging messages, too."),
 ) -> None:
+    from usvit.logging import configure_logging
+
+    configure_logging(verbose - quiet)
     if version:
         from usvit import __version__
 
@@ -73,9 +79,12 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; a user's mistake becomes one paragraph and exit code 2, a bug a traceback and 1."""
+    """Run the command line.
+
+    A user's mistake prints one paragraph and exits with 2. A bug prints a traceback and exits with 1.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a folder's name that is no UTF-8; as stderr does
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of folders may not be UTF-8
     with plain_output():
         _run()
 
@@ -84,7 +93,7 @@ def _run() -> None:
     try:
         app()
     except UsvitError as error:
-        # Stopped, as asked, is no error; of several processes, one says what all end with.
+        # A requested stop is not an error. Of several processes, one prints the text for all.
         text = str(error)
         if not text and error.exit_code != EXIT_STOPPED:
             time.sleep(GRACE_SECONDS)
@@ -106,11 +115,10 @@ def _run() -> None:
 
 
 def without_values(error: BaseException) -> str:
-    """A traceback of places and kinds of errors: an error's own words may quote a file, a name or a table's cell."""
+    """Format a traceback without the messages of its errors, which may quote a file, a name or a table cell."""
     earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     before = "" if earlier is None else f"{without_values(earlier)}\nwhich led to\n\n"
     places = "".join(traceback.format_tb(error.__traceback__))
     kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-    return (
-        f"{before}Traceback (most recent call last):\n{places}{kind} (its words are left out: they may name a patient)"
-    )
+    hidden = "(the message is left out because it may name a patient)"
+    return f"{before}Traceback (most recent call last):\n{places}{kind} {hidden}"

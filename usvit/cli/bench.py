@@ -88,9 +88,9 @@ def bench(
     chosen = replace(_with_batch(chosen, batch, max_batch), repeats=repeats)
     settings = _model_settings(set_ or [], image_size)
 
+    from usvit.bench.benchmark import BenchSettings, run_bench
     from usvit.bench.case import Hardware
     from usvit.bench.output import table
-    from usvit.bench.run import BenchSettings, run_bench
     from usvit.progress import make_progress
 
     try:
@@ -134,7 +134,7 @@ def _with_batch(protocol: "Protocol", batch: int | None, max_batch: int | None) 
 
 
 def _model_settings(pairs: list[str], image_size: int | None) -> dict[str, Any]:
-    """``["vit.stem=hmlp_bn"]`` as the configuration's section ``model``; its name before a key may be left out."""
+    """Parse ``["vit.stem=hmlp_bn"]`` as the section ``model``; the prefix ``model.`` of a key is optional."""
     from usvit.config import parse_overrides
 
     pairs = [pair if pair.startswith("model.") else f"model.{pair}" for pair in pairs]

@@ -1,4 +1,4 @@
-"""``usvit compare``: is one model better than another on the same images?"""
+"""``usvit compare``: paired comparison of models on the same images."""
 
 import json
 from pathlib import Path
@@ -32,10 +32,10 @@ def compare(
 
     Writes compare.html, compare.json, compare.md and compare.tex.
     """
-    from usvit.cli.show import p_value, with_interval
-    from usvit.report.compare import compare_runs
+    from usvit import reports
+    from usvit.cli.printing import p_value, with_interval
 
-    record, folder = compare_runs(runs, positive=positive, margin=non_inferiority_margin, out=out)
+    record, folder = reports.compare(*runs, positive=positive, non_inferiority_margin=non_inferiority_margin, out=out)
     if json_:
         print(json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False))
         return
@@ -64,8 +64,8 @@ def compare(
 
 
 def _print_decisions(record: dict[str, Any]) -> None:
-    """Differences of the decisions for the most probable class, and the verdicts where a margin was stated."""
-    from usvit.cli.show import holm_words, with_interval
+    """Print differences of decisions for the most probable class, and verdicts of non-inferiority with a margin."""
+    from usvit.cli.printing import holm_words, with_interval
 
     print(f"decisions for {record['positive_class']}, most probable class; at operating points: see the page")
     margin = record["non_inferiority_margin"]

@@ -1,4 +1,4 @@
-"""``usvit cv`` and ``usvit train``: the main job."""
+"""The commands ``usvit cv`` and ``usvit train``."""
 
 import itertools
 import json
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from usvit.cli import options as o
-from usvit.cli.show import print_figures
+from usvit.cli.printing import print_figures
 from usvit.errors import EXIT_PARTLY
 
 if TYPE_CHECKING:
-    from usvit.run_dir import Outcome
+    from usvit.experiments import RunResult
 
 
-def _protocol(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None]:
-    """One command for each protocol: they take the same options."""
+def _command(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None]:
+    """Return the command of one kind of run; both take the same options."""
 
     def command(
         dataset: o.Dataset = None,
@@ -41,38 +41,36 @@ def _protocol(kind: Literal["cv", "train"], help_text: str) -> Callable[..., Non
         set_: o.Set = None,
         json_: o.Json = False,
     ) -> None:
-        from usvit.config import build_config, load_recipe, parse_overrides
+        from usvit import experiments
+        from usvit.config import merge, parse_overrides
+        from usvit.progress import make_progress
 
         options = o.given(
-            data__dataset=o.dataset_of(dataset, manifest),
-            data__manifest=manifest and str(manifest),
             data__keep_list=keep_list and str(keep_list),
-            split__file=folds and str(folds),
             split__unit=split_by,
             split__repeats=repeats,
             data__skip_bad=skip_bad,
             data__keep_label_conflicts=keep_conflicts,
             data__keep_ids=keep_ids,
-            model__name=model,
-            model__weights=weights,
-            seed=seed,
             device=device,
             precision=precision,
             workers=workers,
         )
-        settings = load_recipe(recipe or _default_recipe(dataset if manifest is None else str(manifest), model))
-        config = build_config(settings, options, parse_overrides(set_ or []))
-        from usvit.cv import run_protocol  # from here on it takes seconds
-        from usvit.progress import make_progress
-
+        overrides = merge(options, parse_overrides(set_ or []))
         with o.resumable():
-            outcome = run_protocol(
-                kind,
-                config,
-                roots=o.data_roots(data_root),
+            outcome = (experiments.cross_validate if kind == "cv" else experiments.train)(
+                dataset,
+                model,
+                recipe=recipe,
+                weights=weights,
+                manifest=manifest,
+                folds=folds,
+                data_root=o.data_roots(data_root),
                 out=out,
-                command=o.command_line(),
+                seed=seed,
                 progress=make_progress(),
+                command=o.command_line(),
+                overrides=overrides,
             )
         if json_:
             print(json.dumps(outcome.result, indent=2, ensure_ascii=False, allow_nan=False))
@@ -85,26 +83,17 @@ def _protocol(kind: Literal["cv", "train"], help_text: str) -> Callable[..., Non
     return command
 
 
-cv = _protocol(
+cv = _command(
     "cv",
     """Cross-validate a model: patient- and duplicate-aware folds, out-of-fold predictions, metrics, a report.
 
-    Without options: the demo on the embedded phantom. A killed run is resumed by the same command.
+    Without options, it runs the demo on the embedded phantom. The same command resumes an interrupted run.
     """,
 )
-train = _protocol("train", "Train once on a 70/15/15 hold-out, with the same parts, files and report as 'usvit cv'.")
+train = _command("train", "Train once on a 70/15/15 hold-out, with the same files and report as 'usvit cv'.")
 
 
-def _default_recipe(dataset: str | None, model: str | None) -> str:
-    """The demo for the bare phantom; else the 2022 study's recipe for the model's family."""
-    if model is None:
-        return "demo" if dataset in (None, "phantom") else "gheflati2022_vit"
-    from usvit.models.zoo import find_model
-
-    return "gheflati2022_cnn" if find_model(model).family == "cnn" else "gheflati2022_vit"
-
-
-def _print(outcome: "Outcome") -> None:
+def _print(outcome: "RunResult") -> None:
     reason_of = itemgetter("reason")
     metrics, data, folds = outcome.result, outcome.record["data"], outcome.record["folds"]
     for reason, images in itertools.groupby(sorted(data["excluded"], key=reason_of), reason_of):

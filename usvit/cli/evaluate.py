@@ -1,4 +1,4 @@
-"""``usvit evaluate``: every figure from any table of predictions."""
+"""``usvit evaluate``: every figure from a run or any table of predictions."""
 
 import json
 from collections.abc import Mapping
@@ -60,9 +60,14 @@ def evaluate(
         Path | None,
         typer.Option(help="More columns of the images (device, birads). (default: the run's)", metavar="FILE"),
     ] = None,
-    passport: Annotated[
+    metadata: Annotated[
         Path | None,
-        typer.Option(help="model.json of the network: refuses images it has seen (needs --manifest).", metavar="FILE"),
+        typer.Option(
+            "--metadata",
+            "--passport",
+            help="model.json of the network: refuses images it has seen (needs --manifest).",
+            metavar="FILE",
+        ),
     ] = None,
     labels: Annotated[
         Path | None,
@@ -94,7 +99,7 @@ def evaluate(
     """
     limits = _limits(by or [])
     own: dict[str, object] = {"--prob": prob, "--group": group, "--patient": patient, "--fold": fold, "--image": image}
-    own |= {"--positive": positive, "--manifest": manifest, "--passport": passport}
+    own |= {"--positive": positive, "--manifest": manifest, "--metadata": metadata}
     scored: dict[str, object] = {
         "--map": map_,
         "--join": join,
@@ -105,7 +110,7 @@ def evaluate(
     scored |= {"--unit": unit, "--roll-up": roll_up, "--calibration": calibration}
     if labels is not None:
         _refuse(own, "of a scored set, whose columns are known")
-        from usvit.score.external.evaluate import evaluate_scores
+        from usvit.scoring import evaluate_scores
 
         table = given.label_table(labels, label, map_, join, key, input_root)
         metrics, _ = evaluate_scores(
@@ -121,24 +126,23 @@ def evaluate(
         )
     else:
         _refuse(scored, "without --labels")
-        if any((predictions / name).is_file() for name in ("scores.parquet", "scores.csv")):
-            raise UsvitError(f"{predictions} is a scored set: give the labels of its images with --labels FILE.")
-        from usvit.metrics.evaluate import evaluate as evaluate_predictions
-        from usvit.metrics.tables import Columns
+        from usvit import evaluation
 
-        columns = Columns(label=label, prob=tuple(prob or ()), group=group, patient=patient, fold=fold, image=image)
-        metrics, _ = evaluate_predictions(
+        columns = evaluation.Columns(
+            label=label, prob=tuple(prob or ()), group=group, patient=patient, fold=fold, image=image
+        )
+        metrics = evaluation.evaluate(
             predictions,
             columns=columns,
             positive=positive,
             manifest=manifest,
-            passport=passport,
+            metadata=metadata,
             by=limits,
             prevalence=prevalence,
             out=out,
         )
-    from usvit.cli import show
-    from usvit.cli.show import print_calibration, print_figures, print_operating_points, print_subgroups
+    from usvit.cli import printing
+    from usvit.cli.printing import print_calibration, print_figures, print_operating_points, print_subgroups
 
     if json_:
         print(json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False))
@@ -155,7 +159,7 @@ def evaluate(
         _print_external(metrics)
     else:
         print_operating_points(metrics)
-    show.print_at_prevalence(metrics)
+    printing.print_at_prevalence(metrics)
     print_calibration(metrics)
     print_subgroups(metrics)
     if out is not None:
@@ -166,8 +170,8 @@ def evaluate(
 
 
 def _print_external(metrics: dict[str, Any]) -> None:
-    """What only an external test has: the frozen threshold, what failed, the calibrated probability."""
-    from usvit.cli.show import calibration_in_words, with_interval
+    """Print the parts of an external test: frozen thresholds, failures, calibrated probability."""
+    from usvit.cli.printing import calibration_in_words, with_interval
 
     external, positive = metrics["external"], metrics["positive_class"]
     print(f"images that the model has seen: {external['seen']['answer']}")
@@ -201,7 +205,7 @@ def _refuse(options: Mapping[str, object], why: str) -> None:
 
 
 def _limits(given: list[str]) -> dict[str, list[float] | None]:
-    """``["device", "size=10,20"]`` as ``{"device": None, "size": [10, 20]}``."""
+    """Parse ``["device", "size=10,20"]`` as ``{"device": None, "size": [10, 20]}``."""
     found: dict[str, list[float] | None] = {}
     for one in given:
         name, equals, text = one.partition("=")

@@ -1,4 +1,4 @@
-"""``usvit explain``: what a trained network looks at."""
+"""``usvit explain``: show where a trained network looks."""
 
 import json
 from pathlib import Path
@@ -14,43 +14,47 @@ def explain(
     method: Annotated[
         str | None,
         typer.Option(
-            help="rollout, attention, gradcam, occlusion, distance, positions or filters. (default: rollout, or what "
-            "the network has in its place)",
+            help="rollout, attention, gradcam, occlusion, distance, positions or filters. (default: rollout, or the "
+            "closest method that the network supports)",
             metavar="M",
         ),
     ] = None,
     images: Annotated[
         int | None,
-        typer.Option(help="How many, the classes in turn. (default: 6; for distance: 128)", min=1, metavar="N"),
+        typer.Option(
+            help="Number of images, from the classes in turn. (default: 6; for distance: 128)", min=1, metavar="N"
+        ),
     ] = None,
-    image_id: Annotated[list[str] | None, typer.Option(help="This image; may be repeated.", metavar="ID")] = None,
-    errors: Annotated[int | None, typer.Option(help="The N surest wrong predictions.", min=1, metavar="N")] = None,
+    image_id: Annotated[
+        list[str] | None, typer.Option(help="Explain this image; can be repeated.", metavar="ID")
+    ] = None,
+    errors: Annotated[int | None, typer.Option(help="Explain the N most confident errors.", min=1, metavar="N")] = None,
     class_: Annotated[
         str | None,
         typer.Option(
-            "--class", help="Whose score to explain (gradcam, occlusion). (default: the predicted)", metavar="C"
+            "--class", help="Class whose score to explain (gradcam, occlusion). (default: the predicted)", metavar="C"
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write. (default: RUN/explain)", metavar="DIR")] = None,
     include_images: Annotated[
         bool,
         typer.Option(
-            "--include-images", help="Show the images whatever their licence says; keep the pictures to yourself."
+            "--include-images", help="Show the images even if their licence is unclear; keep the pictures to yourself."
         ),
     ] = False,
     data_root: o.DataRoot = None,
     json_: o.Json = False,
 ) -> None:
-    """Show where a network looks, on test images only, and score it against lesion masks.
+    """Show where a network looks on test images, and compare the maps with lesion masks.
 
-    Each image is explained by the network of the fold that tested it, so by one that has not learnt from it.
+    Each image is explained by the network of the fold that tested it, which was not trained on it.
     """
-    from usvit.explain import explain as explain_run
+    from usvit.explaining import explain as explain_run
     from usvit.progress import make_progress
 
     explained = explain_run(
         run,
-        roots=o.data_roots(data_root),
+        data_root=o.data_roots(data_root),
         progress=make_progress(),
         method=method,
         images=images,
@@ -73,10 +77,10 @@ def explain(
     if explained.hidden:
         print(
             f"The pictures do not show the images of {', '.join(explained.hidden)}, whose licence does not clearly "
-            "allow copies: --include-images does."
+            "allow it. Pass --include-images to show them."
         )
     print(f"Written: {explained.folder}")
-    print("Where a network looks is not why it decides. For research use, not a medical device.")
+    print("A map shows where a network looks, not why it decides. For research use, not a medical device.")
 
 
 def _lines(method: str, entry: dict[str, Any]) -> list[str]:
@@ -96,7 +100,7 @@ def _lines(method: str, entry: dict[str, Any]) -> list[str]:
     lines = [f"{method}: {len(entry['images'])} test images"]
     masks = entry["against_masks"]
     if masks is None:
-        return [*lines, "No image has a lesion mask, so nothing is scored."]
+        return [*lines, "No image has a lesion mask, so the maps are not scored."]
     lines.append(
         f"Against the masks of {masks['n_images']} images ({masks['n_groups']} groups"
         + (f"; {masks['n_blank']} more maps are blank)" if masks["n_blank"] else ")")

@@ -1,4 +1,4 @@
-"""``usvit models export``: a network as others can use it."""
+"""``usvit models export``: write a network in a format that other tools read."""
 
 import json
 from pathlib import Path
@@ -14,39 +14,42 @@ def export(
         str, typer.Argument(help="A run (runs/x), a fold of one (runs/x/fold-2), or a name of 'usvit models list'.")
     ],
     format_: Annotated[str, typer.Option("--format", help="safetensors, onnx or monai.", metavar="FORMAT")],
-    out: Annotated[Path, typer.Option(help="Folder to write; absent, empty, or with the same export.", metavar="DIR")],
+    out: Annotated[
+        Path, typer.Option(help="Folder to write; must be absent, empty, or hold the same export.", metavar="DIR")
+    ],
     weights: Annotated[
-        str | None, typer.Option(help="Of a name: hub, scratch, a file or a run. (default: hub)", metavar="W")
+        str | None, typer.Option(help="With a name: hub, scratch, a file or a run. (default: hub)", metavar="W")
     ] = None,
     classes: Annotated[
-        str | None, typer.Option(help="Of a name: its outputs, in order: benign,malignant.", metavar="A,B[,C]")
+        str | None, typer.Option(help="With a name: the classes in order, such as benign,malignant.", metavar="A,B[,C]")
     ] = None,
     positive: Annotated[
-        str | None, typer.Option(help="Of a name: one of --classes. (default: malignant, or the last)", metavar="C")
+        str | None, typer.Option(help="With a name: one of --classes. (default: malignant, or the last)", metavar="C")
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option(help="Of a name: side of the input, in pixels. (default: 224)", min=1)
+        int | None, typer.Option(help="With a name: side of the input, in pixels. (default: 224)", min=1)
     ] = None,
     descriptions: Annotated[
         bool,
         typer.Option(
             "--descriptions/--no-descriptions",
-            help="Copy descriptions of its training images: by them copies are recognised, and a sketch can be drawn.",
+            help="Include the descriptions that recognise near-duplicates of the training images; a rough sketch of an "
+            "image can be drawn from them.",
         ),
     ] = True,
     json_: o.Json = False,
 ) -> None:
-    """Write a network with its passport and a model card: as safetensors, as ONNX, or as a MONAI bundle.
+    """Write a network with its metadata and a model card, as safetensors, ONNX, or a MONAI bundle.
 
-    ONNX and MONAI are checked against usvit's own prediction before anything is put in place.
+    ONNX files and MONAI bundles are compared with usvit's own prediction before anything is put in place.
     """
-    from usvit.export import export_model
+    from usvit.exporting import export as export_model
 
     names = [name.strip() for name in classes.split(",")] if classes else []
     exported = export_model(
         source,
-        format_,
         out,
+        format=format_,
         weights=weights,
         classes=names,
         positive=positive,
@@ -58,7 +61,7 @@ def export(
         print(json.dumps({"out": str(out), "new": exported.new, **record}, indent=2, ensure_ascii=False))
         return
     if not exported.new:
-        print(f"The same export is there already, and whole: {out}")
+        print(f"The folder already holds the same export: {out}")
         return
     print(f"{record['architecture']} ({', '.join(record['classes'])}) as {record['format']}: {out}")
     if record["checked"]:

@@ -1,4 +1,4 @@
-"""Options of a label table beside a scored set, which ``evaluate`` and ``recalibrate`` share."""
+"""Options for the label table of a scored set, shared by ``evaluate`` and ``recalibrate``."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,26 +8,26 @@ import typer
 from usvit.errors import UsvitError
 
 if TYPE_CHECKING:
-    from usvit.score.external.labels import LabelTable
+    from usvit.scoring import LabelTable
 
 Map = Annotated[
     list[str] | None,
-    typer.Option("--map", help="What a local word means; an empty CLASS leaves its images out.", metavar="WORD=CLASS"),
+    typer.Option("--map", help="Class of a local word; an empty CLASS leaves its images out.", metavar="WORD=CLASS"),
 ]
 Join = Annotated[
     str | None,
     typer.Option(
-        help="What finds the scored images: item_id, instance_id, study_id, patient_id (pseudonyms), path, "
-        "sop_instance_uid, study_instance_uid or original_patient_id. (default: the first that is there)",
+        help="Column to match scored images: item_id, instance_id, study_id, patient_id (pseudonyms), path, "
+        "sop_instance_uid, study_instance_uid or original_patient_id. (default: the first that exists)",
         metavar="KIND[=COL]",
     ),
 ]
 Key = Annotated[
     Path | None,
-    typer.Option(help="Secret of the pseudonyms, for ids of origin. (default: in your settings)", metavar="FILE"),
+    typer.Option(help="Secret key of the pseudonyms, for original ids. (default: in your settings)", metavar="FILE"),
 ]
 InputRoot = Annotated[
-    str | None, typer.Option(help="What the table's paths begin with, beyond the scored folder.", metavar="DIR")
+    str | None, typer.Option(help="Prefix of the table's paths that is not part of the scored folder.", metavar="DIR")
 ]
 DropSeen = Annotated[bool, typer.Option("--drop-seen", help="Leave out patients of whom the model has seen an image.")]
 
@@ -35,18 +35,18 @@ DropSeen = Annotated[bool, typer.Option("--drop-seen", help="Leave out patients 
 def label_table(
     path: Path, label: str | None, words: list[str] | None, join: str | None, key: Path | None, root: str | None
 ) -> "LabelTable":
-    """The options as ``LabelTable``.
+    """Convert the options to a ``LabelTable``.
 
     Raises:
-        UsvitError: a ``--map`` without an equals sign, or two for one word.
+        UsvitError: a ``--map`` has no equals sign, or a word occurs twice.
     """
-    from usvit.score.external.labels import LabelTable
+    from usvit.scoring import LabelTable
 
     found: dict[str, str] = {}
     for one in words or []:
         word, equals, name = one.rpartition("=")
         if not equals:
-            raise UsvitError(f"--map {one}: expected WORD=CLASS, or WORD= to leave its images out.")
+            raise UsvitError(f"--map {one}: pass WORD=CLASS, or WORD= to leave its images out.")
         if word.strip() in found:
             raise UsvitError(f"--map names the word '{word.strip()}' twice.")
         found[word.strip()] = name.strip()

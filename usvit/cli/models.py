@@ -27,8 +27,7 @@ def list_(
     """Show the networks that usvit names; timm:NAME reaches every other of timm's."""
     from dataclasses import asdict
 
-    from usvit.models.zoo import PATTERNS
-    from usvit.models.zoo.table import comparisons, rows
+    from usvit.models import PATTERNS, comparisons, rows
 
     found = rows(family, search, source, max_params)
     if paper:
@@ -74,13 +73,13 @@ def info(
 ) -> None:
     """Show one network: parameters and MACs counted now, weights with their licences, the papers' numbers."""
     from usvit.config import build_config, parse_overrides
-    from usvit.models.zoo import find_model
+    from usvit.models import find_model
 
     pairs = [pair if pair.startswith("model.") else f"model.{pair}" for pair in set_ or []]
     config = build_config({"model": {"name": name}}, parse_overrides(pairs))
     spec = find_model(name, config.model.vit.model_dump(exclude_none=True))
 
-    from usvit.models.info import describe_model
+    from usvit.models import describe_model
 
     facts = describe_model(spec, image_size, classes)
     if json_:
@@ -101,9 +100,7 @@ def pin(
 
     Needs the hub, or the weights in the Hugging Face cache. What is there now is taken as right.
     """
-    from usvit.models.weights.pins import add_pin, own_pins
-    from usvit.models.weights.resolve import find_pin
-    from usvit.models.zoo import find_model
+    from usvit.models import add_pin, find_model, find_pin, own_pins
 
     repository, found = find_pin(f"hub:{upstream}" if upstream else "hub", find_model(name))
     place = file or own_pins()
@@ -138,7 +135,7 @@ def _print_info(facts: dict[str, Any]) -> None:
 
 
 def _print_comparisons(lines: list[Any], json_: bool) -> None:
-    """Ours beside the papers', the largest deviation last."""
+    """Print our results beside those of the papers, with the largest deviation last."""
     if json_:
         table = [
             {
@@ -182,7 +179,7 @@ def _pair(printed: float | None, ours: float, deviation: float | None) -> tuple[
 
 
 def _first_of(names: Any) -> str:
-    """``in21k +3``: the first, and how many more."""
+    """Format the first name and the number of others: ``in21k +3``."""
     names = list(names)
     return "" if not names else names[0] + (f" +{len(names) - 1}" if len(names) > 1 else "")
 
@@ -195,7 +192,7 @@ def _print_wrapped(heading: str, text: str, indent: int = 15) -> None:
 
 
 def _print_table(heading: list[str], cells: list[list[str]], numbers: tuple[int, ...]) -> None:
-    """A rich table on a terminal, aligned text elsewhere; the columns ``numbers`` are set to the right."""
+    """Print a rich table on a terminal and aligned text elsewhere; right-align the columns ``numbers``."""
     screen = terminal_of(sys.stdout)
     if screen.isatty():
         from rich.console import Console

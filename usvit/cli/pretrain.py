@@ -1,25 +1,24 @@
-"""``usvit pretrain``: upstream weights, from a recipe of the sources or of one's own."""
+"""The command ``usvit pretrain``."""
 
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from usvit.cli import options as o
-from usvit.cli.show import go_on
+from usvit.cli.printing import go_on
 from usvit.errors import UsvitError
 
 if TYPE_CHECKING:
-    from usvit.run_dir import Outcome
+    from usvit.experiments import RunResult
 
 RecipeOption = Annotated[
     str | None,
     typer.Option(
-        help="A recipe of --list-recipes, or a YAML file; all else is its, unless given. (default: fractals)",
+        help="A recipe of --list-recipes, or a YAML file; options override its settings. (default: fractals)",
         metavar="NAME|FILE",
     ),
 ]
@@ -30,14 +29,14 @@ ModelOption = Annotated[
 SourceOption = Annotated[
     str | None,
     typer.Option(
-        help="Images to learn from, of --list-sources; several joined by '+'. (default: the recipe's)",
+        help="Training images, a name of --list-sources; several joined by '+'. (default: the recipe's)",
         metavar="S[+S]",
     ),
 ]
 DatasetOption = Annotated[
     str | None,
     typer.Option(
-        help="Of the source data: the data card whose training folds are learnt from. (default: the phantom)",
+        help="With --source data: the data card on whose training folds to train. (default: the phantom)",
         metavar="D[+D]",
     ),
 ]
@@ -45,17 +44,17 @@ WeightsOption = Annotated[
     str | None,
     typer.Option(
         "--weights",
-        help="First weights: scratch, hub, hub:UPSTREAM, a file, or a run. (default: the recipe's, mostly scratch)",
+        help="Initial weights: scratch, hub, hub:UPSTREAM, a file, or a run. (default: the recipe's, mostly scratch)",
         metavar="W",
     ),
 ]
 FoldsOption = Annotated[
     Path | None,
-    typer.Option(help="Of the source data: frozen folds, as 'usvit data split' writes them.", metavar="FILE"),
+    typer.Option(help="With --source data: folds that 'usvit data split' wrote.", metavar="FILE"),
 ]
 Cell = Annotated[
     str | None,
-    typer.Option(help="Of a recipe that is a sweep: a cell of --list-cells, recommended, or all.", metavar="NAME"),
+    typer.Option(help="With a recipe that is a sweep: a cell of --list-cells, recommended, or all.", metavar="NAME"),
 ]
 
 
@@ -82,64 +81,42 @@ def pretrain(
 ) -> None:
     """Pre-train a network: supervised, distilled or self-supervised, on one CPU or, under torchrun, on many GPUs.
 
-    Without options: a small network on fractal images, some fifteen minutes of two cores. Recipes of papers need their
-    images and GPUs; docs/reference/recipes.md makes any of them small. 'usvit cv --model M --weights RUN' begins from
-    the result. A killed run is resumed by the same command.
+    Without options, it trains a small network on fractal images, about fifteen minutes on two cores. Recipes of papers
+    need their images and GPUs; docs/reference/recipes.md shows how to make them small. 'usvit cv --model M --weights
+    RUN' starts from the result. The same command resumes an interrupted run.
     """
-    from usvit.config import PretrainConfig, build, merge, parse_overrides
-    from usvit.config.sweep import choose_cells, read_recipe, settings_for, size_note, yielding
-    from usvit.resources import process_rank, said_once
-
     if list_recipes:
         return _print_recipes()
     if list_sources:
         return _print_sources()
     if list_cells:
         return _print_cells(recipe or "fractals")
-    options = o.given(
-        data__dataset=dataset,
-        split__file=folds and str(folds),
-        source__name=source,
-        source__path=path,
-        model__name=model,
-        model__weights=weights,
-        seed=seed,
-        device=device,
-        precision=precision,
-        workers=workers,
-    )
-    with said_once():
-        read = read_recipe(recipe or "fractals", "pretrain")
-        overrides = parse_overrides(set_ or [])
-        chosen = o.name_in(overrides, "model") or model
-        settings = settings_for(read, chosen)
-        variants = {"": {}} if cell is None else choose_cells(read, cell, chosen)
-        variants = yielding(variants, merge(options, overrides))  # equal cells are trained once
-        if len(variants) > 1 and out is None:
-            raise UsvitError("A whole sweep needs a folder for its runs: pass --out DIR.")
-        configs = {name: build(PretrainConfig, settings, over, options, overrides) for name, over in variants.items()}
-        used = next(iter(configs.values())).source.name
-        if (dataset or folds) and "data" not in used.split("+"):
-            raise UsvitError(
-                f"--dataset and --folds belong to the source data, and the images are those of {used}. Pass --source "
-                f"data, or --source {used}+data for both without labels, or leave them out. To keep a data set's "
-                f"images out: --set source.exclude=[NAME]."
-            )
-    if process_rank() == 0 and (note := size_note(read, chosen)):
-        print(note, file=sys.stderr)
-    from usvit.pretrain.run import run_pretraining  # from here on it takes seconds
+    from usvit import experiments
+    from usvit.config import merge, parse_overrides
     from usvit.progress import make_progress
+    from usvit.resources import process_rank, said_once
 
-    outcomes = {}
+    with said_once():
+        overrides = merge(
+            o.given(source__path=path, device=device, precision=precision, workers=workers),
+            parse_overrides(set_ or []),
+        )
     with o.resumable():
-        for name, config in configs.items():
-            outcomes[name] = run_pretraining(
-                config,
-                roots=o.data_roots(data_root),
-                out=out / name if out is not None and len(configs) > 1 else out,
-                command=o.command_line(),
-                progress=make_progress(),
-            )
+        outcomes = experiments.pretrain_sweep(
+            recipe or "fractals",
+            model,
+            source=source,
+            dataset=dataset,
+            weights=weights,
+            folds=folds,
+            cell=cell,
+            data_root=o.data_roots(data_root),
+            out=out,
+            seed=seed,
+            progress=make_progress(),
+            command=o.command_line(),
+            overrides=overrides,
+        )
     if process_rank() != 0:
         return None
     if json_:
@@ -151,7 +128,7 @@ def pretrain(
     return None
 
 
-def _print(outcome: "Outcome") -> None:
+def _print(outcome: "RunResult") -> None:
     for kept in outcome.result["kept"]:
         figures = ", ".join(
             f"{key.replace('_', ' ')} {kept[key]:.4g}"
@@ -163,7 +140,7 @@ def _print(outcome: "Outcome") -> None:
     print(f"report: {outcome.path / 'report.html'}")
     print(f"curves: history.csv and steps.csv of each fold, or tensorboard --logdir {shlex.quote(where)}")
     if outcome.record["config"]["objective"] == "tokenizer":
-        if len(outcome.result["kept"]) > 1:  # one tokenizer makes the words of a whole run
+        if len(outcome.result["kept"]) > 1:  # a run uses one tokenizer
             where += "/fold-0"
         following = f"usvit pretrain --recipe beit --set beit.tokenizer={shlex.quote(where)}"
     else:
@@ -205,7 +182,7 @@ def _print_cells(name: str) -> None:
 
 
 def _print_sources() -> None:
-    from usvit.data.sources.catalog import SOURCES
+    from usvit.data.datasets import SOURCES
 
     width = max(map(len, SOURCES)) + 1
     for name, description in SOURCES.items():

@@ -1,4 +1,4 @@
-"""``usvit recalibrate``: a temperature and thresholds from local labels."""
+"""``usvit recalibrate``: fit a temperature and thresholds on local labels."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ def recalibrate(
     labels: Annotated[
         Path, typer.Option(help="Labels of its images: CSV, TSV, XLSX or Parquet, column --label.", metavar="FILE")
     ],
-    out: Annotated[Path, typer.Option(help="JSON file to write, for --calibration.", metavar="FILE")],
+    out: Annotated[Path, typer.Option(help="JSON file to write, to pass as --calibration.", metavar="FILE")],
     label: Annotated[
         str | None, typer.Option(help="Column of the reference class. (default: label)", metavar="COL")
     ] = None,
@@ -24,15 +24,15 @@ def recalibrate(
     key: given.Key = None,
     input_root: given.InputRoot = None,
     drop_seen: given.DropSeen = False,
-    seed: Annotated[int, typer.Option(help="Of the resampling of patients.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the resampling of patients.")] = 0,
     json_: o.Json = False,
 ) -> None:
-    """Refit temperature and thresholds on local labels, and print how little a few labels tell.
+    """Refit temperature and thresholds on local labels, and print how uncertain they are.
 
-    The model stays as it is: usvit score and usvit evaluate take the file with --calibration. Judge it on other
-    patients than these; they are refused there.
+    The model is not changed: pass the file to usvit score and usvit evaluate with --calibration. Evaluate it on other
+    patients; those of the fit are refused.
     """
-    from usvit.score.external.recalibrate import recalibrate_scores
+    from usvit.scoring import recalibrate_scores
 
     table = given.label_table(labels, label, map_, join, key, input_root)
     record = recalibrate_scores(scores, table, out=out, drop_seen=drop_seen, seed=seed)
@@ -48,7 +48,7 @@ def _show(record: dict[str, Any]) -> None:
     counts = ", ".join(f"{name} {count}" for name, count in record["class_counts"].items())
     print(f"{record['n_images']} images in {record['n_groups']} groups: {counts}")
     if record["n_seen_images_left_out"]:
-        print(f"{record['n_seen_images_left_out']} images left out: of patients whom the model has seen")
+        print(f"{record['n_seen_images_left_out']} images left out, because the model has seen their patients")
     print(f"images that the model has seen: {record['seen']['answer']}")
     temperature = record["temperature"]
     print(f"temperature {_bounded(temperature['value'], temperature['ci95']) or 'none: ' + temperature['reason']}")
@@ -63,7 +63,7 @@ def _show(record: dict[str, Any]) -> None:
             shown = "-" if corrected is None else f"{corrected:.3f}"
             cells.append(f"{_bounded(one[name]['value'], one[name]['ci95']):24}{shown:8}")
         print("".join(cells).rstrip())
-    print("corr.: less the optimism of choosing and judging on the same patients (bootstrap of patients)\n")
+    print("corr.: minus the optimism of choosing and evaluating on the same patients (bootstrap of patients)\n")
     for sentence in record["said"]:
         print(sentence)
 

@@ -35,22 +35,18 @@ def report(
 
     Small copies of images are shown where --data-root says where they lie and the data card's licence allows it.
     """
-    from usvit.data.roots import root_from_environment
-    from usvit.report import Options, write_reports
-    from usvit.report.answers import Answers, read_answers
+    from usvit import reports
 
-    roots = data_roots(data_root)
-    if include_images and not roots and (known := root_from_environment()):
-        roots = {"": known}
-    options = Options(
-        roots=roots or None,
+    written, index = reports.report(
+        *run,
+        out=out,
+        data_roots=data_roots(data_root),
         include_images=include_images,
-        answers=read_answers(answers) if answers else Answers(),
+        answers=answers,
         audit=audit,
         prevalence=prevalence,
+        figures=tuple(name.strip() for name in figures.split(",") if name.strip()),
     )
-    formats = tuple(name.strip() for name in figures.split(",") if name.strip())
-    written, index = write_reports(run, out, options, formats)
     for one in written:
         print(f"report: {one.page}")
         print(f"        {one.markdown}")

@@ -1,4 +1,4 @@
-"""``usvit score``: folders of images and DICOM in, tables and coded DICOM out."""
+"""``usvit score``: score images and DICOM files, and write tables and DICOM objects."""
 
 import json
 from pathlib import Path
@@ -16,27 +16,35 @@ def score(
         list[str],
         typer.Option(
             "--input",
-            help="Folder, file, 'glob/**', zip archive, table with a column path, or DICOMDIR; may be repeated.",
+            help="Folder, file, 'glob/**', zip archive, table with a column path, or DICOMDIR; can be repeated.",
             metavar="PATH",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the results; the same command resumes.", metavar="DIR")],
-    fold: Annotated[str, typer.Option(help="Networks of these folds: all (ensemble), 0, or 0,2.", metavar="K")] = "all",
+    out: Annotated[
+        Path, typer.Option(help="Folder for the results; the same command resumes an interrupted job.", metavar="DIR")
+    ],
+    fold: Annotated[
+        str, typer.Option(help="Folds whose networks to use: all (ensemble), 0, or 0,2.", metavar="K")
+    ] = "all",
     frames: Annotated[
-        str, typer.Option(help="Of a loop: all, middle, every:K, or top:K by quality.", metavar="POLICY")
+        str, typer.Option(help="Frames of a loop: all, middle, every:K, or top:K by quality.", metavar="POLICY")
     ] = "all",
     operating_point: Annotated[
         str,
         typer.Option(help="sensitivity>=X, specificity>=X, youden, or a threshold as a number.", metavar="RULE"),
     ] = "sensitivity>=0.9",
     calibration: Annotated[
-        Path | None, typer.Option(help="Temperature and thresholds that 'usvit recalibrate' wrote.", metavar="FILE")
+        Path | None, typer.Option(help="Temperature and thresholds written by 'usvit recalibrate'.", metavar="FILE")
     ] = None,
-    flip: Annotated[bool, typer.Option("--flip", help="Average each image with its mirror image.")] = False,
-    abstain: Annotated[bool, typer.Option("--abstain", help="No decision on images unlike the training data.")] = False,
+    flip: Annotated[
+        bool, typer.Option("--flip", help="Average the result of each image and of its mirror image.")
+    ] = False,
+    abstain: Annotated[
+        bool, typer.Option("--abstain", help="Make no decision on images unlike the training data.")
+    ] = False,
     sr: Annotated[bool, typer.Option("--sr", help="Write a DICOM SR (TID 1500) for each DICOM file.")] = False,
     sc: Annotated[
-        bool, typer.Option("--sc", help="Write a DICOM Secondary Capture: image, where the networks look, result.")
+        bool, typer.Option("--sc", help="Write a DICOM Secondary Capture: image, saliency and result.")
     ] = False,
     overlays: Annotated[bool, typer.Option("--overlays", help="Write the same pictures as PNG.")] = False,
     thumbnails: Annotated[bool, typer.Option("--thumbnails", help="Show small images in scores.html.")] = False,
@@ -44,80 +52,87 @@ def score(
         bool,
         typer.Option(
             "--pictures",
-            help="Draw images without a known tissue region, too: they may show a name.",
+            help="Also draw images without a known tissue region, which may show a name.",
         ),
     ] = False,
     keep_ids: Annotated[
         bool,
-        typer.Option("--keep-ids", help="Keep paths and patient ids: the outputs are then as private as the input."),
+        typer.Option("--keep-ids", help="Keep paths and patient ids; the outputs are then as private as the input."),
     ] = False,
     key: Annotated[
         Path | None,
-        typer.Option(help="Secret of the pseudonyms; made where missing. (default: in your settings)", metavar="FILE"),
+        typer.Option(
+            help="Secret key of the pseudonyms, created if missing. (default: in your settings)", metavar="FILE"
+        ),
     ] = None,
     link: Annotated[
         Path | None,
-        typer.Option(help="Write which id is which file, for you alone; outside --out, later too.", metavar="FILE"),
+        typer.Option(
+            help="Write a private table of ids and files, outside --out; also possible later.", metavar="FILE"
+        ),
     ] = None,
     audit_log: Annotated[
         Path | None,
-        typer.Option(help="Append who scored, when, with what and how many; no patients; mode 600.", metavar="FILE"),
+        typer.Option(
+            help="Append a record of who scored what, when, without data on patients (mode 600).", metavar="FILE"
+        ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds that a decoder may take for one image, else the file fails.")
+        float, typer.Option(help="Maximum time to decode one image, in seconds; the file fails after it.")
     ] = 60.0,
-    memory_gb: Annotated[float, typer.Option(help="GB that one reader process may use.", min=0.1)] = 4.0,
-    batch_size: Annotated[int, typer.Option(help="Images that the networks see at once.", min=1)] = 32,
-    workers: Annotated[int | None, typer.Option(help="Reader processes. (default: one a core)", min=1)] = None,
+    memory_gb: Annotated[float, typer.Option(help="Maximum memory of a reader process, in GB.", min=0.1)] = 4.0,
+    batch_size: Annotated[int, typer.Option(help="Number of images per batch.", min=1)] = 32,
+    workers: Annotated[
+        int | None, typer.Option(help="Number of reader processes. (default: one per core)", min=1)
+    ] = None,
     device: o.DeviceOption = None,
     precision: o.Precision = None,
-    engine: Annotated[str, typer.Option(help="local, or ray: over the machines of a cluster.")] = "local",
+    engine: Annotated[str, typer.Option(help="local, or ray for the machines of a cluster.")] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster. (default: one of our own, here)", metavar="HOST:PORT")
+        str | None,
+        typer.Option(help="Address of the Ray cluster. (default: start one on this machine)", metavar="HOST:PORT"),
     ] = None,
-    cpus: Annotated[int | None, typer.Option(help="CPUs of each worker of Ray. (default: 2)", min=1)] = None,
+    cpus: Annotated[int | None, typer.Option(help="CPUs of each Ray worker. (default: 2)", min=1)] = None,
     json_: o.Json = False,
 ) -> None:
-    """Score every image below the inputs, whatever its name; what cannot be scored is listed with its reason.
+    """Score every image in the inputs, and list what cannot be scored with the reason.
 
     Writes scores.csv and .parquet, files.csv, studies.csv, patients.csv, failures.csv, summary.json and the page
-    scores.html. Ids are pseudonyms: --link writes which file each one is. Exit code 3 where something was not scored
-    or not written. More: docs/how-to/score.md.
+    scores.html. Ids are pseudonyms; --link writes the file of each id. The exit code is 3 if something was not scored
+    or not written. See docs/how-to/score.md.
     """
     from usvit.progress import make_progress
-    from usvit.score.run import Request
-    from usvit.score.run import score as score_all
+    from usvit.scoring import score as score_all
 
-    products = {name for name, wanted in (("sr", sr), ("sc", sc), ("overlay", overlays)) if wanted}
-    request = Request(
-        model=model,
-        inputs=tuple(input_),
-        out=out,
-        folds=fold,
-        frames=frames,
-        rule=operating_point,
-        calibration=calibration,
-        flip=flip,
-        abstain=abstain,
-        keep_ids=keep_ids,
-        key=key,
-        link=link,
-        audit_log=audit_log,
-        thumbnails=thumbnails,
-        pictures=pictures,
-        products=frozenset(products),
-        timeout=timeout,
-        memory_gb=memory_gb,
-        workers=workers,
-        batch_size=batch_size,
-        device=device or "auto",
-        precision=precision or "auto",
-        engine=engine,
-        address=address,
-        cpus=cpus,
-    )
     with o.resumable():
-        outcome = score_all(request, make_progress())
+        outcome = score_all(
+            model,
+            input_,
+            out,
+            folds=fold,
+            frames=frames,
+            operating_point=operating_point,
+            calibration=calibration,
+            flip=flip,
+            abstain=abstain,
+            keep_ids=keep_ids,
+            key=key,
+            link=link,
+            audit_log=audit_log,
+            thumbnails=thumbnails,
+            pictures=pictures,
+            products=[name for name, wanted in (("sr", sr), ("sc", sc), ("overlay", overlays)) if wanted],
+            timeout=timeout,
+            memory_gb=memory_gb,
+            workers=workers,
+            batch_size=batch_size,
+            device=device or "auto",
+            precision=precision or "auto",
+            engine=engine,
+            address=address,
+            cpus=cpus,
+            progress=make_progress(),
+        )
     if json_:
         print(json.dumps(outcome.summary, indent=2, ensure_ascii=False, allow_nan=False))
     else:
@@ -138,9 +153,9 @@ def _show(summary: dict[str, Any], out: Path, link: Path | None) -> None:
     undecided = f", {counts['frames_abstained']} without a decision" if counts["frames_abstained"] else ""
     print(f"{counts['frames_unusual']} images unlike the training data{_expected(summary)}{undecided}")
     if counts["frames_seen"]:
-        known = "had a part in training, themselves or as a copy"
-        known += " or are of patients of the calibration" if summary["model"].get("calibration") else ""
-        print(f"Warning: {counts['frames_seen']} of these images {known}: their scores prove nothing.")
+        known = "or near-duplicates of them were used in training"
+        known += ", or are of patients of the calibration" if summary["model"].get("calibration") else ""
+        print(f"Warning: {counts['frames_seen']} of these images {known}: their scores are not an independent test.")
     print(_recognised(summary["model"].get("seen")))
     if counts["failures"]:
         print(f"{counts['failures']} not scored (failures.csv):")
@@ -153,27 +168,29 @@ def _show(summary: dict[str, Any], out: Path, link: Path | None) -> None:
             print(f"  {why['rows']:6}  {code}: {why['reason']}")
     print("For research use, not a medical device.")
     if link is not None:
-        print(f"which id is which file: {link} (private)")
+        print(f"table of ids and files: {link} (private)")
     elif not summary["settings"]["keep_ids"]:
-        print("which id is which file: the same command with --link FILE writes it, for you alone")
+        print("table of ids and files: run the same command with --link FILE to write it (private)")
     print(f"page: {out / 'scores.html'}")
 
 
 def _recognised(seen: dict[str, Any] | None) -> str:
-    """By what images that the model has seen were recognised."""
+    """Describe how images that the model has seen were recognised."""
     if seen is None:
-        return "images that the model has seen: recognised by exact hash alone"
+        return "images that the model has seen: recognised by exact hash only"
     gaps = "; ".join(dict.fromkeys(gap["what"] for gap in seen["gaps"]))
     if seen["known"] == "copies":
-        return f"images that the model has seen: recognised by copy descriptions ({seen['n_descriptions']} on record)"
+        return (
+            f"images that the model has seen: recognised as near-duplicates, too ({seen['n_descriptions']} on record)"
+        )
     if seen["known"] == "hashes":
-        return f"images that the model has seen: some are recognised by exact hash alone ({gaps})"
+        return f"images that the model has seen: some are recognised by exact hash only ({gaps})"
     return f"images that the model has seen: not all are on record ({gaps})"
 
 
 def _expected(summary: dict[str, Any]) -> str:
-    """How many images unlike the training data there would be, were all of them like it."""
+    """Describe the share of unusual images, and the share expected among images like the training data."""
     found, stated = summary["novelty"]["found_rate"], summary["novelty"]["stated_rate"]
     if not found or stated is None:
         return ""
-    return f" ({100 * found:.1f} %; of images like it {100 * stated:.1f} % would be)"
+    return f" ({100 * found:.1f} %; expected of images like it: {100 * stated:.1f} %)"

@@ -1,4 +1,4 @@
-"""``usvit study``: many runs as one."""
+"""``usvit study``: many runs as one study."""
 
 import json
 from pathlib import Path
@@ -12,51 +12,56 @@ from usvit.errors import EXIT_PARTLY, UsvitError
 
 def study(
     file: Annotated[
-        str, typer.Argument(help="A study's YAML file, or the name of a shipped one.", metavar="FILE|NAME")
+        str, typer.Argument(help="YAML file of a study, or the name of a shipped one.", metavar="FILE|NAME")
     ],
-    out: Annotated[Path | None, typer.Option(help="The study's folder. (default: studies/<name>)")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the study. (default: studies/<name>)")] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="Use this data set in place of the file's: phantom.", metavar="D[+D]")
+        str | None, typer.Option(help="Use this data set instead of the file's, such as phantom.", metavar="D[+D]")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="So many seeds, from the file's first one on; shows their spread.")
+        int | None,
+        typer.Option(min=1, help="Number of seeds, counted up from the file's first seed. Shows their spread."),
     ] = None,
     engine: Annotated[
         str, typer.Option(help="sequential, or ray: as many runs at once as its CPUs and GPUs allow.")
     ] = "sequential",
     address: Annotated[
         str | None,
-        typer.Option(help="Ray's: HOST:PORT, or auto. (default: a Ray of our own on this machine)", metavar="A"),
+        typer.Option(
+            help="Address of the Ray cluster: HOST:PORT, or auto. (default: a new cluster on this machine)", metavar="A"
+        ),
     ] = None,
     cpus: Annotated[int | None, typer.Option(min=1, help="Threads of each run. (default: as PyTorch chooses)")] = None,
     gpus: Annotated[
-        float | None, typer.Option(min=0, help="GPUs of each run, with Ray. (default: 1 where there are any)")
+        float | None, typer.Option(min=0, help="GPUs of each run, with Ray. (default: 1 if there are any)")
     ] = None,
     data_root: o.DataRoot = None,
     device: o.DeviceOption = None,
     precision: o.Precision = None,
     workers: o.Workers = None,
     set_: o.Set = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, make none.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything and list the runs without starting them.")
+    ] = False,
     json_: o.Json = False,
 ) -> None:
-    """Make a grid of runs (models x data sets x recipes x seeds), and a table beside the paper's.
+    """Run a grid of models x data sets x recipes x seeds, and print a table beside the paper's.
 
-    A stopped study is resumed by the same command: finished runs are not made again, failed ones are tried again (exit
-    code 3 while any fails).
+    The same command resumes a stopped study: finished runs are kept, and failed runs are tried again (exit code 3 while
+    any run fails).
     """
     from usvit.config import parse_overrides
-    from usvit.study.spec import load_study
+    from usvit.studies.specification import load_study
 
     config = load_study(file)
     overrides = parse_overrides(set_ or [])
     if engine not in ("sequential", "ray"):
         raise UsvitError(f"Unknown engine '{engine}'. Known: sequential, ray.")
     from usvit.progress import make_progress
-    from usvit.study.engines import make_engine
-    from usvit.study.plan import make_plan
-    from usvit.study.run import run_study  # from here on it takes seconds
-    from usvit.study.text import terminal
+    from usvit.studies.engines import make_engine
+    from usvit.studies.execution import run_study  # from here on it takes seconds
+    from usvit.studies.formatters import terminal
+    from usvit.studies.plan import make_plan
 
     plan = make_plan(
         config,

@@ -1,17 +1,16 @@
-"""``usvit transfer``: from upstream weights to other images, and which of several to take."""
+"""The command ``usvit transfer``."""
 
 import json
 import shlex
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from usvit.cli import options as o
-from usvit.cli.show import go_on, with_interval
+from usvit.cli.printing import go_on, with_interval
 
 if TYPE_CHECKING:
-    from usvit.run_dir import Outcome
+    from usvit.experiments import RunResult
 
 HowOption = Annotated[
     str | None,
@@ -24,7 +23,7 @@ WeightsOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--weights",
-        help="A run of 'usvit pretrain', hub, hub:UPSTREAM, scratch or a file; several: which one to take.",
+        help="A run of 'usvit pretrain', hub, hub:UPSTREAM, scratch or a file; of several, one is chosen.",
         metavar="W",
     ),
 ]
@@ -56,7 +55,7 @@ Cell = Annotated[
 ]
 
 FEW = 50
-"""Validation images: of fewer the best of several is mostly chance."""
+"""With fewer validation images than this, a choice between several settings is mostly chance."""
 
 
 def transfer(
@@ -82,60 +81,40 @@ def transfer(
 ) -> None:
     """Transfer upstream weights to other images: few-shot, linear or nearest-neighbour probe, or fine-tuning.
 
-    What is chosen (strengths, cells) is chosen on validation images; the test is seen once. With several --weights,
-    the network to take is chosen by upstream validation and by adapting all, and the difference is shown. Retrieval
-    without --source searches a run's own training images with its validation images.
+    Strengths and cells are chosen on validation images; the test images are used once. With several --weights, one
+    network is chosen by upstream validation and by adapting all, and the difference is shown. Retrieval without
+    --source searches a run's own training images with its validation images.
     """
     if list_recipes:
         return _print_recipes()
-    from usvit.config import TransferConfig, build, merge, parse_overrides
-    from usvit.config.sweep import yielding
+    from usvit import experiments
+    from usvit.config import merge, parse_overrides
+    from usvit.progress import make_progress
 
-    if dataset is not None and source is None:
-        source = "data"
-    overrides = parse_overrides(set_ or [])
-    given = weights or []
-    named = model is not None or o.name_in(overrides, "model") is not None
     options = o.given(
-        how=how,
-        data__dataset=dataset,
-        source__name=source,
         source__path=path,
-        model__name=model,
-        model__weights=given[0] if len(given) == 1 else None,
         model__tune=tune,
         model__image_size=image_size,
-        upstream=given if len(given) > 1 else None,
-        seed=seed,
         device=device,
         precision=precision,
         workers=workers,
     )
-    settings: dict[str, Any] = {}
-    images_named = source is not None or "name" in overrides.get("source", {})
-    if recipe is not None:
-        wanted = o.name_in(overrides, "source") or source
-        settings = _of_recipe(recipe, wanted, o.name_in(overrides, "model") or model, cell)
-        if options.get("how", settings.get("how")) != "finetune":
-            settings.pop("cells", None)
-        if "cells" in settings:
-            settings["cells"] = yielding(settings["cells"], merge(options, overrides))
-    elif "retrieval" in (how, overrides.get("how")) and len(given) == 1 and not images_named:
-        from usvit.transfer.own import own_images
-
-        settings = own_images(given[0])
-    config = build(TransferConfig, settings, options, overrides)
-    from usvit.progress import make_progress
-    from usvit.transfer.run import run_transfer  # from here on it takes seconds
-
+    overrides = merge(options, parse_overrides(set_ or []))
     with o.resumable():
-        outcome = run_transfer(
-            config,
-            roots=o.data_roots(data_root),
+        outcome = experiments.transfer(
+            how,
+            weights,
+            source=source,
+            dataset=dataset,
+            recipe=recipe,
+            model=model,
+            cell=cell,
+            data_root=o.data_roots(data_root),
             out=out,
-            command=o.command_line(),
+            seed=seed,
             progress=make_progress(),
-            model_named=named,
+            command=o.command_line(),
+            overrides=overrides,
         )
     if json_:
         print(json.dumps(outcome.result, indent=2, ensure_ascii=False, allow_nan=False))
@@ -144,20 +123,7 @@ def transfer(
     return None
 
 
-def _of_recipe(name: str, source: str | None, model: str | None, cell: str | None) -> dict[str, Any]:
-    """A recipe's settings for these images and this model, its sweep as ``cells``."""
-    from usvit.config.sweep import cells, choose_cells, for_dataset, read_recipe, settings_for, size_note
-
-    recipe = read_recipe(name, "transfer")
-    source = source or recipe.settings.get("source", {}).get("name")
-    recipe = recipe if source is None else for_dataset(recipe, source)
-    if note := size_note(recipe, model):
-        print(note, file=sys.stderr)
-    chosen = cells(recipe) if cell is None else choose_cells(recipe, cell, model)
-    return {**settings_for(recipe, model), **({"cells": chosen} if chosen else {})}
-
-
-def _print(outcome: "Outcome") -> None:
+def _print(outcome: "RunResult") -> None:
     result = outcome.result
     images = result["images"]
     dropped = {why: count for why, count in result["dropped"].items() if count}

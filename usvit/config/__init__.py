@@ -22,7 +22,7 @@ from usvit.config.run import RunConfig, Training, identity
 from usvit.config.sections import (
     Attention,
     DataConfig,
-    EarlyStopping,
+    EarlyStoppingConfig,
     Head,
     InputConfig,
     LossConfig,
@@ -44,6 +44,7 @@ from usvit.config.settings import (
     config_keys,
     load_recipe,
     merge,
+    nested,
     parse_overrides,
     recipe_names,
 )
@@ -55,7 +56,7 @@ __all__ = [
     "BeitConfig",
     "DataConfig",
     "DistillConfig",
-    "EarlyStopping",
+    "EarlyStoppingConfig",
     "GrafitConfig",
     "Head",
     "InputConfig",
@@ -91,6 +92,7 @@ __all__ = [
     "identity",
     "load_recipe",
     "merge",
+    "nested",
     "parse_overrides",
     "read_recipe",
     "recipe_names",

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from usvit.config.run import Training
-from usvit.config.sections import EarlyStopping, LossConfig, ModelConfig, Section, TrainConfig
+from usvit.config.sections import EarlyStoppingConfig, LossConfig, ModelConfig, Section, TrainConfig
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Objective = Literal["supervised", "mae", "beit", "tokenizer", "masked_patch", "grafit"]
@@ -41,7 +41,7 @@ class SourceConfig(Section):
     exclude: tuple[str, ...] = ()
     """Data cards (``busi``) whose images, and copies of them, are left out: what is to be tested downstream."""
     hashes: bool = True
-    """Keep the pixel hashes of what was seen in the passport, so that no image of it can be a test later."""
+    """Keep the pixel hashes of what was seen in the metadata, so that no image of it can be a test later."""
 
 
 class ViewsConfig(Section):
@@ -202,7 +202,7 @@ class UpstreamModelConfig(ModelConfig):
 class UpstreamTrainConfig(TrainConfig):
     """Upstream training runs to its end and keeps the last weights, as the papers do."""
 
-    early_stopping: EarlyStopping = EarlyStopping(patience=None, keep="last")
+    early_stopping: EarlyStoppingConfig = EarlyStoppingConfig(patience=None, keep="last")
 
 
 class PretrainConfig(Training):

@@ -1,5 +1,6 @@
-"""The configuration of a run: of every training, and of a cross-validation."""
+"""Configuration of every training (``Training``), and of a cross-validation or hold-out (``RunConfig``)."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -17,16 +18,16 @@ from usvit.config.sections import (
 
 
 class Training(Section):
-    """What every training is told."""
+    """Settings of every training."""
 
     recipe: str = "none"
-    """Name of the recipe it was built from, for the record."""
+    """Name of the recipe that it was built from; recorded in ``run.json``."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """``auto``: bfloat16 autocast where the device computes in it, else float32."""
+    """``auto``: bfloat16 autocast if the device supports it, otherwise float32."""
     workers: Annotated[int, Field(ge=0)] = 0
-    """Processes that prepare batches; 0: the main process. Never changes the result."""
+    """Processes that prepare batches; 0: the main process. The number does not change the result."""
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     loss: LossConfig = LossConfig()
@@ -36,12 +37,12 @@ class Training(Section):
 
     @property
     def split_seed(self) -> int:
-        """Of the folds: their own, or the run's."""
+        """Seed of the folds: ``data.split_seed`` if it is set, otherwise the run's seed."""
         return self.seed if self.data.split_seed is None else self.data.split_seed
 
 
 class RunConfig(Training):
-    """Everything that decides a cross-validation's result, and, apart, what only decides its speed."""
+    """Configuration of a cross-validation or hold-out."""
 
     input: InputConfig = InputConfig()
 
@@ -51,21 +52,22 @@ SPEED_ONLY = ("workers", "input.cache_gb", "train.checkpoint_seconds", "train.lo
 
 
 HASHED = ("data.keep_ids",)
-"""Settings whose effect stands in the hash of the images, which is compared beside the configuration: so runs that were
-begun before there were pseudonyms are resumed with ``data.keep_ids``."""
+"""Settings whose effect is part of the hash of the images. That hash is compared separately, so runs that were begun
+before pseudonyms existed can be resumed with ``data.keep_ids``."""
 
 
 def identity(config: dict[str, Any]) -> dict[str, Any]:
-    """A dumped configuration, flat (``train.batch_size``): equal ones are the same run.
+    """Flatten a dumped configuration to dotted keys (``train.batch_size``), without ``SPEED_ONLY`` and ``HASHED``.
 
-    Left out are ``SPEED_ONLY`` and ``HASHED``.
+    Two configurations with equal identities describe the same run.
     """
-    flat = _flat(config)
-    return {key: value for key, value in flat.items() if key not in (*SPEED_ONLY, *HASHED)}
+    return {key: value for key, value in flattened(config) if key not in (*SPEED_ONLY, *HASHED)}
 
 
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flattened(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted key and the value of each setting in nested dictionaries; empty dictionaries have none."""
     for key, value in settings.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
+        if isinstance(value, dict):
+            yield from flattened(value, f"{prefix}{key}.")
+        else:
+            yield prefix + str(key), value

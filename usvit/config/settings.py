@@ -1,6 +1,7 @@
-"""From recipes and overrides to a validated configuration."""
+"""Build a validated configuration from recipes and overrides."""
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -17,19 +18,19 @@ Config = TypeVar("Config", bound=BaseModel)
 
 
 def recipe_names(stage: Stage = "finetune") -> list[str]:
-    """Names of the shipped recipes of one stage."""
+    """Return the names of the shipped recipes of one stage, sorted."""
     return sorted(path.stem for path in (configs_dir() / stage).glob("*.yaml"))
 
 
 def load_recipe(name_or_file: str, stage: Stage = "finetune") -> dict[str, Any]:
-    """A recipe's settings as nested dictionaries, not yet validated.
+    """Read a recipe's settings as nested dictionaries, without validating them.
 
     Args:
-        name_or_file: a name of ``recipe_names(stage)``, or the path of a YAML file.
-        stage: which recipes a name means.
+        name_or_file: Name in ``recipe_names(stage)``, or path of a YAML file.
+        stage: Stage whose recipes a name refers to.
 
     Raises:
-        UsvitError: there is no such recipe or file, or it is not a YAML mapping.
+        UsvitError: If there is no such recipe or file, or if it is not a YAML mapping.
     """
     path = configs_dir() / stage / f"{name_or_file}.yaml"
     if Path(name_or_file).suffix in (".yaml", ".yml"):
@@ -55,10 +56,10 @@ def load_recipe(name_or_file: str, stage: Stage = "finetune") -> dict[str, Any]:
 
 
 def parse_overrides(pairs: list[str]) -> dict[str, Any]:
-    """``["train.steps=10"]`` as nested dictionaries; values are read as YAML.
+    """Parse ``["train.steps=10"]`` into nested dictionaries; values are read as YAML.
 
     Raises:
-        UsvitError: a pair has no '=' or its value is not YAML.
+        UsvitError: If a pair has no '=', or if its value is not YAML.
     """
     overrides: dict[str, Any] = {}
     for pair in pairs:
@@ -69,24 +70,25 @@ def parse_overrides(pairs: list[str]) -> dict[str, Any]:
             value = parse_yaml(text, f"--set {key}")
         except UsvitError as error:
             raise UsvitError(f"--set {key}: '{text[:100]}' is not a YAML value. {error}") from error
-        if isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string; people mean a number
+        if isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string, but a number is meant
             with contextlib.suppress(ValueError):
                 value = float(value)
-        overrides = merge(overrides, _nest(key.strip().split("."), value))
+        overrides = merge(overrides, nested(key.strip(), value))
     return overrides
 
 
-def _nest(keys: list[str], value: Any) -> dict[str, Any]:
-    for key in reversed(keys):
-        value = {key: value}
-    return value
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """Turn a dotted key and its value into nested dictionaries: ``train.steps`` -> ``{"train": {"steps": ...}}``."""
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """``base`` with ``over`` laid on it, section by section.
+    """Return ``base`` updated with ``over``, section by section.
 
-    Setting one of ``steps`` and ``epochs`` clears the other: they are two ways to say one thing. So are ``val`` and a
-    ``val_share`` above 0.
+    Setting one of ``steps`` and ``epochs`` removes the other, since both give the length of the training. The same
+    applies to ``val`` and a ``val_share`` above 0.
     """
     merged = dict(base)
     for key, value in over.items():
@@ -102,21 +104,22 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def build_config(*layers: dict[str, Any]) -> RunConfig:
-    """The configuration of a cross-validation or a hold-out: ``build`` of a ``RunConfig``."""
+    """Build the configuration of a cross-validation or a hold-out; see ``build``."""
     return build(RunConfig, *layers)
 
 
 def build(schema: type[Config], *layers: dict[str, Any]) -> Config:
-    """Merge layers of settings, later ones winning, and validate the result.
+    """Merge layers of settings and validate the result; later layers take precedence.
 
     Args:
-        schema: what is configured.
-        layers: nested dictionaries: a recipe, the command line's options, ``--set``.
+        schema: Model of the configuration.
+        layers: Nested dictionaries: a recipe, the command line's options, ``--set``.
 
     Raises:
-        UsvitError: a key is unknown (the nearest is named) or a value is out of range.
+        UsvitError: If a key is unknown (the message names the nearest one), or if a value is out of range.
     """
-    # A length has no default of its own: other settings of the training would lose the schema's.
+    # Section `train` has no default length of its own. Without this layer any other setting of `train` would replace
+    # the schema's default section, and the length with it.
     length = schema.model_fields["train"].default.model_dump(include={"steps", "epochs"}, exclude_none=True)
     settings: dict[str, Any] = {"train": length}
     for layer in layers:
@@ -128,7 +131,7 @@ def build(schema: type[Config], *layers: dict[str, Any]) -> Config:
 
 
 def config_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> list[str]:
-    """Every key that can be set, dotted: ``train.batch_size``."""
+    """List every key that can be set, in dotted form such as ``train.batch_size``."""
     keys = []
     for name, field in section.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
@@ -143,7 +146,11 @@ def _explain(error: ValidationError, schema: type[BaseModel]) -> UsvitError:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         return unknown("setting", key, config_keys(schema), "All settings: docs/reference/configuration.md.")
+    return cannot_be_used(f"The setting {key}" if key else "This combination of settings", problem)
+
+
+def cannot_be_used(subject: str, problem: Mapping[str, Any]) -> UsvitError:
+    """Describe one entry of ``ValidationError.errors()`` as an error whose sentence begins with ``subject``."""
     message = problem["msg"].removeprefix("Value error, ")
     given = "" if problem["type"] == "value_error" else f" (got {shortened(repr(problem['input']))})"
-    subject = f"The setting {key}" if key else "This combination of settings"
     return UsvitError(f"{subject} cannot be used: {message}{given}.")

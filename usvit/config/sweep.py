@@ -21,18 +21,19 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from usvit.config.settings import Stage, load_recipe, merge
+from usvit.config.run import flattened
+from usvit.config.settings import Stage, load_recipe, merge, nested
 from usvit.errors import UsvitError, unknown
 
 Settings = dict[str, Any]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
-"""Of cells: they become names of folders."""
+"""Valid names of cells, which become folder names."""
 _PARTS = ("sizes", "sweep", "recommended", "datasets")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe, taken apart."""
+    """Parsed recipe."""
 
     name: str
     settings: Settings
@@ -48,16 +49,16 @@ class Recipe:
 
     @property
     def model(self) -> str | None:
-        """The model that the recipe names itself."""
+        """Model named by the recipe, or None."""
         name = _mapping(self.settings.get("model", {}), self.name, "model").get("name")
         return None if name is None else str(name)
 
 
 def read_recipe(name_or_file: str, stage: Stage = "pretrain") -> Recipe:
-    """A recipe by its name, or a YAML file of one's own.
+    """Read a recipe by its name or from a YAML file.
 
     Raises:
-        UsvitError: there is no such recipe, it is not YAML, or a part of it is not what this module's text describes.
+        UsvitError: If the recipe does not exist, is not YAML, or does not have the format described in this module.
     """
     settings = load_recipe(name_or_file, stage)
     name = str(settings["recipe"])
@@ -78,11 +79,11 @@ def read_recipe(name_or_file: str, stage: Stage = "pretrain") -> Recipe:
 
 
 def settings_for(recipe: Recipe, model: str | None = None) -> Settings:
-    """The recipe's settings for one model; one that its source does not have gets those of the recipe as they are.
+    """Return the settings for one model; a model that is not in ``sizes`` gets the recipe's settings unchanged.
 
     Args:
-        recipe: as ``read_recipe`` gives it.
-        model: a name of ``usvit models list``; None: the recipe's own.
+        recipe: Result of ``read_recipe``.
+        model: A name of ``usvit models list``; None for the recipe's own.
     """
     model = model or recipe.model
     if model is None:
@@ -91,7 +92,7 @@ def settings_for(recipe: Recipe, model: str | None = None) -> Settings:
 
 
 def size_note(recipe: Recipe, model: str | None = None) -> str | None:
-    """What to tell the user of a model that the recipe's source does not have; None: nothing."""
+    """Return a note for the user if the recipe's source does not have this model, otherwise None."""
     model = model or recipe.model
     if not recipe.sizes or model is None or model in recipe.sizes:
         return None
@@ -102,10 +103,10 @@ def size_note(recipe: Recipe, model: str | None = None) -> str | None:
 
 
 def cells(recipe: Recipe) -> dict[str, Settings]:
-    """Name of each cell of the sweep -> its settings, in the order of the file; empty: the recipe has no sweep.
+    """Map each cell's name to its settings, in the order of the file; empty if the recipe has no sweep.
 
     Raises:
-        UsvitError: two axes set the same, or a name cannot be a folder's.
+        UsvitError: If two axes set the same key, or a name is not a valid folder name.
     """
     if not recipe.sweep:
         return {}
@@ -114,7 +115,7 @@ def cells(recipe: Recipe) -> dict[str, Settings]:
         name = "-".join(value for value, _ in values)
         settings: Settings = {}
         for axis, (_, overrides) in zip(recipe.sweep, values, strict=True):
-            twice = sorted(set(_flat(settings)) & set(_flat(overrides)))
+            twice = sorted(dict(flattened(settings)).keys() & dict(flattened(overrides)).keys())
             if twice:
                 raise _wrong(recipe.name, f"sweep.{axis}", f"{twice[0]} is set by another axis, too")
             settings = merge(settings, overrides)
@@ -125,15 +126,15 @@ def cells(recipe: Recipe) -> dict[str, Settings]:
 
 
 def choose_cells(recipe: Recipe, choice: str, model: str | None = None) -> dict[str, Settings]:
-    """Of ``cells``, those that ``--cell`` means.
+    """Select the cells that ``--cell`` names.
 
     Args:
-        recipe: as ``read_recipe`` gives it.
+        recipe: Result of ``read_recipe``.
         choice: ``all``, ``recommended`` (the source's for this model), or the name of one.
-        model: None: the recipe's own.
+        model: A model name; None for the recipe's own.
 
     Raises:
-        UsvitError: the recipe has no sweep or no such cell, or its source recommends none for this model.
+        UsvitError: If the recipe has no sweep or no such cell, or its source recommends none for this model.
     """
     found, model = cells(recipe), model or recipe.model
     if not found:
@@ -155,11 +156,11 @@ def choose_cells(recipe: Recipe, choice: str, model: str | None = None) -> dict[
 
 
 def yielding(found: Mapping[str, Settings], given: Settings) -> dict[str, Settings]:
-    """Cells that leave to the user what the user set: of those that then are the same, the first.
+    """Remove the user's own settings from each cell, and keep the first of cells that become equal.
 
     Args:
-        found: of ``cells`` or ``choose_cells``.
-        given: the command line's settings, nested.
+        found: Result of ``cells`` or ``choose_cells``.
+        given: Nested settings of the command line.
     """
     kept: dict[str, Settings] = {}
     for name, settings in found.items():
@@ -170,11 +171,11 @@ def yielding(found: Mapping[str, Settings], given: Settings) -> dict[str, Settin
 
 
 def for_dataset(recipe: Recipe, dataset: str) -> Recipe:
-    """The recipe as its source has it for one set of images; for others it stays as it is.
+    """Apply the recipe's settings for one data set; return the recipe unchanged if it has none.
 
     Args:
-        recipe: as ``read_recipe`` gives it.
-        dataset: a name of ``usvit pretrain --list-sources``.
+        recipe: Result of ``read_recipe``.
+        dataset: A name of ``usvit pretrain --list-sources``.
     """
     own = dict(recipe.datasets.get(dataset, {}))
     if not own:
@@ -197,7 +198,7 @@ def _axes(given: Settings, recipe: str) -> dict[str, dict[str, Settings]]:
     for key, axis in given.items():
         if isinstance(axis, list):
             label = str(key).rsplit(".", 1)[-1]
-            axes[key] = {f"{label}{_text(value)}": _nest(str(key), value) for value in axis}
+            axes[key] = {f"{label}{_text(value)}": nested(str(key), value) for value in axis}
         else:
             values = _mapping(axis, recipe, f"sweep.{key}")
             axes[key] = {str(name): _mapping(value or {}, recipe, f"sweep.{key}") for name, value in values.items()}
@@ -210,22 +211,8 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _nest(key: str, value: Any) -> Settings:
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    return dict(value)
-
-
-def _flat(settings: Settings, prefix: str = "") -> Iterator[str]:
-    for key, value in settings.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + str(key)
-
-
 def _without(settings: Settings, given: Settings) -> Settings:
-    if {"steps", "epochs"} & set(given):  # two ways to say one thing
+    if {"steps", "epochs"} & set(given):  # alternative units of the same length
         given = {"steps": None, "epochs": None, **given}
     left = {}
     for key, value in settings.items():

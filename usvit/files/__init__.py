@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, where they belong; read with bounds, since a stranger may have made them."""
+"""Read and write files: reads are limited, since files may be untrusted; writes are atomic and stay in their folder."""
 
 from usvit.files.read import (
     JSON_BYTES,

@@ -1,8 +1,8 @@
-"""Reading files that a stranger may have made: a run, an export, or scores that were sent as an archive.
+"""Read untrusted files, such as a run, an export, or scores that were sent as an archive.
 
-Only regular files are opened, so that a FIFO or a device cannot hang a command. Sizes, the depth and number of values
-of JSON, and what a table takes once it is decoded have upper bounds, so that a small file cannot take gigabytes or
-minutes. What passes is well-formed; whether it makes sense is checked by ``usvit.records``.
+Only regular files are opened, so that a FIFO or a device cannot block a command. The size of files, the depth and
+number of values of JSON, and the decoded size of tables are limited, so that a small file cannot take gigabytes or
+minutes. This module checks that content is well-formed; ``usvit.records`` checks whether it is valid.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from usvit.errors import UsvitError
 JSON_BYTES, JSON_DEPTH, JSON_VALUES = 64_000_000, 40, 3_000_000
 """Upper bounds of a JSON file; usvit's own are below 20 MB and 12 levels."""
 TABLE_BYTES, TABLE_COLUMNS, TABLE_CELLS = 1_000_000_000, 2_000, 100_000_000
-"""Upper bounds of a table: its size in the file, and for Parquet once decoded, too."""
+"""Upper bounds of a table. The first also limits the decoded size of Parquet."""
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -37,16 +37,16 @@ def regular_file(
     """Open a file for reading in binary if it is a regular file.
 
     Args:
-        path: the file.
-        limit: the most bytes that it may have; None: any number.
-        follow: whether it may be a symbolic link: only where the user named this very file.
-        hint: what to say where there is none.
-        what: the kind of file, for that: ``manifest``.
+        path: The file.
+        limit: Maximum size in bytes; None for no limit.
+        follow: Whether it may be a symbolic link. Use it only for a file that the user named.
+        hint: Advice that the error gives if the file is missing.
+        what: Kind of the file in that error, such as ``manifest``.
 
     Raises:
-        UsvitError: there is none, or it is a link, FIFO, device or folder, or too large.
+        UsvitError: The file is missing or too large, or is a link, FIFO, device or folder.
     """
-    # Without O_NONBLOCK, opening a FIFO waits for somebody to write to it.
+    # Without O_NONBLOCK, opening a FIFO waits for a writer.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     if not follow:
         flags |= getattr(os, "O_NOFOLLOW", 0)
@@ -61,7 +61,7 @@ def regular_file(
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         os.close(handle)
-        raise UsvitError(f"Cannot read {path}: it is no regular file.")
+        raise UsvitError(f"Cannot read {path}: it is not a regular file.")
     if limit is not None and status.st_size > limit:
         os.close(handle)
         raise UsvitError(f"Cannot read {path}: it has {status.st_size:,} bytes, and at most {limit:,} are read.")
@@ -69,7 +69,7 @@ def regular_file(
 
 
 def read_bytes(path: Path, limit: int, *, follow: bool = False, hint: str = "", what: str = "") -> bytes:
-    """The content of a regular file of at most ``limit`` bytes; arguments and errors as ``regular_file``."""
+    """Read a regular file of at most ``limit`` bytes. Arguments and errors are those of ``regular_file``."""
     with regular_file(path, limit=limit, follow=follow, hint=hint, what=what) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -78,29 +78,29 @@ def read_bytes(path: Path, limit: int, *, follow: bool = False, hint: str = "", 
 
 
 def read_text(path: Path, limit: int = JSON_BYTES, *, follow: bool = False, hint: str = "") -> str:
-    """As ``read_bytes``, decoded from UTF-8.
+    """Read a text file in UTF-8. Arguments are those of ``regular_file``.
 
     Raises:
-        UsvitError: as ``regular_file``, or it is no UTF-8.
+        UsvitError: As ``regular_file``, or the file is not UTF-8.
     """
     try:
         return read_bytes(path, limit, follow=follow, hint=hint).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsvitError(
-            f"Cannot read {path}: it is no text in UTF-8 ({error.reason} at byte {error.start})."
+            f"Cannot read {path}: it is not a text in UTF-8 ({error.reason} at byte {error.start})."
         ) from None
 
 
 def read_json(path: Path, hint: str = "", *, follow: bool = False) -> dict[str, Any]:
-    """A JSON object from a file.
+    """Read a JSON object from a file.
 
     Args:
-        path: the file.
-        hint: what to say where there is none.
-        follow: as ``regular_file``.
+        path: The file.
+        hint: Advice that the error gives if the file is missing.
+        follow: As ``regular_file``.
 
     Raises:
-        UsvitError: as ``regular_file``; or it is no JSON object, or beyond the bounds of this module.
+        UsvitError: As ``regular_file``, or the content is not a JSON object or exceeds the bounds of this module.
     """
     value = parse_json(read_bytes(path, JSON_BYTES, follow=follow, hint=hint), str(path))
     if not isinstance(value, dict):
@@ -109,16 +109,16 @@ def read_json(path: Path, hint: str = "", *, follow: bool = False) -> dict[str, 
 
 
 def parse_json(content: bytes, where: str) -> Any:
-    """JSON of bounded depth and number of values, whose numbers are finite and whose text can be written again.
+    """Parse JSON of limited depth and number of values, with finite numbers and valid text only.
 
     Args:
-        content: UTF-8.
-        where: what holds it, for errors.
+        content: JSON in UTF-8.
+        where: Name of the source in errors.
 
     Raises:
-        UsvitError: it is no such JSON.
+        UsvitError: The content is not such JSON.
     """
-    # Strings are left out first, so that the brackets in them do not count.
+    # Strings are removed first, so that brackets in them do not count.
     marks = np.frombuffer(_STRING.sub(b"", content), dtype=np.uint8)
     opened, closed = np.isin(marks, (0x5B, 0x7B)), np.isin(marks, (0x5D, 0x7D))
     depth = int(np.cumsum(opened.astype(np.int32) - closed).max(initial=0))
@@ -140,19 +140,19 @@ def parse_json(content: bytes, where: str) -> Any:
 
 
 def _refused_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text[:40]} is too large a number")
+        raise ValueError(f"{text[:40]} is too large")
     return value
 
 
 def _bounded(text: str) -> int:
     if len(text) > 20:  # 64 bits, with a sign
-        raise ValueError(f"{text[:20]}... is too large a number")
+        raise ValueError(f"{text[:20]}... is too large")
     return int(text)
 
 
@@ -167,18 +167,18 @@ def read_csv(
     separator: str = ",",
     header: bool = True,
 ) -> pd.DataFrame:
-    """A CSV table of bounded size.
+    """Read a CSV table of limited size.
 
     Args:
-        path: the file, in UTF-8.
-        text: whether all columns are text, or the names of those that are; an empty cell of text is "".
-        follow, hint, what: as ``regular_file``.
-        needed: columns that must be there.
-        separator: between the columns.
-        header: False gives the names of the columns as the first row, as they stand.
+        path: The file, in UTF-8.
+        text: Whether all columns are text, or the names of the text columns; an empty text cell is "".
+        follow, hint, what: As ``regular_file``.
+        needed: Required columns.
+        separator: Separator of the columns.
+        header: If False, the names of the columns are returned unchanged as the first row.
 
     Raises:
-        UsvitError: as ``regular_file``; or it is no table, or lacks a column.
+        UsvitError: As ``regular_file``, or the file is not a table or lacks a column.
     """
     content = read_bytes(path, TABLE_BYTES, follow=follow, hint=hint, what=what)
     head = content[: content.find(b"\n") + 1 or len(content)]
@@ -208,28 +208,28 @@ def read_parquet(
     needed: Sequence[str] = (),
     columns: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """A Parquet table whose decoded size is bounded: some kilobytes of it can hold gigabytes of text.
+    """Read a Parquet table of limited decoded size; a file of some kilobytes can hold gigabytes of text.
 
     Args:
-        path: the file.
-        follow, hint, what: as ``regular_file``.
-        needed: columns that must be there.
-        columns: only these; None: all.
+        path: The file.
+        follow, hint, what: As ``regular_file``.
+        needed: Required columns.
+        columns: Columns to read; None for all.
 
     Raises:
-        UsvitError: as ``regular_file``; or it is no table, too large, or lacks a column.
+        UsvitError: As ``regular_file``, or the file is not a table, is too large, or lacks a column.
     """
     with regular_file(path, limit=TABLE_BYTES, follow=follow, hint=hint, what=what) as file:
         try:
             table = bounded_parquet(file, columns).to_pandas()
         except (ValueError, OSError, MemoryError, KeyError, TypeError, NotImplementedError) as error:
-            # pyarrow's own errors are ValueErrors and the like; the table's pandas metadata is JSON of its maker.
+            # pyarrow raises these types. The pandas metadata of the table is untrusted JSON.
             raise UsvitError(f"Cannot read {path} as a Parquet table: {' '.join(str(error).split())[:200]}.") from error
     return _with_columns(table, path, needed)
 
 
 def bounded_parquet(file: BinaryIO, columns: Sequence[str] | None = None) -> pa.Table:
-    """As ``read_parquet``, as a table of Arrow; ValueError (and pyarrow's errors) where it cannot be."""
+    """Read an Arrow table with the limits of ``read_parquet``; raise ValueError or an error of pyarrow."""
     with pq.ParquetFile(file, thrift_container_size_limit=1_000_000, thrift_string_size_limit=50_000_000) as opened:
         width = len(opened.schema_arrow.names)
         if width > TABLE_COLUMNS or opened.metadata.num_rows * max(width, 1) > TABLE_CELLS:
@@ -250,19 +250,19 @@ def _with_columns(table: pd.DataFrame, path: Path, needed: Sequence[str]) -> pd.
     if missing:
         raise UsvitError(f"{path}: no column {', '.join(missing)}.")
     if not table.columns.is_unique:
-        raise UsvitError(f"{path}: two columns are called {table.columns[table.columns.duplicated()][0]!r}.")
+        raise UsvitError(f"{path}: two columns are named {table.columns[table.columns.duplicated()][0]!r}.")
     return table
 
 
 def within(root: Path, name: str) -> Path:
-    """The path of a file that a record names, which must lie below a root, links resolved.
+    """Return the path of a file that a record names, after checking that it lies below a root, links resolved.
 
     Args:
-        root: the folder.
-        name: relative to it, with ``/``.
+        root: The folder.
+        name: Path relative to it, with ``/``.
 
     Raises:
-        UsvitError: the name is absolute, or leads out of the root.
+        UsvitError: The name is absolute or leads out of the root.
     """
     below = PurePosixPath(name)
     path = root / below
@@ -276,24 +276,25 @@ def within(root: Path, name: str) -> Path:
 
 
 def sha256_of_text(text: str) -> str:
+    """Return the SHA-256 of a text in UTF-8, in hexadecimal digits."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def sha256_of_file(path: Path, limit: int | None = None) -> str:
-    """The SHA-256 of a regular file, in hexadecimal digits; a symbolic link to one is followed.
+    """Return the SHA-256 of a regular file, in hexadecimal digits; symbolic links are followed.
 
     Args:
-        path: the file.
-        limit: the most bytes that it may have: a sparse file of terabytes is made in no time, and hashed in an hour.
+        path: The file.
+        limit: Maximum size in bytes. A sparse file of terabytes is made instantly, but takes hours to hash.
 
     Raises:
-        OSError: it is absent or cannot be read.
-        UsvitError: it is a FIFO, a device or a folder, which might never end; or it has more than ``limit`` bytes.
+        OSError: The file is missing or cannot be read.
+        UsvitError: It is a FIFO, a device or a folder, or has more than ``limit`` bytes.
     """
     with open(path, "rb", opener=_without_waiting) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise UsvitError(f"Cannot read {path}: it is no regular file.")
+            raise UsvitError(f"Cannot read {path}: it is not a regular file.")
         if limit is not None and status.st_size > limit:
             raise UsvitError(f"Cannot read {path}: it has {status.st_size:,} bytes, and at most {limit:,} are read.")
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,13 +1,13 @@
-"""Writing files so that a reader never sees half of one, and no other file is ever written.
+"""Write files atomically, and never outside of their folder.
 
-A file is filled under a random name in its own folder, flushed to the disk, and renamed; a run that is killed leaves
-the old file or the new one, never a mixture. The folder may come from a stranger (an unpacked archive), so nothing in
-it is trusted. The temporary file is always a new one (``O_EXCL``, ``O_NOFOLLOW``), created and renamed through a
-handle of the folder, which cannot be exchanged in between. A symbolic link in place of the file itself is replaced, and
-what it led to stays as it is. ``folder_within`` says which links among the folders are followed.
+A file is written under a random name in its own folder, flushed to the disk, and renamed. A run that is killed leaves
+either the old file or the new one. The folder may be untrusted (an unpacked archive), so the temporary file is always a
+new one (``O_EXCL``, ``O_NOFOLLOW``), which is created and renamed through a handle of the folder, so that the folder
+cannot be exchanged in between. A symbolic link in place of the file is replaced, and its target does not change.
+``folder_within`` documents which links among the folders are followed.
 
-On a system without ``dir_fd`` (Windows) the same is done by path; there, whoever can write to the folder while usvit
-writes could still exchange it.
+On a system without ``dir_fd`` (Windows), paths are used instead of handles; someone who can write to the folder at the
+same time could still exchange it.
 """
 
 import contextlib
@@ -29,40 +29,40 @@ import pandas as pd
 
 from usvit.errors import UsvitError
 
-# A file where a folder should be, or the reverse, gives EEXIST, ENOTDIR or EISDIR.
+# A file in place of a folder, or the reverse, gives EEXIST, ENOTDIR or EISDIR.
 _NOT_WRITABLE = (errno.ENOENT, errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 _BY_HANDLE = {os.open, os.mkdir, os.rename, os.unlink} <= os.supports_dir_fd
-"""Whether the system takes names relative to the handle of a folder."""
+"""Whether the system supports names relative to the handle of a folder."""
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
 _PARTIAL = ".*.partial*"
 """Pattern of the temporary names."""
 _RANDOM = re.compile("[0-9a-f]{32}")
-"""How they end."""
+"""Pattern of their random endings."""
 
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn a full or read-only disk into an error that says what to do.
+    """Turn the errors of a full or read-only disk into errors that say what to do.
 
     Raises:
-        UsvitError: no space is left, or the folder cannot be written.
+        UsvitError: No space is left, the file is too large, or the folder cannot be written.
     """
     try:
         yield
     except Exception as error:
         number = error.errno if isinstance(error, OSError) else None
-        if number in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error):  # safetensors' own error
+        if number in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error):  # raised by safetensors
             raise UsvitError(
                 f"No space left on the disk while writing {path}. Nothing that was finished is lost: "
-                "free some space and give the same command again to resume."
+                "free some space and run the same command again to resume."
             ) from error
         if number == errno.EFBIG or "File too large" in str(error):
             raise UsvitError(
-                f"{path} grows beyond what this process may write (ulimit -f) or what the file system can hold in one "
-                "file. Nothing that was finished is lost: raise the limit (ulimit -f unlimited), or choose another "
-                "--out, and give the same command again."
+                f"{path} exceeds the largest file that this process may write (ulimit -f) or that the file system "
+                "supports. Nothing that was finished is lost: raise the limit (ulimit -f unlimited), or choose another "
+                "--out, and run the same command again."
             ) from error
         if number in _NOT_WRITABLE:
             raise UsvitError(
@@ -73,19 +73,19 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic(path: Path, *, root: Path | None = None, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Write a file under a temporary name, and give it its own name at the end.
+    """Write a file under a temporary name, and rename it at the end.
 
     Args:
-        path: the file to write; its folder is made where missing.
-        root: the folder that nothing may be written outside of, a parent of ``path``: below it, symbolic links
-            among the folders are refused (``folder_within``). None: the file's own folder is the user's choice.
-        mode: its permissions, less the umask.
+        path: The file to write; missing folders are created.
+        root: Parent folder of ``path`` outside of which nothing may be written: symbolic links among the folders below
+            it are refused (``folder_within``). None if the user chose the folder of the file.
+        mode: Permissions of the file, reduced by the umask.
 
     Yields:
-        The temporary file, open for reading and writing in binary. Its ``name`` is not meant to be opened again.
+        The temporary file, open for reading and writing in binary. Do not open its ``name`` again.
 
     Raises:
-        UsvitError: the disk is full or cannot be written, or a folder is a symbolic link; ``path`` is as it was.
+        UsvitError: The disk is full or cannot be written, or a folder is a symbolic link; ``path`` does not change.
     """
     with disk_errors(path), folder_within(path.parent, root) as folder:
         name = f".{path.name[:40]}.partial-{secrets.token_hex(16)}"
@@ -104,27 +104,29 @@ def atomic(path: Path, *, root: Path | None = None, mode: int = 0o666) -> Iterat
 def write_atomic(
     path: Path, write: Callable[[BinaryIO], object], *, root: Path | None = None, mode: int = 0o666
 ) -> None:
-    """Let ``write`` fill a temporary file, then give it the name ``path``; arguments and errors as ``atomic``."""
+    """Let ``write`` fill a temporary file, then rename it. Other arguments and errors are those of ``atomic``."""
     with atomic(path, root=root, mode=mode) as file:
         write(file)
 
 
 def write_bytes(path: Path, content: bytes, *, root: Path | None = None, mode: int = 0o666) -> None:
+    """Write bytes. Arguments and errors are those of ``atomic``."""
     write_atomic(path, lambda file: file.write(content), root=root, mode=mode)
 
 
 def write_text(path: Path, text: str, *, root: Path | None = None, mode: int = 0o666) -> None:
+    """Write text in UTF-8. Arguments and errors are those of ``atomic``."""
     write_bytes(path, text.encode("utf-8"), root=root, mode=mode)
 
 
 def write_json(path: Path, value: Any, *, root: Path | None = None, mode: int = 0o666) -> None:
-    """Write JSON that any reader accepts: NaN and infinity are refused, not written."""
+    """Write standard JSON; NaN and infinity raise a ValueError."""
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     write_text(path, text, root=root, mode=mode)
 
 
 def write_csv(path: Path, table: pd.DataFrame, *, root: Path | None = None, mode: int = 0o666) -> None:
-    """Write a table as CSV: the same table gives the same bytes on every system."""
+    """Write a table as CSV; the same table gives the same bytes on every system."""
     write_text(path, csv_text(table), root=root, mode=mode)
 
 
@@ -133,10 +135,10 @@ def csv_text(table: pd.DataFrame) -> str:
 
 
 def append_text(path: Path, text: str) -> None:
-    """Add text to a file that is there or not, through no symbolic link.
+    """Append text to a file, which is created if missing; symbolic links are refused.
 
     Raises:
-        UsvitError: the disk is full, or the path is a link or no regular file.
+        UsvitError: The disk is full, or the path is a link or not a regular file.
     """
     with disk_errors(path):
         refuse_link(path)
@@ -144,24 +146,24 @@ def append_text(path: Path, text: str) -> None:
         handle = os.open(path, flags, 0o666)
         with open(handle, "ab") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise UsvitError(f"Cannot write {path}: it is no regular file. Remove it.")
+                raise UsvitError(f"Cannot write {path}: it is not a regular file. Remove it.")
             file.write(text.encode("utf-8"))
 
 
 def make_folder(path: Path, root: Path | None = None) -> None:
-    """Make a folder where missing, as ``folder_within`` does."""
+    """Create a folder if missing, as ``folder_within`` does."""
     with disk_errors(path), folder_within(path, root):
         pass
 
 
 def is_partial_of(name: str, path: Path) -> bool:
-    """Whether ``atomic`` could have given a temporary file of ``path`` this name."""
+    """Return whether ``atomic`` may have used this name for a temporary file of ``path``."""
     start = f".{path.name[:40]}.partial-"
     return name.startswith(start) and _RANDOM.fullmatch(name[len(start) :]) is not None
 
 
 def clear_partials(folder: Path) -> None:
-    """Remove what writers that were killed have left in a folder."""
+    """Remove temporary files that killed writers have left in a folder."""
     for leftover in folder.glob(_PARTIAL):
         if not leftover.is_dir() or leftover.is_symlink():
             leftover.unlink(missing_ok=True)
@@ -169,14 +171,14 @@ def clear_partials(folder: Path) -> None:
 
 @contextmanager
 def locked(path: Path, taken: str) -> Iterator[None]:
-    """Hold a lock file, made where missing; taking it empties the file, so a link to another file is refused.
+    """Hold a lock file while the block runs. Locking empties the file, so links are refused.
 
     Args:
-        path: the lock's file.
-        taken: what to say where another process holds it.
+        path: The lock file; it is created if missing.
+        taken: Error text if another process holds the lock.
 
     Raises:
-        UsvitError: another process holds it, or it is a link, or the folder cannot be written.
+        UsvitError: Another process holds the lock, the file is a link, or the folder cannot be written.
     """
     refuse_link(path)
     lock = filelock.FileLock(path)
@@ -192,7 +194,7 @@ def locked(path: Path, taken: str) -> Iterator[None]:
 
 
 class Folder:
-    """The handle of a folder: names in it stay names in it, whatever becomes of its path."""
+    """Handle of a folder; names refer to this folder even if its path is exchanged."""
 
     def __init__(self, path: Path, handle: int | None):
         self._path, self._handle = path, handle
@@ -201,7 +203,7 @@ class Folder:
         return os.open(self._of(name), flags | _NOFOLLOW | _CLOEXEC | _BINARY, mode, dir_fd=self._handle)
 
     def replace(self, name: str, new: str) -> None:
-        """Rename; a link of the new name is replaced and not followed."""
+        """Rename a file; a link with the new name is replaced, not followed."""
         os.replace(self._of(name), self._of(new), src_dir_fd=self._handle, dst_dir_fd=self._handle)
 
     def unlink(self, name: str) -> None:
@@ -213,19 +215,19 @@ class Folder:
 
 @contextmanager
 def folder_within(path: Path, root: Path | None = None) -> Iterator[Folder]:
-    """Open a folder, made where missing, such that no link leads out of the root.
+    """Open a folder such that no link leads out of the root.
 
-    A root is what the user named: the user may well have made it, or a parent of it, a link to a larger disk. What lies
-    below it may have come with an archive; a link there leads wherever its maker wished, and is refused.
+    The user named the root, which may be, or lie below, a link to a larger disk. Folders below the root may come from
+    an archive, so that a link among them could lead anywhere; such links are refused.
 
     Args:
-        path: the folder.
-        root: itself or a parent of it; None: itself.
+        path: The folder; it is created if missing.
+        root: The folder itself or a parent of it; None for the folder itself.
 
     Raises:
-        UsvitError: a folder below the root is a symbolic link.
-        OSError: it cannot be made or opened.
-        ValueError: it is not below the root.
+        UsvitError: A folder below the root is a symbolic link.
+        OSError: The folder cannot be created or opened.
+        ValueError: The folder is not below the root.
     """
     top = path if root is None else root
     below = path.relative_to(top).parts
@@ -261,12 +263,12 @@ def folder_within(path: Path, root: Path | None = None) -> Iterator[Folder]:
 
 
 def refuse_linked_folders(root: Path) -> None:
-    """Refuse a folder of results that holds a symbolic link to a folder: what is written below might land anywhere.
+    """Refuse a folder of results that contains a symbolic link to a folder, since writes could go anywhere.
 
-    The root itself may be a link: the user named it.
+    The root itself may be a link, because the user named it.
 
     Raises:
-        UsvitError: it holds one.
+        UsvitError: The folder contains such a link.
     """
     for folder, names, _ in os.walk(root):
         for name in names:
@@ -274,31 +276,31 @@ def refuse_linked_folders(root: Path) -> None:
 
 
 def refuse_link(path: Path) -> None:
-    """Refuse a symbolic link, and a file that has another name, too."""
+    """Refuse a symbolic link, and a file with several hard links."""
     try:
         status = path.lstat()
     except OSError:
         return
     if stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
         raise UsvitError(
-            f"{path} is a link, which could lead to any file of yours: nothing is written through it. "
-            "Remove the link and give the same command again."
+            f"{path} is a link, which could lead to any of your files, so nothing is written to it. "
+            "Remove the link and run the same command again."
         )
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file's content, written as every file is."""
+    """Copy the content of a file atomically."""
     with open(source, "rb") as content:
         write_atomic(target, lambda file: shutil.copyfileobj(content, file))
 
 
 def copy_folder(source: Path, target: Path, but: tuple[str, ...] = ()) -> None:
-    """Copy the files of a folder that has no folders in it, but those that match a pattern, over what is there."""
+    """Copy the files of a folder without subfolders, except those that match a pattern in ``but``; overwrite others."""
     for path in sorted(source.iterdir()):
         if not any(fnmatch.fnmatchcase(path.name, pattern) for pattern in but):
             copy_file(path, target / path.name)
 
 
 def no_follow(path: str, flags: int) -> int:
-    """``opener`` of ``open`` for a name that may not be a symbolic link."""
+    """Open a file that must not be a symbolic link; an ``opener`` for ``open``."""
     return os.open(path, flags | _NOFOLLOW | _CLOEXEC, 0o666)

@@ -1,4 +1,4 @@
-"""Work on files that are not trusted, in processes with bounds on time and memory; nothing of a person is kept here."""
+"""Process untrusted files in worker processes with limits on time and memory."""
 
 from usvit.limited.calls import LimitedCalls, LimitReached
 

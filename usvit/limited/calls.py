@@ -1,4 +1,4 @@
-"""Functions called one at a time in a process of their own: what a hostile file does to it stays there."""
+"""Call functions one at a time in a separate process, which contains the damage that a hostile file can do."""
 
 import multiprocessing
 from collections.abc import Callable, Iterator
@@ -6,40 +6,40 @@ from types import TracebackType
 from typing import Any, Self
 
 from usvit.errors import UsvitError
-from usvit.limited.child import CRASHED, TIMEOUT, Task
 from usvit.limited.worker import Worker, WorkerFailure, process_context
+from usvit.limited.worker_process import CRASHED, TIMEOUT, WorkerTask
 
 SECONDS = 30.0
-"""That a call may take for each value: a list of a million rows takes a third of it."""
+"""Default time limit of a call for each value; a list of a million rows takes a third of it."""
 MEMORY_GB = 2.0
-"""That a call may allocate (Linux enforces it)."""
+"""Default limit of the memory that a call allocates, in GB (enforced on Linux only)."""
 
 
 class LimitReached(Exception):
-    """The call came to nothing. The text says which bound it met, and quotes nothing of the file."""
+    """A call was ended at a limit. The text names the limit, and quotes nothing from the file."""
 
 
-class _Refused:
-    """An error that the function raised for the user, on its way to the parent."""
+class _RefusedCall:
+    """Carries a ``UsvitError`` of the function to the parent."""
 
     def __init__(self, text: str):
         self.text = text
 
 
 class LimitedCalls:
-    """A process that calls functions under bounds. A context manager: the process ends with it.
+    """A process that calls functions under limits; a context manager that ends the process.
 
-    The process starts with the first call, serves all further ones, and is replaced after a call that ended it. Inside
-    a process that may start none (a worker of a data loader, or one of these), functions are called directly.
+    The process starts with the first call and serves all further calls; it is replaced after a call that ended it. In
+    daemon processes, which cannot start others (such as data loader workers), functions are called directly.
     """
 
     def __init__(self, *modules: str, seconds: float = SECONDS, memory_gb: float = MEMORY_GB):
-        """Start nothing yet.
+        """Set the limits; the process starts with the first call.
 
         Args:
-            modules: held ready by the fork server, which this process may be the first to start.
-            seconds: what each value of a call may take.
-            memory_gb: what a call may allocate.
+            modules: Modules that the fork server imports in advance, if this process starts it.
+            seconds: Time limit for each value of a call.
+            memory_gb: Limit of the memory that a call allocates, in GB.
         """
         self.seconds, self.memory_gb, self._modules = seconds, memory_gb, modules
         self._worker: Worker | None = None
@@ -57,32 +57,36 @@ class LimitedCalls:
             self._worker = None
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of one call; ``values`` of a function that returns one value."""
-        (value,) = self.values(_alone, function, *arguments)  # to its end: the process is at rest then, and kept
+        """Return the result of one call. Arguments, errors and limits are those of ``values``."""
+        (value,) = self.values(_as_iterator, function, *arguments)  # consumes the iterator, so the process is kept
         return value
 
     def values(self, function: Callable[..., Iterator[Any]], *arguments: Any) -> Iterator[Any]:
-        """What a generator of an importable module yields, as it comes; arguments and values pickle.
+        """Yield the values of a generator function as they are produced.
+
+        Args:
+            function: Generator function of an importable module.
+            arguments: Its arguments; they and the values are pickled.
 
         Raises:
-            UsvitError: the function's own, or no process starts.
-            LimitReached: it took too long or too much memory, its answer is too large, or it crashed.
+            UsvitError: The function raised it, or no process could be started.
+            LimitReached: The call took too much time or memory, a value is too large, or the process crashed.
         """
-        if multiprocessing.current_process().daemon:  # bounded by whoever started this process
+        if multiprocessing.current_process().daemon:  # the parent of this process limits it
             yield from function(*arguments)
             return
         worker = self._ready()
         ended = False
         try:
-            for value, _ in worker.ask(Task(_told, (function, arguments), True, self.seconds)):
-                if isinstance(value, _Refused):
+            for value, _ in worker.ask(WorkerTask(_carrying_user_errors, (function, arguments), True, self.seconds)):
+                if isinstance(value, _RefusedCall):
                     raise UsvitError(value.text)
                 if isinstance(value, WorkerFailure):
-                    raise LimitReached(self._why(value))
+                    raise LimitReached(self._reason(value))
                 yield value
             ended = True
         finally:
-            if not ended:  # it may be at work still, or have half a message in its pipe
+            if not ended:  # it may still be working, or its pipe may hold half a message
                 self.close()
 
     def _ready(self) -> Worker:
@@ -92,28 +96,28 @@ class LimitedCalls:
             try:
                 worker = Worker(process_context(*self._modules), (), self.memory_gb)
             except (OSError, EOFError) as error:
-                raise UsvitError(f"A process that reads files does not start: {error}.") from error
+                raise UsvitError(f"The process that reads files cannot be started: {error}.") from error
             trouble = worker.ready()
             if trouble is not None:
                 worker.end()
-                raise UsvitError(f"A process that reads files does not start: {trouble}.")
+                raise UsvitError(f"The process that reads files cannot be started: {trouble}.")
             self._worker = worker
         return self._worker
 
-    def _why(self, failure: WorkerFailure) -> str:
+    def _reason(self, failure: WorkerFailure) -> str:
         if failure.code == TIMEOUT:
             return f"it took longer than {self.seconds:g} s"
         if failure.code == CRASHED:
             return f"it took more than {self.memory_gb:g} GB of memory, or crashed its reader"
-        return "what it holds is too large"
+        return "its content is too large"
 
 
-def _told(function: Callable[..., Iterator[Any]], arguments: tuple[Any, ...]) -> Iterator[Any]:
+def _carrying_user_errors(function: Callable[..., Iterator[Any]], arguments: tuple[Any, ...]) -> Iterator[Any]:
     try:
         yield from function(*arguments)
     except UsvitError as error:
-        yield _Refused(str(error))
+        yield _RefusedCall(str(error))
 
 
-def _alone(function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
+def _as_iterator(function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
     yield function(*arguments)

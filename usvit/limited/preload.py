@@ -1,11 +1,11 @@
-"""Imported first by the fork server: its libraries get no threads of their own, since a fork copies none.
+"""First import of the fork server: it keeps libraries from starting threads, since a fork does not copy threads.
 
-The reading modules come next; workers that are forked find them in memory, and start in a tenth of a second.
+The server then imports the reading modules, so that forked workers start in a tenth of a second.
 """
 
 import os
 
-from usvit.limited.child import ONE_THREAD
+from usvit.limited.worker_process import ONE_THREAD
 
 os.environ.update(ONE_THREAD)
 

@@ -1,4 +1,4 @@
-"""One worker process, seen from the parent: start it, ask it, end it."""
+"""Control one worker process from the parent: start it, send it tasks, end it."""
 
 import contextlib
 import multiprocessing
@@ -11,40 +11,42 @@ from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from usvit.limited import child
+from usvit.limited import worker_process
 
 START_SECONDS = 120
-"""A worker that has not imported its modules after this time, on however slow a disk, does not start."""
-
+"""Time limit for importing the modules of a worker, also from slow disks."""
 END_SECONDS = 5
-"""How long to wait for a killed process. The system keeps one that hangs on a dead network disk for longer."""
+"""Time to wait for a killed process; one that hangs on a dead network disk takes longer to end."""
 
 
 @dataclass(eq=False)
 class WorkerFailure(Exception):
-    """A task in a worker came to nothing. Its text quotes no file."""
+    """A task in a worker failed. The text quotes nothing from a file."""
 
     code: str
     """``timeout``, ``crashed``, ``too_large``, or the exception's own ``code``."""
     detail: str | None = field(default=None, repr=False)
-    """More, in the decoder's own words. Private: it may quote a file."""
+    """Message of the decoder. It is private, because it may quote a file."""
 
     def __str__(self) -> str:
         return f"a worker process failed: {self.code}"
 
 
-_server_of = 0
-"""The process that may have a fork server; a fork of it inherits the record of one, but cannot wait for it."""
+_fork_server_owner = 0
+"""Id of the process that may use a fork server. A fork of it inherits the record of the server, but cannot use it."""
 
 
 def process_context(*modules: str) -> BaseContext:
-    """Never a fork of this process, whose libraries have threads: a server that forks workers, or fresh processes.
+    """Return a context that starts workers from a fork server or as fresh processes.
 
-    ``modules`` are what the server holds ready; only those of the first call in this process count.
+    It never forks this process, whose libraries have threads.
+
+    Args:
+        modules: Modules that the fork server imports in advance; only those of the first call in this process count.
     """
-    global _server_of
-    _server_of = _server_of or os.getpid()
-    if "forkserver" not in multiprocessing.get_all_start_methods() or os.getpid() != _server_of:
+    global _fork_server_owner
+    _fork_server_owner = _fork_server_owner or os.getpid()
+    if "forkserver" not in multiprocessing.get_all_start_methods() or os.getpid() != _fork_server_owner:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["usvit.limited.preload", *modules])
@@ -52,20 +54,25 @@ def process_context(*modules: str) -> BaseContext:
 
 
 class Worker:
-    """A process that runs ``child.main``; each method but ``kill`` is for the one thread that holds it."""
+    """A process that runs ``worker_process.main``. All methods but ``kill`` must be called by one thread."""
 
     def __init__(self, context: BaseContext, modules: tuple[str, ...], memory_gb: float | None):
         """Start the process; ``ready`` waits until it has imported ``modules``.
 
+        Args:
+            context: Context of ``process_context``.
+            modules: Modules that the process imports before its first task.
+            memory_gb: Limit of the memory that tasks allocate, in GB; None for no limit.
+
         Raises:
-            OSError, EOFError: the system refuses another process, or the fork server has died.
+            OSError, EOFError: The system refuses another process, or the fork server has died.
         """
         self._ended = False
         self._connection, theirs = context.Pipe()
-        # mypy knows no Process of a context that is not a certain one.
-        self._process = context.Process(target=child.main, args=(theirs, modules, memory_gb), daemon=True)  # type: ignore[attr-defined]
+        # mypy does not know that every context has Process.
+        self._process = context.Process(target=worker_process.main, args=(theirs, modules, memory_gb), daemon=True)  # type: ignore[attr-defined]
         try:
-            with _without_script():
+            with _hidden_main_script():
                 self._process.start()
         except BaseException:
             self._connection.close()
@@ -74,32 +81,32 @@ class Worker:
             theirs.close()
 
     def ready(self) -> str | None:
-        """Wait until it takes tasks: None; or what keeps it from that."""
+        """Wait until the process accepts tasks; return None, or the reason why it does not."""
         kind, value, _ = self._receive(START_SECONDS)
-        if kind == child.READY:
+        if kind == worker_process.READY:
             return None
         code, detail, _ = value
         return detail or f"the process ended: {code}"
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether the process accepts tasks."""
         return not self._ended and self._process.is_alive()
 
-    def ask(self, task: child.Task) -> Iterator[tuple[Any, int]]:
-        """Yield (value, bytes) as they come, last of all a ``WorkerFailure`` where the task came to a bad end.
+    def ask(self, task: worker_process.WorkerTask) -> Iterator[tuple[Any, int]]:
+        """Run a task; yield (value, bytes) as they arrive, and a ``WorkerFailure`` last if the task failed.
 
-        The worker is dead afterwards where it is of no further use (``alive``).
+        A worker that must be replaced afterwards is ended (``alive``).
         """
-        with contextlib.suppress(OSError):  # it has died: receiving says so
+        with contextlib.suppress(OSError):  # the process has died, which ``_receive`` reports
             self._connection.send_bytes(ForkingPickler.dumps(task))
         while True:
             kind, value, size = self._receive(task.timeout)
-            if kind == child.VALUE:
+            if kind == worker_process.VALUE:
                 yield value, size
                 continue
             replace = value
-            if kind == child.FAILED:
+            if kind == worker_process.FAILED:
                 code, detail, replace = value
                 yield WorkerFailure(code, detail), 0
             if replace:
@@ -107,42 +114,43 @@ class Worker:
             return
 
     def kill(self) -> None:
-        """End the process at once, whatever it does. For any thread: the one that holds it sees it die."""
-        self._ended = True  # the signal takes a moment
+        """Kill the process at once. Any thread may call this; the thread that waits for a value receives a failure."""
+        self._ended = True  # the signal takes effect a moment later
         with contextlib.suppress(OSError):
-            if self._process.is_alive():  # a number of a dead process may be another's by now
+            if self._process.is_alive():  # the id of a dead process may be reused
                 self._process.kill()
 
     def end(self) -> None:
-        """Kill it, and give back what it held."""
+        """Kill the process and release its resources."""
         self.kill()
         self._process.join(END_SECONDS)
         self._connection.close()
 
     def _receive(self, timeout: float) -> tuple[str, Any, int]:
-        """(kind, value, bytes) of the next message; a dead or late worker's is made up here."""
+        """Return (kind, value, bytes) of the next message; for a dead or late worker, a failure."""
         try:
             if not self._connection.poll(timeout):
-                return child.FAILED, (child.TIMEOUT, None, True), 0
+                return worker_process.FAILED, (worker_process.TIMEOUT, None, True), 0
             packed = self._connection.recv_bytes()
             kind, value = ForkingPickler.loads(packed)
         except (EOFError, OSError):
             self._process.join(END_SECONDS)
-            return child.FAILED, (child.CRASHED, f"exit code {self._process.exitcode}", True), 0
+            return worker_process.FAILED, (worker_process.CRASHED, f"exit code {self._process.exitcode}", True), 0
         return kind, value, len(packed)
 
 
-_starting = threading.Lock()
+_start_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def _without_script() -> Iterator[None]:
+def _hidden_main_script() -> Iterator[None]:
     """Hide the running script from ``multiprocessing``, which would run it again in each worker.
 
-    A user's script imports torch, and may lack the guard against that. Workers get functions of modules only.
+    A user's script may import torch or lack the ``__main__`` guard. Tasks are functions of modules, so it is not
+    needed.
     """
     main = sys.modules["__main__"]
-    with _starting:
+    with _start_lock:
         spec, file = getattr(main, "__spec__", None), main.__dict__.pop("__file__", None)
         main.__spec__ = None
         try:

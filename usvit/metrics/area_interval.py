@@ -1,11 +1,10 @@
-"""An interval of an AUC that holds near 1 with few positives, where the one on the logit scale is too short.
+"""Score interval of an AUC, for AUCs near 1 from few positives, where the interval on the logit scale is too short.
 
-Near 1 the estimated variance is too small just when the AUC came out too high: the few hard positives that make the
-variance were not drawn. A score interval asks instead, of each possible true AUC, whether the data are compatible with
-it, and takes the variance that belongs to *that* AUC. Its shape is the one that Newcombe recommends (method 5). It is
-stretched by as much as Obuchowski's variance is above it, because scores may scatter more than that shape has it; and
-Student's t allows for the few groups that the variance was estimated from. ``benchmarks/coverage_decisions.py`` says
-what it covers.
+Near 1, the estimated variance is too small exactly when the AUC is overestimated: the few difficult positives that
+cause the variance were not sampled. A score interval instead contains every true AUC that is compatible with the data,
+and uses the variance at *that* AUC. The variance has the form that Newcombe recommends (method 5). It is multiplied by
+the ratio of Obuchowski's variance to it, because scores may vary more, and Student's t accounts for the few groups
+that the variance is estimated from. ``benchmarks/coverage_decisions.py`` measures the coverage.
 """
 
 import numpy as np
@@ -18,16 +17,16 @@ from usvit.metrics.intervals import ALPHA, Interval
 
 METHOD = "clustered (Obuchowski), score"
 FEW_ERRORS = 5.0
-"""Below so many expected misranked groups of the rarer class, m * min(AUC, 1 - AUC), the logit interval is too short.
-It is the rule of thumb for a normal interval of a proportion: five successes and five failures."""
+"""The logit interval is too short below this number of expected misranked groups of the rarer class,
+m * min(AUC, 1 - AUC): the rule of thumb for a normal interval of a proportion, five successes and five failures."""
 
 
 def few_errors(value: float, fewest_groups: int) -> bool:
-    """Whether an AUC stands on too few misranked groups for an interval on the logit scale.
+    """Return whether an AUC has too few misranked groups for an interval on the logit scale.
 
     Args:
         value: the AUC in [0, 1].
-        fewest_groups: groups with a positive or groups with a negative, whichever are fewer.
+        fewest_groups: groups with a positive or groups with a negative, whichever number is smaller.
     """
     return fewest_groups * min(value, 1 - value) < FEW_ERRORS
 
@@ -35,19 +34,19 @@ def few_errors(value: float, fewest_groups: int) -> bool:
 def score_interval(
     value: float, variance: float, *, n_positive: float, n_negative: float, freedom: float
 ) -> Interval | None:
-    """The 95 % score interval of an AUC, with patients respected.
+    """Compute the 95 % score interval of an AUC that respects patients.
 
-    It holds every AUC a with (value - a)^2 <= t^2 k V(a): V is Newcombe's variance of an AUC of a among so many images,
-    k the ratio of the estimated variance to V(value), at least 1, and t the quantile of Student's distribution.
+    It contains every AUC a with (value - a)^2 <= t^2 k V(a): V is Newcombe's variance of an AUC of a among so many
+    images, k the ratio of the estimated variance to V(value), at least 1, and t the quantile of Student's distribution.
 
     Args:
         value: the AUC in [0, 1].
-        variance: Obuchowski's, or DeLong's; NaN where it cannot be estimated.
-        n_positive, n_negative: independent images of either class (``effective_images``).
+        variance: Obuchowski's, or DeLong's; NaN if it cannot be estimated.
+        n_positive, n_negative: effective numbers of images of the two classes (``effective_images``).
         freedom: ``degrees_of_freedom`` of the variance.
 
     Returns:
-        (low, high) within (0, 1); None for an AUC of 0 or 1, or without a variance.
+        (low, high) within (0, 1); None for an AUC of 0 or 1 or a variance of NaN.
 
     Source: Newcombe (2006), Statistics in Medicine 25:559, method 5 (score interval with the Hanley-McNeil variance of
     equal sample sizes); the stretching by the design effect as in Rao & Scott (1992), Biometrics 48:577.
@@ -66,11 +65,12 @@ def score_interval(
 
 
 def degrees_of_freedom(positives: np.ndarray, negatives: np.ndarray, up: int, down: int) -> float:
-    """Satterthwaite's degrees of freedom of an AUC's variance, at least 1.
+    """Compute Satterthwaite's degrees of freedom of an AUC's variance, at least 1.
 
     Args:
-        positives, negatives: (G,) what each group's images of either class add to the AUC (``clustered.AreaParts``).
-        up, down: groups with a positive, and with a negative; at least 2 of either.
+        positives, negatives: (G,) contribution of each group's images of the class to the AUC
+            (``clustered.AreaParts``).
+        up, down: numbers of groups with a positive and with a negative; at least 2 each.
 
     Source: Brunner & Munzel (2000), Biometrical Journal 42:17, with groups in place of cases.
     """
@@ -80,16 +80,16 @@ def degrees_of_freedom(positives: np.ndarray, negatives: np.ndarray, up: int, do
 
 
 def _newcombe(area: float, m: float, n: float) -> float:
-    """The variance of an AUC of ``area`` among m positives and n negatives, of exponential scores and equal sizes."""
+    """Variance of an AUC of ``area`` from m positives and n negatives, with exponential scores and equal sizes."""
     both = (m + n) / 2
     return area * (1 - area) * (1 + (both - 1) * ((1 - area) / (2 - area) + area / (1 + area))) / (m * n)
 
 
 def effective_images(positive: np.ndarray, score: np.ndarray, code: np.ndarray) -> tuple[float, float]:
-    """How many independent positives and negatives the images are worth, from how alike the scores of one group are.
+    """Compute the effective numbers of positives and negatives, from the similarity of scores within groups.
 
-    The scores' ranks are taken as normal scores; their intraclass correlation r within groups and classes is that of a
-    one-way analysis of variance, cut to [0, 1]. Images m_1 ... m_G of a class are worth
+    The ranks of the scores are converted to normal scores; their intraclass correlation r within groups and classes is
+    that of a one-way analysis of variance, cut to [0, 1]. Images m_1 ... m_G of a class count as
     (sum m)^2 / sum m (1 + (m - 1) r).
 
     Args:

@@ -1,6 +1,6 @@
-"""Intervals by resampling groups, for figures that have no formula of their own.
+"""Bootstrap intervals for figures without a closed formula.
 
-Whole groups are drawn, with all their images, since images of one patient are not independent.
+Whole groups are drawn with all their images, because images of one patient are not independent.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import norm
 
+from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_prob, group_codes
 from usvit.metrics.figures import PROPORTIONS, Figures, Key
 from usvit.metrics.intervals import (
@@ -22,25 +23,24 @@ from usvit.metrics.intervals import (
     wilson,
     with_interval,
 )
-from usvit.metrics.points import Value
 from usvit.metrics.support import Support, rarest, support_of
 
 N_RESAMPLES = 2000
 CHUNK = 32
-"""Resamples made at once: 32 x 2,000 images of float64 are 0.5 MB, which stays in the processor's cache."""
+"""Resamples per batch: 32 x 2,000 images of float64 are 0.5 MB, which fits into the processor's cache."""
 
 MAX_JACKKNIFE = 2000
-"""Above this many groups, the jackknife leaves out blocks of groups: it only has to tell the skewness."""
+"""Above this number of groups, the jackknife leaves out blocks of groups; it only estimates the skewness."""
 
 MAX_UNDEFINED = 0.05
-"""Above this share of resamples without a value (a class was not drawn), there is no interval."""
+"""There is no interval above this share of resamples without a value (a class was not drawn)."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
 class Resampled:
-    """One figure's value, its 95 % interval if there is one, the method, and what stood in its way."""
+    """Value of a figure, its 95 % interval if there is one, the method, and the reason for a missing interval."""
 
     value: float
     ci95: Interval | None
@@ -55,23 +55,22 @@ def cluster_bootstrap(
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> dict[K, Resampled]:
-    """95 % intervals of any figures by resampling whole groups; all figures from the same resamples.
+    """Compute 95 % intervals of figures by resampling whole groups; all figures use the same resamples.
 
-    The interval is BCa: bias-corrected by the share of resamples below the value, accelerated by the
-    jackknife over groups. Where that cannot be had (all resamples on one side of the value, or the
-    figure undefined without some group) it is the percentile interval, and ``reason`` says why. There
-    is no interval where all resamples give the same value, where more than ``MAX_UNDEFINED`` of
-    them give none, or where there is but one group.
+    The interval is BCa: bias-corrected by the share of resamples below the value and accelerated by the jackknife
+    over groups. If BCa is impossible (all resamples are on one side of the value, or the figure is undefined without
+    some group), the percentile interval is used and ``reason`` says why. There is no interval if all resamples give
+    the same value, if more than ``MAX_UNDEFINED`` of them give none, or if there is only one group.
 
     Args:
-        figures: takes (B, G) float, how often each of B resamples draws each group, and returns each
-            figure as (B,), NaN where undefined: ``figures.Figures``, or ``by_rows`` for any function.
+        figures: function of (B, G) float, how often each of B resamples draws each group, that returns each figure
+            as (B,), NaN if undefined: ``figures.Figures``, or ``by_rows`` for any function.
         n_groups: G >= 1.
-        n_resamples: 2,000 give the bounds to about 5 % of the interval's length.
-        seed: the same seed draws the same groups, whatever the figures.
+        n_resamples: with 2,000, the bounds are accurate to about 5 % of the length of the interval.
+        seed: the same seed draws the same groups for all figures.
 
     Returns:
-        For each figure a ``Resampled``; value NaN (and no interval) where it is undefined on the data.
+        A ``Resampled`` for each figure; the value is NaN (without interval) if it is undefined on the data.
 
     Source: Efron (1987), JASA 82:171; Efron & Tibshirani (1993), section 14.3; groups as the unit:
     Davison & Hinkley (1997), section 3.8. Groups are not stratified by class.
@@ -111,11 +110,11 @@ def by_rows(
     prob: ArrayLike,
     group: ArrayLike,
 ) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
-    """Any function of (label, prob) as ``cluster_bootstrap`` wants it: called once a resample, so slow.
+    """Adapt any function of (label, prob) for ``cluster_bootstrap``; it is called once per resample and therefore slow.
 
     Args:
-        function: takes (m,) int labels and (m, K) probabilities, returns the same figures each time, NaN
-            where undefined.
+        function: takes (m,) int labels and (m, K) probabilities and returns the same figures each time, NaN if
+            undefined.
         label: (n,) int in 0 ... K - 1.
         prob: (n, K) probabilities.
         group: (n,) int or str.
@@ -146,26 +145,26 @@ def figure_values(
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Every figure but the AUC with its 95 % interval (the figures are those of ``figures.Figures``).
+    """Compute every figure except the AUC with its 95 % interval (the figures of ``figures.Figures``).
 
-    A proportion (accuracy, sensitivity, specificity, PPV, NPV) of images that are each of another group
-    has the interval ``independent``. Everything else has a cluster bootstrap. A proportion of exactly 0 or
-    1 among clustered images, which no resample can move, has Clopper and Pearson's bound with the groups
-    as cases; so has a balanced accuracy, with the groups of the rarest class.
+    A proportion (accuracy, sensitivity, specificity, PPV, NPV) has the interval ``independent`` if every image has
+    its own group. All other figures have a cluster bootstrap. A proportion of exactly 0 or 1 among clustered images,
+    which is the same in every resample, has Clopper and Pearson's bound with the groups as cases; a balanced accuracy
+    of 0 or 1 has it with the groups of the rarest class.
 
     Args:
         label: (n,) int in 0 ... K - 1.
         prob: (n, K) probabilities.
         group: (n,) int or str, the patient (or duplicate cluster) of each image.
         classes: K names.
-        decision: (n,) int, where the decision is not the most probable class.
+        decision: (n,) int, the decided class; None takes the most probable class.
         independent: the interval of a proportion of independent images.
         ranked: False leaves out average precision, which takes most of the time.
         n_resamples, seed: of the bootstrap.
 
     Returns:
-        {"accuracy": Value, ..., "sensitivity": {class: Value}, ...}. What is undefined is null with a reason.
-        The n_groups of a proportion are those with an image that it looks at; of the others, all.
+        {"accuracy": Value, ..., "sensitivity": {class: Value}, ...}. Undefined figures are null with a
+        reason. The n_groups of a proportion counts the groups with an image in its denominator; for other figures, all.
 
     Raises:
         ValueError: a label or decision outside 0 ... K - 1, a probability that is NaN or outside [0, 1], a
@@ -209,7 +208,7 @@ def _value(figures: Figures, key: Key, one: Resampled, classes: list[str], indep
 
 
 def _support(figures: Figures, key: Key, classes: list[str]) -> Support:
-    """The groups that a figure's interval stands on: those of the rarest class that it looks at."""
+    """Return the groups that the interval of a figure is estimated from: those of the rarest class involved."""
     if key.name in PROPORTIONS:
         return support_of(figures.code[figures.trials(key)[0]])
     if key.name in ("brier", "log_loss"):

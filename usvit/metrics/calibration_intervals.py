@@ -1,6 +1,6 @@
-"""Intervals for calibration: slope, intercept and calibration-in-the-large, and a calibration error without its bias.
+"""Intervals for calibration slope, intercept and calibration-in-the-large, and for a debiased calibration error.
 
-Both count groups. docs/explanation/operating-points.md says how often they hold the truth.
+Both count groups. docs/explanation/operating-points.md reports their coverage.
 """
 
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ from usvit.metrics.intervals import ALPHA, Interval, Z
 
 Float = NDArray[np.float64]
 TINY = 1e-12
-"""A difference of shares that is nothing but rounding."""
+"""Differences of shares below this are due to rounding."""
 CELLS = 2_000_000
-"""Resamples x groups that are held at once: 16 MB of float64."""
+"""Resamples x groups in memory at once: 16 MB of float64."""
 
 
 def logistic_errors(
     design: Float, reference: NDArray[np.bool_], linear: Float, code: NDArray[np.int64]
 ) -> Float | None:
-    """Standard errors of a fitted logistic regression that respect groups.
+    """Compute standard errors of a fitted logistic regression that respect groups.
 
-    The clustered sandwich estimator, with the factor G / (G - 1).
+    This is the clustered sandwich estimator with the factor G / (G - 1).
 
     Args:
         design: (n, d) covariates of the fitted coefficients.
@@ -35,7 +35,7 @@ def logistic_errors(
         code: (n,) group of each image, 0 ... G - 1.
 
     Returns:
-        (d,) standard errors; None for fewer than two groups, or where the information matrix is singular.
+        (d,) standard errors; None for fewer than two groups or a singular information matrix.
 
     Source: Liang & Zeger (1986), Biometrika 73:13; Rogers (1993), Stata Technical Bulletin 13:19 (the factor).
     """
@@ -55,20 +55,20 @@ def logistic_errors(
 
 
 def student_interval(value: float, error: float, n_groups: int) -> Interval:
-    """The value and a standard error from G groups: Student's t with G - 1 degrees of freedom."""
+    """Compute the interval of a value whose standard error rests on G groups: Student's t, G - 1 degrees of freedom."""
     half = float(student.ppf(1 - ALPHA / 2, n_groups - 1)) * error
     return value - half, value + half
 
 
 @dataclass(frozen=True)
 class DebiasedError:
-    """A binned calibration error without what chance adds to it."""
+    """A binned calibration error without the part that chance adds."""
 
     value: float
-    """In [0, 1]; 0 where the plain error is no larger than chance alone makes it on average."""
+    """In [0, 1]; 0 if the plain error is not larger than its mean under perfect calibration."""
     ci95: Interval | None
     noise_floor: float
-    """The mean of the plain error had every bin been perfectly calibrated."""
+    """Mean of the plain error if every bin were perfectly calibrated."""
 
 
 def debiased_ece(
@@ -79,23 +79,24 @@ def debiased_ece(
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> DebiasedError:
-    """Calibration error over fixed bins, corrected for its upward bias, with a 95 % interval.
+    """Compute the calibration error over fixed bins, corrected for its upward bias, with a 95 % interval.
 
-    The plain error sums absolute deviations, which are positive even if each bin's true deviation is 0. A bootstrap of
-    groups gives the noise of the bins' deviations. The true deviations are taken to be ``a`` times the observed ones.
-    The estimate is the error at the ``a`` at which the mean of the plain error, noise included, equals the plain error
-    that was seen; the ends of the interval are at those ``a`` at which what was seen is the 97.5 % and the 2.5 %
-    quantile. The upper end is at least that of the plain error taken as unbiased, which it is where all bins deviate
-    clearly or to the same side: without this, coverage there falls to 0.82 (benchmarks/coverage_probability.py).
+    The plain error sums absolute deviations, which are positive even if the true deviation of each bin is 0. A
+    bootstrap of groups estimates the noise of the deviations. The true deviations are modelled as ``a`` times the
+    observed ones. The estimate is the error at the ``a`` for which the mean of the plain error, including noise, equals
+    the observed plain error. The ends of the interval are at those ``a`` for which the observed error is the 97.5 % and
+    the 2.5 % quantile. The upper end is at least that of the plain error taken as unbiased, which it is if all bins
+    deviate clearly or to the same side; without this, coverage falls to 0.82 there
+    (benchmarks/coverage_probability.py).
 
     Args:
-        residual: (n,) outcome (0 or 1) less its probability.
+        residual: (n,) outcome (0 or 1) minus its probability.
         which: (n,) bin of each image, 0 ... K - 1, none empty.
         code: (n,) group of each image, 0 ... G - 1.
         n_resamples, seed: of the bootstrap.
 
     Returns:
-        Without an interval where there is but one group, or where no resample differs.
+        There is no interval for a single group, or if all resamples are equal.
 
     Source: Carpenter (1999), JRSS B 61:159 (test inversion bootstrap); the bias of binned errors: Brocker (2012),
     Climate Dynamics 39:655; Kumar, Liang & Ma (2019), NeurIPS (debiased calibration error).
@@ -122,11 +123,11 @@ def debiased_ece(
         return DebiasedError(seen, None, 0.0)
 
     def plain(a: float) -> Float:
-        """(B,) the plain error if the true deviations are ``a`` times the observed ones."""
+        """Compute the (B,) plain error if the true deviations are ``a`` times the observed ones."""
         return np.abs(a * deviation + noise) @ share
 
     def solve(quantile: float | None) -> float:
-        """The error at which the plain one has this quantile (None: this mean) where it was seen; 0 if never."""
+        """Return the error for which the observed plain error is this quantile (None: the mean); 0 if there is none."""
 
         def excess_at(a: float) -> float:
             errors = plain(a)

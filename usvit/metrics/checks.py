@@ -1,7 +1,7 @@
-"""What the statistics take, checked once: a label, a score for every row, and whose row it is.
+"""Validation of the arrays that statistics take: labels, scores and groups.
 
-These are arrays, not files: a wrong one is a mistake of the caller (``ValueError``, with the index of the row).
-The user's mistakes are met earlier, where a predictions table is read (``predictions.check_predictions``).
+An invalid array is an error of the caller and raises ``ValueError`` with the index of the row. Errors in the user's
+files are found earlier, when a predictions table is read (``predictions.check_predictions``).
 """
 
 import numpy as np
@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 
 def check_positive(positive: ArrayLike) -> np.ndarray:
-    """(n,) bool or 0/1 -> (n,) bool.
+    """Convert (n,) bool or 0/1 to (n,) bool.
 
     Raises:
-        ValueError: there is no row, or one is neither true nor false.
+        ValueError: there is no row, or a label is neither 0 nor 1.
     """
     values = np.asarray(positive)
     if values.ndim != 1 or not len(values):
@@ -25,7 +25,7 @@ def check_positive(positive: ArrayLike) -> np.ndarray:
 
 
 def check_score(score: ArrayLike, n: int) -> np.ndarray:
-    """(n,) numbers -> (n,) float64.
+    """Convert (n,) numbers to (n,) float64.
 
     Raises:
         ValueError: the length is not n, or a score is NaN or infinite (the index is named).
@@ -40,10 +40,10 @@ def check_score(score: ArrayLike, n: int) -> np.ndarray:
 
 
 def check_prob(label: ArrayLike, prob: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Labels (n,) int and probabilities (n, K) -> the same as int64 and float64; n >= 1, K >= 2.
+    """Convert labels (n,) and probabilities (n, K) to int64 and float64; n >= 1, K >= 2.
 
     Raises:
-        ValueError: shapes that do not fit; a label that is no whole number in 0 ... K - 1; a
+        ValueError: shapes that do not fit; a label that is not an integer in 0 ... K - 1; a
             probability that is NaN or outside [0, 1]. The index of the row is named.
     """
     codes, p = np.asarray(label), np.asarray(prob, dtype=np.float64)
@@ -58,10 +58,26 @@ def check_prob(label: ArrayLike, prob: ArrayLike) -> tuple[np.ndarray, np.ndarra
     return codes.astype(np.int64), p
 
 
-def group_codes(group: ArrayLike, n: int) -> tuple[np.ndarray, int]:
-    """Any group names (n,) -> (n,) int64 codes in the names' sorted order, and how many groups there are.
+def check_scores(label: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Convert labels (n,) and scores (n, K) to int64 and float64; n >= 1, K >= 2.
 
-    Sorted, so that the order of the rows does not decide which groups a seed draws.
+    Raises:
+        ValueError: shapes that do not fit; a label that is not an integer in 0 ... K - 1; a score that is
+            not finite. The index of the row is named.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    bad = ~np.isfinite(values)
+    if values.ndim == 2 and bad.any():
+        index = int(bad.any(axis=1).argmax())
+        raise ValueError(f"the scores at index {index} are {values[index]}, expected finite numbers")
+    codes, _ = check_prob(label, np.full(values.shape, 0.5))
+    return codes, values
+
+
+def group_codes(group: ArrayLike, n: int) -> tuple[np.ndarray, int]:
+    """Convert (n,) group names to (n,) int64 codes in sorted order, and count the groups.
+
+    The codes are sorted so that the order of the rows does not affect which groups a seed draws.
 
     Raises:
         ValueError: the length is not n, or a group is missing (the index is named).

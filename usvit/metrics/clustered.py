@@ -1,8 +1,8 @@
-"""The AUC's variance where images belong to patients: Obuchowski's.
+"""Obuchowski's variance of the AUC, for images that belong to patients.
 
-Images of one patient are not independent, so DeLong's variance, which counts images, is wrong: too small
-where patients have several images of one label, too large where each has one image of either. Obuchowski's
-adds up what each patient contributes, and counts patients. With one image a patient it is DeLong's.
+Images of one patient are not independent, so DeLong's variance, which counts images, is wrong: it is too small if
+patients have several images of one label, and too large if each patient has one image of each label. Obuchowski's
+variance sums the contributions of each patient. With one image per patient it equals DeLong's.
 """
 
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 
 from usvit.metrics.area_interval import METHOD as SCORE_METHOD
 from usvit.metrics.area_interval import degrees_of_freedom, effective_images, few_errors, score_interval
+from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_positive, check_score, group_codes
 from usvit.metrics.delong import ABSENT, NO_VARIANCE, area_value, difference_value, placements
 from usvit.metrics.intervals import undefined, with_interval
-from usvit.metrics.points import Value
 from usvit.metrics.support import rarest
 
 METHOD = "clustered (Obuchowski), logit"
@@ -24,12 +24,12 @@ DIFFERENCE_METHOD = "clustered (Obuchowski), paired"
 
 @dataclass(frozen=True)
 class AreaParts:
-    """An AUC and what each of G groups adds to it, above or below its share.
+    """An AUC and the contribution of each of G groups to it.
 
     Attributes:
         value: the AUC in [0, 1].
         positives: (G,) sum of the group's positives' placements less the AUC, over all positives; sums to 0.
-        negatives: (G,) the same of its negatives.
+        negatives: (G,) the same for its negatives.
         has_positive: (G,) bool, whether the group has a positive.
         has_negative: (G,) bool.
     """
@@ -46,18 +46,18 @@ class AreaParts:
 
     @property
     def fewest_groups(self) -> int:
-        """Groups with a positive, or groups with a negative, whichever are fewer."""
+        """The smaller of the numbers of groups with a positive and with a negative."""
         return int(min(self.has_positive.sum(), self.has_negative.sum()))
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of its variance; each class needs two groups."""
+        """Degrees of freedom of the variance; each class needs two groups."""
         up, down = int(self.has_positive.sum()), int(self.has_negative.sum())
         return degrees_of_freedom(self.positives, self.negatives, up, down)
 
     @property
     def disjoint_pairs(self) -> int:
-        """The most pairs of a positive and a negative, no two of them (and not the two themselves) of one group."""
+        """Maximum number of pairs of a positive and a negative in which no group occurs twice."""
         return int(min(self.has_positive.sum(), self.has_negative.sum(), self.n_groups // 2))
 
 
@@ -67,11 +67,11 @@ def area_parts(positive: np.ndarray, score: np.ndarray, code: np.ndarray, n_grou
     Args:
         positive: (n,) bool.
         score: (n,) finite float64.
-        code: (n,) int in 0 ... n_groups - 1, not each of which must occur.
+        code: (n,) int in 0 ... n_groups - 1, not all of which must occur.
         n_groups: G.
 
     Returns:
-        None where there is no positive or no negative.
+        None if there is no positive or no negative.
     """
     m = int(positive.sum())
     if m in (0, len(positive)):
@@ -89,13 +89,13 @@ def area_parts(positive: np.ndarray, score: np.ndarray, code: np.ndarray, n_grou
 
 
 def area_covariance(a: AreaParts, b: AreaParts) -> float:
-    """Covariance of two models' AUCs on the same rows; of an AUC with itself, its variance.
+    """Compute the covariance of two models' AUCs on the same rows; of an AUC with itself, its variance.
 
     Args:
         a, b: parts of the same labels and groups, of two scores.
 
     Returns:
-        NaN where fewer than two groups have a positive, or fewer than two a negative.
+        NaN if fewer than two groups have a positive, or fewer than two have a negative.
 
     Source: Obuchowski (1997), Biometrics 53:567: S10/M + S01/N + (S11 + S11')/(MN), with each S
     corrected by I/(I - 1) for the I groups that it sums.
@@ -111,7 +111,7 @@ def area_covariance(a: AreaParts, b: AreaParts) -> float:
 
 
 def clustered_auc(positive: ArrayLike, score: ArrayLike, group: ArrayLike) -> Value:
-    """Area under the ROC curve with an interval that respects patients.
+    """Compute the area under the ROC curve with an interval that respects patients.
 
     Args:
         positive: (n,) bool.
@@ -119,11 +119,11 @@ def clustered_auc(positive: ArrayLike, score: ArrayLike, group: ArrayLike) -> Va
         group: (n,) int or str, the patient (or duplicate cluster) of each image.
 
     Returns:
-        A Value in [0, 1] with a 95% interval: on the logit scale, or, near 0 and 1 with few groups of a class, the
-        score interval of ``area_interval``. Null with a reason where a class is absent. Without an interval, and with
-        the reason, where fewer than two groups have a positive (or a negative), or where the variance is 0. An AUC of
-        0 or 1 gets the exact bound of ``delong.area_value``. A warning where the rarer class has fewer than 50
-        effective groups.
+        A Value in [0, 1] with a 95 % interval: on the logit scale, or, near 0 and 1 with few groups of a class, the
+        score interval of ``area_interval``. It is null with a reason if a class is absent. It has no interval, but a
+        reason, if fewer than two groups have a positive (or a negative) or if the variance is 0. An AUC of 0 or 1 has
+        the exact bound of ``delong.area_value``. It has a warning if the rarer class has fewer than 50 effective
+        groups.
 
     Raises:
         ValueError: a score is not finite or a group missing (the index is named); shapes do not fit.
@@ -153,7 +153,7 @@ def clustered_auc(positive: ArrayLike, score: ArrayLike, group: ArrayLike) -> Va
 
 
 def clustered_difference(positive: ArrayLike, score_a: ArrayLike, score_b: ArrayLike, group: ArrayLike) -> Value:
-    """AUC of model A less that of model B on the same images, with patients respected.
+    """Compute the AUC of model A minus that of model B on the same images, respecting patients.
 
     Args:
         positive: (n,) bool.
@@ -162,7 +162,7 @@ def clustered_difference(positive: ArrayLike, score_a: ArrayLike, score_b: Array
 
     Returns:
         A Value in [-1, 1] with "p" (two-sided, normal), as ``delong.difference_value`` describes;
-        null with a reason where a class is absent.
+        null with a reason if a class is absent.
 
     Raises:
         ValueError: as in ``clustered_auc``.

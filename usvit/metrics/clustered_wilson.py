@@ -1,7 +1,7 @@
-"""Wilson's interval of a share where images belong to groups: by an effective number of images.
+"""Wilson's interval of a share for images that belong to groups, using an effective number of images.
 
-It needs three sums over groups and no resampling, so that shares of several folds can be added up later, and it stands
-where no image, or every image, is a hit.
+It needs three sums over groups and no resampling, so shares of several folds can be added later. It also exists if no
+image, or every image, is a hit.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,12 +19,12 @@ METHOD = "clustered Wilson"
 
 @dataclass(frozen=True)
 class ShareSums:
-    """A share of images and how it varies between groups; add several of different groups up with ``joined``.
+    """A share of images and its variation between groups; ``joined`` adds several that have different groups.
 
     Attributes:
         n_images: n.
-        n_hits: images that count.
-        n_groups: G, with an image.
+        n_hits: images that are hits.
+        n_groups: G, groups with an image.
         hits_squared: sum over groups of hits^2.
         hits_by_images: sum over groups of hits * images.
         images_squared: sum over groups of images^2.
@@ -39,7 +39,7 @@ class ShareSums:
 
     @classmethod
     def of(cls, hits: Any, group: Any) -> "ShareSums":
-        """The sums of (n,) bool hits and (n,) groups; n may be 0."""
+        """Compute the sums of (n,) bool hits and (n,) groups; n may be 0."""
         if not len(hits):
             return cls(0, 0, 0, 0, 0, 0)
         found = check_positive(hits)
@@ -49,7 +49,7 @@ class ShareSums:
 
     @classmethod
     def joined(cls, several: Iterable["ShareSums"]) -> "ShareSums":
-        """The sums of several sets of images that have no group in common."""
+        """Add the sums of several sets of images that have no group in common."""
         columns = [list(vars(one).values()) for one in several]
         return cls(*(sum(values) for values in zip(*columns, strict=True))) if columns else cls(0, 0, 0, 0, 0, 0)
 
@@ -59,12 +59,12 @@ class ShareSums:
 
     @property
     def effective_groups(self) -> float:
-        """Kish's, of groups of unequal size."""
+        """Kish's effective number of groups of unequal size."""
         return self.n_images**2 / self.images_squared if self.images_squared else 0.0
 
     @property
     def variance(self) -> float:
-        """Of the share, from how the groups differ: G / (G - 1) sum (x - p m)^2 / n^2; NaN of fewer than two groups."""
+        """Variance of the share between groups: G / (G - 1) sum (x - p m)^2 / n^2; NaN for fewer than two groups."""
         if self.n_groups < 2:
             return float("nan")
         p = self.n_hits / self.n_images
@@ -72,12 +72,12 @@ class ShareSums:
         return self.n_groups / (self.n_groups - 1) * max(scatter, 0.0) / self.n_images**2
 
     def interval(self, *, alpha: float = ALPHA) -> Interval | None:
-        """Wilson's interval of the share for an effective number of images; None without an image.
+        """Compute Wilson's interval of the share for an effective number of images; None without images.
 
         The effective number is n over the design effect, which is the share's variance over that of independent
-        images and at least 1. Where the data tell no design effect, since the share is 0 or 1 or there is one group,
-        the effective number of groups is taken. Where a group has several images, the normal quantile gives way to
-        Student's with one degree of freedom less than there are effective groups.
+        images and at least 1. If the design effect cannot be estimated, because the share is 0 or 1 or there is one
+        group, the effective number of groups is used. If a group has several images, the quantile is Student's with
+        one degree of freedom less than the effective number of groups.
 
         Source: Franco, Little, Louis & Slud (2019), Journal of Survey Statistics and Methodology 7:334 (Wilson's
         interval for an effective sample size); Korn & Graubard (1998), Survey Methodology 24:193 (degrees of freedom).
@@ -101,7 +101,7 @@ class ShareSums:
 
 
 def rate_record(sums: ShareSums) -> dict[str, Any]:
-    """How often images are flagged, as ``model.json`` keeps it: with the sums that let several folds be added up."""
+    """Create the rate of flagged images for ``model.json``, with the sums that allow several folds to be added."""
     return {
         "n_images": sums.n_images,
         "n_groups": sums.n_groups,
@@ -114,14 +114,14 @@ def rate_record(sums: ShareSums) -> dict[str, Any]:
 
 
 def pooled_rate(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The rate of several networks' own test images: of a repeated cross-validation the first repeat among them.
+    """Compute the rate over the test images of several networks; of a repeated cross-validation, of the first repeat.
 
     Args:
-        records: as ``rate_record`` makes them. One made before model.json 1.2 has no sums; the interval then counts
+        records: from ``rate_record``. A record from before model.json 1.2 has no sums; the interval then counts
             images, and its method says so.
     """
     first = min((one.get("repeat", 0) for one in records), default=0)
-    records = [one for one in records if one.get("repeat", 0) == first]  # else a group would count in two networks
+    records = [one for one in records if one.get("repeat", 0) == first]  # otherwise a group would count in two networks
     n, flagged = sum(one["n_images"] for one in records), sum(one["n_flagged"] for one in records)
     if all("sums" in one for one in records):
         parts = [ShareSums(one["n_images"], one["n_flagged"], one["n_groups"], *one["sums"]) for one in records]

@@ -1,15 +1,15 @@
-"""The AUC's variance where every image is a case of its own: DeLong's.
+"""DeLong's variance of the AUC, for independent images.
 
-For images of patients see ``clustered``: with several images a patient, DeLong's is too small.
+For several images per patient use ``clustered``: DeLong's variance is then too small.
 """
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import norm
 
+from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_positive, check_score
 from usvit.metrics.intervals import Z, all_or_none_interval, logit_interval, undefined, with_interval
-from usvit.metrics.points import Value
 from usvit.metrics.support import Support
 
 METHOD = "DeLong, logit"
@@ -17,11 +17,11 @@ DIFFERENCE_METHOD = "DeLong, paired"
 ABSENT = "no positive or no negative case"
 
 NO_VARIANCE = 1e-15
-"""Rounding leaves up to about 1e-18, of either sign, where the variance is 0; an AUC's own is far above this."""
+"""Variances below this are 0 but for rounding (up to about 1e-18); the variance of an AUC is far above it."""
 
 
 def placements(positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How each case fares against the other class, ties counting one half; each mean is the AUC.
+    """Compute the placement of each case among the other class; ties count one half, and each mean is the AUC.
 
     Args:
         positive: (n,) bool, with both values.
@@ -36,14 +36,14 @@ def placements(positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def delong(positive: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarray] | None:
-    """AUCs of one or more models on the same independent cases, and their covariance.
+    """Compute the AUCs of one or more models on the same independent cases, and their covariance.
 
     Args:
         positive: (n,) bool.
         scores: (n, R) float, one column a model.
 
     Returns:
-        (R,) AUCs in [0, 1] and (R, R) covariance, NaN where a class has a single case; None where
+        (R,) AUCs in [0, 1] and (R, R) covariance, NaN if a class has a single case; None if
         a class is absent.
 
     Raises:
@@ -68,15 +68,15 @@ def delong(positive: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarr
 
 
 def delong_auc(positive: ArrayLike, score: ArrayLike) -> Value:
-    """AUC of independent cases with DeLong's variance and an interval on the logit scale.
+    """Compute the AUC of independent cases with DeLong's variance and an interval on the logit scale.
 
     Args:
         positive: (n,) bool.
         score: (n,) float, higher for positive.
 
     Returns:
-        A Value, n_groups being n. Null with a reason where a class is absent. An AUC of 0 or 1 gets
-        the bound of ``area_value``; a single case of a class, or equal scores, no interval.
+        A Value, n_groups being n. Null with a reason if a class is absent. An AUC of 0 or 1 has
+        the bound of ``area_value``; with a single case of a class, or equal scores, there is no interval.
 
     Raises:
         ValueError: a score is not finite (the index is named), or the shapes do not fit.
@@ -90,10 +90,10 @@ def delong_auc(positive: ArrayLike, score: ArrayLike) -> Value:
 
 
 def delong_difference(positive: ArrayLike, score_a: ArrayLike, score_b: ArrayLike) -> Value:
-    """AUC of model A less that of model B on the same independent cases, with p-value.
+    """Compute the AUC of model A minus that of model B on the same independent cases, with p-value.
 
     Returns:
-        A Value with "p" (two-sided, normal), as ``difference_value`` describes; null where a class is absent.
+        A Value with "p" (two-sided, normal), as ``difference_value`` describes; null if a class is absent.
 
     Raises:
         ValueError: a score is not finite (the index is named), or the shapes do not fit.
@@ -111,12 +111,12 @@ def delong_difference(positive: ArrayLike, score_a: ArrayLike, score_b: ArrayLik
 def area_value(
     value: float, variance: float, *, disjoint_pairs: int, n_groups: int, method: str, support: Support | None = None
 ) -> Value:
-    """The Value of an AUC, or of a mean of AUCs, from its variance (NaN: not estimable).
+    """Create the Value of an AUC, or of a mean of AUCs, from its variance (NaN: not estimable).
 
-    An AUC of 0 or 1 has an estimated variance of 0, which would claim certainty. Instead: among the
-    data are ``disjoint_pairs`` pairs of a positive and a negative that share no group. Each is
-    ordered rightly with a probability of AUC, independently, so that all are with AUC^pairs, and
-    the bound is Clopper and Pearson's for so many of so many. It is exact or wider.
+    An AUC of 0 or 1 has an estimated variance of 0, which would claim certainty. Instead, the bound uses
+    ``disjoint_pairs``, the pairs of a positive and a negative that share no group. Each pair is ordered correctly
+    with probability AUC, independently of the others, so all are with probability AUC^pairs. The bound is Clopper
+    and Pearson's for all of so many pairs; it is exact or wider.
     """
     if value in (0.0, 1.0):
         bound = all_or_none_interval(value, disjoint_pairs)
@@ -136,10 +136,10 @@ def area_value(
 def difference_value(
     difference: float, variance: float, *, n_groups: int, method: str, support: Support | None = None
 ) -> Value:
-    """The Value of a difference of two AUCs: normal interval cut at -1 and 1, two-sided p.
+    """Create the Value of a difference of two AUCs: normal interval clipped to [-1, 1], two-sided p.
 
-    Without variance there is no interval; p is then 1 where the difference is 0 (models that rank
-    alike), else it is left out, since nothing tells chance from effect.
+    With a variance of 0 there is no interval. Then p is 1 if the difference is 0 (models that rank alike); otherwise
+    it is left out.
     """
     if not variance > NO_VARIANCE:
         if np.isnan(variance):

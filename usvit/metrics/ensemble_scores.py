@@ -1,8 +1,8 @@
-"""How the mean of several networks is distributed, where no image is new to all of them.
+"""Distribution of the mean score of several networks if no image is new to all of them.
 
-In a cross-validation each image was trained on by most networks, so that their mean over it says nothing of new
-images. But each image has its test network, and the inner validation image of another network has two that were not
-trained on it. From single scores and such pairs the distribution of the mean follows, one class at a time.
+In a cross-validation, most networks were trained on each image, so their mean over it does not represent new images.
+But each image is a test image of one network, and some are inner validation images of a second network that was not
+trained on them. The distribution of the mean follows from single scores and such pairs, separately for each class.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from scipy.stats import norm, rankdata
 Float = NDArray[np.float64]
 
 N_DRAWS = 20_000
-"""Of each class: the share above a threshold has a standard error of 0.002 at 0.9."""
+"""Draws for each class: the share above a threshold has a standard error of 0.002 at 0.9."""
 MIN_PAIRS = 20
-"""Images of a class that two networks must have scored unseen; from 20 a correlation of 0.6 has a standard error of
-0.15, and the sensitivity at a threshold one of 0.02 (benchmarks/coverage_ensemble.py)."""
+"""Minimum number of images of a class that two networks scored unseen. With 20, a correlation of 0.6 has a standard
+error of 0.15, and the sensitivity at a threshold one of 0.02 (benchmarks/coverage_ensemble.py)."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class MeanScores:
     """Draws of the mean score of all networks on images that none of them has seen."""
 
     positive: Float
-    """(N_DRAWS,) of positive images."""
+    """(N_DRAWS,) draws for positive images."""
     negative: Float
-    """(N_DRAWS,) of the others."""
+    """(N_DRAWS,) draws for the other images."""
     correlation: tuple[float, float]
-    """Of two networks' normal scores on one image: of positive images, of the others."""
+    """Correlation of two networks' normal scores on one image: for positive images, for the others."""
     n_pairs: tuple[int, int]
     """Images that at least two networks scored unseen: positive ones, others."""
 
@@ -39,18 +39,18 @@ def mean_scores(
 ) -> MeanScores | str:
     """Draw mean scores of K networks from their scores of images that they have not seen.
 
-    Within a class each network's scores are distributed as those of its test images, and two networks' scores of one
-    image are related by a Gaussian copula. Its one correlation comes from all images that two or more networks scored
-    unseen. Inner validation images count for the correlation alone, since they stopped the training.
+    Within a class, the scores of each network are distributed as on its test images, and the scores of two networks on
+    one image are related by a Gaussian copula. Its correlation is estimated from all images that two or more networks
+    scored unseen. Inner validation images are used for the correlation only, because they stopped the training.
 
     Args:
         tested: (n, K) probability of the positive class by the networks whose test image it is, NaN elsewhere.
-        validated: (n, K) the same by the networks whose inner validation image it is.
+        validated: (n, K) the same for the networks whose inner validation image it is.
         positive: (n,) bool.
         n_draws, seed: of the draws.
 
     Returns:
-        The draws; or in words why there are none.
+        The draws, or a sentence why there are none.
 
     Source: Nelsen (2006), An Introduction to Copulas, section 2.3; normal scores: van der Waerden (1952).
     """
@@ -76,7 +76,7 @@ def _of_class(
     z = z[(~np.isnan(z)).sum(axis=1) > 1]
     if len(z) < MIN_PAIRS:
         return f"{len(z)} were scored by two networks that had not seen them, {MIN_PAIRS} are needed"
-    # Over all pairs of networks of an image: the mean product over the mean square.
+    # Mean product over mean square, over all pairs of networks of an image.
     n, squares = (~np.isnan(z)).sum(axis=1), np.nansum(z**2, axis=1)
     products, scale = float((np.nansum(z, axis=1) ** 2 - squares).sum()), float((squares * (n - 1)).sum())
     correlation = float(np.clip(products / scale, 0, 1)) if scale > 0 else 1.0
@@ -90,6 +90,6 @@ def _of_class(
 
 
 def _normal_scores(prob: Float) -> Float:
-    """(n, K) each column's ranks as quantiles of the standard normal distribution; NaN stays."""
+    """Convert the ranks of each column of (n, K) to quantiles of the standard normal distribution; NaN is kept."""
     ranks = rankdata(prob, axis=0, nan_policy="omit")
     return np.asarray(norm.ppf((ranks - 0.5) / np.maximum((~np.isnan(prob)).sum(axis=0), 1)))

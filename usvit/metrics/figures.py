@@ -1,7 +1,7 @@
-"""Every figure but the AUC, for one set of images and for thousands of its resamples at once.
+"""All figures except the AUC, vectorised over thousands of resamples.
 
-A resample is a number for each group: how often it was drawn. Figures that are made of counts or
-sums need nothing but the groups' own sums; average precision needs the ranking, sorted once.
+A resample says how often each group was drawn. Figures made of counts or sums need only the sums of each group;
+average precision needs the ranking, which is sorted once.
 """
 
 from typing import NamedTuple
@@ -9,26 +9,26 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from usvit.metrics.basic import decide
 from usvit.metrics.checks import check_prob, group_codes
-from usvit.metrics.points import decide
 
 
 class Key(NamedTuple):
-    """A figure's name, and the index of the class that it is about; None for one over all classes."""
+    """Name of a figure and the index of its class; None for a figure over all classes."""
 
     name: str
     of_class: int | None = None
 
 
 PROPORTIONS = ("accuracy", "sensitivity", "specificity", "ppv", "npv")
-"""Shares of images that are right, among those that the figure looks at (``Figures.trials``)."""
+"""Figures that are shares of correct images among those in their denominator (``Figures.trials``)."""
 
 
 class Figures:
-    """The figures of n images in G groups, as a function of how often each group is drawn.
+    """Figures of n images in G groups, as a function of how often each group is drawn.
 
-    With C[i, j] the images of class i decided as j (the most probable class unless ``decision`` says
-    otherwise), a class against all others:
+    C[i, j] is the number of images of class i decided as j (the most probable class unless ``decision`` is given).
+    A class is taken against all others:
 
     - accuracy; balanced_accuracy, the mean of the sensitivities; sensitivity; specificity; ppv; npv;
     - f1 = 2 TP / (2 TP + FP + FN) and f1_macro, its mean; mcc over all classes (Gorodkin 2004,
@@ -53,7 +53,7 @@ class Figures:
         *,
         ranked: bool = True,
     ) -> None:
-        """Sort and sum once.
+        """Sort the images and sum them by group.
 
         Args:
             label: (n,) int in 0 ... K - 1.
@@ -88,7 +88,7 @@ class Figures:
         self._rankings = [_Ranking(self.label == k, self.prob[:, k], self.code) for k in every]
 
     def __call__(self, counts: np.ndarray) -> dict[Key, np.ndarray]:
-        """(B, G) how often each group is drawn -> each figure (B,), NaN where it is undefined."""
+        """Compute each figure (B,), NaN if undefined, from (B, G) counts of how often each group is drawn."""
         size, k = len(counts), self.n_classes
         sums = counts @ self._sums
         table = sums[:, : k * k].reshape(size, k, k)
@@ -125,11 +125,11 @@ class Figures:
         }
 
     def areas(self, counts: np.ndarray, of_class: int) -> np.ndarray:
-        """(B, G) -> (B,) one-vs-rest AUC of a class, NaN where undefined; ``clustered`` has its interval."""
+        """Compute the (B,) one-vs-rest AUC of a class, NaN if undefined; ``clustered`` computes its interval."""
         return self._rankings[of_class].area(counts)
 
     def trials(self, key: Key) -> tuple[np.ndarray, np.ndarray]:
-        """The images that a proportion looks at, (n,) bool, and those among all that count as right, (n,) bool."""
+        """Return the images in the denominator of a proportion, (n,) bool, and the correct images, (n,) bool."""
         k = key.of_class
         if key.name == "accuracy":
             return np.ones(len(self.label), dtype=bool), self.label == self.decided
@@ -142,13 +142,13 @@ class Figures:
         return looked_at, (self.label == k) == (self.decided == k)
 
     def support(self, key: Key) -> int:
-        """The groups that a figure rests on: for a proportion, those with an image that it looks at."""
+        """Count the groups of a figure: for a proportion, those with an image in its denominator."""
         if key.name in PROPORTIONS:
             return len(np.unique(self.code[self.trials(key)[0]]))
         return self.n_groups
 
     def why_undefined(self, key: Key, classes: list[str]) -> str:
-        """The reason for a figure that is NaN on the images as they are."""
+        """Return the reason why a figure is NaN on the original images."""
         if key.name == "mcc":
             return "all images are of one class, or decided as one"
         if key.of_class is None:
@@ -164,13 +164,13 @@ class Figures:
 
 
 class _Ranking:
-    """The images in the order of one class's probability, the highest first, ties marked."""
+    """Images sorted by the probability of one class, highest first, with ties."""
 
     def __init__(self, positive: np.ndarray, score: np.ndarray, code: np.ndarray) -> None:
         order = np.argsort(-score, kind="stable")
         ordered, self._code = score[order], code[order]
         self._positive = np.flatnonzero(positive[order])
-        # The last image, and how many positives there are, in the run of equal scores of each positive.
+        # For the run of equal scores of each positive: its last image, and the number of positives up to there.
         ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
         self._end = ends[np.searchsorted(ends, self._positive)]
         self._found = np.searchsorted(self._positive, self._end, "right") - 1
@@ -186,17 +186,17 @@ class _Ranking:
         everything = taken[:, -1].copy()
         found = weight.cumsum(axis=1)
         positives = found[:, -1].copy()
-        # Counts are whole: where nothing is taken nothing is found either, and 0 / 1 is 0.
+        # Counts are integers: if no image is taken, no positive is found either, and 0 / 1 is 0.
         precision = found[:, self._found] / np.maximum(taken[:, self._end], 1)
         area = _ratio(np.einsum("bi,bi->b", weight, precision), positives)
-        # With nothing but positives it is 1 whatever the scores are, and says nothing.
+        # If all images are positive, it is 1 for any scores and therefore undefined.
         return np.where(positives < everything, area, np.nan)
 
     def area(self, counts: np.ndarray) -> np.ndarray:
         if not len(self._positive):
             return np.full(len(counts), np.nan)
         weight = counts[:, self._code[self._positive]]
-        # From a leading 0, so that what stands before a run can be looked up.
+        # A leading 0 allows the count before a run to be looked up.
         taken = np.pad(counts[:, self._code].cumsum(axis=1), ((0, 0), (1, 0)))
         found = np.pad(weight.cumsum(axis=1), ((0, 0), (1, 0)))
         negatives = taken[:, -1] - found[:, -1]
@@ -207,5 +207,5 @@ class _Ranking:
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """part / whole, NaN where whole is 0."""
+    """Divide part by whole; NaN if whole is 0."""
     return np.divide(part, whole, out=np.full(np.broadcast(part, whole).shape, np.nan), where=whole > 0)

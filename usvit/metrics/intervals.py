@@ -1,13 +1,13 @@
-"""Intervals in closed form, and the one shape in which every number with its interval is handed on.
+"""Confidence intervals in closed form, and the record of a number with its interval.
 
-All are 95 % and two-sided. docs/explanation/intervals.md says which is used where, and what it covers.
+All intervals are two-sided 95 % intervals. docs/explanation/intervals.md explains their use and coverage.
 """
 
 import numpy as np
 from scipy.special import expit, logit
 from scipy.stats import beta, norm
 
-from usvit.metrics.points import Value
+from usvit.metrics.basic import Value
 from usvit.metrics.support import FEW_GROUPS as FEW_GROUPS
 from usvit.metrics.support import Support
 
@@ -28,21 +28,21 @@ def with_interval(
     p: float | None = None,
     support: Support | None = None,
 ) -> Value:
-    """A number with its company, ready for metrics.json.
+    """Create the record of a number with its interval for metrics.json.
 
     Args:
         value: the number.
-        ci95: its interval, or None, and then ``reason`` must say why.
-        method: how the interval was made, or would have been.
+        ci95: its interval; None requires a ``reason``.
+        method: how the interval was, or would have been, computed.
         n_groups: the groups that the number rests on.
-        reason: why there is no interval, or why another method had to be taken.
-        p: a p-value in [0, 1], where the number is a difference.
-        support: what the interval's width is estimated from, where that is not all ``n_groups`` alike: the rarer
-            class's groups, or the effective number of groups of unequal size.
+        reason: why there is no interval, or why another method was used.
+        p: p-value in [0, 1], for a difference.
+        support: the groups that the width of the interval is estimated from, if these are not ``n_groups`` equal
+            groups: the groups of the rarer class, or the effective number of groups of unequal size.
 
     Returns:
-        {"value", "ci95", "method", "n_groups"}, with "p", "reason" and "warning" where there is one.
-        The warning stands beside every interval from fewer than ``FEW_GROUPS`` effective groups.
+        {"value", "ci95", "method", "n_groups"}, with "p", "reason" and "warning" if present.
+        Every interval has a warning if it is estimated from fewer than ``FEW_GROUPS`` effective groups.
     """
     if ci95 is None and not reason:
         raise ValueError("a missing interval needs a reason")
@@ -63,25 +63,24 @@ def with_interval(
 
 
 def undefined(reason: str, n_groups: int) -> Value:
-    """The Value of what cannot be computed: null, with the reason."""
+    """Create the Value of a number that cannot be computed: null with the reason."""
     return {"value": None, "ci95": None, "reason": reason, "n_groups": int(n_groups)}
 
 
 def few_groups_warning(n_groups: int) -> str | None:
-    """A sentence for a reader where groups of equal size are too few for the interval to be trusted; else None."""
+    """Return a warning if there are too few groups (of equal size) for a reliable interval; otherwise None."""
     return Support(n_groups, n_groups).warning
 
 
 def logit_interval(value: float, variance: float) -> Interval | None:
-    """A normal interval on the logit scale, taken back: always within (0, 1), and longer towards 1/2.
+    """Compute a normal interval on the logit scale, transformed back: always within (0, 1), longer towards 1/2.
 
     Args:
         value: an estimate in (0, 1), such as an AUC.
         variance: its variance, > 0.
 
     Returns:
-        (low, high); None where the logit or the variance says nothing: a value of 0 or 1, or a
-        variance of 0.
+        (low, high); None for a value of 0 or 1 or a variance of 0.
 
     Source: Pepe (2003), The Statistical Evaluation of Medical Tests, section 5.2.4; the delta method.
     """
@@ -92,7 +91,7 @@ def logit_interval(value: float, variance: float) -> Interval | None:
 
 
 def clopper_pearson(successes: int, n: int) -> Interval | None:
-    """Exact interval of a proportion of independent cases; it covers at least 95 %, often more.
+    """Compute the exact interval of a proportion of independent cases; its coverage is at least 95 %, often more.
 
     Args:
         successes: 0 ... n.
@@ -112,7 +111,7 @@ def clopper_pearson(successes: int, n: int) -> Interval | None:
 
 
 def wilson(successes: int, n: int) -> Interval | None:
-    """Score interval of a proportion of independent cases; it covers 95 % on average.
+    """Compute the score interval of a proportion of independent cases; its coverage is 95 % on average.
 
     Args and returns as in ``clopper_pearson``.
 
@@ -124,24 +123,24 @@ def wilson(successes: int, n: int) -> Interval | None:
     p, z2 = successes / n, Z**2
     middle = (p + z2 / (2 * n)) / (1 + z2 / n)
     half = Z / (1 + z2 / n) * np.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-    # At the ends the bound is exactly 0 or 1; rounding must not leave 1e-17 or 1 + 1e-16.
+    # At the ends, the bound is exactly 0 or 1; rounding must not produce 1e-17 or 1 + 1e-16.
     low = 0.0 if successes == 0 else max(middle - half, 0.0)
     high = 1.0 if successes == n else min(middle + half, 1.0)
     return float(low), float(high)
 
 
 def all_or_none_interval(value: float, n_independent: int) -> Interval | None:
-    """The interval of a share that came out as exactly 0 or 1, where a variance is 0 and says nothing.
+    """Compute the interval of a share of exactly 0 or 1, whose estimated variance is 0.
 
-    Had the share a true value p, n independent cases would all succeed with probability p^n at
-    most. The bound is the p for which that is 2.5 %: Clopper and Pearson's for n of n.
+    If the true share is p, n independent cases all succeed with probability p^n at most. The bound is the p for which
+    this is 2.5 %: Clopper and Pearson's bound for n of n.
 
     Args:
         value: 0 or 1.
         n_independent: independent cases inside the data, such as the groups of a sensitivity.
 
     Returns:
-        (0, high) or (low, 1); None for another value, or where there is no case.
+        (0, high) or (low, 1); None for another value or without cases.
     """
     if n_independent < 1 or value not in (0.0, 1.0):
         return None

@@ -1,7 +1,7 @@
-"""One AUC for more than two classes, three ways, each with an interval that respects patients.
+"""Three definitions of the AUC for more than two classes, each with an interval that respects patients.
 
-Every one of them is a mean of two-class AUCs, so that what a group adds to it is the mean of what
-it adds to those (``clustered.AreaParts``); the variance follows from these sums over groups.
+Each is a mean of two-class AUCs. The contribution of a group is therefore the mean of its contributions to those
+(``clustered.AreaParts``), and the variance follows from these sums over groups.
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from usvit.metrics.area_interval import few_errors
+from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_prob, group_codes
 from usvit.metrics.clustered import AreaParts, area_covariance, area_parts, clustered_auc
 from usvit.metrics.delong import area_value, difference_value
 from usvit.metrics.intervals import undefined
-from usvit.metrics.points import Value
 from usvit.metrics.support import rarest
 
 Average = Literal["macro", "weighted", "hand-till"]
@@ -24,14 +24,14 @@ Average = Literal["macro", "weighted", "hand-till"]
 
 @dataclass(frozen=True)
 class MeanArea:
-    """A mean of AUCs and what each of G groups adds to it.
+    """A mean of AUCs and the contribution of each of G groups.
 
     Attributes:
         value: in [0, 1].
-        total: (G,) what each group adds, already stretched for small numbers of groups, so that its sum of
-            squares is the variance; None where one of the AUCs has no variance.
-        disjoint_pairs: of the AUC that has the fewest.
-        two_classes: the AUC itself where there are but two classes.
+        total: (G,) contribution of each group, corrected for small numbers of groups so that its sum of squares is the
+            variance; None if one of the AUCs has no variance.
+        disjoint_pairs: the smallest number among the AUCs.
+        two_classes: the AUC itself if there are only two classes.
     """
 
     value: float
@@ -43,13 +43,13 @@ class MeanArea:
 def multiclass_auc(
     label: ArrayLike, prob: ArrayLike, group: ArrayLike, *, average: Average = "macro", positive: int = 1
 ) -> Value:
-    """AUC over K classes with a clustered interval.
+    """Compute an AUC over K classes with a clustered interval.
 
-    - ``macro``: mean of the classes' one-vs-rest AUCs, all classes alike.
+    - ``macro``: unweighted mean of the one-vs-rest AUCs of the classes.
     - ``weighted``: the same, weighted by the classes' shares of the images (Provost & Domingos 2001).
-      The shares are estimates too, and the interval allows for that.
+      The shares are estimated as well, and the interval accounts for it.
     - ``hand-till``: mean over all pairs of classes of [A(i|j) + A(j|i)] / 2, each on the images of the
-      two classes alone; it does not depend on how frequent the classes are (Hand & Till 2001, eq. 7).
+      two classes only; it does not depend on the frequencies of the classes (Hand & Till 2001, eq. 7).
 
     With two classes all three are the AUC of the positive class's probability.
 
@@ -58,11 +58,11 @@ def multiclass_auc(
         prob: (n, K) probabilities.
         group: (n,) int or str, the patient (or duplicate cluster) of each image.
         average: one of the three.
-        positive: with two classes, the one whose probability is taken; not looked at otherwise.
+        positive: with two classes, the class whose probability is used; ignored otherwise.
 
     Returns:
-        A Value. Null with a reason where a class is absent (a mean over other classes would be another
-        quantity) or all images are of one. Without an interval, and with the reason, as ``clustered_auc``.
+        A Value. It is null with a reason if a class is absent, because a mean over other classes would be a different
+        quantity. It has no interval in the cases of ``clustered_auc``.
 
     Raises:
         ValueError: a label outside 0 ... K - 1, a probability that is NaN or outside [0, 1], a missing
@@ -104,11 +104,11 @@ def multiclass_difference(
     average: Average = "macro",
     positive: int = 1,
 ) -> Value:
-    """``multiclass_auc`` of model A less that of model B on the same images, with p-value.
+    """Compute ``multiclass_auc`` of model A minus that of model B on the same images, with p-value.
 
     Returns:
         A Value with "p" (two-sided, normal), as ``delong.difference_value`` describes; null with a reason
-        where a class is absent.
+        if a class is absent.
 
     Raises:
         ValueError: as ``multiclass_auc``; or the models have different numbers of classes.
@@ -130,7 +130,7 @@ def multiclass_difference(
 def mean_area(
     label: np.ndarray, prob: np.ndarray, code: np.ndarray, n_groups: int, average: Average, positive: int
 ) -> MeanArea:
-    """The mean AUC and its split by group; every class must be there (args as ``multiclass_auc``, checked)."""
+    """Compute the mean AUC and its contributions by group; every class must occur (arguments as ``multiclass_auc``)."""
     if average not in get_args(Average):
         raise ValueError(f"average '{average}' is none of {', '.join(get_args(Average))}")
     n, n_classes = prob.shape
@@ -158,7 +158,7 @@ def mean_area(
     if any(part is None for part in stretched):
         return MeanArea(value, None, pairs)
     total = weight @ np.stack([part for part in stretched if part is not None])
-    if average == "weighted":  # a group with more of class k than its share moves the weight of class k
+    if average == "weighted":  # a group with more than its share of class k changes the weight of class k
         of_class = np.zeros((n_groups, n_classes))
         np.add.at(of_class, (code, label), 1.0)
         moved = (of_class - of_class.sum(axis=1, keepdims=True) * weight) @ values / n
@@ -167,7 +167,7 @@ def mean_area(
 
 
 def _stretched(area: AreaParts) -> np.ndarray | None:
-    """(G,) what each group adds, such that the sum of squares holds Obuchowski's factors I/(I - 1)."""
+    """Compute (G,) contributions whose sum of squares includes Obuchowski's factors I/(I - 1)."""
     up, down = int(area.has_positive.sum()), int(area.has_negative.sum())
     if min(up, down) < 2:
         return None

@@ -1,7 +1,7 @@
 """Predictive values at a stated prevalence, from sensitivity and specificity.
 
-PPV and NPV of a test set hold for its own share of positives, which in research data is mostly far above a clinic's.
-Bayes' rule gives them at any other prevalence, provided that sensitivity and specificity stay what they are there.
+PPV and NPV of a test set hold for its own share of positives, which in research data is usually far above that of a
+clinic. Bayes' rule gives them at any other prevalence, provided that sensitivity and specificity are the same there.
 """
 
 import math
@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 
 from usvit.errors import UsvitError
+from usvit.metrics.basic import Value
 from usvit.metrics.clustered_wilson import ShareSums
 from usvit.metrics.intervals import Interval, undefined, with_interval
-from usvit.metrics.points import Value
 from usvit.metrics.support import support_of
 
 METHOD = "clustered Wilson intervals of sensitivity and specificity, combined for the likelihood ratio (MOVER)"
 
 
 def check_prevalence(prevalence: float) -> float:
-    """The prevalence itself.
+    """Validate and return a prevalence.
 
     Raises:
         UsvitError: it is not a number above 0 and below 1.
     """
     if not 0 < prevalence < 1:
         raise UsvitError(
-            f"--prevalence {prevalence:g}: a prevalence lies above 0 and below 1, such as 0.005 for 5 cancers in 1,000."
+            f"--prevalence {prevalence:g}: give a prevalence above 0 and below 1, such as 0.005 for 5 cancers in 1,000."
         )
     return float(prevalence)
 
@@ -34,24 +34,24 @@ def check_prevalence(prevalence: float) -> float:
 def predictive_values(
     reference: np.ndarray, called: np.ndarray, group: np.ndarray, prevalence: float
 ) -> dict[str, Value]:
-    """PPV and NPV of decisions at a stated prevalence, with 95 % intervals that respect patients.
+    """Compute PPV and NPV of decisions at a stated prevalence, with 95 % intervals that respect patients.
 
     Args:
         reference: (n,) bool, the positive class.
-        called: (n,) bool, what was decided.
+        called: (n,) bool, the decisions.
         group: (n,) int or str, the patient (or duplicate cluster) of each image.
         prevalence: share of positives, in (0, 1), taken as known.
 
     Returns:
-        {"ppv", "npv"}, each a Value; null with a reason where a class is absent, or nothing is called so.
+        {"ppv", "npv"}, each a Value; null with a reason if a class is absent or no image has this decision.
 
     Raises:
         UsvitError: as ``check_prevalence``.
 
     Source: Mercaldo, Lau & Zhou (2007), Statistics in Medicine 26:2170 (predictive values in case-control studies: both
     are a function of one likelihood ratio); the likelihood ratio's interval from those of sensitivity and specificity:
-    Donner & Zou (2012), Statistical Methods in Medical Research 21:347. Unlike a normal interval on the logit scale it
-    stands where no negative, or every positive, is called positive.
+    Donner & Zou (2012), Statistical Methods in Medical Research 21:347. Unlike a normal interval on the logit scale, it
+    exists if no negative, or every positive, is called positive.
     """
     check_prevalence(prevalence)
     n_groups = len(np.unique(group))
@@ -84,9 +84,9 @@ def predictive_values(
 
 
 def ratio_interval(above: float, ci_above: Interval, below: float, ci_below: Interval) -> Interval:
-    """Bounds of the ratio of two independent shares from the bounds of each; the upper one may be infinite.
+    """Compute bounds of the ratio of two independent shares from the bounds of each; the upper one may be infinite.
 
-    Source: Donner & Zou (2012), eq. 9, written so that it stands for shares of 0, too.
+    Source: Donner & Zou (2012), eq. 9, in a form that also holds for shares of 0.
     """
     product = above * below
 
@@ -104,11 +104,11 @@ def ratio_interval(above: float, ci_above: Interval, below: float, ci_below: Int
 def prevalence_section(
     reference: np.ndarray, decisions: dict[str, np.ndarray], group: np.ndarray, prevalence: float
 ) -> dict[str, Any]:
-    """For metrics.json: predictive values of each set of decisions at a stated prevalence, and the test's own share.
+    """Create the section ``at_prevalence`` of metrics.json: predictive values of each set of decisions.
 
     Args:
         reference, group, prevalence: as ``predictive_values``.
-        decisions: how they came about -> (n,) bool.
+        decisions: rule -> (n,) bool decisions.
     """
     rules = [
         {"rule": rule, **predictive_values(reference, called, group, prevalence)} for rule, called in decisions.items()
@@ -117,7 +117,7 @@ def prevalence_section(
 
 
 def _failures(sums: ShareSums) -> ShareSums:
-    """The sums of those that are no hits."""
+    """Return the sums of the images that are not hits."""
     return ShareSums(
         sums.n_images,
         sums.n_images - sums.n_hits,

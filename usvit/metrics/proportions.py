@@ -1,32 +1,32 @@
-"""A share of images with its company: the number, its interval where one is wanted, the groups it rests on."""
+"""Shares of images: the number, its interval and the number of groups."""
 
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from usvit.metrics.basic import Value
 from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
 from usvit.metrics.checks import check_positive, check_score, group_codes
 from usvit.metrics.intervals import all_or_none_interval, undefined, wilson, with_interval
-from usvit.metrics.points import Value
 from usvit.metrics.support import support_of
 
 ShareInterval = Callable[[np.ndarray, np.ndarray], Value]
-"""(n,) bool hits and (n,) groups, n >= 1 -> the share of hits with its interval: ``clustered_share``."""
+"""Function of (n,) bool hits and (n,) groups, n >= 1, that returns the share with its interval: ``clustered_share``."""
 
 
 def point(value: float, n_groups: int, method: str = "point estimate") -> Value:
-    """A number without an interval, as metrics.json holds it."""
+    """Create the Value of a number without an interval."""
     return {"value": float(value), "ci95": None, "method": method, "n_groups": n_groups}
 
 
 def share(hits: np.ndarray, group: np.ndarray, *, of: str, interval: ShareInterval | None = None) -> Value:
-    """The share of hits among n images; undefined, since there are no ``of``, where n is 0.
+    """Compute the share of hits among n images; undefined if n is 0.
 
     Args:
         hits: (n,) bool.
         group: (n,) the patient of each image.
-        of: what the images are, in the plural, for the reason.
+        of: description of the images in the plural, for the reason.
         interval: ``clustered_share``, or None for the number alone.
     """
     if not len(hits):
@@ -37,10 +37,10 @@ def share(hits: np.ndarray, group: np.ndarray, *, of: str, interval: ShareInterv
 
 
 def clustered_share(hits: ArrayLike, group: ArrayLike, *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> Value:
-    """The share of hits, with the interval that ``bootstrap.figure_values`` gives a proportion.
+    """Compute the share of hits with the interval that ``bootstrap.figure_values`` uses for a proportion.
 
-    Wilson's where every image is of another group; else a bootstrap of the groups that have an image
-    here; for a share of 0 or 1 among clustered images, Clopper and Pearson's with the groups as cases.
+    The interval is Wilson's if every image has its own group; otherwise it is a bootstrap of the groups that have an
+    image here. For a share of 0 or 1 among clustered images it is Clopper and Pearson's with the groups as cases.
 
     Args:
         hits: (n,) bool, n >= 1.
@@ -75,9 +75,9 @@ def clustered_share(hits: ArrayLike, group: ArrayLike, *, n_resamples: int = N_R
 
 
 def check_binary(positive: ArrayLike, prob: ArrayLike, group: ArrayLike | None) -> tuple[np.ndarray, np.ndarray, int]:
-    """(n,) reference, (n,) probabilities and (n,) groups -> bool, float64, and how many groups there are.
+    """Convert (n,) reference and (n,) probabilities to bool and float64, and count the groups.
 
-    ``group`` None makes every image a group of its own.
+    If ``group`` is None, every image is its own group.
 
     Raises:
         ValueError: as ``checks``; a probability lies outside [0, 1]. The index is named.
@@ -91,5 +91,5 @@ def check_binary(positive: ArrayLike, prob: ArrayLike, group: ArrayLike | None) 
 
 
 def count_groups(group: ArrayLike | None, n: int) -> int:
-    """How many groups (n,) ids name; n where there are none."""
+    """Count the groups among (n,) ids; n if ``group`` is None."""
     return n if group is None or n == 0 else group_codes(group, n)[1]

@@ -1,6 +1,6 @@
-"""Nearest neighbours of embeddings: on-the-fly classification and category-level retrieval.
+"""Nearest neighbours of embeddings: classification by k nearest neighbours and category-level retrieval.
 
-Everything is computed in float64, in portions of the queries, so that 50,000 keys fit into memory.
+All computations use float64 and batches of queries, so that 50,000 keys fit into memory.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,23 +8,23 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from usvit.metrics.basic import Value
 from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
 from usvit.metrics.checks import group_codes
 from usvit.metrics.intervals import undefined, with_interval
-from usvit.metrics.points import Value
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 K_CHOICES = (10, 15, 20, 25, 30)
-"""Neighbours among which k is chosen (thesis, section 2.4.2)."""
+"""Values of k to choose from (thesis, section 2.4.2)."""
 SIGMA = 0.05
-"""Temperature of neighbours' weights, on the cosine's scale (thesis, section 2.4.3)."""
+"""Temperature of the weights of neighbours, on the scale of the cosine (thesis, section 2.4.3)."""
 _CELLS = 4_000_000  # of a block of similarities: 32 MB
 
 
 def cosine(queries: ArrayLike, keys: ArrayLike) -> Floats:
-    """(n, m) cosine similarities of (n, D) and (m, D) vectors; 0 for a vector of zeros.
+    """Compute (n, m) cosine similarities of (n, D) and (m, D) vectors; 0 for a vector of zeros.
 
     Raises:
         ValueError: shapes that do not fit, or a value that is not finite.
@@ -41,14 +41,14 @@ def knn_probabilities(
     *,
     n_classes: int | None = None,
 ) -> Floats:
-    """Class probabilities by the k nearest keys j: p(x, y) ~ sum over those of class y of exp(cos(x, x_j) / sigma).
+    """Compute class probabilities from the k nearest keys j: p(x, y) ~ sum over class y of exp(cos(x, x_j) / sigma).
 
     Args:
         queries: (n, D) float.
         keys: (m, D) float.
         labels: (m,) int, class of each key, from 0.
-        k: neighbours, at most m. Where several keys are equally near, those that come first count.
-        sigma: > 0; small: the nearest decides.
+        k: neighbours, at most m; among equally near keys, the first ones are used.
+        sigma: > 0; the smaller, the more the nearest key dominates.
         n_classes: K; by default the largest label + 1.
 
     Returns:
@@ -75,7 +75,7 @@ def knn_probabilities(
 
 
 def knn_predict(queries: ArrayLike, keys: ArrayLike, labels: ArrayLike, k: int, sigma: float = SIGMA) -> Ints:
-    """(n,) the most probable class of each query; ``knn_probabilities`` says of what. Ties: the smaller class."""
+    """Predict the (n,) most probable class of each query with ``knn_probabilities``; of ties, the smaller class."""
     return knn_probabilities(queries, keys, labels, k, sigma).argmax(axis=1)
 
 
@@ -88,18 +88,18 @@ def leave_one_out(
     groups: ArrayLike | None = None,
     rows: Ints | None = None,
 ) -> dict[int, float]:
-    """Accuracy in [0, 1] of each k, each key being judged by all others.
+    """Compute the leave-one-out accuracy in [0, 1] of each k: every key is classified by all others.
 
     Args:
         keys: (m, D) float.
         labels: (m,) int, from 0.
-        ks: which to try; one that is not smaller than what others there are is left out.
+        ks: values to try; those larger than the number of other keys are left out.
         sigma: as ``knn_probabilities``.
-        groups: (m,) patients (or clusters of copies): keys of a query's own group are no neighbours of it.
-        rows: (n,) keys that are judged; None: all of them.
+        groups: (m,) patients (or clusters of near-duplicates); keys of a query's own group are excluded.
+        rows: (n,) keys to classify; None for all.
 
     Returns:
-        {k: accuracy}; where every k is too large, the largest that is possible alone.
+        {k: accuracy}; if every k is too large, only the largest possible k.
 
     Raises:
         ValueError: shapes or values that do not fit, or there is nothing to compare with.
@@ -125,7 +125,7 @@ def leave_one_out(
 
 
 def choose_k(accuracy: Mapping[int, float]) -> int:
-    """The k of the best accuracy (``leave_one_out``); the smallest of equal ones."""
+    """Return the k with the best accuracy (``leave_one_out``); the smallest of equal ones."""
     return min(accuracy, key=lambda k: (-accuracy[k], k))
 
 
@@ -138,10 +138,10 @@ def average_precisions(
     coarse_prob: ArrayLike | None = None,
     key_coarse: ArrayLike | None = None,
 ) -> Floats:
-    """Of each query, the average precision of all keys, ranked by similarity; keys of its class are right.
+    """Compute the average precision of all keys ranked by similarity to each query; keys of its class are relevant.
 
-    Average precision is the mean, over the right keys, of the share of right ones among those ranked no lower than it.
-    Keys of equal score share a rank, so that the order of the keys does not matter.
+    Average precision is the mean, over the relevant keys, of the share of relevant keys among those ranked no lower.
+    Keys of equal score share a rank, so the order of the keys does not matter.
 
     Args:
         queries: (n, D) float.
@@ -152,7 +152,7 @@ def average_precisions(
         key_coarse: (m,) int, the known coarse class of each key.
 
     Returns:
-        (n,) in [0, 1]; NaN of a query whose class no key has, which does not count.
+        (n,) in [0, 1]; NaN for a query whose class no key has.
 
     Raises:
         ValueError: shapes or values that do not fit, or one of the coarse arguments without the other.
@@ -167,7 +167,7 @@ def average_precisions(
         raise ValueError("coarse_prob and key_coarse go together")
     odds, coarse = None, None
     if coarse_prob is not None and key_coarse is not None:
-        # Just inside (0, 1): an oracle's certainty must outweigh every cosine, and stay comparable.
+        # Clip to just inside (0, 1): an oracle's certainty must outweigh every cosine and remain comparable.
         prob = np.clip(np.asarray(coarse_prob, dtype=np.float64), 1e-12, 1 - 1e-12)
         odds, coarse = np.log(prob / (1 - prob)), _labels(key_coarse, prob.shape[1])
     found = np.empty(len(asked))
@@ -186,14 +186,14 @@ def mean_precisions(
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Value]:
-    """Mean average precisions with 95 % intervals: queries are resampled, those of a patient together.
+    """Compute mean average precisions with 95 % intervals; queries of a patient are resampled together.
 
-    The collection that is searched stands still, so an interval speaks of other queries to these keys. All rankings
-    are judged on the same draws.
+    The searched collection is fixed, so an interval holds for other queries to the same keys. All rankings use the
+    same draws.
 
     Args:
-        precisions: name of a ranking -> (n,) as ``average_precisions`` gives it; NaN for all at the same queries.
-        groups: (n,) patient (or cluster of copies) of each query; None: each stands for itself.
+        precisions: name of a ranking -> (n,) from ``average_precisions``; all are NaN for the same queries.
+        groups: (n,) patient (or cluster of near-duplicates) of each query; None if all are independent.
         n_resamples, seed: of the bootstrap (``bootstrap.cluster_bootstrap``).
 
     Raises:
@@ -226,7 +226,7 @@ def mean_precisions(
 
 
 def average_precision(scores: ArrayLike, relevant: ArrayLike) -> Floats:
-    """(n,) average precision of each row of (n, m) scores, higher first; NaN where nothing is relevant.
+    """Compute the (n,) average precision of each row of (n, m) scores, highest first; NaN if no key is relevant.
 
     Args:
         scores: (n, m) float.
@@ -238,7 +238,7 @@ def average_precision(scores: ArrayLike, relevant: ArrayLike) -> Floats:
     ranked = np.take_along_axis(values, order, axis=1)
     right = np.take_along_axis(np.asarray(relevant, dtype=bool), order, axis=1)
     precision = right.cumsum(axis=1) / np.arange(1, m + 1)
-    # Where a run of equal scores ends: its members all get the precision there.
+    # All members of a run of equal scores get the precision at its end.
     last = np.concatenate([ranked[:, 1:] != ranked[:, :-1], np.ones((n, 1), dtype=bool)], axis=1)
     ends = np.where(last, np.arange(m), m)
     ends = np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1]
@@ -247,7 +247,7 @@ def average_precision(scores: ArrayLike, relevant: ArrayLike) -> Floats:
 
 
 def _vote(similar: Floats, labels: Ints, k: int, sigma: float, n_classes: int) -> Floats:
-    """(n, K) probabilities from (n, m) similarities."""
+    """Compute (n, K) probabilities from (n, m) similarities."""
     kth = np.partition(similar, similar.shape[1] - k, axis=1)[:, [-k]]
     above, level = similar > kth, similar == kth
     chosen = above | (level & (level.cumsum(axis=1) <= k - above.sum(axis=1, keepdims=True)))

@@ -1,7 +1,7 @@
-"""How many groups a figure rests on: those of the rarer class, and fewer where one patient holds most of the images.
+"""Number of groups that a figure is estimated from.
 
-A clustered interval is as good as the number of independent groups behind it. Of 400 patients with 12 malignant ones,
-an AUC rests on 12; of 60 patients of whom one has half of the images, a share rests on about 4.
+A clustered interval is only as good as the number of independent groups behind it. With 400 patients of whom 12 are
+malignant, an AUC rests on 12; with 60 patients of whom one has half of the images, a share rests on about 4.
 """
 
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from numpy.typing import ArrayLike
 FEW_GROUPS = 50
 """Below this many effective groups a clustered interval covers less than it says (docs/explanation/intervals.md)."""
 ROUGHLY_EQUAL = 0.8
-"""An effective number above this share of the groups is not worth a word of its own."""
+"""The warning mentions the effective number only if it is below this share of the groups."""
 
 
 @dataclass(frozen=True)
 class Support:
-    """The groups behind a figure.
+    """The groups that a figure is estimated from.
 
     Attributes:
         n_groups: groups with an image that the figure looks at.
-        effective: Kish's effective number of them, in [1, n_groups]; 0 where there are none.
-        of: what the images are, such as "images of class 'malignant'"; empty where it is every image.
+        effective: Kish's effective number of groups, in [1, n_groups]; 0 without groups.
+        of: description of the images, such as "images of class 'malignant'"; empty for all images.
     """
 
     n_groups: int
@@ -31,7 +31,7 @@ class Support:
 
     @property
     def warning(self) -> str | None:
-        """A sentence for a reader where the interval cannot be trusted; None where there are groups enough."""
+        """Why the interval is not reliable, as a sentence; None if there are enough groups."""
         if self.effective >= FEW_GROUPS:
             return None
         who = f" with {self.of}" if self.of else ""
@@ -40,14 +40,14 @@ class Support:
             counted += f", which count as {self.effective:.0f} because a few of them hold most of the images,"
         else:
             counted += " only:"
-        return f"from {counted} below {FEW_GROUPS}, intervals hold the truth less often than they say"
+        return f"from {counted} below {FEW_GROUPS}, intervals cover the true value less often than 95 %"
 
 
 def effective_groups(images_of_group: ArrayLike) -> float:
-    """Kish's effective number of groups, (sum m)^2 / sum m^2.
+    """Compute Kish's effective number of groups, (sum m)^2 / sum m^2.
 
-    It is the number of groups of equal size that give the same variance to a mean over images when the images of one
-    group are alike. It equals the number of groups where all are of one size.
+    This many groups of equal size give a mean over images the same variance if the images of one group are alike. It
+    equals the number of groups if all groups have the same size.
 
     Args:
         images_of_group: (G,) images of each group, >= 0; groups without an image do not count.
@@ -61,24 +61,24 @@ def effective_groups(images_of_group: ArrayLike) -> float:
 
 
 def support_of(code: np.ndarray, of: str = "") -> Support:
-    """The support of images whose groups are the (n,) int ``code``."""
+    """Return the support of images with the (n,) int groups ``code``."""
     counts = np.bincount(code) if len(code) else np.zeros(0, dtype=np.int64)
     return Support(int((counts > 0).sum()), effective_groups(counts), of)
 
 
 def rarest(label: np.ndarray, code: np.ndarray, names: dict[int, str]) -> Support:
-    """The support of the class with the fewest effective groups.
+    """Return the support of the class with the fewest effective groups.
 
     Args:
         label: (n,) int.
         code: (n,) int, the group of each image.
-        names: class index -> what its images are called; the classes that are looked at, each with an image.
+        names: class index -> description of its images, for the classes to compare; each has an image.
     """
     return min((support_of(code[label == k], of) for k, of in names.items()), key=lambda one: one.effective)
 
 
 def few_groups_sentences(label: np.ndarray, code: np.ndarray, classes: list[str]) -> list[str]:
-    """What a reader of a table of figures must know of its groups: of all of them, and of each class that has few.
+    """Return warnings about few groups: overall, and for each class.
 
     Args:
         label: (n,) int in 0 ... K - 1.
@@ -97,6 +97,6 @@ def few_groups_sentences(label: np.ndarray, code: np.ndarray, classes: list[str]
     if few:
         said.append(
             f"Groups with an image of the class: {', '.join(few)}. Figures of a class, and every AUC, rest on the "
-            f"groups of the rarer class; below {FEW_GROUPS} of them intervals hold the truth less often than they say."
+            f"groups of the rarer class. Below {FEW_GROUPS} groups, intervals cover the truth less often than 95 %."
         )
     return said

@@ -1,4 +1,4 @@
-"""From a specification and weights to a network with the right head."""
+"""Building of a network with the right head from a specification and weights."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def build_model(
     drop_path_schedule: Schedule = "model",
     dropout: float = 0.0,
 ) -> nn.Module:
-    """``build_with_report`` without the report."""
+    """Build a network as ``build_with_report`` does, without the report."""
     return build_with_report(
         spec,
         weights,
@@ -49,7 +49,7 @@ def build_with_report(
     drop_path_schedule: Schedule = "model",
     dropout: float = 0.0,
 ) -> tuple[nn.Module, LoadReport]:
-    """A network with pre-trained or random weights and a new head, and what was loaded into it.
+    """Build a network with pre-trained or random weights and a new head, and report what was loaded.
 
     The head is new in any case, its hidden layer included. For ViTs and hybrids it starts at zero, as AugReg fine-tunes
     (Steiner et al. 2022; Dosovitskiy et al. 2021, section 3.2), so that training begins at equal
@@ -100,8 +100,8 @@ def build_with_report(
 
 
 def _parts_of(weights: Weights) -> str:
-    """Of weights that usvit trained: the settings that their network was made with."""
-    parts = (weights.passport or {}).get("vit")
+    """Return the settings of the network whose weights usvit trained, for an error message."""
+    parts = (weights.metadata or {}).get("vit")
     if not isinstance(parts, dict) or not parts:
         return ""
     return " They were trained with " + " ".join(f"--set model.vit.{key}={value}" for key, value in parts.items()) + "."
@@ -150,14 +150,14 @@ def _classifiers(model: nn.Module) -> tuple[nn.Module, ...]:
 
 
 def input_statistics(spec: ModelSpec, weights: Weights | None = None) -> tuple[Statistics, Statistics]:
-    """Mean and standard deviation, of each channel on the scale [0, 1], that the network's weights expect.
+    """Return the mean and standard deviation of each channel, on the scale [0, 1], that the weights expect.
 
     Args:
         spec: the network.
         weights: its first weights: the hub's, or those that usvit trained, say what they were trained with; of others
             it is taken to be what the recommended weights were.
     """
-    ours = ((weights.passport or {}).get("preprocessing") or {}) if weights else {}
+    ours = ((weights.metadata or {}).get("preprocessing") or {}) if weights else {}
     if "mean" in ours and "std" in ours:
         mean, std = ours["mean"], ours["std"]
     else:
@@ -172,7 +172,7 @@ def count_parameters(model: nn.Module) -> int:
 
 
 def _try_out(model: nn.Module, image_size: int) -> None:
-    """Let one blank image through, so that an impossible size shows before any work."""
+    """Run one blank image through the network, so that an impossible size fails before any work."""
     embed = getattr(model, "patch_embed", None) or getattr(model, "stem", None)  # ResMLP calls it its stem
     patch = max(embed.patch_size) if isinstance(embed, PatchEmbed) else 1
     if image_size % patch:

@@ -1,14 +1,14 @@
-"""What ``usvit models info`` tells of one network, counted live."""
+"""Content of ``usvit models info`` for one network, counted live."""
 
 from dataclasses import asdict
 from typing import Any
 
 import timm
 
-from usvit.models.count import count, licence
+from usvit.models.complexity import count, licence
 from usvit.models.spec import PROTOCOLS, ModelSpec, Pretrained
 from usvit.models.weights.pins import pin_of
-from usvit.models.zoo.parts import SOURCES
+from usvit.models.zoo.common import SOURCES
 
 INFO_SCHEMA = "1.1"
 """``docs/reference/models-info.schema.json``."""

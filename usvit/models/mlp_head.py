@@ -37,7 +37,7 @@ def give_mlp_head(model: nn.Module) -> None:
 
 
 def is_mlp_head(model: nn.Module, names: Container[str]) -> bool:
-    """Whether a checkpoint has such a head.
+    """Check that a checkpoint has such a head.
 
     Args:
         model: the network that it is of.
@@ -47,5 +47,5 @@ def is_mlp_head(model: nn.Module, names: Container[str]) -> bool:
 
 
 def _classifier(model: nn.Module) -> object:
-    """The name of its classifier, as timm has it; two heads have two."""
+    """Return timm's name of the classifier; a network with two heads has two."""
     return (getattr(model, "pretrained_cfg", None) or {}).get("classifier")

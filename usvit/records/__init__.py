@@ -1,37 +1,82 @@
-"""The JSON records that are read back: one pydantic model for each file, with bounds: a stranger may have made it.
+"""Every JSON file and table that usvit writes and reads: one pydantic model each, with bounds.
 
-``read_record`` opens a file with the bounds of ``usvit.files.read``, checks it against its model, and returns the plain
-dictionary. Keys that a model does not name are kept: newer versions add some. Keys that older versions lacked are
-optional.
+``load_record`` opens a file with the bounds of ``usvit.files.read``, migrates older versions and returns an instance of
+its model; ``read_record`` returns the dictionary of a file that is continued; ``write_record`` checks and writes one.
+Keys that a model does not name are kept, since newer versions add some; keys that older versions lack are not required.
+``usvit.records.schemas`` generates docs/reference/*.schema.json.
 """
 
 from usvit.records.audit import AuditRecord
-from usvit.records.base import Record, check_record, fitting, read_record
+from usvit.records.base import FileRecord, Record, check_record, fitting, load_record, read_record, write_record
+from usvit.records.bench import BenchRecord
 from usvit.records.calibration import CalibrationRecord
+from usvit.records.compare import CompareRecord
+from usvit.records.explain import ExplainRecord
+from usvit.records.folds import FoldsRecord
 from usvit.records.integrity import refuse_changed, refuse_changed_run, run_hashes
 from usvit.records.metrics import MetricsRecord
-from usvit.records.model import ModelRecord
+from usvit.records.model import ModelMetadata
+from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.run import RunRecord, read_run_record
-from usvit.records.small import ExplainRecord, JobRecord, SummaryRecord, UpstreamRecord
+from usvit.records.scores import JobRecord, SummaryRecord
 from usvit.records.study import StudyRecord
+from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
+from usvit.records.upstream import UPSTREAM_RECORDS, PretrainRecord, TransferRecord
+
+FILE_RECORDS: tuple[type[FileRecord], ...] = (
+    AuditRecord,
+    BenchRecord,
+    CalibrationRecord,
+    CompareRecord,
+    ExplainRecord,
+    FoldsRecord,
+    JobRecord,
+    MetricsRecord,
+    ModelMetadata,
+    ModelsInfoRecord,
+    PretrainRecord,
+    RunRecord,
+    StudyRecord,
+    SummaryRecord,
+    TransferRecord,
+)
+"""Models of all JSON files."""
+TABLE_ROWS: tuple[type[CsvRow], ...] = (FailureRow, FoldRow, PredictionRow, ScoreRow)
+"""Models of the rows of CSV tables."""
 
 __all__ = [
+    "FILE_RECORDS",
+    "TABLE_ROWS",
+    "UPSTREAM_RECORDS",
     "AuditRecord",
+    "BenchRecord",
     "CalibrationRecord",
+    "CompareRecord",
+    "CsvRow",
     "ExplainRecord",
+    "FailureRow",
+    "FileRecord",
+    "FoldRow",
+    "FoldsRecord",
     "JobRecord",
     "MetricsRecord",
-    "ModelRecord",
+    "ModelMetadata",
+    "ModelsInfoRecord",
+    "PredictionRow",
+    "PretrainRecord",
     "Record",
     "RunRecord",
+    "ScoreRow",
     "StudyRecord",
     "SummaryRecord",
-    "UpstreamRecord",
+    "TransferRecord",
     "check_record",
     "fitting",
+    "load_record",
     "read_record",
     "read_run_record",
     "refuse_changed",
     "refuse_changed_run",
     "run_hashes",
+    "write_record",
 ]

@@ -1,24 +1,91 @@
-"""``audit.json`` of ``usvit data audit``: as ``docs/reference/audit.schema.json``, as far as it is read back."""
+"""``audit.json`` of ``usvit data audit``."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from usvit.records.base import Count, Name, Record, Sha256, Text
+from usvit.records.base import Count, FileRecord, Name, Record, Sha256, Share, Text, Version, key, written
 
-_Groups = Annotated[list[Annotated[list[Text], Field(max_length=1_000_000)]], Field(max_length=1_000_000)]
+FLAGS = [
+    "text",
+    "calipers",
+    "colour",
+    "doppler",
+    "dual_view",
+    "blank",
+    "letterbox",
+    "empty_mask",
+    "several_masks",
+    "odd_size",
+    "odd_aspect",
+]
+_Group = Annotated[list[Text], Field(max_length=1_000_000, json_schema_extra={"minItems": 2, "uniqueItems": True})]
+_Groups = Annotated[list[_Group], Field(max_length=1_000_000)]
+_Flag = Annotated[Name, Field(json_schema_extra={"enum": FLAGS})]
+_Flags = Annotated[list[_Flag], Field(json_schema_extra={"minItems": 1, "uniqueItems": True})]
 
 
-class AuditRecord(Record):
-    """What an audit found; schema 1.0 knew fewer kinds of copies."""
+class NearDuplicatePair(Record):
+    """Verified pair of near-duplicates."""
 
-    schema_version: Annotated[str, Field(pattern=r"^1\.\d{1,4}$")]
-    datasets: Annotated[list[Name], Field(min_length=1, max_length=1000)]
-    manifest_sha256: Sha256
-    n_images: Count
-    exact_duplicates: _Groups
-    duplicate_groups: _Groups
-    label_conflicts: _Groups
-    contamination: _Groups
-    card_mismatch: Annotated[list[Text], Field(max_length=100_000)]
-    flag_counts: dict[Name, dict[Name, Count]]
+    first: Text | None = written()
+    second: Text | None = written()
+    similarity: Share | None = written(
+        "Share of the content that agrees after one image is aligned with the other; 1 for identical pixels.",
+        exclusiveMinimum=0,
+    )
+    kind: Name | None = written(enum=["identical", "same frame", "turned", "flipped", "inverted"])
+
+
+class KeepCounts(Record):
+    """Rows of keep.csv."""
+
+    kept: Count | None = written()
+    dropped: Count | None = written()
+
+
+class SkippedFile(Record):
+    """File that could not be read."""
+
+    path: Text | None = written()
+    reason: Text | None = written()
+
+
+class AuditRecord(FileRecord):
+    """Findings of 'usvit data audit'.
+
+    An image id is the data set's own; in a union of data sets it is <data set>/<image id>, and the name of a data set
+    contains no slash.
+    """
+
+    KIND: ClassVar[str] = "audit"
+    VERSION: ClassVar[str] = "1.1"
+    schema_version: Version = key("Version 1.0 recognised fewer kinds of near-duplicates.")
+    datasets: Annotated[list[Name], Field(min_length=1, max_length=1000)] = key(uniqueItems=True)
+    manifest_sha256: Sha256 = key("Of the manifest's table: equal images, labels and groups give equal hashes.")
+    n_images: Count = key(minimum=1)
+    class_counts: dict[str, Count] | None = written("Images by class.")
+    card_mismatch: Annotated[list[Text], Field(max_length=100_000)] = key(
+        "Each difference from the data card, such as 'busi: benign: card 437, found 436'."
+    )
+    exact_duplicates: _Groups = key("Images with exactly equal pixels.")
+    duplicate_groups: _Groups = key("Near-duplicates of one frame, including identical ones, joined transitively.")
+    label_conflicts: _Groups = key("Groups of near-duplicates whose images have more than one label.")
+    contamination: _Groups = key("Groups of near-duplicates whose images are in more than one data set.")
+    possibly_one_patient: dict[str, Count] | None = written(
+        "Data set -> patients with several ids that differ only by case, spaces, leading zeros or a trailing '.0'. The "
+        "ids themselves are not written.",
+        additionalProperties={"type": "integer", "minimum": 1},
+    )
+    pairs: list[NearDuplicatePair] | None = written(
+        "Every verified pair. Among identical images, each is paired only with the first of them."
+    )
+    flags: dict[str, _Flags] | None = written("Image id -> its flags; images without a flag are not listed.")
+    flag_counts: dict[_Flag, dict[Name, Count]] = key("Flag -> images with this flag by class.")
+    keep: KeepCounts | None = written()
+    skipped: list[SkippedFile] | None = written(
+        "Files that could not be read (only with --skip-bad); they are in no other list."
+    )
+    parameters: dict | None = written(
+        "The thresholds that were used, by their names in usvit.data.audit and usvit.data.near_duplicates."
+    )

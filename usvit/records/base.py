@@ -1,69 +1,165 @@
-"""What all records share: strict types, bounded numbers and lengths, and errors that name the file and the key."""
+"""Common base of all records: strict types, bounded numbers and lengths, and errors that name the file and the key."""
 
 import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from usvit.errors import UsvitError
-from usvit.files import read_json
+from usvit.files import read_json, write_json
+from usvit.records.migrations import migrate
 
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Fold = Annotated[int, Field(ge=0, lt=10_000)]
 Number = Annotated[float, Field(ge=-1e15, le=1e15)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(max_length=20_000)]
 Name = Annotated[str, Field(min_length=1, max_length=300)]
-Classes = Annotated[list[Name], Field(min_length=2, max_length=1000)]
+Classes = Annotated[list[Name], Field(min_length=2, max_length=1000, json_schema_extra={"uniqueItems": True})]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Version = Annotated[str, Field(pattern=r"^1\.\d{1,4}$")]
+
+
+def key(description: str = "", *, alias: str | None = None, **schema: Any) -> Any:
+    """Declare a key that every version of the file contains: reading refuses a file without it.
+
+    Args:
+        description: text of the JSON Schema.
+        alias: name of the key in the file, if it is not a Python identifier.
+        **schema: further keywords of the JSON Schema, such as ``minimum=1``. They describe what usvit writes; reading
+            checks only the Python type.
+    """
+    return Field(description=description or None, alias=alias, json_schema_extra=schema or None)
+
+
+def written(description: str = "", *, null: bool = False, alias: str | None = None, **schema: Any) -> Any:
+    """Declare a key that usvit always writes, and that reading does not require, since older files may lack it.
+
+    The schema requires the key, and allows null only if ``null`` is true. The other arguments are those of ``key``.
+    """
+    extra = {"x-required": True, "x-null": null, **schema}
+    return Field(None, description=description or None, alias=alias, json_schema_extra=extra)
+
+
+def nullable(description: str = "", **schema: Any) -> Any:
+    """Declare a key as ``written`` does, whose value may be null."""
+    return written(description, null=True, **schema)
+
+
+def optional(description: str = "", *, null: bool = False, **schema: Any) -> Any:
+    """Declare a key that usvit writes only in some files; ``null`` and the other arguments are those of ``written``."""
+    return Field(None, description=description or None, json_schema_extra={"x-null": null, **schema})
 
 
 class Record(BaseModel):
-    """Strict types; keys that are not named stay."""
+    """Base class of all records and their parts: strict types; keys that the model does not name are kept.
+
+    The class docstring and the fields become the JSON Schema (``usvit.records.schemas``). The schema allows further
+    keys only if ``model_config`` is ``OPEN``.
+    """
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
 
-def read_record(path: Path, model: type[Record], hint: str = "", *, follow: bool = False) -> dict[str, Any]:
-    """The content of a JSON file that its model accepts.
+OPEN = ConfigDict(json_schema_extra={"x-open": True})
+
+
+class FileRecord(Record):
+    """Base class of the models of whole files.
+
+    ``KIND`` names the schema in docs/reference and the entry in ``usvit.records.migrations``; ``VERSION`` is the
+    schema version that usvit writes.
+    """
+
+    KIND: ClassVar[str]
+    VERSION: ClassVar[str]
+
+
+OneRecord = TypeVar("OneRecord", bound=FileRecord)
+
+
+def load_record(path: Path, model: type[OneRecord], hint: str = "", *, follow: bool = False) -> OneRecord:
+    """Read a JSON file as an instance of its model.
 
     Args:
-        path: the file.
-        model: of this kind of file.
-        hint: what to say where there is none.
-        follow: whether it may be a symbolic link: only where the user named this very file.
+        path: The file.
+        model: Model of this kind of file.
+        hint: What to do if the file does not exist; part of the error message.
+        follow: Accept a symbolic link. Use it only for a file that the user named.
 
     Raises:
-        UsvitError: it is absent, no regular file, beyond the bounds, no JSON, or a key has a value that cannot be.
+        UsvitError: If the file is missing, is not a regular file, is too large, is not JSON, or a key has an invalid
+            value.
     """
-    content = read_json(path, hint, follow=follow)
-    check_record(content, model, path)
-    return content
+    return _checked(read_json(path, hint, follow=follow), model, path)[1]
 
 
-def check_record(content: dict[str, Any], model: type[Record], path: Path) -> None:
-    """UsvitError naming file and key where the content is not what the model says."""
+def read_record(path: Path, model: type[FileRecord], hint: str = "", *, follow: bool = False) -> dict[str, Any]:
+    """Read a JSON file that will be continued as a dictionary; arguments and errors as ``load_record``.
+
+    Use ``load_record`` wherever the content is only read.
+    """
+    return _checked(read_json(path, hint, follow=follow), model, path)[0]
+
+
+def write_record(path: Path, content: dict[str, Any], model: type[FileRecord], *, mode: int = 0o666) -> None:
+    """Write a JSON file after its content has been checked against its model.
+
+    Args:
+        path: The file; it is replaced as a whole.
+        content: The keys, among them ``schema_version``; they are written in this order.
+        model: Model of this kind of file.
+        mode: Permissions of a new file, before the umask.
+
+    Raises:
+        UsvitError: If a key has an invalid value, or the file cannot be written.
+    """
+    _checked(content, model, path, "This is a bug of usvit: please report it.")
+    write_json(path, content, mode=mode)
+
+
+def check_record(content: dict[str, Any], model: type[FileRecord], path: Path) -> None:
+    """Check content that is already in memory; ``path`` is for the error message.
+
+    Raises:
+        UsvitError: If a key is missing or has an invalid value. The message names the file and the key.
+    """
+    _checked(content, model, path)
+
+
+def _checked(
+    content: dict[str, Any], model: type[OneRecord], path: Path, advice: str = "Copy the file again."
+) -> tuple[dict[str, Any], OneRecord]:
+    version = str(content.get("schema_version", model.VERSION))
+    major = model.VERSION.partition(".")[0]
+    if version.partition(".")[0] != major:
+        raise UsvitError(f"{path} has schema_version {version[:20]}, and this usvit reads {major}.x. Update usvit.")
+    content = migrate(content, model.KIND)
     try:
-        model.model_validate(content)
+        return content, model.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        key = ".".join(str(part)[:60] for part in first["loc"]) or "(all)"
+        where = ".".join(str(part)[:60] for part in first["loc"]) or "(all)"
         reason = re.sub(r"^(Value error|Input should be)", "should be", first["msg"], count=1)[:200]
-        raise UsvitError(f"{path} is damaged: key {key}: {reason}. Copy the file again.") from None
+        raise UsvitError(f"{path} is damaged: key {where}: {reason}. {advice}") from None
 
 
 @contextmanager
 def fitting(folder: Path) -> Iterator[None]:
-    """The last net below the work on a stranger's records, where two of them contradict each other.
+    """Turn any failure of the enclosed work on several records into one error with its place, without a traceback.
 
-    Each record by itself has been checked. What no schema can say is that, for example, the classes of one file are
-    keys in another. Whatever breaks on that is told as one sentence with its place, not as a traceback.
+    Each record has been checked alone. No schema can say, for example, that the classes of one file are keys in
+    another; records from different runs contradict each other there.
+
+    Args:
+        folder: Folder of the records, for the error message.
 
     Raises:
-        UsvitError: anything but an error of the system, or UsvitError itself, was raised.
+        UsvitError: If anything except an ``OSError`` or a ``UsvitError`` is raised; those pass unchanged.
     """
     try:
         yield

@@ -1,44 +1,97 @@
-"""``calibration.json`` of ``usvit recalibrate``, as far as it is read (docs/reference/calibration.schema.json)."""
+"""``calibration.json`` of ``usvit recalibrate``."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from usvit.records.base import Classes, Count, Name, Number, Record, Text
+from usvit.records.base import (
+    Classes,
+    Count,
+    FileRecord,
+    Name,
+    Number,
+    Record,
+    Share,
+    Text,
+    Version,
+    key,
+    optional,
+    written,
+)
+from usvit.records.metrics import SeenAnswer
+from usvit.records.values import Interval, PlainValue
 
 MAX_IMAGES = 1_000_000
 _Hashes = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=MAX_IMAGES)]
+_PERCENTILES = "Percentiles over resampled groups"
 
 
 class FittedTemperature(Record):
-    """What the logarithms of the mean probabilities are divided by; None: they stay as they are."""
+    """Temperature of the networks' mean probability."""
 
-    value: Annotated[float, Field(ge=1e-6, le=1e6)] | None
-    reason: Text | None = None
+    value: Annotated[float, Field(ge=1e-6, le=1e6)] | None = key(
+        "calibrated = softmax(log(mean probability of the networks) / value); null: the probabilities are not changed."
+    )
+    ci95: Interval | None = written(f"{_PERCENTILES}.", null=True)
+    reason: Text | None = written("Why there is no temperature.", null=True, minLength=1)
+
+
+class CorrectedShare(PlainValue):
+    """Sensitivity or specificity at a threshold that was chosen on the same images."""
+
+    value: Share | None
+    corrected: Share | None = written(
+        "The value minus the optimism of choosing and evaluating on the same images (bootstrap of groups).", null=True
+    )
 
 
 class FittedThreshold(Record):
-    """The operating point of one rule."""
+    """Operating point of one rule."""
 
     rule: Annotated[str, Field(min_length=1, max_length=20_000)]
-    threshold: Number | None
-    reason: Text | None = None
+    threshold: Number | None = key(
+        "An image is positive if the calibrated probability of the positive class is at least this."
+    )
+    ci95: Interval | None = written(
+        f"{_PERCENTILES}; null if the threshold is fixed, or if too few resamples have one.", null=True
+    )
+    reason: Text | None = written(null=True, minLength=1)
+    sensitivity: CorrectedShare | None = optional()
+    specificity: CorrectedShare | None = optional()
 
 
-class CalibrationRecord(Record):
-    """The whole file; schema 1.0 had no groups and no copy descriptions."""
+class CalibrationRecord(FileRecord):
+    """Temperature and thresholds that were refitted on local labels (usvit recalibrate).
 
-    schema_version: Annotated[str, Field(pattern=r"^1\.\d{1,4}$")]
-    model_sha256: Name
+    The model is not changed: usvit score and usvit evaluate take this file with --calibration.
+    """
+
+    KIND: ClassVar[str] = "calibration"
+    VERSION: ClassVar[str] = "1.1"
+    schema_version: Version
+    model_sha256: Name = key("Of the networks whose scores it was fitted on. It is refused for other networks.")
     positive_class: Name
     classes: Classes
     temperature: FittedTemperature
-    thresholds: Annotated[list[FittedThreshold], Field(max_length=1000)]
-    n_images: Count
-    n_groups: Count
-    fitted_on_sha256: _Hashes
-    fitted_on_groups_sha256: _Hashes | None = None
-    fitted_on_copies: str | None = None
+    thresholds: Annotated[list[FittedThreshold], Field(max_length=1000)] = key(minItems=1)
+    n_images: Count = key(minimum=1)
+    n_groups: Count = key(minimum=1)
+    positive_groups: Count | None = written("Groups with a positive image.", minimum=1)
+    negative_groups: Count | None = written("Groups with a negative image.", minimum=1)
+    class_counts: dict[str, Count] | None = written()
+    n_seen_images_left_out: Count | None = written()
+    said: list[Text] | None = written("What the intervals mean, in sentences.")
+    fitted_on_sha256: _Hashes = key(
+        "Pixel hashes of the images that it was fitted on: usvit evaluate refuses these images and their groups."
+    )
+    fitted_on_groups_sha256: _Hashes | None = written("SHA-256 of the groups' pseudonyms.")
+    fitted_on_copies: str | None = written(
+        "Near-duplicate descriptions of the images that it was fitted on, about 1 kB each. Images of scored sets "
+        "without descriptions have none. Since schema 1.1.",
+        contentEncoding="base64",
+    )
+    seen: SeenAnswer | None = written("Since schema 1.1.")
+    created_with: Text | None = written()
 
     @model_validator(mode="after")
     def _names_its_positive_class(self) -> "CalibrationRecord":

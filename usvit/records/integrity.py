@@ -1,7 +1,7 @@
-"""Hashes on record: what a run or a scoring job wrote is what stands there now.
+"""Recorded hashes: detect files of a run or a scoring job that were replaced, damaged or edited.
 
-They find files that were exchanged, damaged or edited. They are no signature: whoever rewrites a file and its recorded
-hash is not found by them, so figures are also recomputed where that is cheap (``usvit.metrics.recorded``).
+They are not a signature: someone who rewrites a file can rewrite its recorded hash, too. Therefore figures are also
+recomputed where that is cheap (``usvit.evaluation.run_checks``).
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,13 +13,13 @@ from usvit.files import JSON_BYTES, TABLE_BYTES, regular_file, sha256_of_file
 
 _RESULTS = ("*.json", "*.csv", "*.parquet", "fold-*/*.json", "fold-*/*.csv")
 _OTHERS = ("run.json",)
-"""It holds the hashes."""
+"""Contains the hashes itself."""
 
 
 def run_hashes(run: Path) -> dict[str, str]:
-    """Name -> SHA-256 of a finished run's files of results: tables and records, of all folds.
+    """Compute name -> SHA-256 of a finished run's tables and records, of all folds.
 
-    Weights are not among them: each ``model.json``, which is, holds the SHA-256 of its own.
+    Weights are not included: each ``model.json`` is, and contains the SHA-256 of its weights.
     """
     files = sorted(path for pattern in _RESULTS for path in run.glob(pattern) if path.is_file())
     names = [path.relative_to(run).as_posix() for path in files]
@@ -27,12 +27,15 @@ def run_hashes(run: Path) -> dict[str, str]:
 
 
 def refuse_changed_run(run: Path, record: Mapping[str, Any], only: str | None = None) -> None:
-    """``refuse_changed`` for the files of a run; nothing where it has none on record (older runs).
+    """Check the files of a run against the hashes in its run.json; older runs have none.
 
     Args:
-        run: its folder.
-        record: the content of its run.json.
-        only: a fold's folder, ``fold-0``; None: all files.
+        run: Folder of the run.
+        record: Content of its run.json.
+        only: Folder of a fold, such as ``fold-0``; None: all files.
+
+    Raises:
+        UsvitError: As ``refuse_changed``.
     """
     recorded = record.get("files") or {}
     names = [name for name in recorded if ".." not in name.split("/") and not name.startswith(("/", "."))]
@@ -40,16 +43,16 @@ def refuse_changed_run(run: Path, record: Mapping[str, Any], only: str | None = 
 
 
 def refuse_changed(folder: Path, recorded: Mapping[str, str], where: str, names: Iterable[str]) -> None:
-    """Refuse files that are not those on record.
+    """Check files against their recorded hashes.
 
     Args:
-        folder: that the files lie in.
-        recorded: name -> SHA-256; files that are not on record, or not there, are passed over.
-        where: the name of the record's file, for the error.
-        names: the files that are about to be read.
+        folder: Folder of the files.
+        recorded: Name -> SHA-256. Files that are not recorded or do not exist are skipped.
+        where: Name of the file that contains the hashes, for the error message.
+        names: Files that are about to be read.
 
     Raises:
-        UsvitError: a file is another one than was recorded, or no regular file.
+        UsvitError: If the hash of a file differs, or if it is not a regular file.
     """
     for name in names:
         if name not in recorded or not (folder / name).exists():

@@ -1,139 +1,171 @@
-"""``run.json``: what a run was told to do, with what, and what its folds came to."""
+"""``run.json``: configuration, images, network and results of a run."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, ValidationInfo, field_validator
 
 from usvit.errors import UsvitError
-from usvit.records.base import Classes, Count, Fold, Name, Number, Record, Sha256, Text, read_record
+from usvit.records.base import (
+    OPEN,
+    Classes,
+    Count,
+    FileRecord,
+    Fold,
+    Name,
+    Number,
+    Record,
+    Sha256,
+    Text,
+    Version,
+    optional,
+    read_record,
+    written,
+)
 
 MAX_FOLDS = 10_000
 MAX_CLASSES = 100_000
-"""Of a collection for pre-training: ImageNet-21k has 21,841."""
+"""Most classes of a collection for pre-training: ImageNet-21k has 21,841."""
 UPSTREAM = ("pretrain", "transfer")
-"""Runs that make or judge first weights."""
+"""Kinds of runs that train or evaluate initial weights."""
 
 
 class Folds(Record):
-    """How the images were divided."""
+    """Division of the images into folds."""
 
-    n: Annotated[int, Field(ge=1, le=MAX_FOLDS)] | None = None
-    sha256: Sha256 | None = None
-    scheme: Name | None = None
-    unit: Name | None = None
-    leaking_groups: Count | None = None
-    file: Text | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_FOLDS)] | None = written()
+    repeats: Count | None = optional(minimum=1)
+    sha256: Sha256 | None = optional("Of folds.csv.")
+    scheme: Name | None = optional()
+    unit: Name | None = optional("What is kept in one split: 'group' or 'image'.")
+    leaking_groups: Count | None = optional("Groups with images in several splits of a fold.")
+    file: Text | None = optional("The file of folds that was given.")
 
 
 class Data(Record):
-    """Which images."""
+    """Images of the run. Runs of usvit pretrain and transfer describe their sources with further keys."""
 
-    datasets: Annotated[list[Name], Field(max_length=1000)] | None = None
-    classes: Annotated[list[Name], Field(max_length=MAX_CLASSES)] | None = None
-    positive_class: Name | None = None
-    n_images: Count | None = None
-    n_groups: Count | None = None
-    class_counts: dict[str, Count] | None = None
-    grouping: dict[str, Count] | None = None
-    manifest_sha256: Sha256 | None = None
-    excluded: list[dict[str, Any]] | None = None
-    skipped: list[dict[str, Any]] | None = None
-
-
-class Result(Record):
-    """What one fold came to."""
-
-    fold: Fold | None = None
-    steps: Count | None = None
-    best_step: Count | None = None
-    seconds: Annotated[Number, Field(ge=0)] | None = None
-    images_per_second: Annotated[Number, Field(ge=0)] | None = None
+    model_config = OPEN
+    datasets: Annotated[list[Name], Field(max_length=1000)] | None = optional()
+    classes: Annotated[list[Name], Field(max_length=MAX_CLASSES)] | None = written()
+    positive_class: Name | None = optional(null=True)
+    n_images: Count | None = optional()
+    n_groups: Count | None = optional()
+    class_counts: dict[str, Count] | None = optional()
+    grouping: dict[str, Count] | None = optional(
+        "Images by what defines their group: the patient, near-duplicates or the image alone."
+    )
+    manifest_sha256: Sha256 | None = optional()
+    excluded: list[dict[str, Any]] | None = optional("Images that were left out, by reason.")
+    skipped: list[dict[str, Any]] | None = optional("Files that could not be read (--skip-bad).")
 
 
-class Weights(Record):
-    """The first weights."""
+class FoldResultRecord(Record):
+    """Result of one fold; further keys depend on the kind of the run."""
 
-    source: Name | None = None
-    name: Text | None = None
-    sha256: Sha256 | None = None
-    license: Text | None = None
-    upstream: Text | None = None
-    pretrained_by: Text | None = None
+    model_config = OPEN
+    fold: Fold | None = written()
+    steps: Count | None = optional()
+    best_step: Count | None = optional("Step of the weights that were kept.")
+    seconds: Annotated[Number, Field(ge=0)] | None = optional()
+    images_per_second: Annotated[Number, Field(ge=0)] | None = optional(null=True)
+
+
+class WeightsRecord(Record):
+    """The initial weights."""
+
+    model_config = OPEN
+    source: Name | None = written("Such as scratch, hub, file or run.")
+    name: Text | None = written(null=True)
+    sha256: Sha256 | None = written(null=True)
+    license: Text | None = written(null=True)
+    upstream: Text | None = written(null=True)
+    pretrained_by: Text | None = written(null=True)
 
 
 class Model(Record):
     """The network."""
 
-    name: Name | None = None
-    vit: dict[str, Any] | None = None
-    timm: Name | None = None
-    params: Count | None = None
-    trainable: Count | None = None
-    weights: Weights | None = None
+    model_config = OPEN
+    name: Name | None = written()
+    vit: dict[str, Any] | None = written("Parts of a ViT that were exchanged.")
+    timm: Name | None = written()
+    params: Count | None = written("Number of parameters.")
+    trainable: Count | None = optional("Number of parameters that are trained.")
+    weights: WeightsRecord | None = written()
 
 
-class Device(Record):
-    """Where it was trained."""
+class DeviceRecord(Record):
+    """Device of the training."""
 
-    type: Name | None = None
-    name: Text | None = None
-    precision: Name | None = None
-    threads: Count | None = None
+    model_config = OPEN
+    type: Name | None = written()
+    name: Text | None = written(null=True)
+    precision: Name | None = written()
+    threads: Count | None = written()
 
 
 class Config(Record):
-    """Sections that the report reads; ``usvit.config`` checks a configuration that is run."""
+    """Sections of the configuration that the report reads; ``usvit.config`` checks a configuration that is run."""
 
-    recipe: Text | None = None
-    seed: int | None = None
-    data: dict[str, Any] | None = None
-    model: dict[str, Any] | None = None
-    loss: dict[str, Any] | None = None
-    optim: dict[str, Any] | None = None
-    train: dict[str, Any] | None = None
-    split: dict[str, Any] | None = None
-    input: dict[str, Any] | None = None
+    model_config = OPEN
+    recipe: Text | None = written()
+    seed: int | None = written()
+    data: dict[str, Any] | None = written()
+    model: dict[str, Any] | None = written()
+    loss: dict[str, Any] | None = written()
+    optim: dict[str, Any] | None = written()
+    train: dict[str, Any] | None = written()
+    split: dict[str, Any] | None = written()
+    input: dict[str, Any] | None = optional()
 
 
-class RunRecord(Record):
-    """The whole file."""
+class RunRecord(FileRecord):
+    """What was run, on which data, and with which software and hardware."""
 
-    kind: Literal["cv", "train", "pretrain", "transfer"] | None = None
-    name: Name | None = None
-    command: Text | None = None
-    config: Config | None = None
-    config_sha256: Sha256 | None = None
-    seed: int | None = None
-    device: Device | None = None
-    data: Data | None = None
-    folds: Folds | None = None
-    model: Model | None = None
-    schema_version: Annotated[str, Field(pattern=r"^1\.\d{1,4}$")] | None = None
-    state: Literal["running", "finished"] | None = None
-    created: Name | None = None
-    finished: Name | None = None
-    usvit_version: Name | None = None
-    versions: dict[str, Name] | None = None
-    results: Annotated[list[Result], Field(max_length=MAX_FOLDS)] | None = None
-    seconds: Annotated[Number, Field(ge=0)] | None = None
-    files: dict[str, Sha256] | None = None
-    """Name -> SHA-256 of the files of results, since schema 1.1."""
+    model_config = OPEN
+    KIND: ClassVar[str] = "run"
+    VERSION: ClassVar[str] = "1.1"
+    kind: Literal["cv", "train", "pretrain", "transfer"] | None = written()
+    name: Name | None = written()
+    command: Text | None = written("The command line that began the run.")
+    config: Config | None = written("The complete configuration.")
+    config_sha256: Sha256 | None = written()
+    seed: int | None = written()
+    device: DeviceRecord | None = written()
+    data: Data | None = written()
+    folds: Folds | None = written()
+    model: Model | None = written()
+    schema_version: Version | None = written()
+    state: Literal["running", "finished"] | None = written()
+    created: Name | None = written("Start of the run, ISO 8601.")
+    finished: Name | None = written("End of the run, ISO 8601; null while it is running.", null=True)
+    usvit_version: Name | None = written()
+    versions: dict[str, Name] | None = written("Package -> version.")
+    results: Annotated[list[FoldResultRecord], Field(max_length=MAX_FOLDS)] | None = written("One entry for each fold.")
+    seconds: Annotated[Number, Field(ge=0)] | None = optional("Duration since the run was last resumed.")
+    files: dict[str, Sha256] | None = optional(
+        "Name -> SHA-256 of the tables and records of a finished run. Since schema 1.1."
+    )
 
     @field_validator("data")
     @classmethod
     def _classes_of_a_classifier(cls, data: Data | None, info: ValidationInfo) -> Data | None:
-        """A pre-training has as many classes as its collection, and none where it needs no labels."""
+        """Require two classes of a classifier; a pre-training may have any number, or none without labels."""
         if data is not None and data.classes is not None and info.data.get("kind") not in UPSTREAM:
             TypeAdapter(Classes).validate_python(data.classes)
         return data
 
 
 def read_run_record(run: Path, hint: str = "") -> dict[str, Any]:
-    """The content of a run's ``run.json``.
+    """Read a run's ``run.json``.
+
+    Args:
+        run: Folder of the run.
+        hint: What to do if the file does not exist; part of the error message.
 
     Raises:
-        UsvitError: it is absent or damaged; or it is of a later major version.
+        UsvitError: If the file is missing or damaged, or is of a later major version.
     """
     if not (run / "run.json").exists():
         raise UsvitError(f"{run} is no run directory: it has no run.json. {hint}".rstrip())

@@ -1,39 +1,132 @@
-"""``study.json``, the state of a study: as ``docs/reference/study.schema.json``, as far as it is read back."""
+"""``study.json``: the state of a study and its table."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from usvit.records.base import Count, Name, Number, Record
+from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, Version, key, nullable, optional, written
+from usvit.records.values import Interval
 
 MAX_RUNS = 100_000
+State = Literal["waiting", "running", "finished", "failed"]
+_STATE = "With Ray, runs are waiting until they end."
+_Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-class StudyRun(Record):
-    """One run of a study."""
+class CellRecord(Record):
+    """Place of a run in the grid."""
 
-    id: Annotated[str, Field(pattern=r"^[^/\\\x00-\x1f.][^/\\\x00-\x1f]{0,299}$")]
-    """Also the name of its folder, so it leads nowhere else."""
     dataset: Name
     model: Name
     recipe: Name
     variant: Name | None
-    seed: Annotated[int, Field(ge=0, lt=2**63)]
-    state: Literal["waiting", "running", "finished", "failed"]
-    attempts: Count
-    error: Annotated[str, Field(max_length=1_000_000)] | None
-    seconds: Annotated[Number, Field(ge=0)] | None
-    config: dict[str, Any]
 
 
-class StudyRecord(Record):
-    """The whole file; titles, notes and the tables are made again whenever the study goes on."""
+class StudyRun(CellRecord):
+    """One run of a study."""
 
-    schema_version: Annotated[str, Field(pattern=r"^1\.\d{1,4}$")]
+    id: Annotated[str, Field(pattern=r"^[^/\\\x00-\x1f.][^/\\\x00-\x1f]{0,299}$")] = key(
+        "Its run directory is runs/<id>, so the id must be a plain file name."
+    )
+    seed: _Seed
+    state: State = key(_STATE)
+    attempts: Count = key("How often it was tried to the end; a study that was killed does not count.")
+    error: Annotated[str, Field(max_length=1_000_000)] | None = key("Why it failed; errors/<id>.txt says more.")
+    seconds: Annotated[Number, Field(ge=0)] | None = key("From run.json: since the run was last resumed.")
+    config: dict[str, Any] = key("The complete configuration.")
+
+
+class PaperFigure(Record):
+    """Figure of the paper."""
+
+    printed: Text | None = written("As the paper prints it: 86.7%.")
+    value: Number | None = written()
+
+
+class StudyFigure(Record):
+    """Our figure beside the paper's."""
+
+    value: Number | None = nullable()
+    ci95: Interval | None = nullable()
+    method: Text | None = nullable()
+    n_groups: Count | None = nullable()
+    warning: Text | None = nullable()
+    reason: Text | None = nullable("Why there is no value.")
+    paper: PaperFigure | None = nullable()
+    within: bool | None = nullable("Whether the paper's value lies in our 95 % interval; null if not compared.")
+    within_reason: Text | None = nullable("Why they are not compared.")
+
+
+class StudyTableRow(CellRecord):
+    """Row of the table."""
+
+    printed_as: Text | None = nullable("What the paper calls the model.")
+    run: Name | None = written()
+    seed: _Seed | None = written()
+    state: State | None = written(_STATE)
+    n_images: Count | None = nullable(minimum=1)
+    n_groups: Count | None = nullable(minimum=1)
+    figures: dict[str, StudyFigure] | None = written()
+
+
+class Spread(Record):
+    """Spread of one figure over seeds."""
+
+    n: Count | None = written("Finished runs whose figure is known.")
+    mean: Number | None = nullable()
+    sd: Number | None = nullable("n - 1 in the denominator; not a confidence interval.", minimum=0)
+    min: Number | None = nullable()
+    max: Number | None = nullable()
+
+
+class SpreadRow(CellRecord):
+    """Spread of a cell's figures over seeds."""
+
+    figures: dict[str, Spread] | None = written()
+
+
+class StudyPaper(Record):
+    """The table that the study is compared with."""
+
+    source: Text | None = written()
+    table: Text | None = written()
+    protocol: Text | None = written()
+
+
+class StudyRecord(FileRecord):
+    """State of a study and its table: what is to be run, the state of each run, and our figures beside the paper's.
+
+    Titles, notes and tables are computed again whenever the study continues.
+    """
+
+    KIND: ClassVar[str] = "study"
+    VERSION: ClassVar[str] = "1.0"
+    schema_version: Version
     name: Name
+    title: Text | None = written()
     protocol: Literal["cv", "train"]
-    state: Literal["running", "finished", "partly"]
-    created: Name
+    state: Literal["running", "finished", "partly"] = key(
+        "partly: it ended, but a run failed. running: it is under way, or was stopped."
+    )
+    created: Name = key(format="date-time")
+    finished: Name | None = optional("End of the last call that ran something.", format="date-time")
+    command: Text | None = written("The command that began the study.")
+    usvit_version: Name | None = written()
+    figures: list[Name] | None = written(
+        "Names within 'pooled' of metrics.json; sensitivity.positive is that of the positive class.", minItems=1
+    )
+    seeds: list[_Seed] | None = written("The table shows the first.", minItems=1)
+    other_dataset: Text | None = written(
+        "Data set that replaced those of the study's file (--dataset); nothing is compared with the paper then.",
+        null=True,
+    )
+    changed: list[Text] | None = written("Settings of the command line, for all runs.")
+    paper: StudyPaper | None = written(null=True)
+    notes: list[Text] | None = written()
+    engine: Literal["sequential", "ray"] | None = written(
+        "Of the last call that ran something; null before the first.", null=True
+    )
+    cpus: Count | None = written("Threads of each run.", null=True, minimum=1)
     runs: Annotated[list[StudyRun], Field(min_length=1, max_length=MAX_RUNS)]
-    table: Annotated[list[dict[str, Any]], Field(max_length=MAX_RUNS)]
-    seed_spread: Annotated[list[dict[str, Any]], Field(max_length=MAX_RUNS)]
+    table: Annotated[list[StudyTableRow], Field(max_length=MAX_RUNS)]
+    seed_spread: Annotated[list[SpreadRow], Field(max_length=MAX_RUNS)] = key("Empty for a single seed.")

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.data.audit.conftest import tissue, write
 from usvit.data.audit import flags
-from usvit.data.images import read_image
+from usvit.data.io.decoding import read_image
 
 
 def paint(pixels, rows, columns, colour):

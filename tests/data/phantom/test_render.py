@@ -7,6 +7,8 @@ from usvit.data.phantom import RenderedImage, render_image, sample_patient
 from usvit.data.phantom.lesion import outline
 from usvit.data.phantom.render import cut_lesion
 
+pytestmark = pytest.mark.slow
+
 SIZE = 128
 PATIENTS = 20
 

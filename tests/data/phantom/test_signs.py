@@ -12,6 +12,8 @@ from sklearn.preprocessing import StandardScaler
 from usvit.data.phantom import SIGN_LAWS, PhantomSpec, sample_patient
 from usvit.data.phantom.plan import draw_patient, plan_patients
 
+pytestmark = pytest.mark.slow
+
 
 def lesion_table(spec: PhantomSpec) -> pd.DataFrame:
     """One row a patient with a lesion or its stand-in; nothing is rendered."""

@@ -14,6 +14,7 @@ KINDS = sorted(SMALL)
 every = pytest.mark.parametrize("kind", KINDS)
 
 
+@pytest.mark.slow
 @every
 def test_trains_a_step_and_reloads_bit_equal(kind, tmp_path):
     model = scramble(small(kind, drop_path_rate=0.1)).train()  # timm starts some layers at zero, so that none learn
@@ -36,6 +37,7 @@ def test_trains_a_step_and_reloads_bit_equal(kind, tmp_path):
     assert again(images()).equal(model(images()))
 
 
+@pytest.mark.slow
 @every
 def test_an_image_alone_gives_what_it_gives_in_a_batch(kind):
     model = scramble(small(kind))
@@ -46,6 +48,7 @@ def test_an_image_alone_gives_what_it_gives_in_a_batch(kind):
     torch.testing.assert_close(alone, together, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @every
 def test_features_and_head_make_the_whole(kind):
     model = scramble(small(kind))
@@ -61,6 +64,7 @@ def test_features_and_head_make_the_whole(kind):
     assert inputs[0].equal(pooled)
 
 
+@pytest.mark.slow
 @every
 def test_checkpointing_changes_no_gradient(kind):
     gradients = []
@@ -73,6 +77,7 @@ def test_checkpointing_changes_no_gradient(kind):
         torch.testing.assert_close(gradients[1][name], gradient, msg=name)
 
 
+@pytest.mark.slow
 @every
 def test_a_new_classifier_has_its_classes_and_the_same_body(kind):
     model = small(kind)
@@ -88,6 +93,7 @@ def test_a_new_classifier_has_its_classes_and_the_same_body(kind):
     assert model(images()).shape[-1] == model.num_features
 
 
+@pytest.mark.slow
 @every
 def test_runs_in_bfloat16(kind):
     model = small(kind)
@@ -97,6 +103,7 @@ def test_runs_in_bfloat16(kind):
         torch.testing.assert_close(low.float(), model(images()), rtol=0.1, atol=0.1)
 
 
+@pytest.mark.slow
 @every
 def test_a_copy_is_independent(kind):
     model = scramble(small(kind))
@@ -131,11 +138,13 @@ def test_no_decay_names_parameters_that_are_there(kind):
     assert model.no_weight_decay() & names == tokens
 
 
+@pytest.mark.slow
 @every
 def test_another_number_of_channels(kind):
     assert small(kind, in_chans=1)(images()[:, :1]).shape == (2, CLASSES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith(("vit", "hybrid"))])
 def test_takes_another_image_size_as_if_built_for_it(kind):
     model = small(kind)
@@ -157,6 +166,7 @@ def test_intermediate_features_are_the_layers_own(kind):
     torch.testing.assert_close(features, seen[0][:, model.num_prefix_tokens :])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["usvit_vit", "usvit_hybrid", "usvit_patchconvnet", "usvit_resnet50_attn"])
 def test_timm_knows_how_to_feed_it(architecture):
     config = timm.get_pretrained_cfg(architecture)

@@ -42,6 +42,7 @@ def test_a_patch_that_is_not_looked_at_does_not_count():
     assert pool.maps(patches).flatten().tolist() == pytest.approx([1 / 6] * 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["patchconvnet", "patchconvnet-class", "resnet50_attn", "resnet50_attn-class"])
 def test_the_pooling_leaves_the_patches_and_shows_where_it_looks(kind):
     model = scramble(small(kind))
@@ -82,6 +83,7 @@ def test_a_head_of_classes_is_a_row_of_a_linear_one():
     torch.testing.assert_close(head(x), linear.diagonal(dim1=1, dim2=2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["patchconvnet", "resnet50_attn"])
 def test_a_query_for_each_class_begins_as_the_single_one(kind):
     # "We typically do that in a fine-tuning stage" (thesis, section 5.2.1).

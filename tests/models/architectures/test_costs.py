@@ -25,6 +25,7 @@ def test_patchconvnet_costs_what_the_thesis_prints(width, depth, size, params, m
     assert ours[1] == pytest.approx(macs, rel=0.011)
 
 
+@pytest.mark.slow
 def test_the_pooling_adds_to_resnet50_what_the_thesis_prints():
     plain, pooled = cost("resnet50"), cost("usvit_resnet50_attn")
     # "4.6B vs 4.1B", each rounded: between 0.4 and 0.6. Queries, keys, values, projection and an FFN of ratio 3, with
@@ -34,6 +35,7 @@ def test_the_pooling_adds_to_resnet50_what_the_thesis_prints():
     assert pooled[0] - plain[0] == pytest.approx((4 * (d * d + d) + 6 * d * d + 4 * d + d + 8 * d) / 1e6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stem", "macs"),
     [("linear", 17.58), ("hmlp_bn", 17.73), ("hmlp_ln", 17.73), ("conv_bn", 19.07), ("conv_ln", 19.07)],
@@ -73,6 +75,7 @@ def test_hybrids_cost_what_follows_from_their_pre_training(layers, size, exaflop
     assert cost("usvit_hybrid", layers=layers, **size)[1] == pytest.approx(macs, rel=0.03)
 
 
+@pytest.mark.slow
 def test_an_axial_block_holds_two_blocks():
     plain, axial = cost("usvit_vit", pool="avg"), cost("usvit_vit", pool="avg", attention="axial")
     blocks = 12 * (12 * 768**2 + 13 * 768) / 1e6

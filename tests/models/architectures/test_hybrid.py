@@ -7,6 +7,7 @@ from .networks import images, scramble
 R26_S32 = {"layers": (2, 2, 2, 2), "width": 384, "depth": 12, "mlp": 1536, "heads": 6}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
@@ -25,6 +26,7 @@ def test_hybrids_have_the_weights_of_timms(theirs, ours):
     assert {key: tensor.shape for key, tensor in state.items()} == {key: t.shape for key, t in reference.items()}
 
 
+@pytest.mark.slow
 def test_a_hybrid_computes_what_timms_does():
     reference = scramble(timm.create_model("vit_small_r26_s32_224", num_classes=3, img_size=64, depth=2).eval())
     model = timm.create_model("usvit_hybrid", **(R26_S32 | {"depth": 2}), num_classes=3, img_size=64).eval()
@@ -32,6 +34,7 @@ def test_a_hybrid_computes_what_timms_does():
     assert model(images()).equal(reference(images()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layers", "tokens"), [((3, 4, 6, 3), 49), ((3, 4, 9), 196)])
 def test_the_extended_stage_3_gives_four_times_the_tokens(layers, tokens):
     with torch.device("meta"):

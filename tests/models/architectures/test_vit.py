@@ -7,6 +7,7 @@ from .networks import SIZE, images, scramble, small, tiny_vit
 PLAIN = {"width": 192, "depth": 12, "mlp": 768, "heads": 3, "patch": 16, "img_size": 64, "num_classes": 7}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [

@@ -42,6 +42,7 @@ def test_augreg(tmp_path, root):
     assert report.loaded == len(ours.state_dict()) - 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("root", ["params/", "params/img/", ""])
 @pytest.mark.parametrize("scanned", [False, True])
 @pytest.mark.parametrize("map_head", [False, True])
@@ -72,6 +73,7 @@ def test_bfloat16_arrays_are_read(tmp_path):
     assert torch.equal(model.patch_embed.proj.bias, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "layers", "patch"), [("vit_tiny_r_s16_p8_224", (), 8), ("vit_small_r26_s32_224", (2, 2, 2, 2), 1)]
 )
@@ -81,6 +83,7 @@ def test_hybrids(tmp_path, name, layers, patch):
     assert_same(ours, theirs)
 
 
+@pytest.mark.slow
 def test_bit(tmp_path):
     ours, _, theirs = both(files.write(tmp_path / "w.npz", files.bit()), "resnetv2_50x1_bit", image_size=224)
     assert_same(ours, theirs)

@@ -145,6 +145,7 @@ def test_a_table_that_holds_itself_ends(tmp_path):
         read_state_dict(tmp_path / "w.pth")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".npz", ".pth"])
 def test_an_archive_of_little_that_unpacks_to_much_is_refused_unread(tmp_path, suffix):
     path = tmp_path / f"w{suffix}"

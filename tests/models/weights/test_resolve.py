@@ -9,7 +9,7 @@ from huggingface_hub import constants
 from safetensors.torch import load_file
 
 from tests.models.conftest import write_weights
-from usvit.data.seen import seen_by
+from usvit.data.splits.leakage import seen_by
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file, sha256_of_text
 from usvit.models.build import build_model, input_statistics
@@ -37,6 +37,7 @@ def test_file_is_recorded_by_name_and_hash_but_never_by_its_path(tmp_path):
     assert record == stated | dict.fromkeys(("license", "upstream", "pretrained_by"))
 
 
+@pytest.mark.slow
 def test_file_is_read_once_whatever_becomes_of_it(tmp_path):
     path = tmp_path / "w.safetensors"
     state = write_weights(path, "vit_ti16", n_classes=7)
@@ -99,6 +100,7 @@ def put_in_cache(cache: Path, file: str, repository: str = REPOSITORY) -> dict[s
     return write_weights(folder / "snapshots" / commit / file, "vit_ti16", n_classes=21)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
 def test_cached_hub_weights_are_used_without_the_network(hub_cache, no_network, file):
     state = put_in_cache(hub_cache, file)
@@ -167,7 +169,7 @@ def test_cached_hub_weights_that_are_damaged_are_named(hub_cache, no_network):
         resolve_weights("hub", TINY)
 
 
-def make_run(root, n_folds=2, state="finished", model="vit_ti16", **passport):
+def make_run(root, n_folds=2, state="finished", model="vit_ti16", **metadata):
     """A run directory with what a later run needs of it."""
     for fold in range(n_folds):
         write_weights(root / f"fold-{fold}" / "model.safetensors", model, n_classes=3, seed=fold)
@@ -182,11 +184,12 @@ def make_run(root, n_folds=2, state="finished", model="vit_ti16", **passport):
                 "std": [0.4, 0.5, 0.6],
             },
         }
-        (root / f"fold-{fold}" / "model.json").write_text(json.dumps(stated | passport))
+        (root / f"fold-{fold}" / "model.json").write_text(json.dumps(stated | metadata))
     (root / "run.json").write_text(json.dumps({"state": state, "folds": {"n": n_folds}}))
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "value"), [("heads", 6), ("attention", "axial"), ("position_at", "shared")])
 def test_other_parts_that_no_tensor_shows_are_refused(part, value, tmp_path):
     """Six heads have the tensors of three: loaded into them, the network would be another one, without a word."""
@@ -198,6 +201,7 @@ def test_other_parts_that_no_tensor_shows_are_refused(part, value, tmp_path):
     assert resolve_weights(str(named), TINY).name == "second"
 
 
+@pytest.mark.slow
 def test_each_fold_begins_where_the_same_fold_of_a_run_ended(tmp_path):
     run = make_run(tmp_path / "first")
     weights = resolve_weights(str(run), TINY)
@@ -207,7 +211,7 @@ def test_each_fold_begins_where_the_same_fold_of_a_run_ended(tmp_path):
     assert weights.sha256 == sha256_of_text("".join(f"{sha256_of_file(file)}\n" for file in files))
     for fold in (0, 1):
         of_fold = weights.of_fold(fold)
-        seen = seen_by(of_fold.passport)
+        seen = seen_by(of_fold.metadata)
         assert len(seen) == 1 and f"image-{fold}" in seen
         model = build_model(TINY, of_fold, n_classes=2, image_size=64)
         key = "blocks.0.attn.qkv.weight"
@@ -223,6 +227,7 @@ def test_a_fold_s_file_that_changes_while_a_run_waits_for_it_is_refused(tmp_path
         weights.of_fold(1).read()
 
 
+@pytest.mark.slow
 def test_a_single_fold_may_be_named_and_a_run_of_one_is_its_fold(tmp_path):
     run = make_run(tmp_path / "first")
     one = resolve_weights(str(run / "fold-1"), TINY)
@@ -232,6 +237,7 @@ def test_a_single_fold_may_be_named_and_a_run_of_one_is_its_fold(tmp_path):
     assert train.of_fold(3) is train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [

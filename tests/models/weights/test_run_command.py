@@ -23,10 +23,10 @@ def test_a_run_goes_on_from_a_run_fold_by_fold_and_not_over_other_folds(usvit, t
         old, new = load_file(file), load_file(second / f"fold-{fold}" / "model.safetensors")
         key = "layer4.0.conv1.weight"
         assert (new[key] - old[key]).abs().max() < 1e-4
-        passport = json.loads((second / f"fold-{fold}" / "model.json").read_text())
-        assert passport["upstream"]["sha256"] == sha256_of_file(file)
+        metadata = json.loads((second / f"fold-{fold}" / "model.json").read_text())
+        assert metadata["upstream"]["sha256"] == sha256_of_file(file)
         before = json.loads((first / f"fold-{fold}" / "model.json").read_text())["seen_sha256"]
-        assert passport["seen_sha256"]["upstream"] == sorted({*before["train"], *before["val"]})
+        assert metadata["seen_sha256"]["upstream"] == sorted({*before["train"], *before["val"]})
     record = json.loads((second / "run.json").read_text())["model"]["weights"]
     assert record["folds"] == [sha256_of_file(file) for file in files]
     assert record["loaded"]["tensors"] > 10 and record["loaded"]["new"] == ["fc.weight", "fc.bias"]

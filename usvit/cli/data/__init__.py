@@ -1,10 +1,10 @@
-"""``usvit data``: one file a command."""
+"""``usvit data``: one module per command."""
 
 import typer
 
 from usvit.cli.data import audit, cards, link, phantom, prepare, preview, split
 
-app = typer.Typer(help="Data sets: cards, checks, copies, frozen folds, the phantom.", no_args_is_help=True)
+app = typer.Typer(help="Data sets: cards, checks, near-duplicates, saved folds, the phantom.", no_args_is_help=True)
 app.command("list")(cards.list_)
 app.command("info")(cards.info)
 app.command("prepare")(prepare.prepare)

@@ -1,4 +1,4 @@
-"""``usvit data audit``: copies, contradicting labels, and marks that a model would learn."""
+"""``usvit data audit``: near-duplicates, contradicting labels, and marks that a model could learn."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from usvit.cli import options as o
 from usvit.errors import EXIT_PARTLY
 
 if TYPE_CHECKING:
-    from usvit.data.audit.run import Audit
+    from usvit.data.audit import Audit
 
 
 def audit(
@@ -21,21 +21,21 @@ def audit(
     keep_ids: o.KeepIds = False,
     json_: o.Json = False,
 ) -> None:
-    """Find copies, label conflicts, images shared between data sets, text, calipers and other shortcuts.
+    """Find near-duplicates, label conflicts, images shared between data sets, text, calipers and other shortcuts.
 
-    Writes audit.json, a keep-list (keep.csv) and audit.html, a page to judge the pairs on.
+    Writes audit.json, a keep-list (keep.csv) and audit.html, a page on which the pairs can be reviewed.
     """
     from usvit.progress import make_progress
-    from usvit.report.audit import audit_dataset
+    from usvit.reports import audit
 
-    result, folder = audit_dataset(
+    result, folder = audit(
         dataset,
-        o.data_roots(data_root),
-        out,
-        make_progress(),
-        command=o.command_line(),
+        data_root=o.data_roots(data_root),
+        out=out,
         skip_bad=skip_bad,
         keep_ids=keep_ids,
+        command=o.command_line(),
+        progress=make_progress(),
     )
     if json_:
         print(json.dumps(result.record, indent=2, ensure_ascii=False, allow_nan=False))

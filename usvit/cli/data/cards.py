@@ -1,4 +1,4 @@
-"""``usvit data list`` and ``usvit data info``: what usvit knows of data sets."""
+"""``usvit data list`` and ``usvit data info``: show data cards."""
 
 import json
 import textwrap
@@ -11,7 +11,7 @@ from usvit.cli import options as o
 
 def list_(json_: o.Json = False) -> None:
     """Show the data sets that usvit knows."""
-    from usvit.data.cards import card_facts, card_names, load_card
+    from usvit.data.datasets import card_facts, card_names, load_card
 
     cards = [load_card(name) for name in card_names()]
     if json_:
@@ -32,7 +32,7 @@ def info(
     json_: o.Json = False,
 ) -> None:
     """Show one data set's card: classes, licence, layout, known faults, how to get it."""
-    from usvit.data.cards import card_facts, load_card, read_prose
+    from usvit.data.datasets import card_facts, load_card, read_prose
 
     card = load_card(name)
     if json_:
@@ -40,7 +40,7 @@ def info(
         return
     print(f"{card.name}: {card.pretty_name}\n")
     for heading, text in card_facts(card):
-        # The layout keeps its lines.
+        # The lines of the layout are kept.
         lines = (
             text.splitlines()
             if heading == "Layout"

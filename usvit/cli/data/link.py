@@ -1,4 +1,4 @@
-"""``usvit data link``: the private way back from pseudonyms to files."""
+"""``usvit data link``: write the private table from pseudonyms to files."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,7 @@ def link(
     Ids of images in runs and keep-lists are these, with '-K' behind those of frame K. The key is that of 'usvit score'
     (USVIT_KEY, or the one in your settings).
     """
-    from usvit.data.link import write_link
+    from usvit.data.datasets import write_link
 
-    n = write_link(dataset, o.data_roots(data_root), out)
+    n = write_link(dataset, out, roots=o.data_roots(data_root))
     print(f"{n} files: {out} (private)")

@@ -24,9 +24,8 @@ def phantom(
 ) -> None:
     """Write a phantom data set: B-mode-like images, masks, and a table of patients, views and signs."""
     from usvit.data.phantom import PhantomSpec, write_phantom
-    from usvit.progress import make_progress, task
+    from usvit.progress import make_progress
 
     spec = PhantomSpec(n, seed, size, near_duplicates, text, calipers, ablate)  # type: ignore[arg-type]
-    with task(make_progress(), "making the phantom", n, "images") as advance:
-        write_phantom(spec, out, workers=workers, progress=lambda done, total: advance(done))
+    write_phantom(spec, out, workers=workers, progress=make_progress())
     print(f"{n} images: {out}")

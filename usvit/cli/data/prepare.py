@@ -35,19 +35,19 @@ def prepare(
 
     'usvit cv --manifest FILE' and 'usvit data split --manifest FILE' begin from it.
     """
-    from usvit.data.prepare import prepare as prepare_data
+    from usvit.data.datasets import prepare as prepare_data
     from usvit.progress import make_progress
 
     summary = prepare_data(
         dataset,
-        o.data_roots(data_root),
-        out,
-        make_progress(),
+        roots=o.data_roots(data_root),
+        out=out,
         fetch=fetch,
         skip_bad=skip_bad,
         keep_label_conflicts=keep_conflicts,
         accept_counts=accept_counts,
         keep_ids=keep_ids,
+        progress=make_progress(),
     )
     if json_:
         print(json.dumps(summary, indent=2, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""``usvit data preview``: see what an augmentation policy does."""
+"""``usvit data preview``: show the effect of an augmentation policy."""
 
 import json
 from pathlib import Path
@@ -22,20 +22,20 @@ def preview(
     json_: o.Json = False,
 ) -> None:
     """Write a picture of images under an augmentation policy: the original and its lesion's outline, then variants."""
-    from usvit.data.preview import write_preview
+    from usvit.data.audit import write_preview
     from usvit.progress import make_progress
 
     shown = write_preview(
-        dataset or "phantom",
-        o.data_roots(data_root),
         out,
-        make_progress(),
+        dataset or "phantom",
+        roots=o.data_roots(data_root),
         policy=policy,
         n=n,
         variants=variants,
         size=size,
         resize=resize,
         seed=seed,
+        progress=make_progress(),
     )
     if json_:
         images = [{"dataset": one.dataset, "image_id": one.record.image_id, "label": one.record.label} for one in shown]

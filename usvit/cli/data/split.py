@@ -1,4 +1,4 @@
-"""``usvit data split``: frozen folds in a file."""
+"""``usvit data split``: save folds to a file."""
 
 import json
 from pathlib import Path
@@ -32,29 +32,34 @@ def split(
     set_: o.Set = None,
     json_: o.Json = False,
 ) -> None:
-    """Freeze folds to a CSV file, with a summary beside it: grouped, stratified, hashed.
+    """Save grouped, stratified folds to a CSV file, with a summary beside it.
 
-    'usvit cv --folds FILE' uses them as they are. The file's own hash stands in every run.
+    'usvit cv --folds FILE' uses them unchanged. Every run records the hash of the file.
     """
-    from usvit.config import build_config, parse_overrides
-    from usvit.data.freeze import freeze_folds
+    from usvit.config import merge, parse_overrides
+    from usvit.data import datasets
     from usvit.progress import make_progress
 
     options = o.given(
-        data__dataset=o.dataset_of(dataset, manifest),
-        data__manifest=manifest and str(manifest),
         data__keep_list=keep_list and str(keep_list),
         data__skip_bad=skip_bad,
         data__keep_label_conflicts=keep_conflicts,
         data__keep_ids=keep_ids,
-        split__scheme=scheme,
-        split__folds=folds,
-        split__unit=split_by,
-        split__repeats=repeats,
-        seed=seed,
     )
-    config = build_config(options, parse_overrides(set_ or []))
-    summary = freeze_folds("train" if hold_out else "cv", config, o.data_roots(data_root), out, make_progress())
+    summary = datasets.split(
+        dataset,
+        out,
+        manifest=manifest,
+        scheme=scheme,
+        folds=folds,
+        hold_out=hold_out,
+        repeats=repeats,
+        unit=split_by,
+        seed=seed,
+        data_root=o.data_roots(data_root),
+        overrides=merge(options, parse_overrides(set_ or [])),
+        progress=make_progress(),
+    )
     if json_:
         print(json.dumps(summary, indent=2, ensure_ascii=False))
         return

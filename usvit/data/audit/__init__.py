@@ -1,1 +1,5 @@
-"""The audit of a data set (``run``): what is wrong with it before any model has seen it."""
+"""Audit of a data set: problems that are found before any model is trained on it."""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

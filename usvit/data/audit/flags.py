@@ -1,4 +1,4 @@
-"""What one image shows that a model should not learn from, or that a person should see before it is used."""
+"""Flags of an image: properties that a model should not learn from, or that a person should check before use."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,52 +7,52 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from usvit.data.audit.marks import Look, components, has_calipers, has_text
-
-UInt8 = NDArray[np.uint8]
+from usvit.data.burned_in import Look, components, has_calipers, has_text
+from usvit.data.io import UInt8
 
 COLOUR_SPREAD, COLOUR_SHARE = 20, 1e-4
-"""Channels that differ by so many grey levels make a pixel coloured; so large a share of them an image."""
+"""A pixel is coloured if its channels differ by this many grey levels; an image, if this share of its pixels is."""
 BOX_SPREAD, BOX_SIDE = 12, 0.12
-"""A Doppler box is a thin coloured frame, often faint; its sides are at least this part of the image's."""
+"""A Doppler box is a thin coloured frame, often faint; its sides are at least this share of the image's sides."""
 FLOW_SPREAD, FLOW_AREA = 60, 50
-"""Flow is strongly red or blue, in one patch of so many px."""
+"""Flow is strongly red or blue, in one patch of at least this many pixels."""
 TINT_SHARE = 0.5
-"""With more coloured pixels than this, the whole picture is tinted: colour, but no Doppler."""
+"""With a larger share of coloured pixels, the whole picture is tinted and does not show Doppler."""
 SEAM_STEP, SEAM_RATIO, SEAM_ROWS = 12, 2.5, 0.65
-"""Grey levels from one side of a seam to the other; the same as a multiple of the usual step; share of rows."""
+"""Least grey-level step across a seam; least ratio to the median step; least share of rows with the step."""
 SEAM_PLACE, SEAM_DEPTH = (0.3, 0.7), 0.5
-"""Where a seam is looked for, in widths; and down to which depth, in heights: deep rows are often all dark."""
+"""Columns in which a seam is searched, as shares of the width, and largest depth as a share of the height; deep rows
+are often dark everywhere."""
 SEAM_MIN_SIDE = 200
-"""px: in smaller images shadows have edges as sharp as a seam, and nothing is said."""
+"""Pixels. Images with a shorter side are not examined, because their shadows have edges as sharp as a seam."""
 BLANK_RANGE = 24
-"""Grey levels between the 1st and the 99th percentile of an image that shows something."""
+"""Least number of grey levels between the 1st and the 99th percentile of an image that is not blank."""
 BORDER_LEVELS, BORDER_FLAT, BORDER_SHARE = 3, 0.95, 0.1
-"""So large a part of a border's row or column is within so many grey levels of the edge's; the rest may be text. A
-letterbox takes up the third part of the image."""
+"""A row or column belongs to a flat border if the second number, as a share of it, is within the first number of grey
+levels of the edge; the rest may be text. A letterbox covers at least the third number, as a share of the image."""
 SIZE_FACTOR, ASPECT_FACTOR = 2.0, 1.5
-"""So many times the data set's median, or that part of it, is odd: of the side (height and width's geometric mean)
-and of width over height."""
+"""Factors from the data set's median, in either direction, from which the side (geometric mean of height and width) and
+the ratio of width to height are odd."""
 
 
 def has_colour(image: UInt8 | Look) -> bool:
-    """Whether there are coloured pixels: coloured marks, Doppler, or a tinted picture.
+    """Return whether there are coloured pixels: coloured marks, Doppler, or a tinted picture.
 
-    On BUSI: all 15 images with colour that can be seen, and no other.
+    On BUSI, it flags exactly the 15 images with visible colour.
 
     Args:
-        image: (H, W, 3) uint8, or a look at it.
+        image: (H, W, 3) uint8, or a ``Look`` at it.
     """
     return _share(Look.at(image).spread, COLOUR_SPREAD)[1] >= COLOUR_SHARE
 
 
 def has_doppler(image: UInt8 | Look) -> bool:
-    """Whether a Doppler examination is shown: a patch of red or blue flow, or the coloured frame of its box.
+    """Return whether Doppler is shown: a patch of red or blue flow, or the coloured frame of its box.
 
-    On BUSI: all 11 images with a box, and no other; the 4 with coloured marks alone are told apart.
+    On BUSI, it flags exactly the 11 images with a box, and not the 4 with coloured marks only.
 
     Args:
-        image: (H, W, 3) uint8, or a look at it.
+        image: (H, W, 3) uint8, or a ``Look`` at it.
     """
     look = Look.at(image)
     spread = look.spread
@@ -72,34 +72,34 @@ def has_doppler(image: UInt8 | Look) -> bool:
 
 
 def is_dual_view(image: UInt8 | Look) -> bool:
-    """Whether two views stand side by side: in most rows the grey level jumps at one place near the middle.
+    """Return whether two views stand side by side: in most rows the grey level jumps at one column near the middle.
 
-    Measured on 800 pairs of BUSI images set side by side, with a gap of 0, 1, 4 or 12 px: 95.5% flagged (91%
-    of those without a gap); of BUSI's own 780 images (none is dual), none. Not seen: views one above the other, a
-    seam off the middle.
+    Measured on 800 pairs of BUSI images set side by side, with a gap of 0, 1, 4 or 12 px: 95.5% were flagged
+    (91% of those without a gap); of BUSI's own 780 images (none is dual), none was. It does not detect views one above
+    the other, or a seam away from the middle.
 
     Args:
-        image: (H, W, 3) uint8, or a look at it.
+        image: (H, W, 3) uint8, or a ``Look`` at it.
     """
     grey = Look.at(image).grey
     height, width = grey.shape
     if min(height, width) < SEAM_MIN_SIDE:
         return False
-    # A median filter takes away thin lines (frames, calipers) and leaves the jump. It looks two rows further down.
+    # A median filter removes thin lines (frames, calipers) and keeps the jump. It needs two more rows below.
     rows = round(SEAM_DEPTH * height)
     upper = cv2.medianBlur(grey[: rows + 2], 5)[:rows]
     jumps = cv2.transpose(cv2.absdiff(upper[:, 3:], upper[:, :-3]))
-    # NumPy sorts rows of 16-bit numbers several times faster than it partitions columns.
+    # NumPy sorts rows of 16-bit integers several times faster than it partitions columns.
     step = _quantile(np.sort(jumps.astype(np.int16), axis=1), 1 - SEAM_ROWS)
     first, last = (round(place * width) for place in SEAM_PLACE)
     return bool(step[first:last].max() >= max(SEAM_STEP, SEAM_RATIO * float(np.median(step))))
 
 
 def is_blank(image: UInt8 | Look) -> bool:
-    """Whether hardly anything is shown: grey levels span less than ``BLANK_RANGE``.
+    """Return whether the image shows hardly anything: its grey levels span less than ``BLANK_RANGE``.
 
     Args:
-        image: (H, W, 3) uint8, or a look at it.
+        image: (H, W, 3) uint8, or a ``Look`` at it.
     """
     every_other = np.ascontiguousarray(Look.at(image).grey[::2, ::2])
     counts = cv2.calcHist([every_other], [0], None, [256], [0, 256]).ravel().astype(np.int64)
@@ -108,10 +108,10 @@ def is_blank(image: UInt8 | Look) -> bool:
 
 
 def has_letterbox(image: UInt8 | Look) -> bool:
-    """Whether a flat border, of any grey, takes up ``BORDER_SHARE`` of the image or more.
+    """Return whether a flat border of any grey level covers ``BORDER_SHARE`` of the image or more.
 
     Args:
-        image: (H, W, 3) uint8, or a look at it.
+        image: (H, W, 3) uint8, or a ``Look`` at it.
     """
     grey = Look.at(image).grey
     edge = int(np.median(np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])))
@@ -147,31 +147,35 @@ MEANINGS = {
     "odd_size": "far larger or smaller than the data set's other images",
     "odd_aspect": "far wider or narrower than the data set's other images",
 }
-"""Every flag, in the order in which they are listed."""
+"""Meaning of every flag, in the order of listing."""
 
 
 def pixel_flags(image: UInt8 | Look) -> list[str]:
-    """The names of those of ``PIXEL_FLAGS`` that hold for an image, (H, W, 3) uint8, or a look at it."""
+    """Return the names of the ``PIXEL_FLAGS`` that hold for an image.
+
+    Args:
+        image: (H, W, 3) uint8, or a ``Look`` at it.
+    """
     look = Look.at(image)
     return [name for name, holds in PIXEL_FLAGS.items() if holds(look)]
 
 
 def mask_flags(n_masks: int, marked: bool) -> list[str]:
-    """``empty_mask`` and ``several_masks``.
+    """Return ``empty_mask`` and ``several_masks``, if they hold.
 
     Args:
-        n_masks: mask files of one image.
-        marked: whether any of their pixels is set.
+        n_masks: Number of mask files of one image.
+        marked: Whether any of their pixels is set.
     """
     return ["empty_mask"] * (n_masks > 0 and not marked) + ["several_masks"] * (n_masks > 1)
 
 
 def far_from_median(values: NDArray[np.float64], factor: float) -> NDArray[np.bool_]:
-    """Which of one data set's sizes (or aspect ratios) are odd.
+    """Return which sizes or aspect ratios of one data set are odd.
 
     Args:
-        values: (n,) positive.
-        factor: more than this many times the median, or less than the median divided by it, is odd.
+        values: (n,) positive values.
+        factor: A value is odd above the median times this factor, or below the median divided by it.
 
     Returns:
         (n,) bool.
@@ -181,13 +185,13 @@ def far_from_median(values: NDArray[np.float64], factor: float) -> NDArray[np.bo
 
 
 def _share(values: UInt8, least: int) -> tuple[UInt8, float]:
-    """Where values are ``least`` or more (1, else 0), and how large a share of them is."""
+    """Return 1 where values are ``least`` or more and 0 elsewhere, and the share of ones."""
     _, there = cv2.threshold(values, least - 1, 1, cv2.THRESH_BINARY)
     return np.asarray(there, dtype=np.uint8), cv2.countNonZero(there) / values.size
 
 
 def _quantile(ordered: NDArray[Any], share: float) -> NDArray[np.float64]:
-    """``np.quantile`` of values that are sorted along the last axis, to the last bit."""
+    """Compute ``np.quantile`` of values that are sorted along the last axis; the result is equal to the last bit."""
     last = ordered.shape[-1] - 1
     place = last * share
     below = int(place)

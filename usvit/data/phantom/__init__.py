@@ -1,21 +1,9 @@
-"""The embedded data set: breast-ultrasound images from a physical model, made on the spot.
+"""The phantom: a synthetic data set of breast-ultrasound images from a physical model.
 
-What tells the class is known by construction, namely the signs (signs.py) and nothing else, and
-both can be taken away (``PhantomSpec.ablate``). No image of a person went into it.
+By construction the class shows only in the signs of the lesion (``signs``), and either can be removed
+(``PhantomSpec.ablate``). No images of people were used.
 """
 
-from usvit.data.phantom.render import Patient, RenderedImage, render_image, sample_patient
-from usvit.data.phantom.signs import SIGN_LAWS
-from usvit.data.phantom.spec import GENERATOR_VERSION, PhantomSpec
-from usvit.data.phantom.write import write_phantom
+import lazy_loader as lazy
 
-__all__ = [
-    "GENERATOR_VERSION",
-    "SIGN_LAWS",
-    "Patient",
-    "PhantomSpec",
-    "RenderedImage",
-    "render_image",
-    "sample_patient",
-    "write_phantom",
-]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

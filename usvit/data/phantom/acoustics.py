@@ -1,9 +1,9 @@
-"""From tissue maps to an image: scatterers, beam, attenuation, envelope, log compression.
+"""Compute an image from tissue maps: scatterers, beam, attenuation, envelope, log compression.
 
 The linear model of Jensen (1996), "Field: a program for simulating ultrasound systems" (Med Biol
 Eng Comput 34 Suppl 1:351): the echo signal is a field of scatterers convolved with a pulse-echo
-point-spread function that changes with depth. It is written in baseband: the carrier is taken
-off before the convolution instead of after it, which gives the same envelope from fewer samples.
+point-spread function that changes with depth. It is computed in baseband: the carrier is
+removed before the convolution instead of after it, which gives the same envelope from fewer samples.
 """
 
 import numpy as np
@@ -11,29 +11,29 @@ import scipy.fft
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
-from usvit.data.phantom.device import Device
+from usvit.data.phantom.device import Scanner
 from usvit.data.phantom.fields import Field, Grid
 from usvit.data.phantom.tissue import ATTENUATION, TissueMaps
 
-AXIAL_SAMPLES = 2  # per cell of the tissue maps: the pulse is shorter than the beam is wide
-SHADOW_BLUR_MM = 0.5  # half the aperture sees past the edge of an attenuating body
+AXIAL_SAMPLES = 2  # per cell of the tissue maps, because the pulse is shorter than the beam is wide
+SHADOW_BLUR_MM = 0.5  # part of the aperture sees past the edge of an attenuating body
 GLAND_GREY = 0.56  # of the dynamic range, where fibroglandular tissue is shown at perfect gain
 
 
 def scatterers(
     rng: np.random.Generator, density: Field, sigma_z: float, sigma_x: NDArray[np.floating]
 ) -> NDArray[np.complex64]:
-    """A complex field of scatterers with unit mean power.
+    """Draw a complex field of scatterers with unit mean power.
 
-    Each sample holds a scatterer or none; phase and amplitude are circular complex Gaussian, the
-    phase because positions within the sample are random against the wavelength. Many per
-    resolution cell make fully developed speckle with a Rayleigh envelope (Burckhardt 1978, IEEE
-    Trans Sonics Ultrason 25:1; Wagner et al. 1983, same journal 30:156); few make it K-distributed
-    (Jakeman & Tough 1987, J Opt Soc Am A 4:1764). The probability is set so that the blurred field
-    has the fourth moment of a K-distribution of shape ``density``, E I^2 = 2 (1 + 1 / density) (E I)^2.
+    Each sample holds at most one scatterer. Phase and amplitude are circular complex Gaussian; the phase is random
+    because positions within a sample are random relative to the wavelength. Many per resolution cell make fully
+    developed speckle with a Rayleigh envelope (Burckhardt 1978, IEEE Trans Sonics Ultrason 25:1; Wagner et al. 1983,
+    same journal 30:156); few make it K-distributed (Jakeman & Tough 1987, J Opt Soc Am A 4:1764). The probability is
+    set so that the blurred field has the fourth moment of a K-distribution of shape ``density``, E I^2 = 2 (1 + 1 /
+    density) (E I)^2.
 
     Args:
-        rng: takes the same number of draws whatever the density.
+        rng: Random generator; the number of draws does not depend on the density.
         density: (H, W) effective number of scatterers in a resolution cell, > 0.
         sigma_z: standard deviation of the pulse in samples.
         sigma_x: (H,) standard deviation of the beam at each depth in samples.
@@ -64,7 +64,7 @@ def blur_lateral(field: NDArray[np.complex64], sigma: NDArray[np.floating]) -> N
 
 
 def blur_axial(field: NDArray[np.complex64], sigma: float) -> NDArray[np.complex64]:
-    """Convolve each column with the envelope of the pulse, of unit energy; nothing wraps round."""
+    """Convolve each column with the envelope of the pulse, of unit energy, without wrapping around."""
     impulse = np.zeros(2 * int(4 * sigma + 1) + 3)
     impulse[impulse.size // 2] = 1.0
     energy = np.sum(gaussian_filter1d(impulse, sigma) ** 2)
@@ -72,7 +72,7 @@ def blur_axial(field: NDArray[np.complex64], sigma: float) -> NDArray[np.complex
 
 
 def round_trip_loss_db(attenuation: Field, grid: Grid, frequency_mhz: float) -> Field:
-    """Attenuation there and back, summed down each column.
+    """Return the attenuation of the way there and back, summed down each column.
 
     Args:
         attenuation: (H, W) in dB/cm/MHz.
@@ -87,10 +87,10 @@ def round_trip_loss_db(attenuation: Field, grid: Grid, frequency_mhz: float) -> 
     return gaussian_filter1d(loss, SHADOW_BLUR_MM / grid.spacing_mm, axis=1, mode="nearest").astype(np.float32)
 
 
-def time_gain_db(device: Device, grid: Grid) -> Field:
-    """(H,) gain in dB that makes up for the loss in an average breast, as well as sliders do.
+def time_gain_db(device: Scanner, grid: Grid) -> Field:
+    """Return (H,) the time gain in dB that compensates the loss in an average breast, with slider errors.
 
-    It is set from the depth alone, so that it cannot tell what is in the image.
+    It depends only on the depth, so that it carries no information on the content of the image.
     """
     depth = grid.axis_mm / grid.extent_mm
     average = ATTENUATION["gland"] * 0.75 + ATTENUATION["fat"] * 0.25
@@ -99,15 +99,15 @@ def time_gain_db(device: Device, grid: Grid) -> Field:
     return (device.tgc_slope * loss + ripple).astype(np.float32)
 
 
-def envelope(maps: TissueMaps, contact_loss_db: Field, device: Device, grid: Grid, rng: np.random.Generator) -> Field:
-    """The detected echo after time gain, averaged over the compounded looks.
+def envelope(maps: TissueMaps, contact_loss_db: Field, device: Scanner, grid: Grid, rng: np.random.Generator) -> Field:
+    """Return the detected echo after time gain, averaged over the compounded looks.
 
     Args:
-        maps: (H, W) tissue.
+        maps: (H, W) tissue maps.
         contact_loss_db: (W,) loss at the skin where the probe couples badly, in dB.
         device: scanner settings.
         grid: the grid of the maps.
-        rng: draws scatterers and noise; the number of draws depends on grid and looks alone.
+        rng: Draws scatterers and noise; the number of draws depends only on the grid and the looks.
 
     Returns:
         (H, W) float32 >= 0; fibroglandular tissue has a root mean square near 1.
@@ -132,8 +132,8 @@ def envelope(maps: TissueMaps, contact_loss_db: Field, device: Device, grid: Gri
     return (total / device.looks).reshape(grid.pixels, AXIAL_SAMPLES, grid.pixels).mean(axis=1)
 
 
-def log_compress(echo: Field, device: Device) -> Field:
-    """Show an envelope on the device's dynamic range: (H, W) float32 in [0, 1]."""
+def log_compress(echo: Field, device: Scanner) -> Field:
+    """Map an envelope to the dynamic range of the device; return (H, W) float32 in [0, 1]."""
     level_db = 20 * np.log10(np.maximum(echo, 1e-9)) + device.gain_db
     return np.clip(GLAND_GREY + level_db / device.dynamic_range_db, 0, 1).astype(np.float32)
 

@@ -1,19 +1,19 @@
-"""The scanner as one patient meets it: probe, depth, focus, gain. Never drawn with the class."""
+"""Settings of the scanner for one patient: probe, depth, focus, gain. They do not depend on the class."""
 
 import dataclasses
 
 import numpy as np
 
-SOUND_SPEED_MM_PER_US = 1.54  # soft tissue; the value that scanners assume
+SOUND_SPEED_MM_PER_US = 1.54  # in soft tissue, as scanners assume
 FWHM = 2.3548  # full width at half maximum of a Gaussian, in standard deviations
 
 
 @dataclasses.dataclass(frozen=True)
-class Device:
-    """Settings shared by all views of a patient.
+class Scanner:
+    """Settings that all views of a patient share.
 
-    The ranges are ours: frequency and depth as on linear probes in breast imaging, the rest
-    chosen so that images look like those of different machines and hands.
+    The ranges are our choice: frequency and depth as on linear probes in breast imaging, the others such that images
+    look like those of different scanners and operators.
     """
 
     frequency_mhz: float  # centre frequency, 7-12
@@ -25,7 +25,7 @@ class Device:
     looks: int  # compounded frames
     dynamic_range_db: float  # shown between black and white
     gain_db: float  # overall gain error
-    tgc_slope: float  # time gain over the true loss, 1 = perfect
+    tgc_slope: float  # time gain relative to the true loss, 1 = perfect
     tgc_ripple_db: tuple[float, float, float]  # slider errors: amplitudes of three cosines along depth
     penetration_db: float  # tissue echo over noise at the bottom of the image
 
@@ -35,22 +35,23 @@ class Device:
 
     @property
     def axial_sigma_mm(self) -> float:
-        """Standard deviation of the pulse in depth; the halving is the way there and back."""
+        """Standard deviation of the pulse in depth, in mm; halved because the pulse travels there and back."""
         return self.cycles * self.wavelength_mm / 2 / FWHM
 
     def lateral_sigma_mm(self, depth_mm: np.ndarray) -> np.ndarray:
         """Standard deviation of the beam at each depth, in mm.
 
         A Gaussian beam, w(z) = w0 sqrt(1 + ((z - focus) / zone)^2). The zone is longer than that
-        of a fixed focus because receive focusing follows the echo.
+        of a fixed focus, because receive focusing follows the echo.
         """
         narrowest = self.f_number * self.wavelength_mm / FWHM
         return narrowest * np.sqrt(1 + ((depth_mm - self.focus_mm) / self.focal_zone_mm) ** 2)
 
 
-def sample_device(rng: np.random.Generator) -> Device:
+def sample_device(rng: np.random.Generator) -> Scanner:
+    """Draw the settings of a scanner."""
     depth = rng.uniform(30, 42)
-    return Device(
+    return Scanner(
         frequency_mhz=rng.uniform(7, 12),
         depth_mm=depth,
         cycles=rng.uniform(1.6, 2.4),

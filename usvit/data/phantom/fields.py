@@ -1,4 +1,4 @@
-"""Random fields and the grid that they live on: the raw material of tissue texture."""
+"""Random fields for tissue texture, and the grid on which they are sampled."""
 
 import dataclasses
 
@@ -27,21 +27,21 @@ class Grid:
 
     @property
     def axis_mm(self) -> Field:
-        """(pixels,) cell centres in mm, along depth from the transducer or across from the left."""
+        """(pixels,) cell centres in mm, from the transducer along depth or from the left across."""
         return ((np.arange(self.pixels) + 0.5) * self.spacing_mm).astype(np.float32)
 
 
 def smooth_noise(rng: np.random.Generator, grid: Grid, scale_mm: tuple[float, float], tilt: float = 0.0) -> Field:
-    """Gaussian random field with mean 0, standard deviation 1 and a Gaussian correlation.
+    """Draw a Gaussian random field with mean 0, standard deviation 1 and a Gaussian correlation.
 
     Args:
-        rng: takes exactly ``pixels ** 2`` normal draws, whatever the scale.
+        rng: Random generator; exactly ``pixels ** 2`` normal values are drawn, whatever the scale.
         grid: where to sample.
         scale_mm: standard deviation of the smoothing kernel along depth and across, in mm.
         tilt: slope of the long axis, in mm of depth per mm across.
 
     Returns:
-        (pixels, pixels) float32; it wraps round at the borders, which texture may.
+        (pixels, pixels) float32, periodic at the borders.
     """
     white = rng.standard_normal((grid.pixels, grid.pixels), dtype=np.float32)
     fz = scipy.fft.fftfreq(grid.pixels, grid.spacing_mm).astype(np.float32)[:, None]
@@ -55,7 +55,7 @@ def smooth_noise(rng: np.random.Generator, grid: Grid, scale_mm: tuple[float, fl
 
 
 def ridges(field: Field, width: float) -> Field:
-    """Thin curved lines where a smooth field crosses zero: a stand-in for septa and fibres.
+    """Draw thin curved lines where a smooth field crosses zero, as a model of septa and fibres.
 
     Args:
         field: (H, W) smooth random field.
@@ -66,5 +66,5 @@ def ridges(field: Field, width: float) -> Field:
     """
     down, across = np.gradient(field)
     steepness = np.hypot(down, across) + np.float32(1e-6)
-    # Distance to the zero crossing, to first order; the steepness keeps the line's width even.
+    # First-order distance to the zero crossing; dividing by the steepness keeps the width of the line even.
     return np.exp(-0.5 * (field / (steepness * np.float32(width))) ** 2).astype(np.float32)

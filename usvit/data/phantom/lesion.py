@@ -1,4 +1,4 @@
-"""One lesion: where it lies, its outline, and what it does to the tissue maps."""
+"""One lesion: its place, its outline, and its effect on the tissue maps."""
 
 import dataclasses
 
@@ -10,8 +10,8 @@ from usvit.data.phantom.fields import Field, Grid, smooth_noise
 from usvit.data.phantom.signs import Signs, sample_signs
 from usvit.data.phantom.tissue import ATTENUATION, TissueMaps
 
-# Placement, as fractions of the field of view; one law for both classes. The bounds keep the
-# largest and most irregular outline inside the image and tissue below it to shadow.
+# Placement as fractions of the field of view, with the same distribution for both classes. The bounds keep the largest
+# and most irregular outline inside the image, with tissue below it for the shadow.
 DIAMETER = (0.17, 0.33)  # of the disc of equal area
 CENTRE_DEPTH = (0.34, 0.52)
 CENTRE_ACROSS = (0.34, 0.66)
@@ -24,7 +24,7 @@ ANGLES = 1440  # samples of the outline
 
 @dataclasses.dataclass(frozen=True)
 class Lesion:
-    """A lesion as one view cuts it.
+    """A lesion in the section of one view.
 
     ``diameter``, ``depth`` and ``across`` are fractions of the field of view, ``rotation`` is
     in rad, ``density`` is the effective number of scatterers in a resolution cell.
@@ -42,12 +42,12 @@ class Lesion:
 
 
 def sample_lesion(rng: np.random.Generator, malignant: bool) -> Lesion:
-    """Draw a lesion; the class moves the signs and nothing else.
+    """Draw a lesion; only its signs depend on the class.
 
     Args:
-        rng: placement is drawn first and the signs last, with the same number of draws for
-            either class, so that a lesion keeps its place when its class is changed.
-        malignant: which distributions the signs come from.
+        rng: Placement is drawn first and the signs last, with the same number of draws for either class, so that a
+            lesion keeps its place when its class is changed.
+        malignant: Class whose distributions of the signs are used.
     """
     weights = np.abs(rng.standard_normal(HARMONICS.size)) / HARMONICS**0.5
     return Lesion(
@@ -67,7 +67,7 @@ def sample_lesion(rng: np.random.Generator, malignant: bool) -> Lesion:
 
 
 def perturb(lesion: Lesion, rng: np.random.Generator) -> Lesion:
-    """The same lesion in another cut: somewhat other size, place, angle and outline."""
+    """Return the lesion in another section, with slightly different size, place, angle and outline."""
     signs = dataclasses.replace(lesion.signs, orientation=lesion.signs.orientation * float(np.exp(rng.normal(0, 0.07))))
     return dataclasses.replace(
         lesion,
@@ -82,10 +82,10 @@ def perturb(lesion: Lesion, rng: np.random.Generator) -> Lesion:
 
 
 def outline(lesion: Lesion, extent_mm: float) -> NDArray[np.float64]:
-    """(ANGLES,) distance from the centre to the margin in mm, at angles from -pi to pi.
+    """Return (ANGLES,) distances from the centre to the margin in mm, at angles from -pi to pi.
 
-    The angle is 0 to the right and pi / 2 towards depth. The enclosed area is that of a disc of
-    the lesion's diameter, whatever the signs: size must not tell the class.
+    The angle is 0 to the right and pi / 2 towards depth. The enclosed area is that of a disc with the lesion's
+    diameter, whatever the signs, so that the size does not depend on the class.
     """
     angle = np.linspace(-np.pi, np.pi, ANGLES, endpoint=False)
     turned = angle - lesion.rotation
@@ -101,17 +101,16 @@ def outline(lesion: Lesion, extent_mm: float) -> NDArray[np.float64]:
 
 
 def insert(lesion: Lesion, maps: TissueMaps, grid: Grid, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Put a lesion into the tissue maps, in place.
+    """Insert a lesion into the tissue maps in place.
 
-    The lesion replaces echo level, attenuation and scatterer density inside its margin and
-    raises the echo level in its halo. Shadow and enhancement are not painted: they follow from
-    the attenuation map (acoustics.py).
+    The lesion replaces echo level, attenuation and scatterer density inside its margin, and raises the echo level in
+    its halo. Shadow and enhancement are not drawn; they result from the attenuation map (``acoustics``).
 
     Args:
-        lesion: as cut by this view.
-        maps: changed in place.
-        grid: the grid of the maps.
-        rng: two fields of noise are drawn, for the inside and for the margin.
+        lesion: The lesion in the section of this view.
+        maps: Tissue maps, changed in place.
+        grid: Grid of the maps.
+        rng: Draws two fields of noise, for the inside and for the margin.
 
     Returns:
         (H, W) bool, True inside the margin.
@@ -132,7 +131,7 @@ def insert(lesion: Lesion, maps: TissueMaps, grid: Grid, rng: np.random.Generato
 
 
 def distance_to_margin(lesion: Lesion, grid: Grid) -> Field:
-    """(H, W) distance to the margin along the ray from the centre in mm, negative inside."""
+    """Return (H, W) distances to the margin in mm along the ray from the centre, negative inside."""
     down = grid.axis_mm[:, None] - np.float32(lesion.depth * grid.extent_mm)
     across = grid.axis_mm[None, :] - np.float32(lesion.across * grid.extent_mm)
     index = ((np.arctan2(down, across) + np.pi) * (ANGLES / (2 * np.pi))).astype(np.int32) % ANGLES

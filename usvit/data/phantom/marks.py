@@ -1,6 +1,6 @@
-"""What people leave on images: text, calipers, second copies. Off unless asked for.
+"""Optional marks on phantom images: text, calipers and near-duplicates.
 
-They are the shortcuts and leaks that an audit has to find, and none of them tells the class.
+They are the shortcuts and leaks that an audit has to find. None of them depends on the class.
 """
 
 import io
@@ -12,17 +12,17 @@ from PIL import Image, ImageDraw, ImageFont
 from usvit.data.phantom.lesion import ANGLES, Lesion, outline
 
 Grey = NDArray[np.uint8]
-REFERENCE_SIZE = 256  # px; the marks are designed at this size and grow with the image
+REFERENCE_SIZE = 256  # px; the marks are designed for this size and grow with the image
 INK = 255
 
 
 def burn_text(image: Grey, frequency_mhz: float, rng: np.random.Generator) -> Grey:
-    """A copy with a line of scanner text, such as ``BREAST L 2 o'clock  7.5 MHz``.
+    """Return a copy with a line of scanner text, such as ``BREAST L 2 o'clock  7.5 MHz``.
 
-    Side and hour are made up, and there is no name: nobody was scanned.
+    Side and hour are random, and there is no name.
     """
     text = f"BREAST {rng.choice(['L', 'R'])} {rng.integers(1, 13)} o'clock  {frequency_mhz:.1f} MHz"
-    # Pillow's bitmap font: no font file and no hinting, the same pixels everywhere.
+    # Pillow's bitmap font needs neither a font file nor hinting, and gives the same pixels everywhere.
     font = ImageFont.load_default_imagefont()
     box = font.getbbox(text)
     line = Image.new("L", (int(box[2]) + 2, int(box[3]) + 2))
@@ -33,17 +33,17 @@ def burn_text(image: Grey, frequency_mhz: float, rng: np.random.Generator) -> Gr
     margin = round(4 * scale)
     left = margin if rng.random() < 0.5 else canvas.width - line.width - margin
     top = margin if rng.random() < 0.5 else canvas.height - line.height - margin
-    # Pasted through itself: bright letters without a box, as scanners burn them in.
+    # The line is its own mask: bright letters without a box, as scanners burn them in.
     canvas.paste(INK, (max(0, left), top), line)
     return np.asarray(canvas)
 
 
 def burn_calipers(image: Grey, lesion: Lesion) -> Grey:
-    """A copy with crosses at the ends of the longest diameter and of the one across it.
+    """Return a copy with crosses at the ends of the longest diameter and of the perpendicular one.
 
     Args:
         image: (H, W) uint8.
-        lesion: as this view cuts it; it need not be in the image.
+        lesion: The lesion in the section of this view; it need not be in the image.
     """
     size = image.shape[0]
     radius = outline(lesion, float(size))
@@ -64,11 +64,11 @@ def burn_calipers(image: Grey, lesion: Lesion) -> Grey:
 
 
 def near_duplicate(image: Grey, mask: NDArray[np.bool_], rng: np.random.Generator) -> tuple[Grey, NDArray[np.bool_]]:
-    """The same picture, stored again: other gain, shifted by a few px, through JPEG.
+    """Return a near-duplicate of a picture: with another gain, shifted by a few pixels, and compressed by JPEG.
 
     Args:
         image: (H, W) uint8.
-        mask: (H, W) bool, shifted alike.
+        mask: (H, W) bool, shifted in the same way.
         rng: draws gain, shift and quality.
 
     Returns:

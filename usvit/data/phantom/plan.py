@@ -1,4 +1,4 @@
-"""Who is in the set: patients, their views and classes, before a pixel is drawn."""
+"""Plan a phantom data set: patients, their views and classes, before any pixels are computed."""
 
 import dataclasses
 
@@ -8,17 +8,16 @@ from usvit.data.phantom.render import Patient, sample_patient
 from usvit.data.phantom.spec import CLASS_SHARE, PhantomSpec
 
 MAX_VIEWS = 3
-# Streams of the whole set; patients have streams of their own (render.py), which are told apart
-# by the length of their spawn key.
+# Random streams of the whole set. Those of patients (render.py) differ in the length of their spawn key.
 CLASSES, VIEWS, DUPLICATES, TEXT, CALIPERS, COMPONENT = range(6)
 
-# Share of malignant among the lesions, for lesions that are drawn from the class-free mixture.
+# Share of malignant lesions in the mixture from which signs are drawn without regard to the class.
 MALIGNANT_SHARE = CLASS_SHARE["malignant"] / (CLASS_SHARE["benign"] + CLASS_SHARE["malignant"])
 
 
 @dataclasses.dataclass(frozen=True)
 class PlannedView:
-    """One image to be made. ``source_view`` is the view that it copies, or its own number."""
+    """One image to be made. ``source_view`` is the view of which it is a near-duplicate, else ``view``."""
 
     number: int  # of the patient
     patient_id: str
@@ -34,23 +33,22 @@ class PlannedView:
 
     @property
     def duplicate_of(self) -> str:
-        """The image that this one copies; empty for an original."""
+        """Id of the image of which this one is a near-duplicate; empty for an original."""
         return "" if self.source_view == self.view else f"{self.patient_id}-v{self.source_view}"
 
 
 def plan_patients(spec: PhantomSpec) -> list[list[PlannedView]]:
-    """The views of every patient, in the order of their ids; exactly ``spec.n`` views in all.
+    """Return the views of each patient, in the order of their ids; there are exactly ``spec.n`` views.
 
-    Half as many patients as images; the rest are second and third views, spread at random.
-    Classes follow CLASS_SHARE to within one patient, over all patients and among those with the
-    same number of views, so that the number of views does not tell the class. The order does
-    not either. Labels, duplicates, text and calipers have streams of their own: asking for one
-    changes none of the others.
+    There are half as many patients as images; the other images are second and third views of random patients. Classes
+    follow CLASS_SHARE to within one patient, over all patients and among those with the same number of views, so that
+    neither the number of views nor the order depends on the class. Labels, near-duplicates, text and calipers have
+    separate random streams, so that asking for one does not change the others.
     """
     views = _views_per_patient(spec)
     labels = _labels(views, _generator(spec, CLASSES))
     offsets = np.concatenate(([0], np.cumsum(views)))
-    copies = _marked(spec, DUPLICATES, spec.near_duplicates, np.setdiff1d(np.arange(spec.n), offsets[:-1]))
+    near_duplicates = _marked(spec, DUPLICATES, spec.near_duplicates, np.setdiff1d(np.arange(spec.n), offsets[:-1]))
     text = _marked(spec, TEXT, spec.text, np.arange(spec.n))
     calipers = _marked(spec, CALIPERS, spec.calipers, np.arange(spec.n))
     digits = max(3, len(str(len(views))))
@@ -61,7 +59,7 @@ def plan_patients(spec: PhantomSpec) -> list[list[PlannedView]]:
                 patient_id=f"p{number:0{digits}d}",
                 label=labels[number - 1],
                 view=i + 1,
-                source_view=1 if offsets[number - 1] + i in copies else i + 1,
+                source_view=1 if offsets[number - 1] + i in near_duplicates else i + 1,
                 text=offsets[number - 1] + i in text,
                 calipers=offsets[number - 1] + i in calipers,
             )
@@ -72,7 +70,7 @@ def plan_patients(spec: PhantomSpec) -> list[list[PlannedView]]:
 
 
 def draw_patient(spec: PhantomSpec, number: int, label: str) -> Patient:
-    """The patient with a number, as the spec's ablation lets the class shape the lesion."""
+    """Draw the patient with a number; ``spec.ablate`` decides whether the class affects the lesion."""
     component = np.random.default_rng(np.random.SeedSequence(spec.seed, spawn_key=(COMPONENT, number)))
     malignant = bool(component.random() < MALIGNANT_SHARE)
     if spec.ablate == "none" and label != "normal":
@@ -81,6 +79,7 @@ def draw_patient(spec: PhantomSpec, number: int, label: str) -> Patient:
 
 
 def has_lesion(spec: PhantomSpec, label: str) -> bool:
+    """Return whether images of a class show a lesion."""
     return label != "normal" and spec.ablate != "lesion"
 
 
@@ -96,7 +95,7 @@ def _views_per_patient(spec: PhantomSpec) -> list[int]:
 
 
 def _labels(views: list[int], rng: np.random.Generator) -> list[str]:
-    """Deal the classes out by the largest deficit, patients with equally many views in a row."""
+    """Assign each patient the class with the largest deficit, in the order of their numbers of views."""
     order = rng.permutation(len(views))
     order = order[np.argsort(np.array(views)[order], kind="stable")]
     dealt = dict.fromkeys(CLASS_SHARE, 0)
@@ -109,6 +108,6 @@ def _labels(views: list[int], rng: np.random.Generator) -> list[str]:
 
 
 def _marked(spec: PhantomSpec, purpose: int, fraction: float, candidates: np.ndarray) -> set[int]:
-    """Positions of the images that a fraction asks for, drawn without regard to the class."""
+    """Draw the positions of a fraction of the images, independently of the class."""
     count = min(round(fraction * spec.n), candidates.size)
     return set(_generator(spec, purpose).permutation(candidates)[:count].tolist())

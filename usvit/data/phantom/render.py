@@ -1,4 +1,4 @@
-"""One view of one patient, from its random streams to grey values."""
+"""Render one view of one patient, from its random streams to grey values."""
 
 import dataclasses
 
@@ -6,22 +6,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from usvit.data.phantom.acoustics import envelope, log_compress
-from usvit.data.phantom.device import Device, sample_device
+from usvit.data.phantom.device import Scanner, sample_device
 from usvit.data.phantom.fields import Field, Grid
 from usvit.data.phantom.lesion import Lesion, insert, perturb, sample_lesion
 from usvit.data.phantom.tissue import Tissue, draw_maps, sample_tissue
 
-FINEST_GRID = 256  # cells; smaller images are rendered this fine and averaged down
-CONTACT_GAPS = 0.4  # mean number of columns of bad contact in an image, whatever is in it
+FINEST_GRID = 256  # cells; smaller images are rendered on this grid and averaged
+CONTACT_GAPS = 0.4  # mean number of places with bad contact in an image, independent of its content
 
-# Random streams of a patient. Each has its own seed, so that what one of them draws, a lesion
-# for instance, moves nothing in the others.
+# Random streams of a patient. Each has its own seed, so that draws of one do not affect the others.
 DEVICE, TISSUE, LESION, CUT, TEXTURE, INSIDE, SPECKLE, MARKS = range(8)
 
 
 @dataclasses.dataclass(frozen=True)
 class RenderedImage:
-    """What comes out: ``image`` (H, W) uint8 grey, ``mask`` (H, W) bool, True in the lesion."""
+    """A rendered view: ``image`` (H, W) uint8 grey, ``mask`` (H, W) bool, True in the lesion."""
 
     image: NDArray[np.uint8]
     mask: NDArray[np.bool_]
@@ -29,25 +28,25 @@ class RenderedImage:
 
 @dataclasses.dataclass(frozen=True)
 class Patient:
-    """Everything that the views of a patient share."""
+    """Everything that all views of a patient share."""
 
     seed: int  # of the data set
     number: int  # of the patient in it
-    device: Device
+    device: Scanner
     tissue: Tissue
     lesion: Lesion
 
 
 def stream(seed: int, number: int, purpose: int, view: int = 0) -> np.random.Generator:
-    """The random stream for one purpose: told by its numbers, not by the order of the calls."""
+    """Return the random stream for one purpose. It does not depend on the order of the calls."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number, purpose, view)))
 
 
 def sample_patient(seed: int, number: int, malignant: bool) -> Patient:
-    """Draw a patient; the class moves the signs of the lesion and nothing else.
+    """Draw a patient; only the signs of the lesion depend on the class.
 
-    Every patient has a lesion to draw, the healthy ones too: whether it is put into the image is
-    told to ``render_image``. So a patient is the same person with the lesion and without.
+    Every patient has a lesion, even a healthy one; ``render_image`` decides whether it is in the image. So a patient is
+    the same with and without the lesion.
     """
     return Patient(
         seed=seed,
@@ -59,7 +58,7 @@ def sample_patient(seed: int, number: int, malignant: bool) -> Patient:
 
 
 def cut_lesion(patient: Patient, view: int) -> Lesion:
-    """The patient's lesion as a view cuts it; ``view`` counts from 1."""
+    """Return the patient's lesion in the section of a view; ``view`` counts from 1."""
     return perturb(patient.lesion, stream(patient.seed, patient.number, CUT, view))
 
 
@@ -67,13 +66,13 @@ def render_image(patient: Patient, view: int, *, size: int, with_lesion: bool) -
     """Render one view.
 
     Args:
-        patient: from ``sample_patient``.
-        view: counts from 1; views differ in the cut, in texture and in speckle.
-        size: height and width in px.
-        with_lesion: False leaves the lesion out; all the rest of the view stays the same.
+        patient: Patient from ``sample_patient``.
+        view: Number of the view from 1; views differ in the section, in texture and in speckle.
+        size: Height and width in pixels.
+        with_lesion: If False, the lesion is left out, and everything else stays the same.
 
     Returns:
-        The image, depth downward, and the mask, which is empty without a lesion.
+        The image, with depth downwards, and the mask, which is empty without a lesion.
     """
     finer = -(-FINEST_GRID // size)
     grid = Grid(size * finer, patient.device.depth_mm)
@@ -94,10 +93,10 @@ def render_image(patient: Patient, view: int, *, size: int, with_lesion: bool) -
 
 
 def _contact_loss_db(grid: Grid, rng: np.random.Generator) -> Field:
-    """(W,) loss in dB under the places where the probe does not touch the skin well."""
+    """Return (W,) the loss in dB below places where the probe has bad contact with the skin."""
     loss = np.zeros(grid.pixels, np.float32)
     for _ in range(rng.poisson(CONTACT_GAPS)):
-        # More often at the ends of the probe, where it lifts off a curved breast.
+        # More frequent at the ends of the probe, which lift off a curved breast.
         at, width, depth = rng.beta(0.4, 0.4), rng.uniform(0.02, 0.06), rng.uniform(3, 12)
         loss += depth * np.exp(-0.5 * ((grid.axis_mm / grid.extent_mm - at) / width) ** 2)
     return loss

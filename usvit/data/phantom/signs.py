@@ -1,10 +1,10 @@
-"""How benign and malignant lesions differ: the signs, each drawn from overlapping distributions.
+"""Signs of benign and malignant lesions, drawn from overlapping distributions.
 
 The list of signs and their direction are those of Stavros et al. (1995), Radiology 196:123
 (spiculation, angular margins, taller than wide, shadowing, marked hypoechogenicity, echogenic
 halo speak for malignancy) and of the ultrasound section of the BI-RADS Atlas (ACR, 5th ed.,
-2013: shape, orientation, margin, echo pattern, posterior features). The numbers are ours: they
-were chosen so that no sign decides alone and all of them together reach an AUC near 0.97.
+2013: shape, orientation, margin, echo pattern, posterior features). The numbers are our choice:
+no sign alone decides, and all signs together reach an AUC near 0.97.
 """
 
 import dataclasses
@@ -15,15 +15,15 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class SignLaw:
-    """One sign: normal in each class, with one spread, then clipped.
+    """Distribution of one sign: normal in each class with the same spread, then clipped.
 
     Args:
-        benign: mean in benign lesions; of the logarithm where ``log`` is set.
+        benign: Mean in benign lesions; mean of the logarithm if ``log`` is set.
         spread: standard deviation in either class.
         shift: malignant mean minus benign mean, in units of ``spread`` (the d' of the sign).
-        low: smallest value, in the sign's own unit.
-        high: largest value, in the sign's own unit.
-        log: the logarithm is normal, not the value.
+        low: Smallest value, in the unit of the sign.
+        high: Largest value, in the unit of the sign.
+        log: Whether the logarithm is normally distributed instead of the value.
     """
 
     benign: float
@@ -60,7 +60,7 @@ SIGN_LAWS = {
 
 @dataclasses.dataclass(frozen=True)
 class Signs:
-    """The sampled signs of one lesion; units stand beside SIGN_LAWS."""
+    """The drawn signs of one lesion; SIGN_LAWS documents the units."""
 
     orientation: float
     irregularity: float
@@ -76,7 +76,7 @@ def sample_signs(rng: np.random.Generator, malignant: bool) -> Signs:
     """Draw the signs of one lesion, independently of each other given the class.
 
     Args:
-        rng: the same number of draws is taken for either class.
-        malignant: which of the two distributions to draw from.
+        rng: Random generator; the number of draws is the same for both classes.
+        malignant: Class whose distributions are used.
     """
     return Signs(**{name: law.draw(rng, malignant) for name, law in SIGN_LAWS.items()})

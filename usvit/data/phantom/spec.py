@@ -1,42 +1,42 @@
-"""What to generate: one small frozen value, checked when it is made."""
+"""Specification of a phantom data set, validated on construction."""
 
 import dataclasses
 from typing import Literal, get_args
 
 from usvit.errors import UsvitError
 
-# Part of every cache key. Raise it with any change that alters a pixel or a row of the table.
+# Part of every cache key. Increase it with any change that alters a pixel or a row of the table.
 GENERATOR_VERSION = "1"
 
-# Share of patients with each finding: near BUSI's 56/27/17 % of images (Al-Dhabyani et al.
-# 2020), but with enough patients of each class for five folds at n = 240.
+# Share of patients of each class: close to BUSI's 56/27/17 % of images (Al-Dhabyani et al. 2020), but with enough
+# patients of each class for five folds at n = 240.
 CLASS_SHARE = {"benign": 0.45, "malignant": 0.35, "normal": 0.20}
 
 MIN_IMAGES = 3  # one patient of each class
-MIN_SIZE, MAX_SIZE = 64, 1024  # px; below, speckle and margins are lost; above, memory is
+MIN_SIZE, MAX_SIZE = 64, 1024  # px; smaller images lose speckle and margins, larger ones take too much memory
 
 Ablation = Literal["none", "signs", "lesion"]
 
 
 @dataclasses.dataclass(frozen=True)
 class PhantomSpec:
-    """A phantom data set, completely: the same spec gives the same bytes.
+    """Complete specification of a phantom data set: the same specification gives the same bytes.
 
     Args:
-        n: number of images, at least 3; patients have 1-3 of them each, 2 on average.
-        seed: any integer >= 0; another seed is another set of patients.
-        size: height and width of the images in px, 64-1024.
-        near_duplicates: fraction in [0, 1] of the images that are altered copies of another
-            image of the same patient. Only a patient's second and third views can be copies
-            (about half of all images), so that larger fractions stop there.
-        text: fraction in [0, 1] of the images with burned-in text.
-        calipers: fraction in [0, 1] of the images with burned-in calipers.
-        ablate: what is taken from the class. "none": nothing. "signs": every lesion draws its
-            signs from one class-free mixture, so that benign against malignant is at chance.
-            "lesion": no lesion is put in, labels are kept, so that every class is at chance.
+        n: Number of images, at least 3; patients have 1-3 images each, 2 on average.
+        seed: Any integer >= 0; another seed gives other patients.
+        size: Height and width of the images in pixels, 64-1024.
+        near_duplicates: Fraction in [0, 1] of images that are near-duplicates of another image of the same patient.
+            Only second and third views of a patient (about half of all images) can be near-duplicates, which limits
+            larger fractions.
+        text: Fraction in [0, 1] of images with burned-in text.
+        calipers: Fraction in [0, 1] of images with burned-in calipers.
+        ablate: Information on the class to remove. "none": nothing. "signs": all lesions draw their signs from one
+            mixture of both classes, so that benign against malignant is at chance. "lesion": images show no lesion but
+            keep their labels, so that every class is at chance.
 
     Raises:
-        UsvitError: a value is outside its range (the value and the range are named).
+        UsvitError: A value is outside its range; the text names both.
     """
 
     n: int = 240
@@ -53,14 +53,14 @@ class PhantomSpec:
         _check_integer("size", self.size, MIN_SIZE, MAX_SIZE, "px")
         for name in ("near_duplicates", "text", "calipers"):
             _check_fraction(name, getattr(self, name))
-            object.__setattr__(self, name, float(getattr(self, name)))  # 1 and 1.0 are one spec
+            object.__setattr__(self, name, float(getattr(self, name)))  # 1 and 1.0 give the same spec
         if self.ablate not in get_args(Ablation):
             known = ", ".join(get_args(Ablation))
             raise UsvitError(f"The phantom's ablate is {self.ablate!r}; it must be one of {known}.")
 
     @property
     def key(self) -> str:
-        """A short name for the folder of this set, such as ``n240-seed0-size256-v1-text0.25``.
+        """A short name for the folder of the data set, such as ``n240-seed0-size256-v1-text0.25``.
 
         Two specs have the same key only if they give the same bytes.
         """
@@ -82,5 +82,5 @@ def _check_integer(name: str, value: object, low: int, high: int | None, unit: s
 
 def _check_fraction(name: str, value: object) -> None:
     inside = isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= 1.0
-    if not inside:  # a NaN fails the comparison and lands here too
+    if not inside:  # a NaN also fails the comparison
         raise UsvitError(f"The phantom's {name} is {value!r}; it must be a fraction of the images, between 0 and 1.")

@@ -1,8 +1,8 @@
-"""The breast without a lesion: layers from skin to chest wall as maps of acoustic properties.
+"""Tissue of the breast without a lesion: layers from skin to chest wall as maps of acoustic properties.
 
 Attenuation of fat, breast and muscle: Culjat et al. (2010), Ultrasound Med Biol 36:861.
-The echo levels are ours, ordered as BI-RADS (ACR 2013) uses them: fat is the reference that
-lesions are compared with, fibroglandular tissue is brighter, muscle lies between.
+The echo levels are our choice, in the order that BI-RADS (ACR 2013) describes: fat is the reference for lesions,
+fibroglandular tissue is brighter, and muscle lies between.
 """
 
 import dataclasses
@@ -11,14 +11,14 @@ import numpy as np
 
 from usvit.data.phantom.fields import Field, Grid, ridges, smooth_noise
 
-# dB/cm/MHz. Skin and chest wall are set as muscle: one is thin, nothing is seen below the other.
+# dB/cm/MHz. Skin and chest wall have the value of muscle: skin is thin, and nothing is visible below the chest wall.
 ATTENUATION = {"skin": 1.09, "fat": 0.48, "gland": 0.75, "retromammary": 0.48, "muscle": 1.09, "chest": 1.09}
 
-# Mean echo level in dB against fibroglandular tissue.
+# Mean echo level in dB relative to fibroglandular tissue.
 ECHO_DB = {"skin": 3.0, "fat": -13.0, "gland": 0.0, "retromammary": -12.0, "muscle": -9.0, "chest": -17.0}
 
-# Effective scatterers in a resolution cell: above 10 speckle is fully developed, below it is
-# K-distributed (Dutt & Greenleaf 1994, Ultrason Imaging 16:265). Chosen.
+# Effective number of scatterers in a resolution cell. Above 10, speckle is fully developed; below, it is K-distributed
+# (Dutt & Greenleaf 1994, Ultrason Imaging 16:265). The values are our choice.
 DENSITY = {"skin": 12.0, "fat": 12.0, "gland": 4.0, "retromammary": 12.0, "muscle": 5.0, "chest": 12.0}
 
 LAYERS = tuple(ECHO_DB)
@@ -27,7 +27,7 @@ HARMONICS = 4  # of the undulation of a boundary
 
 @dataclasses.dataclass(frozen=True)
 class Tissue:
-    """One patient's breast. Depths are fractions of the field of view unless named otherwise."""
+    """Tissue of one patient. Depths are fractions of the field of view unless a name gives another unit."""
 
     skin_mm: float
     fat_end: float
@@ -55,6 +55,7 @@ class TissueMaps:
 
 
 def sample_tissue(rng: np.random.Generator) -> Tissue:
+    """Draw the tissue of one patient."""
     boundaries = len(LAYERS) - 2  # all but the lower border of the skin
     return Tissue(
         skin_mm=rng.uniform(1.2, 2.2),
@@ -75,16 +76,15 @@ def sample_tissue(rng: np.random.Generator) -> Tissue:
 
 
 def draw_maps(tissue: Tissue, grid: Grid, rng: np.random.Generator) -> TissueMaps:
-    """The tissue maps of one view.
+    """Draw the tissue maps of one view.
 
     Args:
-        tissue: the patient's breast.
-        grid: where to sample.
-        rng: draws the texture and the small shift of the cut; the number of draws depends on
-            the grid alone.
+        tissue: Tissue of the patient.
+        grid: Grid of the maps.
+        rng: Draws the texture and a small shift of the section; the number of draws depends only on the grid.
     """
     borders = _borders(tissue, grid, rng)
-    # Roughness moves the depth at which a layer is looked up, so that borders are not drawn lines.
+    # Roughness changes the depth at which a layer is looked up, so that borders are not smooth lines.
     depth = grid.axis_mm[:, None] + 0.25 * smooth_noise(rng, grid, (0.5, 1.2))
     layer = np.stack([depth > border for border in borders]).sum(axis=0)
     maps = TissueMaps(*(_look_up(table, layer) for table in (ECHO_DB, ATTENUATION, DENSITY)))
@@ -101,7 +101,7 @@ def draw_maps(tissue: Tissue, grid: Grid, rng: np.random.Generator) -> TissueMap
     maps.density += lobule * (DENSITY["fat"] - maps.density)
 
     strength = 0.5 + 0.5 * np.clip(smooth_noise(rng, grid, (1.5, 3.0)), -1, 1)
-    # Two families of septa that lean to either side close the fat into lobules.
+    # Two families of septa that lean to either side enclose fat lobules.
     lean = rng.uniform(0.05, 0.3)
     rising, falling = (smooth_noise(rng, grid, (0.8, 4.2), sign * lean) for sign in (-1, 1))
     width = 0.14 / grid.spacing_mm
@@ -116,9 +116,9 @@ def draw_maps(tissue: Tissue, grid: Grid, rng: np.random.Generator) -> TissueMap
 
 
 def _borders(tissue: Tissue, grid: Grid, rng: np.random.Generator) -> list[Field]:
-    """Lower borders of all layers but the last, each (W,) in mm of depth, in order."""
+    """Return the lower borders of all layers but the last, each (W,) in mm of depth, in order."""
     x = grid.axis_mm / grid.extent_mm
-    shift = rng.normal(0, 0.35, (len(LAYERS) - 2, HARMONICS))  # rad: another cut through the same breast
+    shift = rng.normal(0, 0.35, (len(LAYERS) - 2, HARMONICS))  # rad: another section of the same breast
     retromammary_end = tissue.gland_end + tissue.retromammary
     nominal = (tissue.fat_end, tissue.gland_end, retromammary_end, retromammary_end + tissue.muscle)
     borders = [np.full_like(x, tissue.skin_mm)]
@@ -127,7 +127,7 @@ def _borders(tissue: Tissue, grid: Grid, rng: np.random.Generator) -> list[Field
         for k in range(HARMONICS):
             wave += tissue.waves[i][k] * np.cos(np.pi * (k + 1) * x + tissue.phases[i][k] + shift[i, k])
         tilt = tissue.slope * (x - 0.5) * grid.extent_mm if i > 0 else 0.0
-        # The muscle's borders are fasciae under tension and undulate less.
+        # The borders of the muscle are fasciae under tension, which undulate less.
         swing = tissue.undulation_mm * (1.0 if i < 2 else 0.4)
         border = depth * grid.extent_mm + swing * wave + tilt
         borders.append(np.maximum(border, borders[-1] + np.float32(0.3)).astype(np.float32))
@@ -135,7 +135,7 @@ def _borders(tissue: Tissue, grid: Grid, rng: np.random.Generator) -> list[Field
 
 
 def _draw_fasciae(maps: TissueMaps, grid: Grid, borders: list[Field], strength: Field) -> None:
-    """Bright lines at the skin's surfaces, at the muscle's fascia and at the pleura."""
+    """Draw bright lines at the surfaces of the skin, the fascia of the muscle and the pleura."""
     depth = grid.axis_mm[:, None]
     lines = ((np.zeros_like(borders[0]), 6.0), (borders[0], 5.0), (borders[3], 14.0), (borders[4], 16.0))
     for at, raised_db in lines:

@@ -1,4 +1,4 @@
-"""Writing a phantom set to a folder: whole or not at all."""
+"""Write a phantom data set to a folder, completely or not at all."""
 
 import dataclasses
 import json
@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,11 +25,11 @@ from usvit.data.phantom.signs import SIGN_LAWS
 from usvit.data.phantom.spec import CLASS_SHARE, GENERATOR_VERSION, PhantomSpec
 from usvit.errors import UsvitError
 from usvit.files import disk_errors, write_csv, write_json
+from usvit.progress import NO_PROGRESS, Progress, task
+from usvit.resources import usable_cores
 
-Progress = Callable[[int, int], None]
-
-PNG_LEVEL = 4  # speckle hardly compresses; more effort costs time and saves nothing
-ABANDONED_AFTER_S = 3600  # a partial folder untouched for so long belongs to a killed run
+PNG_LEVEL = 4  # speckle hardly compresses, so a higher level costs time without saving space
+ABANDONED_AFTER_S = 3600  # a partial folder that has not changed for this long belongs to a killed run
 
 SOURCES = (
     "Jensen 1996, Med Biol Eng Comput 34 Suppl 1:351 (echo as scatterers convolved with a point-spread function)",
@@ -41,25 +41,25 @@ SOURCES = (
 
 
 def write_phantom(
-    spec: PhantomSpec, out: Path, *, workers: int | None = None, progress: Progress | None = None
+    spec: PhantomSpec, out: Path, *, workers: int | None = None, progress: Progress = NO_PROGRESS
 ) -> Path:
-    """Generate a phantom data set into a folder.
+    """Generate a phantom data set and write it to a folder.
 
     Args:
-        spec: what to generate.
-        out: the folder to make; it must be missing or empty. It gets ``<label>/<image_id>.png``
-            and ``<label>/<image_id>_mask.png`` (8-bit grey; 0 and 255 in the mask),
-            ``phantom.csv`` (one row an image) and ``phantom.json`` (spec, version, sources).
-        workers: threads; None takes one for each core. The bytes do not depend on it.
-        progress: called in the caller's thread with (images done, images in all).
+        spec: Number and size of the images, seed, and what is burned into them.
+        out: Folder to create; it must be missing or empty. It receives ``<label>/<image_id>.png`` and
+            ``<label>/<image_id>_mask.png`` (8-bit grey; 0 and 255 in the mask), ``phantom.csv`` (one row per image)
+            and ``phantom.json`` (spec, version, sources).
+        workers: Number of threads; None takes one per usable core. The bytes do not depend on it.
+        progress: Shown while images are made.
 
     Returns:
-        ``out``. It appears complete or not at all: a run that is killed leaves a hidden
-        ``.<name>.partial-...`` folder beside it, which a later run clears away.
+        ``out``. It appears complete or not at all. A run that is killed leaves a hidden folder ``.<name>.partial-...``
+        beside it, which a later run removes.
 
     Raises:
-        UsvitError: ``out`` is a file or holds files already (nothing is changed), or the disk
-            is full or cannot be written.
+        UsvitError: ``out`` is a file or holds files already (nothing is changed), or the disk is full or cannot be
+            written.
     """
     out = Path(out)
     _refuse_occupied(out)
@@ -80,21 +80,23 @@ def _write_images(
     patients: list[list[PlannedView]],
     folder: Path,
     workers: int | None,
-    progress: Progress | None,
+    progress: Progress,
 ) -> list[dict[str, Any]]:
-    # Threads, not processes: nearly all the time goes into FFTs and array arithmetic, which let
-    # go of the interpreter, and threads need no importable main module and no pickling.
-    count = max(1, workers if workers is not None else os.cpu_count() or 1)
+    # Nearly all the time goes into FFTs and array arithmetic, which release the interpreter lock, so threads are as
+    # fast as processes here, and they need neither pickling nor an importable main module.
+    count = max(1, usable_cores() if workers is None else workers)
     rows: list[dict[str, Any]] = []
-    with ThreadPoolExecutor(min(count, len(patients))) as pool:
+    with (
+        ThreadPoolExecutor(min(count, len(patients))) as pool,
+        task(progress, "making the phantom", spec.n, "images") as advance,
+    ):
         jobs = [pool.submit(_write_patient, spec, views, folder) for views in patients]
         try:
             for job in as_completed(jobs):
                 rows += job.result()
-                if progress is not None:
-                    progress(len(rows), spec.n)
+                advance(len(rows))
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # do not finish what nobody waits for
+            pool.shutdown(wait=False, cancel_futures=True)  # nobody waits for the other images
             raise
     return rows
 
@@ -138,7 +140,7 @@ def _write_view(spec: PhantomSpec, patient: Patient, planned: PlannedView, folde
 
 
 def _lesion_columns(lesion: Lesion | None, extent_mm: float) -> dict[str, float]:
-    """Where the lesion lies and what its signs are; all NaN where there is none."""
+    """Return the place and the signs of the lesion as columns; all are NaN without a lesion."""
     names = ["lesion_diameter_mm", "lesion_depth_mm", "lesion_across_mm", *(f"sign_{name}" for name in SIGN_LAWS)]
     if lesion is None:
         return dict.fromkeys(names, math.nan)
@@ -162,17 +164,17 @@ def _description(spec: PhantomSpec, table: pd.DataFrame) -> dict[str, Any]:
 
 def _refuse_occupied(out: Path) -> None:
     if out.exists() and not out.is_dir():
-        raise UsvitError(f"Cannot write the phantom set to {out}: it is a file. Name a folder that can be made.")
+        raise UsvitError(f"Cannot write the phantom set to {out}: it is a file. Choose the name of a new folder.")
     if out.is_dir() and any(out.iterdir()):
         raise UsvitError(
-            f"Cannot write the phantom set to {out}: the folder is not empty, and nothing in it is overwritten. "
-            "Name another folder, or remove this one first."
+            f"Cannot write the phantom set to {out}: the folder is not empty, and usvit does not overwrite files. "
+            "Choose another folder, or remove this one first."
         )
 
 
 @contextmanager
 def _partial_folder(out: Path) -> Iterator[Path]:
-    """A hidden folder beside ``out`` under a name of its own; gone afterwards, whatever happens."""
+    """Create a hidden folder beside ``out`` under a unique name, and remove it afterwards in any case."""
     out.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{out.name}.partial-"
     for leftover in out.parent.iterdir():
@@ -191,10 +193,10 @@ def _abandoned_before() -> float:
 
 
 def _last_touched(folder: Path) -> float:
-    # A folder's time changes when a file is added to it, so the class folders suffice.
+    # The modification time of a folder changes when a file is added, so the class folders are enough.
     try:
         return max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
-    except OSError:  # it vanished under our eyes: its owner is at work
+    except OSError:  # it was removed meanwhile, so its owner is still running
         return math.inf
 
 
@@ -204,7 +206,7 @@ def _move_into_place(partial: Path, out: Path, spec: PhantomSpec) -> None:
             out.rmdir()
         partial.rename(out)
     except OSError:
-        # Somebody else was faster. The same spec gives the same bytes, so theirs will do.
+        # Another process was faster. The same spec gives the same bytes, so its folder is as good.
         if _holds(out, spec):
             return
         _refuse_occupied(out)

@@ -1,10 +1,10 @@
-"""What timm wants to know of an architecture that has no weights of its own."""
+"""Configuration that timm needs for an architecture without weights of its own."""
 
 from typing import Any
 
 
 def untrained(first_conv: str, classifier: str = "head", *, fixed_input_size: bool = True) -> dict[str, Any]:
-    """timm's ``pretrained_cfg`` without weights; images of 224 pixels, normalised to [-1, 1].
+    """Return timm's ``pretrained_cfg`` without weights; images of 224 pixels, normalised to [-1, 1].
 
     Args:
         first_conv: the name of the layer that reads the image.

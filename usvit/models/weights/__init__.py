@@ -1,7 +1,8 @@
-"""Where a network's first weights come from, and how they get into it.
+"""Initial weights: finding, reading and loading them.
 
-``resolve`` finds and reads them, ``read`` parses files that are not trusted, ``flax`` and ``names`` give the tensors
-timm's names, ``resize`` fits position and patch embeddings, ``load`` puts them in and reports what happened.
+``resolve`` finds them, ``read`` parses files that are not trusted, ``flax`` and ``renaming`` give the tensors timm's
+names, ``resize`` resizes position and patch embeddings, and ``load`` copies them into the network and reports what was
+loaded.
 """
 
 from usvit.models.weights.load import LoadReport, load_checkpoint

@@ -1,4 +1,4 @@
-"""From flax's names and axes (AugReg, big_vision, BiT) to timm's.
+"""Conversion of flax's names and axes (AugReg, big_vision, BiT) to timm's.
 
 Kernels of convolutions are (height, width, in, out) there and (out, in, height, width) in PyTorch; those of layers
 (in, out) and (out, in). Attention keeps query, key and value apart, as (D, heads, D / heads) each; timm joins them.
@@ -88,7 +88,7 @@ def from_flax(arrays: Mapping[str, Tensor]) -> Converted:
 
 
 def _layers(key: str, value: Tensor) -> list[tuple[str, Tensor]]:
-    """One parameter of each layer where the archive stacks them."""
+    """Split a parameter that the archive stacks over the layers into one for each layer."""
     if "Transformer/encoderblock/" not in key:
         return [(key, value)]
     return [(key.replace("encoderblock/", f"encoderblock_{i}/"), layer) for i, layer in enumerate(value)]

@@ -1,4 +1,4 @@
-"""Into a network with a checkpoint: rename, resize, compare, load, and say what happened."""
+"""Loading of a checkpoint into a network: rename, resize, compare, load and report."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from typing import Any
 from torch import nn
 
 from usvit.errors import UsvitError
-from usvit.models.weights.names import Named, by_timm, to_network_names
 from usvit.models.weights.read import Checkpoint
+from usvit.models.weights.renaming import RenamedState, by_timm, to_network_names
 from usvit.models.weights.resize import POSITIONS, resize_embeddings
 
 Shape = tuple[int, ...]
@@ -117,7 +117,7 @@ def head_of(model: nn.Module) -> Callable[[str], bool]:
     return lambda key: key.startswith(prefixes)
 
 
-def _to_network(named: Named, model: nn.Module) -> None:
+def _to_network(named: RenamedState, model: nn.Module) -> None:
     """Resize, and let timm convert the rest; not the positions again, whose grid it would guess from its own size."""
     if "register_tokens" in named.tensors:  # DINOv2's: timm splits the positions and resizes what is left
         by_timm(named, model)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from usvit.data.seen import passport_beside
+from usvit.data.splits import metadata_beside
 from usvit.errors import UsvitError, unknown
 from usvit.files import sha256_of_text
 from usvit.models.spec import ModelSpec, Pretrained, ViTShape
 from usvit.models.weights.pins import Pin, pin_of, revision_of
 from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights, weights_bytes
-from usvit.models.weights.runs import fold_folders
+from usvit.models.weights.run_folds import fold_folders
 
 _HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 _UNSEEN = ("heads", "attention", "position", "position_at")
@@ -45,7 +45,7 @@ class Weights:
     """Of the hub's: whether revision and hash are those that usvit demands (``pins``); None elsewhere."""
     lineage: tuple[dict[str, Any], ...] = ()
     """Of weights that usvit trained: each training behind them, the last one first."""
-    passport: dict[str, Any] | None = field(default=None, repr=False)
+    metadata: dict[str, Any] | None = field(default=None, repr=False)
     """Of weights that usvit trained (``model.json`` beside the file): among others, which images they have seen."""
     folds: tuple["Weights", ...] = field(default=(), repr=False)
     """Of a run with several folds: where each fold of the new run begins."""
@@ -54,8 +54,8 @@ class Weights:
 
     @property
     def unknown_training(self) -> str | None:
-        """What to call weights of which no passport says what they have seen; None where one does, or none were."""
-        return None if self.source == "scratch" or self.passport is not None else f"{self.source} weights {self.name}"
+        """What to call weights of which no metadata says what they have seen; None where one does, or none were."""
+        return None if self.source == "scratch" or self.metadata is not None else f"{self.source} weights {self.name}"
 
     def of_fold(self, fold: int) -> "Weights":
         """The weights that one fold begins from (counted from zero)."""
@@ -67,7 +67,7 @@ class Weights:
         if self.pinned is not False:
             return None
         return (
-            f"Warning: the hub's weights {self.name} are not pinned: the hub could hand out another file under this "
+            f"The hub's weights {self.name} are not pinned: the hub could hand out another file under this "
             f"name. This is revision {self.revision or 'unknown'} with SHA-256 {self.sha256}; "
             "'usvit models pin MODEL' notes both, and later runs demand them."
         )
@@ -132,11 +132,11 @@ def _from_disk(choice: str, spec: ModelSpec) -> Weights:
         )
     if path.suffix not in FILE_SUFFIXES:
         raise UsvitError(f"--weights {choice}: files of this kind are not read; known: {_suffixes()}.")
-    passport = passport_beside(path)
-    _check_network(passport, spec, path)
+    metadata = metadata_beside(path)
+    _check_network(metadata, spec, path)
     data, sha256 = _read(path)
     content = parse_weights(data, path)
-    return Weights("file", path, path.name, sha256, **_lineage(passport), passport=passport, content=content)
+    return Weights("file", path, path.name, sha256, **_lineage(metadata), metadata=metadata, content=content)
 
 
 def _from_run(path: Path, spec: ModelSpec) -> Weights:
@@ -146,45 +146,45 @@ def _from_run(path: Path, spec: ModelSpec) -> Weights:
     folds = []
     for folder in folders:
         file = folder / "model.safetensors"
-        passport = passport_beside(file)
-        if passport is None:
+        metadata = metadata_beside(file)
+        if metadata is None:
             raise UsvitError(f"{folder} has no model.json, so what its network has seen is not known. Restore it.")
-        _check_network(passport, spec, folder)
+        _check_network(metadata, spec, folder)
         data, sha256 = _read(file)
         content = parse_weights(data, file) if len(folders) == 1 else None  # many networks are not kept in memory
-        folds.append(Weights("run", file, name, sha256, **_lineage(passport), passport=passport, content=content))
+        folds.append(Weights("run", file, name, sha256, **_lineage(metadata), metadata=metadata, content=content))
     if len(folds) == 1:
         return folds[0]
     together = sha256_of_text("".join(f"{fold.sha256}\n" for fold in folds))
     return replace(folds[0], path=path, sha256=together, folds=tuple(folds))
 
 
-def _lineage(passport: dict[str, Any] | None) -> dict[str, Any]:
+def _lineage(metadata: dict[str, Any] | None) -> dict[str, Any]:
     """Licence and origin go with weights that were trained further, and every training behind them."""
-    if passport is None or "seen_sha256" not in passport:
+    if metadata is None or "seen_sha256" not in metadata:
         return {}
-    before = passport.get("upstream")
+    before = metadata.get("upstream")
     before = before if isinstance(before, dict) else {}
     said = ("stage", "objective", "recipe", "source", "seed", "fold", "steps", "weights_sha256")
-    this = {key: passport[key] for key in said if key in passport}
+    this = {key: metadata[key] for key in said if key in metadata}
     return {
         **{key: before.get(key) for key in ("license", "pretrained_by")},
         "lineage": (this, *before.get("lineage", [])),
     }
 
 
-def _check_network(passport: dict[str, Any] | None, spec: ModelSpec, where: Path) -> None:
-    """Refuse what a passport says is another network; the same one may go by timm's name and the zoo's."""
-    trained = (passport or {}).get("architecture")
-    if not isinstance(trained, str) or "seen_sha256" not in (passport or {}):
+def _check_network(metadata: dict[str, Any] | None, spec: ModelSpec, where: Path) -> None:
+    """Refuse what metadata says is another network; the same one may go by timm's name and the zoo's."""
+    trained = (metadata or {}).get("architecture")
+    if not isinstance(trained, str) or "seen_sha256" not in (metadata or {}):
         return  # not ours: the tensors themselves must tell
-    made_of = str((passport or {}).get("timm")).partition(".")[0]
+    made_of = str((metadata or {}).get("timm")).partition(".")[0]
     if trained != spec.name and made_of != spec.architecture:
         raise UsvitError(
             f"The weights {where} were trained as {trained}, but the model is {spec.name}. "
             f"Pass --model {trained}, or other weights."
         )
-    own, asked = _shape_of(trained, passport or {}), spec.shape
+    own, asked = _shape_of(trained, metadata or {}), spec.shape
     differ = (
         [] if own is None or asked is None else [key for key in _UNSEEN if getattr(own, key) != getattr(asked, key)]
     )
@@ -196,10 +196,10 @@ def _check_network(passport: dict[str, Any] | None, spec: ModelSpec, where: Path
         )
 
 
-def _shape_of(trained: str, passport: dict[str, Any]) -> ViTShape | None:
+def _shape_of(trained: str, metadata: dict[str, Any]) -> ViTShape | None:
     from usvit.models.zoo import find_model
 
-    parts = passport.get("vit")
+    parts = metadata.get("vit")
     try:
         return find_model(trained, parts).shape if isinstance(parts, dict) else None
     except (UsvitError, TypeError):  # of another version of usvit: the tensors themselves must tell
@@ -246,7 +246,7 @@ def _from_hub(choice: str, spec: ModelSpec, *, pinned: bool = True) -> Weights:
 
 
 def find_pin(choice: str, spec: ModelSpec) -> tuple[str, Pin]:
-    """The repository of hub weights, and a pin of what the hub has of it now.
+    """Return the repository of hub weights, and a pin of its present content.
 
     Args:
         choice: ``hub`` or ``hub:UPSTREAM``.
@@ -263,7 +263,7 @@ def find_pin(choice: str, spec: ModelSpec) -> tuple[str, Pin]:
 
 
 def hub_entry(spec: ModelSpec, weights: Weights | None) -> Pretrained | None:
-    """The hub's weights that were chosen, else the recommended ones."""
+    """Return the hub's weights that were chosen, or else the recommended ones."""
     upstream = weights.upstream if weights else None
     return spec.weights.get(upstream) if upstream else spec.recommended
 
@@ -301,7 +301,7 @@ def _downloaded(repository: str, files: tuple[str, ...], spec: ModelSpec, revisi
 
 
 def _hub_answers() -> bool:
-    """Whether anything answers at the hub's address, through the user's proxy if there is one.
+    """Check that anything answers at the hub's address, through the user's proxy if there is one.
 
     Asked first because the hub's own client tries again for a minute before it gives up.
     """

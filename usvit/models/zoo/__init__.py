@@ -1,7 +1,7 @@
-"""The zoo: the papers' names of networks -> what they are. No torch here: names are looked up before it is needed.
+"""The zoo: names of networks in the papers, and their specifications. It does not import torch.
 
-One file a family; ``parts`` holds what they share, ``table`` what ``usvit models`` shows, ``counts.json`` what
-``python -m usvit.models.count`` counted.
+Each family has one file. ``common`` contains what they share, ``listing`` the rows of ``usvit models list``, and
+``counts.json`` the parameters and MACs that ``python -m usvit.models.complexity`` counted.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from usvit.models.zoo import cait, cnn, deit, deit3, hybrid, parallel, patchconv
 _FAMILIES = (vit, hybrid, deit, deit3, parallel, sovit, cait, resmlp, patchconvnet, cnn)
 
 ZOO: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in family.MODELS}
-"""Every named network, family by family."""
+"""Name -> specification, family by family."""
 
 PATTERNS = {
     "vit_<ti|s|m|b|l|h><depth>x<branches>": "a parallel ViT of any depth and branches, such as vit_s10x6",
@@ -25,13 +25,13 @@ PATTERNS = {
     "patchconvnet_<s|b|l><depth>[_multi][_bn]": "a PatchConvNet of any depth, such as patchconvnet_s30_multi",
     "timm:<name>": "any of timm's",
 }
-"""Names that are not listed one by one."""
+"""Patterns of names that are not listed one by one."""
 
 ERRATA = {
     "r26_s16": "Table II of Gheflati & Rivaz 2022 prints 'R26+S/16', but the recommended models that it draws from "
     "(Steiner et al. 2022, Table 2) hold R26+S/32, and no R26+S/16 was released: use r26_s32."
 }
-"""Names that a paper prints and that do not exist."""
+"""Names that a paper prints although there is no such network -> explanation."""
 
 _SUFFIXES = {
     "hmlp": {"stem": "hmlp_bn"},
@@ -44,15 +44,16 @@ _WITH_SUFFIX = re.compile(rf"(.+?)_({'|'.join(sorted(_SUFFIXES, reverse=True))})
 
 
 def find_model(name: str, vit: Mapping[str, Any] | None = None) -> ModelSpec:
-    """The specification of a network by its zoo name, or ``timm:<any timm name>``.
+    """Find the specification of a network by its name.
 
     Args:
-        name: of ``usvit models list``, of one of ``PATTERNS``, or ``vit`` (a ViT-B/16 whose parts ``vit`` exchanges).
-        vit: parts of a ViT's shape to exchange (fields of ``ViTShape``), such as ``{"stem": "hmlp_bn"}``.
+        name: Name in ``usvit models list``, of one of ``PATTERNS`` (such as ``timm:<name>``), or ``vit``, which is a
+            ViT-B/16.
+        vit: Parts of a ViT's shape to exchange (fields of ``ViTShape``), such as ``{"stem": "hmlp_bn"}``.
 
     Raises:
-        UsvitError: no such network (the nearest names are given), parts of one that has no such parts, or a width
-            that the heads do not divide.
+        UsvitError: If there is no such network (the message gives the nearest names), if it has no such parts, or if
+            its width is not divisible by the number of heads.
     """
     spec = _named(name)
     if not vit:
@@ -93,7 +94,7 @@ def _named(name: str) -> ModelSpec:
 
 
 def _with_suffix(name: str) -> ModelSpec | None:
-    """A plain ViT with another stem or attention: it has no weights of its own."""
+    """Parse the name of a plain ViT with another stem or attention; such a network has no released weights."""
     match = _WITH_SUFFIX.fullmatch(name)
     if not match:
         return None
@@ -107,7 +108,7 @@ def _with_suffix(name: str) -> ModelSpec | None:
 
 
 def _of_timm(name: str) -> ModelSpec:
-    import timm  # seconds to import: only when a name needs it
+    import timm  # the import takes seconds, so it is done only if a name needs it
 
     timm_name = name.removeprefix("timm:")
     architecture, _, tag = timm_name.partition(".")

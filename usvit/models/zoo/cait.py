@@ -3,7 +3,7 @@
 from typing import Any
 
 from usvit.models.spec import ModelSpec, PaperFigures, Pretrained
-from usvit.models.zoo.parts import THESIS, figures
+from usvit.models.zoo.common import THESIS, figures
 
 LAYER_SCALE = {12: 1e-1, 24: 1e-5, 36: 1e-6, 48: 1e-6}
 """Depth -> first value (thesis, Table 3.16; for 12 layers, section 3.5.1)."""

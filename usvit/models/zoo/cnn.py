@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from usvit.models.spec import ModelSpec, PaperFigures, Pretrained
-from usvit.models.zoo.parts import DOSOVITSKIY, GHEFLATI, LIU, PADDING, THESIS, WHOLE_MILLIONS, figures, hub, scaling
+from usvit.models.zoo.common import DOSOVITSKIY, GHEFLATI, LIU, PADDING, THESIS, WHOLE_MILLIONS, figures, hub, scaling
 
 _TORCHVISION = "torchvision, ImageNet-1k"
 _CONVNEXT_FT = "Liu et al. 2022, ImageNet-21k, then ImageNet-1k"

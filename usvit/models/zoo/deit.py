@@ -1,7 +1,7 @@
 """DeiT, with and without the distillation token (Touvron 2022, thesis, sections 3.2 to 3.4)."""
 
 from usvit.models.spec import ModelSpec, PaperFigures
-from usvit.models.zoo.parts import THESIS, TIMM_SIZE, WHOLE_MILLIONS, figures, hub, shape
+from usvit.models.zoo.common import THESIS, TIMM_SIZE, WHOLE_MILLIONS, figures, hub, shape
 
 _BY = "Touvron 2022 (DeiT), ImageNet-1k"
 _DISTILLED = "Touvron 2022 (DeiT), ImageNet-1k, distilled from RegNetY-16GF"

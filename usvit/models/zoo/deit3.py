@@ -3,7 +3,7 @@
 from typing import Any
 
 from usvit.models.spec import ModelSpec, PaperFigures
-from usvit.models.zoo.parts import THESIS, TIMM_SIZE, figures, hub, shape
+from usvit.models.zoo.common import THESIS, TIMM_SIZE, figures, hub, shape
 
 LAYER_SCALE = 1e-4
 """For all sizes (thesis, section 6.2); timm's own default is 1e-6."""

@@ -1,7 +1,7 @@
 """A ResNet that makes the tokens of a Vision Transformer: Steiner et al. 2022, and Dosovitskiy et al. 2021."""
 
 from usvit.models.spec import ModelSpec, PaperFigures
-from usvit.models.zoo.parts import (
+from usvit.models.zoo.common import (
     AUGREG_21K,
     AUGREG_FT,
     DOSOVITSKIY,

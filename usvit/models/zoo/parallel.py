@@ -3,7 +3,7 @@
 import re
 
 from usvit.models.spec import ModelSpec, PaperFigures
-from usvit.models.zoo.parts import THESIS, THREE, figures, ours, shape
+from usvit.models.zoo.common import THESIS, THREE, figures, ours, shape
 
 PATTERN = re.compile(r"vit_(ti|s|m|b|l|h)([1-9]\d{0,2})x([1-9]\d?)")
 """``vit_<size><depth>x<branches>``: Three things, section 3.3, "Notation"."""

@@ -3,7 +3,7 @@
 import re
 
 from usvit.models.spec import ModelSpec, PaperFigures
-from usvit.models.zoo.parts import THESIS, figures
+from usvit.models.zoo.common import THESIS, figures
 
 PATTERN = re.compile(r"patchconvnet_(s|b|l)([1-9]\d{0,2})(_multi)?(_bn)?")
 """``patchconvnet_<size><depth>[_multi][_bn]``."""

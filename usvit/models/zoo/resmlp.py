@@ -3,7 +3,7 @@
 import re
 
 from usvit.models.spec import ModelSpec, PaperFigures, Pretrained
-from usvit.models.zoo.parts import THESIS, figures
+from usvit.models.zoo.common import THESIS, figures
 
 PATTERN = re.compile(r"resmlp_(s|b)([1-9]\d?)(?:_(8|14|16|32))?")
 """``resmlp_<size><depth>[_<patch>]``."""
@@ -27,12 +27,12 @@ _TAGS = {
 
 
 def layer_scale(depth: int) -> float:
-    """First value of LayerScale by depth (thesis, sections 3.5.1 and 4.3.1)."""
+    """Return the first value of LayerScale by depth (thesis, sections 3.5.1 and 4.3.1)."""
     return 1e-1 if depth <= 18 else 1e-5 if depth <= 24 else 1e-6
 
 
 def resmlp(name: str, upstreams: str = "", *paper: PaperFigures) -> ModelSpec | None:
-    """The network of a name such as ``resmlp_s24`` or ``resmlp_b24_8``; None where the name is none of the kind."""
+    """Return the network of a name such as ``resmlp_s24`` or ``resmlp_b24_8``; None if it is no such name."""
     match = PATTERN.fullmatch(name)
     if not match:
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from usvit.models.spec import ModelSpec, PaperFigures, Pretrained, ViTShape
-from usvit.models.zoo.parts import SOVIT, figures, hub
+from usvit.models.zoo.common import SOVIT, figures, hub
 
 _TIMM = "vit_so400m_patch14_siglip_224"
 # The paper's own weights, of JFT-3B, were not released.

@@ -1,7 +1,7 @@
 """Plain Vision Transformers (Dosovitskiy et al. 2021, Steiner et al. 2022), other stems, axial attention, FlexiViT."""
 
 from usvit.models.spec import ModelSpec, PaperFigures, Pretrained
-from usvit.models.zoo.parts import (
+from usvit.models.zoo.common import (
     AUGREG_1K,
     AUGREG_21K,
     AUGREG_FT,

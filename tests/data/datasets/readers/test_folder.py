@@ -1,0 +1,95 @@
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TINY
+from tests.data.conftest import blob, save, speckle, write_dicom
+from usvit.data.datasets.cards import DataCard, load_card
+from usvit.data.datasets.identities import Identities
+from usvit.data.datasets.locate import open_dataset
+from usvit.data.datasets.manifest import build_manifest
+from usvit.data.datasets.readers import folder as reader
+from usvit.errors import UsvitError
+from usvit.progress import NoProgress
+
+CARD = load_card("folder")
+
+
+def mine(**fields: object) -> DataCard:
+    return DataCard.model_validate({**CARD.model_dump(), **fields})
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Twelve images a class, the same file names in both; one has two masks."""
+    for seed, label in enumerate(("benign", "malignant")):
+        for number in range(12):
+            save(speckle(100 * seed + number), tmp_path / "mine" / label / f"{number}.png")
+    for name, left in (("3_mask", 0), ("3_mask_1", 30)):
+        save(blob(left=left), tmp_path / "mine" / "malignant" / f"{name}.png")
+    return tmp_path / "mine"
+
+
+def test_folders_are_classes_and_ids_do_not_collide(root):
+    records = open_dataset(CARD, {"": root}, NoProgress())[1]
+    assert len(records) == len({record.image_id for record in records}) == 24
+    assert [record.image_id for record in records[:2]] == ["benign/0", "benign/1"]
+    assert {record.label for record in records if record.path.parts[0] == "malignant"} == {"malignant"}
+    masks = {record.image_id: record.mask_paths for record in records if record.mask_paths}
+    assert masks == {"malignant/3": (Path("malignant/3_mask.png"), Path("malignant/3_mask_1.png"))}
+
+
+def test_a_card_maps_folders_to_classes(root):
+    (root / "benign").rename(root / "B")
+    (root / "malignant").rename(root / "CANCER")
+    card = mine(
+        classes={"benign": None, "malignant": None},
+        labels={"b": "benign", "cancer": "malignant"},
+        positive_class="malignant",
+    )
+    assert {record.label for record in reader.read(root, card)} == {"benign", "malignant"}
+
+
+@pytest.mark.slow
+def test_a_cross_validation_runs_on_class_folders(root, usvit, tmp_path):
+    out = tmp_path / "run"
+    answer = usvit("cv", "--dataset", "folder", "--data-root", root, *TINY, "--out", out)
+    assert answer.code == 0, answer.err
+    assert (out / "report.html").is_file()
+
+
+def test_classes_without_a_malignant_one_need_a_positive_class(root):
+    (root / "malignant").rename(root / "cyst")
+    with pytest.raises(UsvitError, match=r"Which of the classes benign, cyst is the positive one"):
+        build_manifest("folder", {"": root}, NoProgress())
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("stray.png", "no class is known for stray.png"),
+        ("benign/patient1/a.png", "no class is known for benign/patient1/a.png"),
+        ("benign/patient1/left/a.png", "no class is known for benign/patient1/left/a.png"),
+        ("benign/99_mask.png", "the mask '99_mask.png' in 'benign' has no image '99'"),
+        ("cyst/a.png", "the folder 'cyst' is no class of the data card 'folder', which knows benign, malignant"),
+    ],
+)
+def test_an_image_that_belongs_nowhere_is_named(root, place, says):
+    save(speckle(9), root / place)
+    card = mine(classes={"benign": None, "malignant": None}, positive_class="malignant")
+    with pytest.raises(UsvitError, match=says) as caught:
+        open_dataset(card, {"": root}, NoProgress(), Identities(kept=True))
+    assert "benign/a.png" in str(caught.value)  # the layout
+
+
+def test_dicom_files_are_not_left_out_silently(root):
+    write_dicom(root / "benign" / "a.dcm", speckle(1))
+    with pytest.raises(UsvitError, match=r"'benign' holds DICOM files \(a.dcm\): use the data set 'dicom'"):
+        reader.read(root, CARD)
+
+
+@pytest.mark.slow
+def test_two_files_of_one_name_are_refused(root):
+    save(speckle(5), root / "benign" / "3.jpg")
+    with pytest.raises(UsvitError, match=r"Two images have one id, 'benign/3': benign/3.jpg and benign/3.png"):
+        build_manifest("folder", {"": root}, NoProgress(), keep_ids=True)

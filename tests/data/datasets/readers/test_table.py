@@ -1,0 +1,172 @@
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.data.conftest import blob, save, speckle, write_csv, write_dicom, write_sheet
+from usvit.data.datasets.cards import DataCard, load_card
+from usvit.data.datasets.identities import Identities
+from usvit.data.datasets.locate import open_dataset
+from usvit.data.datasets.manifest import build_manifest
+from usvit.data.datasets.readers import table as reader
+from usvit.errors import UsvitError
+from usvit.progress import NoProgress
+
+COLUMNS = {"path": "file", "label": "dx", "patient_id": "pid", "mask_path": "mask", "pixel_spacing_mm": "mm"}
+HEADER = ["file", "dx", "pid", "mask", "mm", "device"]
+
+
+def card(**fields: object) -> DataCard:
+    base = load_card("table").model_dump()
+    classes = {"benign": None, "malignant": None}
+    ours = {"classes": classes, "positive_class": "malignant", "labels": {"0": "benign", "1": "malignant"}}
+    return DataCard.model_validate({**base, "columns": COLUMNS, **ours, **fields})
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Eight images of four patients in ``scans/``, one with two masks."""
+    rows: list[list[object]] = [HEADER]
+    for number in range(8):
+        save(speckle(number), tmp_path / "scans" / f"{number}.png")
+        rows.append([f"scans/{number}.png", number // 2 % 2, f"00{number // 2}", "", 0.08, "LOGIQ"])
+    for left in (0, 30):
+        save(blob(left=left), tmp_path / "masks" / f"0_{left}.png")
+    rows[1][3] = "masks/0_0.png|masks/0_30.png"
+    write_csv(tmp_path / "labels.csv", rows)
+    return tmp_path
+
+
+def change(root: Path, old: str, new: str) -> None:
+    path = root / "labels.csv"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def opened(root: Path, the_card: DataCard | None = None):
+    """What the reader finds and says, ids as they are."""
+    return open_dataset(the_card or card(), {"": root}, NoProgress(), Identities(kept=True))[1]
+
+
+def test_mapped_columns_reach_the_records_and_unmapped_ones_of_our_name_do_too(root):
+    records = reader.read(root, card())
+    assert [record.image_id for record in records] == [f"scans/{number}" for number in range(8)]
+    assert [record.label for record in records] == ["benign", "benign", "malignant", "malignant"] * 2
+    assert [record.patient_id for record in records[:3]] == ["000", "000", "001"]
+    assert records[0].mask_paths == (Path("masks/0_0.png"), Path("masks/0_30.png"))
+    assert {record.pixel_spacing_mm for record in records} == {0.08}
+    assert {record.device for record in records} == {"LOGIQ"}
+    assert {record.label_source for record in records} == {"dataset"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["xlsx", "parquet"])
+def test_excel_and_parquet_say_the_same_as_csv(root, kind):
+    expected = reader.read(root, card())
+    rows = pd.read_csv(root / "labels.csv", dtype=str, keep_default_na=False)
+    (root / "labels.csv").unlink()
+    if kind == "xlsx":
+        write_sheet(root / "labels.xlsx", [HEADER, *rows.to_numpy().tolist()])
+    else:
+        rows.astype({"dx": int, "mm": float}).to_parquet(root / "labels.parquet")
+    assert reader.read(root, card(table=None)) == expected
+
+
+def test_a_card_of_the_user_goes_from_its_file_to_a_manifest(root):
+    path = root / "my_card.md"
+    path.write_text(
+        "---\nname: my_clinic\npretty_name: My clinic\nlicense: unclear\ncitation: Unpublished.\nhost: mine\n"
+        "how_to_get: Ask.\nlayout: labels.csv\nreader: table\ntable: labels.csv\nlabel_level: patient\n"
+        "columns: {path: file, label: dx, patient_id: pid}\nclasses: {benign: 4, malignant: 4}\n"
+        "labels: {'0': benign, '1': malignant}\npositive_class: malignant\n"
+        "patient_ids: 'yes'\npatient_ids_from: the column pid\n---\n"
+    )
+    manifest = build_manifest(str(path), {"": root}, NoProgress())
+    assert set(manifest.table.dataset) == {"my_clinic"}
+    assert manifest.table.groupby("group_id").ngroups == 4
+
+
+def test_the_shipped_card_takes_any_classes_and_backslashes_of_windows(root):
+    rows = [["path", "label"], *([f"scans\\{number}.png", "ab"[number % 2]] for number in range(8))]
+    write_csv(root / "labels.csv", rows)
+    records = opened(root, load_card("table"))
+    assert {record.label for record in records} == {"a", "b"}
+    assert records[3].path == Path("scans/3.png")
+
+
+def test_one_file_may_serve_several_rows_by_its_frames(root):
+    write_dicom(root / "loop.dcm", pixels=pd.Series(range(4)).to_numpy().repeat(48).reshape(4, 6, 8).astype("uint8"))
+    write_csv(root / "labels.csv", [["path", "label", "frame"], ["loop.dcm", 0, 1], ["loop.dcm", 1, 3]])
+    records = reader.read(root, card(columns={}))
+    assert [(record.image_id, record.frame) for record in records] == [("loop#1", 1), ("loop#3", 3)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("scans/3.png", "../secret.png", r"row 5 of labels.csv: the path '../secret.png' climbs out of the data root"),
+        ("scans/3.png", "/etc/passwd", r"row 5 of labels.csv: the path '/etc/passwd' climbs out"),
+        ("scans/3.png", "C:\\scans\\3.png", r"climbs out of the data root"),
+        ("scans/3.png", "scans/33.png", r"row 5 of labels.csv: there is no file 'scans/33.png'"),
+        ("scans/3.png", "", r"row 5 of labels.csv: there is no file ''"),
+        ("scans/3.png", "scans/2.png", r"row 4 of labels.csv and row 5 of labels.csv have the id 'scans/2' both"),
+        (
+            "scans/3.png,1",
+            "scans/3.png,2",
+            r"row 5 of labels.csv has the unknown label '2'; .* knows 0, 1, beni",
+        ),
+        ("scans/3.png,1", "scans/3.png,", r"row 5 of labels.csv has no label"),
+        ("scans/3.png,1", "scans/3.png,0", r"patient '001' .* two labels: malignant \(scans/2.png\) and benign"),
+        ("masks/0_30.png", "masks/1_30.png", r"row 2 of labels.csv: there is no file 'masks/1_30.png'"),
+        ("masks/0_30.png", "../0_30.png", r"row 2 of labels.csv: the path '../0_30.png' climbs out"),
+        (",0.08", ",wide", r"row 2 of labels.csv: pixel_spacing_mm 'wide' is no positive number"),
+        (",0.08", ",-1", r"pixel_spacing_mm '-1' is no positive number"),
+        (",0.08", ",nan", r"pixel_spacing_mm 'nan' is no positive number"),
+        ("file,dx", "name,dx", r"labels.csv has no column 'file'. It has: name, dx, pid"),
+        ("mask,", "outline,", r"labels.csv has no column 'mask'. It has"),
+    ],
+)
+def test_each_wrong_cell_is_named_with_its_row(root, old, new, says):
+    save(speckle(9), root.parent / "secret.png")
+    change(root, old, new)
+    with pytest.raises(UsvitError, match=says):
+        opened(root, card(label_level="patient"))
+
+
+def test_two_rows_with_one_id_or_one_image_are_refused(root):
+    rows = [["path", "label", "image_id"], ["scans/0.png", 0, "a"], ["scans/1.png", 1, "a"]]
+    write_csv(root / "labels.csv", rows)
+    with pytest.raises(UsvitError, match=r"row 2 of labels.csv and row 3 of labels.csv have the id 'a' both"):
+        reader.read(root, card(columns={}))
+    rows[2] = ["scans/0.png", 1, "b"]
+    write_csv(root / "labels.csv", rows)
+    with pytest.raises(UsvitError, match=r"have the image 'scans/0.png#0' both"):
+        reader.read(root, card(columns={}))
+
+
+@pytest.mark.parametrize("frame", ["x", "-1", "1.5"])
+def test_a_frame_that_is_no_whole_number_is_refused(root, frame):
+    write_csv(root / "labels.csv", [["path", "label", "frame"], ["scans/0.png", 0, frame]])
+    with pytest.raises(UsvitError, match=rf"row 2 of labels.csv: frame '{frame}' is no whole number from 0"):
+        reader.read(root, card(columns={}))
+
+
+def test_a_column_that_nobody_mapped_says_how_to_map_it(root):
+    with pytest.raises(UsvitError, match=r"no column 'label', .* maps none .* columns: {label: <the table's name>}"):
+        reader.read(root, card(columns={"path": "file"}))
+
+
+def test_a_card_that_maps_a_name_of_nothing_gets_the_nearest(root):
+    with pytest.raises(UsvitError, match=r"patient.*patient_id"):
+        reader.read(root, card(columns={**COLUMNS, "patient": "pid"}))
+
+
+def test_without_a_named_table_there_must_be_one_alone(root):
+    write_csv(root / "more.csv", [["a"], ["b"]])
+    with pytest.raises(UsvitError, match=r"one spreadsheet .* found: labels.csv, more.csv"):
+        opened(root, card(table=None))
+    for path in root.glob("*.csv"):
+        path.unlink()
+    with pytest.raises(UsvitError, match=r"nothing in it has its layout"):
+        opened(root)

@@ -1,0 +1,152 @@
+"""Copies of downstream images planted among upstream images, where the truth is known."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from tests.data.near_duplicates.planting import KINDS
+from usvit.data.datasets.manifest import build_manifest
+from usvit.data.datasets.upstream import near_duplicates
+from usvit.data.datasets.upstream.base import ConcatDataset, Subset
+from usvit.data.datasets.upstream.folder import open_unlabeled
+from usvit.data.datasets.upstream.fractals import FractalSource
+from usvit.data.datasets.upstream.generated import PhantomSource
+from usvit.data.datasets.upstream.manifest_source import ManifestSource
+from usvit.data.datasets.upstream.near_duplicates import COLUMNS, Without, copies_of, write_excluded
+from usvit.data.io.bad_image import BadImage
+from usvit.data.io.decoding import read_image
+from usvit.data.near_duplicates import MIN_SIMILARITY, describe, find_near_duplicates
+from usvit.data.phantom import PhantomSpec, write_phantom
+from usvit.errors import UsvitError
+from usvit.progress import NoProgress
+
+pytestmark = pytest.mark.slow
+
+FRACTALS = 40
+
+
+@pytest.fixture(scope="module")
+def downstream(tmp_path_factory):
+    root = write_phantom(PhantomSpec(n=26, size=256, seed=7), tmp_path_factory.mktemp("downstream") / "phantom")
+    return build_manifest("phantom", {"phantom": root}, NoProgress(), near_duplicates=False)
+
+
+@pytest.fixture(scope="module")
+def folder(downstream, tmp_path_factory):
+    """Fractals, and one planted copy of each kind, named after the image that it shows."""
+    root = tmp_path_factory.mktemp("upstream")
+    fractals = FractalSource(classes=20, size=FRACTALS, image_size=160)
+    for index in range(FRACTALS):
+        fractals.image(index).save(root / f"fractal-{index}.png")
+    rng = np.random.default_rng(0)
+    patients = downstream.usable.drop_duplicates("patient_id")
+    for (kind, planted), (_, row) in zip(KINDS.items(), patients.iterrows(), strict=False):
+        pixels = planted(read_image(downstream.image_path(row)), rng)
+        kind = kind.replace(" ", "_").replace("%", "")
+        Image.fromarray(np.ascontiguousarray(pixels)).save(root / f"planted-{row.image_id}-{kind}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def source(folder):
+    return open_unlabeled(folder)
+
+
+@pytest.fixture(scope="module")
+def found(source, downstream):
+    return copies_of(source, downstream, NoProgress())
+
+
+def test_every_planted_copy_is_found_with_its_original_and_nothing_else(source, found):
+    planted = {index: source.image_name(index) for index in range(len(source))}
+    planted = {index: name for index, name in planted.items() if name.startswith("planted")}
+    assert {one.index: one.image_id for one in found} == {
+        index: "-".join(name.split("-")[1:3]) for index, name in planted.items()
+    }
+    for one in found:
+        kind = planted[one.index].split("-")[3]
+        expected = "identical" if kind.startswith("copy") else "flipped" if "flip" in kind else "same frame"
+        assert one.kind == expected and one.similarity > MIN_SIMILARITY and one.dataset == "phantom"
+
+
+def test_it_finds_what_the_audit_finds(source, downstream, found):
+    """The audit compares all images with all; the index only upstream with downstream."""
+    rows = downstream.table
+    images = [read_image(downstream.image_path(row)) for _, row in rows.iterrows()]
+    images += [np.asarray(source.image(index)) for index in range(len(source))]
+    pairs = find_near_duplicates([describe(pixels) for pixels in images], NoProgress())
+    across = {
+        (copy.second - len(rows), rows.image_id[copy.first], copy.kind, copy.similarity)
+        for copy in pairs
+        if copy.first < len(rows) <= copy.second
+    }
+    assert {(one.index, one.image_id, one.kind, one.similarity) for one in found} == across
+
+
+def test_chunks_do_not_change_what_is_found(source, downstream, found, monkeypatch):
+    monkeypatch.setattr(near_duplicates, "CHUNK", 7)
+    assert copies_of(source, downstream, NoProgress()) == found
+
+
+def test_two_images_of_one_downstream_frame_are_both_named(downstream, tmp_path):
+    row = downstream.usable.iloc[0]
+    pixels = read_image(downstream.image_path(row))
+    for name in "ab":
+        Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+    found = copies_of(open_unlabeled(tmp_path), downstream, NoProgress())
+    assert [(one.index, one.image_id, one.kind) for one in found] == [
+        (0, row.image_id, "identical"),
+        (1, row.image_id, "identical"),
+    ]
+
+
+def test_the_table_names_each_pair(source, found, tmp_path):
+    write_excluded(tmp_path / "excluded.csv", source, found)
+    table = pd.read_csv(tmp_path / "excluded.csv")
+    assert tuple(table.columns) == COLUMNS and len(table) == len(KINDS)
+    assert (table.upstream_name == [source.image_name(index) for index in table.upstream_index]).all()
+    write_excluded(tmp_path / "empty.csv", source, [])
+    assert (tmp_path / "empty.csv").read_text() == ",".join(COLUMNS) + "\n"
+
+
+def test_what_is_made_on_the_fly_is_passed_over(source, downstream, found):
+    class Never(FractalSource):
+        def image(self, index):
+            raise AssertionError("it was looked at")
+
+    fractals = Never(classes=2, size=10, image_size=64)
+    assert copies_of(fractals, downstream, NoProgress()) == []
+    joined = ConcatDataset("both", [fractals, source], labelled=False)
+    assert [one.index - 10 for one in copies_of(joined, downstream, NoProgress())] == [one.index for one in found]
+    assert copies_of(Subset(joined, np.arange(10)), downstream, NoProgress()) == []
+    assert copies_of(PhantomSource(size=10, image_size=64), downstream, NoProgress()) == []
+
+
+def test_downstream_images_themselves_are_copies(downstream):
+    found = copies_of(ManifestSource(downstream, np.array([3, 5])), downstream, NoProgress())
+    assert [one.image_id for one in found] == downstream.usable.image_id[[3, 5]].tolist()
+
+
+def test_a_source_without_its_copies_has_all_other_images(source, downstream, found):
+    left = Without(source, [one.index for one in found] * 2)
+    names = [left.image_name(index) for index in range(len(left))]
+    assert len(left) == FRACTALS and all(name.startswith("fractal") for name in names)
+    assert left.describe()["excluded"] == len(found) and left.describe()["images"] == FRACTALS
+    assert copies_of(left, downstream, NoProgress()) == []
+    assert sorted(left.order(np.random.default_rng(0))) == list(range(FRACTALS))
+    again = pickle.loads(pickle.dumps(left))
+    assert np.array_equal(again.image(5), left.image(5)) and again.hashes(NoProgress()) == left.hashes(NoProgress())
+
+
+def test_it_is_an_error_when_nothing_is_left(source):
+    with pytest.raises(UsvitError, match=r"All \d+ images of the source unlabeled .* nothing is left"):
+        Without(source, range(len(source)))
+
+
+def test_a_damaged_upstream_image_is_named(downstream, tmp_path):
+    (tmp_path / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n then nothing")
+    with pytest.raises(BadImage, match=r"bad\.png"):
+        copies_of(open_unlabeled(tmp_path), downstream, NoProgress())

@@ -1,0 +1,219 @@
+"""From ``source.*`` to images."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.data.datasets.upstream.layouts import class_tree, encoded, pixels, put
+from tests.data.datasets.upstream.test_shards import tar
+from usvit.config import SourceConfig
+from usvit.data.datasets.upstream.base import Subset
+from usvit.data.datasets.upstream.folder import open_folder
+from usvit.data.datasets.upstream.open import open_source, open_training
+from usvit.data.loading.augmented_dataset import AugmentedDataset
+from usvit.data.loading.infinite_loader import InfiniteLoader
+from usvit.errors import UsvitError
+from usvit.seeding import derive_seed
+
+
+@pytest.fixture
+def divided(tmp_path):
+    class_tree(tmp_path / "set" / "train", {"cat": 6, "dog": 6})
+    class_tree(tmp_path / "set" / "val", {"dog": 3})
+    return tmp_path / "set"
+
+
+def config(name, **settings):
+    return SourceConfig(name=name, **{key: str(value) if key == "path" else value for key, value in settings.items()})
+
+
+def test_training_and_validation_of_a_folder(divided):
+    training, validation = open_training(config("folder", path=divided, val="val"), {}, seed=0)
+    assert (len(training), len(validation)) == (12, 3)
+    assert validation.classes == ("cat", "dog") and validation.targets.tolist() == [1, 1, 1]
+    assert open_training(config("folder", path=divided), {}, seed=0)[1] is None
+
+
+def test_what_is_drawn_follows_the_seed(divided):
+    settings = config("folder", path=divided, val_share=0.25, limit=6)
+    training, validation = open_training(settings, {}, seed=0)
+    assert np.bincount(training.targets).tolist() == [3, 3] or abs(np.diff(np.bincount(training.targets))[0]) <= 2
+    assert len(training) == 6 and len(validation) == 3
+    names = {part: [one.image_name(at) for at in range(len(one))] for part, one in (("t", training), ("v", validation))}
+    assert not set(names["t"]) & set(names["v"])
+    again, _ = open_training(settings, {}, seed=0)
+    assert [again.image_name(at) for at in range(6)] == names["t"]
+    _, whole = open_training(config("folder", path=divided, val_share=0.25), {}, seed=0)
+    assert [whole.image_name(at) for at in range(3)] == names["v"]  # a limit does not change what is kept back
+    others = [open_training(settings, {}, seed=seed)[0].describe()["listing_sha256"] for seed in range(4)]
+    assert len(set(others)) == 4
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"name": "imagnet"}, r"Unknown source 'imagnet'. Nearest: imagenet.*--list-sources"),
+        ({"name": "phantom+phantom"}, "names phantom twice"),
+        ({"name": "folder"}, r"needs source.path: --set source.path=DIR"),
+        ({"name": "shards"}, r"source.path=train-"),
+        ({"name": "folder+unlabeled", "path": "x"}, "only one source.path"),
+        ({"name": "cifar10", "path": "x"}, "source.path is set, but cifar10 is not read from it"),
+        ({"name": "data"}, "needs a data set: pass --dataset"),
+        ({"name": "fractals", "val": "val", "val_share": 0.1}, "both set"),
+        ({"name": "folder", "path": "x", "val": "train"}, "share images"),
+        ({"name": "shards", "path": "a.tar", "val": "val"}, "Shards have no split 'val'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(tmp_path, settings, said, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tar(tmp_path / "a.tar", ("0.png", encoded(0)), ("0.cls", b"1"))
+    with pytest.raises(UsvitError, match=said):
+        open_training(SourceConfig(**settings), {}, seed=0)
+
+
+def test_shards_validate_on_other_shards(tmp_path):
+    train = tar(tmp_path / "t.tar", *[(f"{at}.{kind}", data) for at in range(4) for kind, data in sample(at, at)])
+    val = tar(tmp_path / "v.tar", *sample_files(0, 2))
+    training, validation = open_training(config("shards", path=train, val=val), {}, seed=0)
+    assert len(training.classes) == 4 and validation.classes == training.classes and validation.targets.tolist() == [2]
+
+
+def sample(number, label):
+    return [("png", encoded(number)), ("cls", str(label).encode())]
+
+
+def sample_files(number, label):
+    return [(f"{number}.{kind}", data) for kind, data in sample(number, label)]
+
+
+def test_several_sources_are_one_without_labels(tmp_path):
+    put(tmp_path / "photos" / "1.png", 5)
+    data = open_folder(class_tree(tmp_path / "busi", {"benign": 2, "malignant": 1}))
+    settings = config("phantom+unlabeled+data", path=tmp_path / "photos", size=4, image_size=32)
+    union = open_source(settings, {}, split="train", seed=0, data=data)
+    assert len(union) == 8 and union.classes == ()
+    assert union.image(0).size == (32, 32)
+    assert np.array_equal(np.asarray(union.image(4)), pixels(5))
+    assert union.name == "phantom+unlabeled+data"
+
+
+def test_generated_images_need_no_folder():
+    training, validation = open_training(config("fractals", size=6, classes=3, image_size=32, val="val"), {}, seed=0)
+    assert training.classes == validation.classes and len(training) == 6
+    assert training.image(0).tobytes() != validation.image(0).tobytes()
+
+
+# Examples
+
+
+def corner(image, seed):
+    """A view whose pixels tell the seed: the whole, moved."""
+    return np.roll(np.asarray(image), seed % 12, axis=0)
+
+
+@pytest.fixture
+def cats(tmp_path):
+    return open_folder(class_tree(tmp_path / "cats", {"a": 3, "b": 3}))
+
+
+def test_a_batch_holds_the_views_that_its_seeds_make(cats):
+    batch = AugmentedDataset(cats, corner).batch([(4, 7), (0, 2**62 + 3), (4, 8)])
+    assert batch["images"].shape == (3, 12, 12, 3) and batch["images"].dtype.is_signed is False
+    for row, (at, seed) in enumerate([(101, 7), (0, 2**62 + 3), (101, 8)]):
+        assert np.array_equal(batch["images"][row].numpy(), np.roll(pixels(at), seed % 12, axis=0))
+    assert batch["targets"].tolist() == [1, 0, 1]
+    assert batch["seeds"].tolist() == [7, 2**62 + 3, 8] and batch["index"].tolist() == [4, 0, 4]
+
+
+def test_views_that_belong_together_have_seeds_of_their_own(cats):
+    batch = AugmentedDataset(cats, corner, count=3).batch([(1, 11), (2, 12)])
+    assert batch["images"].shape == (2, 3, 12, 12, 3)
+    for row, (at, seed) in enumerate([(1, 11), (2, 12)]):
+        for view in range(3):
+            expected = np.roll(pixels(at), derive_seed(seed, "view", view) % 12, axis=0)
+            assert np.array_equal(batch["images"][row, view].numpy(), expected)
+
+
+def test_an_image_that_comes_again_in_a_batch_is_decoded_once(cats, monkeypatch):
+    decoded = []
+    image = type(cats).image
+    monkeypatch.setattr(type(cats), "image", lambda self, at: decoded.append(at) or image(self, at))
+    AugmentedDataset(cats, corner).batch([(0, 1), (1, 2), (0, 3), (1, 4), (2, 5), (0, 6)])
+    assert sorted(decoded) == [0, 1, 2]
+
+
+def test_workers_make_the_same_batches(cats):
+    def batches(workers):
+        stream = InfiniteLoader(
+            AugmentedDataset(Subset(cats, np.arange(5)), corner), batch_size=4, seed=1, workers=workers
+        )
+        return list(stream.iterate(0, 5))
+
+    for one, two in zip(batches(0), batches(2), strict=True):
+        assert one.keys() == two.keys()
+        assert all(np.array_equal(one[key].numpy(), two[key].numpy()) for key in one)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_bad_image_is_named_whole_from_any_process(tmp_path, cats, workers):
+    (cats.root / "a" / "1.png").write_bytes(encoded(1)[:150])
+    stream = InfiniteLoader(AugmentedDataset(cats, corner), batch_size=6, seed=1, workers=workers)
+    with pytest.raises(UsvitError) as caught:
+        list(stream.iterate(0, 1))
+    said = str(caught.value)
+    assert said.startswith(f"Cannot learn from the image {cats.root / 'a' / '1.png'}: it is")
+    assert said.endswith("remove the file and begin again.") and "Traceback" not in said and "\n" not in said
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_shard_that_is_gone_is_named_whole_from_any_process(tmp_path, workers):
+    path = tar(tmp_path / "a.tar", *sample_files(0, 0), *sample_files(1, 1))
+    source = open_source(config("shards", path=path), {}, split="train", seed=0)
+    (tmp_path / "a.tar").unlink()
+    stream = InfiniteLoader(AugmentedDataset(source, corner), batch_size=2, seed=1, workers=workers)
+    with pytest.raises(UsvitError, match=r"^Cannot read the shard .*a.tar: No such file or directory.$"):
+        list(stream.iterate(0, 1))
+
+
+def test_a_picture_is_rgb_whatever_the_file(tmp_path):
+    (tmp_path / "x" / "a").mkdir(parents=True)
+    for at, mode in enumerate(("L", "1", "P", "LA", "I;16")):
+        Image.new(mode, (9, 7)).save(tmp_path / "x" / "a" / f"{at}.png")
+    batch = AugmentedDataset(open_folder(tmp_path / "x"), corner).batch([(at, 0) for at in range(5)])
+    assert batch["images"].shape == (5, 7, 9, 3)
+
+
+LEAVING = """
+import sys
+import numpy as np
+from usvit.data.loading.augmented_dataset import AugmentedDataset
+from usvit.data.datasets.upstream.folder import open_folder
+from usvit.data.loading.infinite_loader import InfiniteLoader
+from usvit.errors import UsvitError
+from pathlib import Path
+
+def whole(image, seed):
+    return np.asarray(image)
+
+stream = InfiniteLoader(AugmentedDataset(open_folder(Path(sys.argv[1])), whole), batch_size=3, seed=1, workers=2)
+try:
+    for batch in stream.iterate(0, 40):
+        raise UsvitError("the loss is NaN")
+except UsvitError as error:
+    kept = error
+(Path(sys.argv[1]) / "a" / "1.png").write_bytes(b"no picture")
+try:
+    list(stream.iterate(0, 40))
+except UsvitError as error:
+    sys.exit(2 if "1.png" in str(error) else 1)
+"""
+
+
+@pytest.mark.slow
+def test_a_command_that_fails_leaves_no_worker_behind(cats):
+    """Workers do not hear SIGTERM, by which Python would end them at exit: it would wait for ever."""
+    done = subprocess.run([sys.executable, "-c", LEAVING, str(cats.root)], timeout=900, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr

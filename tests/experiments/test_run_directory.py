@@ -1,0 +1,55 @@
+import json
+
+import pytest
+
+from tests.messages import record_messages
+from usvit.errors import UsvitError
+from usvit.experiments.run_directory import open_run
+from usvit.files import write_json
+
+
+@pytest.fixture
+def run(tmp_path):
+    with open_run(tmp_path / "run", {"kind": "cv"}) as opened:
+        yield opened
+
+
+def written(run):
+    return json.loads((run.path / "run.json").read_text())
+
+
+def test_a_fold_is_entered_once_in_its_place_and_at_once(run):
+    run.enter(2, {"steps": 5})
+    run.enter(0, {"steps": 3})
+    run.enter(2, {"steps": 6, "seconds": 0.1})
+    assert written(run)["results"] == [{"fold": 0, "steps": 3}, {"fold": 2, "steps": 6, "seconds": 0.1}]
+    assert written(run)["state"] == "running"
+
+
+def test_folds_without_their_last_file_are_still_to_be_done(run):
+    said = record_messages()
+    assert run.unfinished(3, "last.csv") == [0, 1, 2] and said == []
+    for fold, name in ((0, "other.csv"), (1, "last.csv")):
+        run.fold(fold).mkdir()
+        (run.fold(fold) / name).touch()
+    assert run.unfinished(3, "last.csv") == [0, 2]
+    assert said == [f"Resuming {run.path}: 1 of 3 folds are done."]
+
+
+def test_a_finished_run_holds_no_leftovers_of_a_killed_process(run):
+    run.fold(0).mkdir()
+    for name in ("state.pt", ".model.partial.safetensors", "model.safetensors"):
+        (run.fold(0) / name).touch()
+    run.finish(1.26)
+    assert [path.name for path in run.fold(0).iterdir()] == ["model.safetensors"]
+    assert written(run)["state"] == "finished" and written(run)["seconds"] == 1.3
+
+
+def test_figures_that_are_gone_or_damaged_are_named(run):
+    write_json(run.path / "figures.json", {"a": 1})
+    outcome = run.outcome("figures.json")
+    assert (outcome.path, outcome.result, outcome.record) == (run.path, {"a": 1}, run.record)
+    (run.path / "figures.json").write_text('{"a"')
+    for name in ("figures.json", "gone.json"):
+        with pytest.raises(UsvitError, match=name):
+            run.outcome(name)

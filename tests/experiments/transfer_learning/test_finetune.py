@@ -1,0 +1,117 @@
+"""Fine-tuning over a sweep: validation chooses, finished cells stay, a diverged one is out, the result is a run."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from tests.experiments.transfer_learning.test_experiment import Told, accuracy_of, run
+from usvit.config import TransferConfig, build
+from usvit.errors import UsvitError
+from usvit.experiments.transfer_learning import finetune as module
+from usvit.experiments.transfer_learning.finetune import cell_config, choose
+from usvit.models.weights import resolve_weights
+from usvit.models.zoo import find_model
+
+SWEEP = {
+    "still": {"optim": {"lr": 1e-300, "name": "sgd"}},  # no weight moves: the head stays zero
+    "moving": {"optim": {"lr": 1e-2}},
+    "wild": {"optim": {"lr": 1e30, "name": "sgd"}},
+}
+
+
+@pytest.fixture
+def sweep(settings):
+    training = {
+        "how": "finetune",
+        "optim": {"name": "adamw", "lr": 1e-2},
+        "train": {"steps": 15, "batch_size": 15},
+        "views": {"test_crop": 1.0, "crop": "resize"},
+        "cells": SWEEP,
+    }
+    return {**settings, **training}
+
+
+@pytest.mark.slow
+def test_validation_chooses_the_cell_and_the_chosen_is_tested_and_kept(sweep, tmp_path, monkeypatch):
+    told = Told()
+    outcome = run(sweep, tmp_path / "run", progress=told)
+    chosen = outcome.result["chosen"]
+    assert (chosen["cell"], chosen["n_cells"]) == ("moving", 3)
+    assert any("wild" in line and "diverged" in line for line in told.lines)
+    results = pd.read_csv(outcome.path / "results.csv").set_index("cell")
+    val = results[results.part == "val"]
+    assert val.accuracy.idxmax() == "moving" and pd.isna(val.accuracy["wild"])
+    assert val.accuracy["moving"] == pytest.approx(chosen["val_accuracy"])
+    tested = results[results.part == "test"]
+    assert list(tested.index) == ["moving"]  # no other cell has seen the test
+    assert tested.accuracy.item() == pytest.approx(accuracy_of(outcome.path))
+
+    spec = find_model("vit_ti16", sweep["model"]["vit"])
+    metadata = resolve_weights(str(outcome.path), spec).metadata
+    assert [len(metadata["seen_sha256"][part]) for part in ("train", "val")] == [30, 12]
+    assert not list(outcome.path.glob("cells/*/fold-0/model.safetensors"))
+
+    monkeypatch.setattr(module, "Pretraining", None)
+    assert run(sweep, tmp_path / "run").result == outcome.result  # finished: nothing is trained
+
+
+@pytest.mark.slow
+def test_a_head_of_two_layers_is_trained_tested_and_left_behind(sweep, tmp_path):
+    outcome = run(sweep, tmp_path / "run", {"cells": {}, "model": {"head": "mlp"}})
+    told = outcome.result["summary"][0]["accuracy"]["value"]
+    assert told == pytest.approx(accuracy_of(outcome.path)) and told > 0.5
+    weights = resolve_weights(str(outcome.path), find_model("vit_ti16", sweep["model"]["vit"]))
+    assert {"head.0.weight", "head.1.running_mean", "head.3.weight"} <= set(weights.read().tensors)
+    onward = {"cells": {}, "model": {"weights": str(outcome.path)}, "train": {"steps": 1}}
+    again = run(sweep, tmp_path / "again", onward)
+    skipped = json.loads((again.path / "run.json").read_text())["model"]["weights"]["loaded"]["skipped"]
+    assert any("head.3.weight" in entry["names"] for entry in skipped)
+
+
+@pytest.mark.slow
+def test_finished_cells_are_not_trained_again(sweep, tmp_path, monkeypatch):
+    sweep = {**sweep, "cells": {"still": SWEEP["still"], "moving": SWEEP["moving"]}}
+    train, begun = module.Pretraining.run, []
+
+    def stops_in_the_second(self):
+        begun.append(self.out.name)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        return train(self)
+
+    monkeypatch.setattr(module.Pretraining, "run", stops_in_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        run(sweep, tmp_path / "run")
+    before = (tmp_path / "run" / "cells" / "still" / "run.json").read_bytes()
+    resumed = run(sweep, tmp_path / "run")
+    assert (tmp_path / "run" / "cells" / "still" / "run.json").read_bytes() == before
+    assert resumed.result["chosen"]["cell"] == "moving"
+
+
+@pytest.mark.slow
+def test_the_chosen_is_trained_again_on_all_images_where_the_recipe_says_so(sweep, tmp_path):
+    outcome = run(sweep, tmp_path / "run", {"cells": {"moving": SWEEP["moving"]}, "final": "train+val"})
+    record = json.loads((outcome.path / "final" / "run.json").read_text())
+    assert record["data"]["sources"][0]["images"] == 42 and record["config"]["source"]["val"] is None
+    assert outcome.result["chosen"]["final"] == "train+val"
+
+
+def test_a_cell_is_the_recipe_with_its_own_settings_and_nothing_of_the_transfer(sweep):
+    config = build(TransferConfig, sweep)
+    cell = cell_config(config, {"optim": {"lr": 0.5}, "train": {"epochs": 3}})
+    assert (cell.optim.lr, cell.optim.name, cell.train.epochs, cell.train.steps) == (0.5, "adamw", 3, None)
+    assert cell.source.path == config.source.path and not hasattr(cell, "shots")
+
+
+@pytest.mark.parametrize("overrides", [{"source": {"split": "test"}}, {"model": {"weights": "hub"}}, {"seed": 3}])
+def test_cells_do_not_differ_in_images_or_first_weights(sweep, overrides):
+    with pytest.raises(UsvitError, match="same for all cells"):
+        cell_config(build(TransferConfig, sweep), overrides)
+
+
+def test_the_first_of_the_best_is_chosen_and_none_known_is_an_error():
+    assert choose([0.5, 0.7, None, 0.7], ["a", "b", "c", "d"]) == "b"
+    assert choose([None], ["a"]) == "a"
+    with pytest.raises(UsvitError, match="all diverged"):
+        choose([None, None], ["a", "b"])

@@ -1,0 +1,93 @@
+"""A tiny network, as a source of exports and as the folder of a fold."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.models.conftest import _one_thread  # noqa: F401  (for every test here)
+from usvit.exporting import write_export
+from usvit.exporting.exportable import ExportSource, of_spec, open_source
+from usvit.models.zoo import find_model
+
+CLASSES = ("benign", "malignant", "normal")
+
+
+def tiny(name: str = "vit_ti16", vit: dict[str, Any] | None = None, size: int = 32, **options: Any) -> ExportSource:
+    """An untrained network with a head that is not zero; ``options`` are timm's."""
+    spec = find_model(name, vit)
+    spec = dataclasses.replace(spec, options={**spec.options, **options})
+    source = of_spec(spec, "scratch", CLASSES, image_size=size)
+    head = source.model.get_classifier()  # type: ignore[operator]
+    generator = torch.Generator().manual_seed(1)
+    for classifier in head if isinstance(head, tuple) else (head,):
+        for parameter in classifier.parameters():
+            torch.nn.init.normal_(parameter, std=0.3, generator=generator)
+    return source
+
+
+def metrics_of_the_fold() -> dict[str, Any]:
+    """A ``metrics.json`` of one fold, with the least that its schema asks for."""
+    half, mean = {"value": 0.5}, {"mean": 0.5, "sd": None}
+    figures = {
+        "accuracy": half,
+        "balanced_accuracy": {"value": 0.25},
+        "auc_macro_ovr": half,
+        "auc": {f"{name}_vs_rest": {"value": 0.75} for name in CLASSES},
+        "sensitivity": dict.fromkeys(CLASSES, half),
+        "specificity": dict.fromkeys(CLASSES, half),
+    }
+    means = {
+        name: dict.fromkeys(value, mean) if name in ("auc", "sensitivity", "specificity") else mean
+        for name, value in figures.items()
+    }
+    return {
+        "positive_class": "malignant",
+        "classes": list(CLASSES),
+        "n_images": 7,
+        "n_groups": 5,
+        "class_counts": dict.fromkeys(CLASSES, 1),
+        "pooled": figures,
+        "folds": [{"fold": 0, "n_images": 7, "n_groups": 5, **figures}],
+        "mean_sd": means,
+        "confusion": {"labels": list(CLASSES), "counts": [[1, 1, 1]] * 3},
+    }
+
+
+@pytest.fixture(scope="session")
+def fold(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``run/fold-0`` as usvit writes it, of a network of two layers that keeps the aspect ratio."""
+    source = tiny(vit={"depth": 2})
+    folder = tmp_path_factory.mktemp("runs") / "run" / "fold-0"
+    folder.mkdir(parents=True)
+    state = {key: value.contiguous() for key, value in source.model.state_dict().items()}
+    save_file(state, folder / "model.safetensors")
+    metadata = {key: value for key, value in source.metadata.items() if key not in ("head", "exported", "measured")}
+    metadata |= {"fold": 0, "steps": 2, "best_step": 2, "recipe": "none", "seed": 0}
+    metadata |= {
+        "data_licenses": {"phantom": "Apache-2.0"},
+        "seen_sha256": {"train": ["ab"], "val": [], "upstream": []},
+    }
+    (folder / "model.json").write_text(json.dumps(metadata))
+    (folder.parent / "metrics.json").write_text(json.dumps(metrics_of_the_fold()))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def onnx_export(fold: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("onnxscript")
+    out = tmp_path_factory.mktemp("exports") / "onnx"
+    write_export(open_source(str(fold)), "onnx", out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def bundle(fold: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("monai")
+    out = tmp_path_factory.mktemp("exports") / "bundle"
+    write_export(open_source(str(fold)), "monai", out)
+    return out

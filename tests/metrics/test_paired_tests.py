@@ -1,0 +1,68 @@
+"""Paired differences of shares, and verdicts of non-inferiority from them."""
+
+import numpy as np
+import pytest
+
+from usvit.errors import UsvitError
+from usvit.metrics.paired_tests import mcnemar, non_inferiority, paired_difference
+
+
+def hits(both, only_a, only_b, neither):
+    """Two models' hits from the fourfold table."""
+    a = [True] * (both + only_a) + [False] * (only_b + neither)
+    b = [True] * both + [False] * only_a + [True] * only_b + [False] * neither
+    return np.array(a), np.array(b)
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),  # Newcombe (1998), Statistics in Medicine 17:2635, table II, method 8
+    [((36, 12, 2, 0), (0.0569, 0.3404)), ((97, 1, 1, 1), (-0.0319, 0.0319))],
+)
+def test_with_one_image_a_group_it_is_newcombes(table, expected):
+    a, b = hits(*table)
+    found = paired_difference(a, b, np.arange(len(a)), of="images")
+    assert found["value"] == pytest.approx((table[1] - table[2]) / len(a))
+    assert found["ci95"] == pytest.approx(expected, abs=0.02)
+    assert found["p"] == mcnemar(a, b, np.arange(len(a)))["p"]
+
+
+def test_it_turns_round_with_the_models():
+    a, b = hits(30, 9, 4, 7)
+    group = np.arange(50) // 2
+    one, other = paired_difference(a, b, group, of="x"), paired_difference(b, a, group, of="x")
+    assert other["ci95"] == pytest.approx([-one["ci95"][1], -one["ci95"][0]])
+    assert other["p"] == one["p"] and "clustered" in one["method"]
+
+
+def test_images_repeated_within_patients_do_not_narrow_it():
+    a, b = hits(120, 36, 16, 28)
+    once = paired_difference(a, b, np.arange(200), of="x")
+    five = paired_difference(a.repeat(5), b.repeat(5), np.arange(200).repeat(5), of="x")
+    assert five["ci95"] == pytest.approx(once["ci95"], abs=0.01) and five["p"] == pytest.approx(once["p"], abs=0.01)
+
+
+def test_models_that_decide_alike_differ_by_nothing_and_none_is_undefined():
+    a = np.arange(40) % 4 > 0
+    found = paired_difference(a, a, np.arange(40), of="x")
+    assert (found["value"], found["p"]) == (0, 1) and found["ci95"][0] <= 0 <= found["ci95"][1]
+    assert paired_difference([], [], [], of="positive images")["reason"] == "there are no positive images"
+
+
+def difference(low, high):
+    return {"value": (low + high) / 2, "ci95": [low, high], "method": "m", "n_groups": 90}
+
+
+def test_the_bound_decides_and_each_side_has_its_own():
+    found = non_inferiority(difference(-0.04, 0.07), 0.05)
+    assert found["a_vs_b"] == {"bound": -0.04, "verdict": "non-inferior"}
+    assert found["b_vs_a"] == {"bound": -0.07, "verdict": "not shown to be non-inferior"}
+    assert non_inferiority(difference(-0.05, 0.0), 0.05)["a_vs_b"]["verdict"] == "not shown to be non-inferior"
+
+
+def test_without_an_interval_nothing_is_shown_and_margins_out_of_range_are_refused():
+    none = {"value": None, "ci95": None, "reason": "no image", "n_groups": 0}
+    found = non_inferiority(none, 0.05)["a_vs_b"]
+    assert found == {"bound": None, "verdict": "not shown to be non-inferior", "reason": "no image"}
+    for margin in (0, -0.1, 0.5, 2, float("nan")):
+        with pytest.raises(UsvitError, match=r"--non-inferiority-margin .* above 0 and below 0.5"):
+            non_inferiority(difference(-0.1, 0.1), margin)

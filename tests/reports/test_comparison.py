@@ -1,0 +1,104 @@
+"""The comparison as page, Markdown and LaTeX: the same numbers, and nobody's text becomes markup."""
+
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+
+from tests.cli.runs import make_run
+from usvit.reports.comparison import compare
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = "<img src=x onerror=alert(1)>|$\\&_{{7*7}}"
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.data, self.ids = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.ids += [value for key, value in attrs if key == "id"]
+
+    def handle_data(self, data):
+        self.data.append(data)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compared")
+    runs = [make_run(folder / name, seed=seed, skill=skill) for name, seed, skill in (("a_1", 1, 2.5), ("b%2", 2, 0.3))]
+    record, out = compare(*runs, out=folder / "out")
+    return record, out
+
+
+def test_page_markdown_and_latex_hold_the_same_numbers(compared):
+    record, out = compared
+    area = record["pairs"][0]["headline"]
+    number = f"{area['value']:.3f}"
+    for name in ("compare.html", "compare.md", "compare.tex"):
+        text = (out / name).read_text()
+        assert number in text, name
+        for run in record["runs"]:
+            assert f"{run['auc']['value']:.3f} (" in text, name
+
+
+def test_the_page_is_self_contained_and_its_ids_are_unique(compared):
+    _, out = compared
+    text = (out / "compare.html").read_text()
+    page = Page(text)
+    assert len(page.ids) == len(set(page.ids))
+    assert not [tag for tag, _ in page.tags if tag in ("script", "link", "img", "iframe")]
+    assert not re.search(r'(?:src|href)="(?!#)', text)
+    for _, attrs in page.tags:
+        if attrs.get("href", "").startswith("#"):
+            assert attrs["href"][1:] in page.ids
+    assert len(text) < 300_000
+
+
+def test_markdown_is_one_table_row_a_run_and_latex_is_balanced(compared):
+    _, out = compared
+    before = (out / "compare.md").read_text().split("Decisions, first run minus second run")[0]
+    rows = [line for line in before.splitlines() if line.startswith("| a")]
+    assert len(rows) == 2  # the run, and the pair
+    assert rows[0].startswith("| a\\_1 |")
+    tex = (out / "compare.tex").read_text()
+    assert tex.count(r"\begin{") == tex.count(r"\end{") >= 4  # runs, differences and decisions, in one table
+    assert r"a\_1" in tex
+    assert r"b\%2" in tex
+    assert "NaN" not in tex
+
+
+def test_text_of_users_is_never_markup(tmp_path):
+    first = make_run(tmp_path / "first", seed=1)
+    for number in (1, 2):
+        table = pd.read_csv(first / "predictions.csv", dtype=str)
+        table["label"] = table["label"].replace("benign", HOSTILE)
+        renamed = {f"{kind}_benign": f"{kind}_{HOSTILE}" for kind in ("prob", "logit")}
+        table.rename(columns=renamed).to_csv(tmp_path / f"<b>x{number}.csv", index=False)
+    shutil.rmtree(first)
+    files = [tmp_path / f"<b>x{number}.csv" for number in (1, 2)]
+    _, out = compare(*files, positive=HOSTILE, out=tmp_path / "out")
+    page = Page((out / "compare.html").read_text())
+    assert not [tag for tag, _ in page.tags if tag in ("img", "b")]
+    assert any(HOSTILE in text for text in page.data)
+    assert "{{7*7}}" in (out / "compare.html").read_text()
+    markdown = (out / "compare.md").read_text()
+    assert "<img" not in re.sub(r"\\<", "", markdown)
+    tex = (out / "compare.tex").read_text()
+    assert r"\$\textbackslash{}\&\_\{\{7*7\}\}" in tex
+
+
+def test_models_that_rank_alike_are_told_apart_by_nothing(tmp_path):
+    one = make_run(tmp_path / "one", seed=1)
+    shutil.copytree(one, tmp_path / "two")
+    record, out = compare(one, tmp_path / "two", out=tmp_path / "out")
+    pair = record["pairs"][0]
+    assert (pair["auc"]["value"], pair["auc"]["p"], pair["mcnemar"]["p"]) == (0, 1, 1)
+    assert pair["auc"]["ci95"] is None
+    assert "0.000" in (out / "compare.md").read_text()

@@ -1,0 +1,32 @@
+"""What is said of a decision curve follows its band."""
+
+import pytest
+
+from usvit.reports.formatting import usefulness
+
+BAND = {"difference": [0.1], "lower": [0.0], "upper": [0.2]}
+
+
+@pytest.mark.parametrize(
+    ("curve", "said"),
+    [
+        ({"useful": [[0.05, 0.8], [0.9, 0.9]]}, "the estimate alone lies above both defaults at 0.05 to 0.80, 0.90"),
+        ({"useful": []}, "nowhere above both defaults"),
+        (
+            {"useful": [], "estimated_useful": [[0.1, 0.2]], "band": BAND, "band_reason": None},
+            "not shown to be better than both defaults; the estimate alone lies above them at 0.10 to 0.20",
+        ),
+        (
+            {"useful": [[0.2, 0.3]], "estimated_useful": [[0.1, 0.5]], "band": BAND, "band_reason": None},
+            "better than both defaults at 0.20 to 0.30 (the estimate alone lies above them at 0.10 to 0.50)",
+        ),
+        ({"useful": [], "estimated_useful": [], "band": BAND, "band_reason": None}, "nowhere above both defaults"),
+        (
+            {"useful": [], "estimated_useful": [[0.1, 0.5]], "band": None, "band_reason": "there is but one group"},
+            "no band and therefore no statement: there is but one group",
+        ),
+    ],
+    ids=["schema 1.2", "schema 1.2, nowhere", "not shown", "shown", "nowhere", "no band"],
+)
+def test_better_is_said_only_where_the_band_shows_it(curve, said):
+    assert usefulness(curve) == said

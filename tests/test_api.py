@@ -1,0 +1,172 @@
+"""The public interface: what ``import usvit`` offers, and that every example of its documentation runs."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+import usvit
+from tests.conftest import REPOSITORY
+from usvit.cli import app
+from usvit.data.phantom import PhantomSpec
+
+FUNCTIONS = (
+    "cross_validate",
+    "train",
+    "evaluate",
+    "compare",
+    "score",
+    "load_model",
+    "explain",
+    "audit",
+    "split",
+    "export",
+    "load_dataset",
+    "list_models",
+    "create_model",
+    "pretrain",
+    "transfer",
+)
+"""In the order in which their examples build on each other."""
+
+COMMANDS = {
+    "cv": "usvit.experiments.cross_validate",
+    "train": "usvit.experiments.train",
+    "pretrain": "usvit.experiments.pretrain_sweep",
+    "transfer": "usvit.experiments.transfer",
+    "study": "usvit.studies.execution.run_study",
+    "evaluate": "usvit.evaluation.evaluate",
+    "recalibrate": "usvit.scoring.recalibrate_scores",
+    "compare": "usvit.reports.compare",
+    "report": "usvit.reports.report",
+    "score": "usvit.scoring.score",
+    "explain": "usvit.explaining.explain",
+    "bench": "usvit.bench.benchmark.run_bench",
+    "data list": "usvit.data.datasets.card_names",
+    "data info": "usvit.data.datasets.load_card",
+    "data prepare": "usvit.data.datasets.prepare",
+    "data audit": "usvit.reports.audit",
+    "data link": "usvit.data.datasets.write_link",
+    "data split": "usvit.data.datasets.split",
+    "data preview": "usvit.data.audit.write_preview",
+    "data phantom": "usvit.data.phantom.write_phantom",
+    "models list": "usvit.models.rows",
+    "models info": "usvit.models.describe_model",
+    "models export": "usvit.exporting.export",
+    "models pin": "usvit.models.add_pin",
+}
+"""Command -> the one function that does its work."""
+
+
+def test_import_loads_nothing_heavy():
+    code = "import sys, usvit; print({'torch', 'pandas', 'pydantic', 'rich'} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "set()"
+
+
+def test_the_package_offers_its_functions_and_rooms():
+    rooms = {"data", "metrics", "models", "training"}
+    assert {*FUNCTIONS, *rooms, "Predictor", "RunResult"} == set(dir(usvit)) - {"__version__"}
+    assert callable(usvit.metrics.auc) and callable(usvit.training.Trainer)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_documents_arguments_result_errors_and_an_example(name):
+    text = inspect.getdoc(getattr(usvit, name))
+    for heading in ("Args:", "Returns:", "Raises:", ">>> "):
+        assert heading in text, f"{name} has no {heading}"
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory, small_phantom):
+    """A folder with images, two runs' worth of examples and a small phantom in place of the embedded one."""
+    folder = tmp_path_factory.mktemp("desk")
+    embedded = folder / "cache" / "phantom" / PhantomSpec().key
+    embedded.parent.mkdir(parents=True)
+    embedded.symlink_to(small_phantom)
+    images = folder / "images"
+    images.mkdir()
+    for picture in sorted(small_phantom.rglob("*.png"))[:3]:
+        (images / picture.name).write_bytes(picture.read_bytes())
+    before, cache = Path.cwd(), os.environ.get("USVIT_CACHE")
+    os.environ["USVIT_CACHE"] = str(folder / "cache")
+    os.chdir(folder)
+    yield folder
+    os.chdir(before)
+    os.environ.pop("USVIT_CACHE")
+    if cache is not None:
+        os.environ["USVIT_CACHE"] = cache
+
+
+def test_the_examples_run_one_after_the_other(desk):
+    for name in FUNCTIONS:
+        if name == "compare":  # needs a second run on the same images and folds
+            small = {"model__image_size": 32, "split__folds": 2, "train__steps": 1, "device": "cpu", "seed": 0}
+            usvit.cross_validate(
+                "phantom", "timm:test_vit", recipe="demo", weights="scratch", out="runs/other", **small
+            )
+        function = getattr(usvit, name)
+        (test,) = doctest.DocTestFinder(recurse=False).find(
+            function, name, module=False, globs=dict(vars(inspect.getmodule(function)))
+        )
+        assert test.examples, name
+        output = []
+        result = doctest.DocTestRunner(verbose=False).run(test, out=output.append)
+        assert result.failed == 0, "".join(output)
+
+
+EXAMPLES_ELSEWHERE = sorted(
+    ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
+    for path in (REPOSITORY / "usvit").rglob("*.py")
+    if ">>> " in path.read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("module", EXAMPLES_ELSEWHERE)
+def test_the_examples_of_all_other_functions_run(module):
+    finder, imported = doctest.DocTestFinder(), importlib.import_module(module)
+    for test in finder.find(imported):
+        if test.name.rpartition(".")[2] not in FUNCTIONS:
+            assert doctest.DocTestRunner(verbose=False).run(test).failed == 0, test.name
+
+
+def test_the_script_of_the_readme_runs(desk):
+    page = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    (script,) = [block.partition("```")[0] for block in page.split("```python\n")[1:]]
+    assert len(script.splitlines()) <= 15
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=desk)
+    assert done.returncode == 0, done.stderr
+
+
+def commands():
+    root = typer.main.get_command(app)
+    for name, command in root.commands.items():
+        for inner in getattr(command, "commands", {None: command}).items():
+            yield (name if inner[0] is None else f"{name} {inner[0]}"), inner[1]
+
+
+def test_every_command_of_the_command_line_is_listed():
+    assert {name for name, _ in commands()} == set(COMMANDS)
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands()), ids=[name for name, _ in commands()])
+def test_a_command_calls_the_function_that_does_its_work(name, command):
+    path, _, function = COMMANDS[name].rpartition(".")
+    tree = ast.parse(inspect.getsource(inspect.getmodule(command.callback)))
+    called = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    alias = {
+        item.asname or item.name: f"{node.module}.{item.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+        for item in node.names
+    }
+    full = {alias.get(one.partition(".")[0], one.partition(".")[0]) + "".join(one.partition(".")[1:]) for one in called}
+    chosen = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert COMMANDS[name] in full or f"{path.rpartition('.')[2]}.{function}" in chosen, f"{name}: {sorted(full)}"

@@ -1,0 +1,105 @@
+import pytest
+import timm
+import torch
+from torch import nn
+
+from usvit.config import OptimConfig
+from usvit.errors import UsvitError
+from usvit.models.trainable import set_trainable
+from usvit.training.optimizers import learning_rate, make_optimizer
+
+
+def test_warm_up_is_linear_and_the_cosine_ends_at_zero():
+    config = OptimConfig(lr=0.001, schedule="cosine", warmup_steps=10)
+    rates = [learning_rate(config, step, 250) for step in range(250)]
+    assert rates[:10] == pytest.approx([0.0001 * k for k in range(1, 11)])
+    assert rates[10] == pytest.approx(0.001) and rates[130] == pytest.approx(0.0005)
+    assert 0 < rates[249] < 1e-7 and rates[10:] == sorted(rates[10:], reverse=True)
+
+
+def test_cosine_is_torchs_own():
+    """Oracle: torch's CosineAnnealingLR."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    reference = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=50)
+    config = OptimConfig(lr=0.1, schedule="cosine")
+    for step in range(50):
+        assert learning_rate(config, step, 50) == pytest.approx(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        reference.step()
+
+
+def test_linear_and_constant_do_what_they_say():
+    assert learning_rate(OptimConfig(lr=1.0, schedule="linear"), 25, 100) == pytest.approx(0.75)
+    assert learning_rate(OptimConfig(lr=1.0, schedule="constant"), 99, 100) == 1.0
+
+
+def test_steps_fall_after_each_third_or_where_it_is_said():
+    thirds, told = OptimConfig(lr=1.0, schedule="step"), OptimConfig(lr=1.0, schedule="step", drops=(3, 6, 9))
+    assert [learning_rate(thirds, step, 9) for step in (2, 3, 6, 8)] == pytest.approx([1, 0.1, 0.01, 0.01])
+    assert [learning_rate(told, step, 10) for step in (2, 3, 6, 9)] == pytest.approx([1, 0.1, 0.01, 0.001])
+    with pytest.raises(ValueError, match=r"optim\.drops belongs to the schedule step, not cosine"):
+        OptimConfig(drops=(3,))
+
+
+def test_sgd_is_plain_momentum_and_spares_biases_from_decay():
+    optimizer = make_optimizer(nn.Linear(3, 2), OptimConfig(name="sgd", momentum=0.9, weight_decay=0.1))
+    assert type(optimizer) is torch.optim.SGD
+    decays = {
+        parameter.ndim: group["weight_decay"] for group in optimizer.param_groups for parameter in group["params"]
+    }
+    assert decays == {1: 0.0, 2: 0.1}
+    assert all(group["momentum"] == 0.9 and not group["nesterov"] for group in optimizer.param_groups)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lamb"])
+def test_every_optimiser_lowers_a_simple_loss(name):
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 1), torch.randn(32, 4)
+    y = x @ torch.tensor([[1.0], [2.0], [-1.0], [0.5]])
+    optimizer = make_optimizer(model, OptimConfig(name=name, lr=0.05))
+    losses = []
+    for _ in range(60):
+        loss = nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def vit_of_three_layers():
+    return timm.create_model("vit_tiny_patch16_224", embed_dim=24, num_heads=2, depth=3, img_size=32, num_classes=3)
+
+
+def scale_of_each(model, config):
+    scales = {
+        id(parameter): group["lr_scale"]
+        for group in make_optimizer(model, config).param_groups
+        for parameter in group["params"]
+    }
+    return {name: scales.get(id(parameter)) for name, parameter in model.named_parameters()}
+
+
+def test_the_rate_decays_by_layer_from_the_head_down():
+    """Oracle: BEiT's rule written out: layer l of L has d ** (L - l), the patches' 0, block i's i + 1."""
+    scales = scale_of_each(vit_of_three_layers(), OptimConfig(layer_decay=0.5, weight_decay=0.1))
+    for name, scale in scales.items():
+        layer = 4 if name.startswith("head") else 3 if name.startswith("norm") else 0
+        if name.startswith("blocks."):
+            layer = int(name.split(".")[1]) + 1
+        assert scale == 0.5 ** (4 - layer), name
+
+
+def test_what_is_frozen_has_no_rate_and_no_place_in_the_optimiser():
+    model = vit_of_three_layers()
+    set_trainable(model, "attn")
+    scales = scale_of_each(model, OptimConfig(layer_decay=0.5))
+    assert {name: scale is not None for name, scale in scales.items()} == {
+        name: parameter.requires_grad for name, parameter in model.named_parameters()
+    }
+    assert scales["blocks.2.attn.qkv.weight"] == 0.5 and scales["pos_embed"] == 0.0625
+
+
+def test_a_network_that_does_not_name_its_layers_is_refused_a_decay_by_layer():
+    with pytest.raises(UsvitError, match=r"Set optim\.layer_decay to null"):
+        make_optimizer(nn.Linear(3, 2), OptimConfig(layer_decay=0.7))

@@ -1,0 +1,116 @@
+"""Checks of machine and networks before the first measurement, so that impossible ones fail at once."""
+
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+import usvit
+from usvit.bench.case import BenchmarkCase
+from usvit.bench.memory import free_memory
+from usvit.bench.steps import model_of, new_network
+from usvit.errors import UsvitError
+from usvit.models import count, count_parameters
+from usvit.training import Device, check_compiler, resolve_device
+
+_LIBRARIES = ("torch", "timm", "lightning-fabric", "numpy")
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """Result of ``probe``."""
+
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    models: list[dict[str, Any]]
+
+
+def probe(cases: list[BenchmarkCase]) -> Preflight:
+    """Check each case without measuring it, and describe machine and networks.
+
+    Raises:
+        UsvitError: the device, the precision or a compiler is missing, or a network does not support the image size.
+    """
+    for case in cases:
+        device = resolve_device(case.hardware.device, case.hardware.precision)
+        _check_precision(device)
+        if case.hardware.compile:
+            check_compiler(device.type, "--compile", "leave --compile out")
+        if case.hardware.threads:
+            torch.set_num_threads(case.hardware.threads)
+    models = {case.model["name"]: _describe(case) for case in cases}
+    return Preflight(_machine(device), _versions(), list(models.values()))
+
+
+def _check_precision(device: Device) -> None:
+    if (
+        device.precision == "bf16"
+        and device.type == "cuda"
+        and not torch.cuda.is_bf16_supported(including_emulation=False)
+    ):
+        raise UsvitError(
+            f"--precision bf16 was requested, but {torch.cuda.get_device_name()} does not support bfloat16 natively "
+            "(it would be emulated, slower than float32). Pass --precision fp32."
+        )
+
+
+def _describe(case: BenchmarkCase) -> dict[str, Any]:
+    spec, config = model_of(case)
+    with torch.device("meta"):  # checks the image size without using memory or time
+        network = new_network(case)
+    figures = [
+        {
+            "table": paper.table,
+            "image_size": paper.image_size,
+            "protocol": protocol,
+            "images_per_second": speed,
+        }
+        for paper in spec.paper
+        for protocol, speed in paper.images_per_second.items()
+        if not spec.changed
+    ]
+    return {
+        "name": spec.name,
+        "vit": dict(spec.changed),
+        "architecture": spec.architecture,
+        "params": count_parameters(network),
+        "macs": count(spec, image_size=config.image_size, n_classes=case.n_classes).macs,
+        "paper": figures,
+    }
+
+
+def _machine(device: Device) -> dict[str, Any]:
+    machine: dict[str, Any] = {
+        "device": device.type,
+        "name": device.describe()["name"],
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "free_memory_gb": _gigabytes(free_memory()),
+        "system": f"{platform.system()} {platform.machine()}",
+        # Defines fp32 on a GPU: PyTorch's defaults, as in usvit's runs.
+        "tf32": None,
+    }
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        machine |= {
+            "free_memory_gb": _gigabytes(torch.cuda.mem_get_info(0)[0]),
+            "memory_gb": _gigabytes(properties.total_memory),
+            "tf32": {"matmul": torch.backends.cuda.matmul.allow_tf32, "cudnn": torch.backends.cudnn.allow_tf32},
+        }
+    return machine
+
+
+def _gigabytes(size: int | None) -> float | None:
+    return None if size is None else round(size / 1e9, 1)
+
+
+def _versions() -> dict[str, str]:
+    versions = {"usvit": usvit.__version__, "python": sys.version.split()[0]}
+    versions |= {name: version(name) for name in _LIBRARIES}
+    if torch.version.cuda is not None:
+        versions |= {"cuda": torch.version.cuda, "cudnn": str(torch.backends.cudnn.version())}
+    return versions

@@ -1,0 +1,244 @@
+"""Data cards: the documented facts about a data set.
+
+A card is a Markdown file with YAML front matter (the Hugging Face data-set card convention).
+The shipped ones are in ``data_cards/``; users write one for their own images and pass its path as the name of the data
+set. Readers, checks, errors and documentation take their facts from it.
+"""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from usvit.errors import LeakageError, UsvitError, unknown
+from usvit.plain_yaml import parse_yaml
+from usvit.resources import data_cards_dir
+
+SECTIONS = ("Known faults", "Licence", "Errata of papers")
+"""Headings that every shipped card must have."""
+
+
+class FetchFile(BaseModel):
+    """One file that may be downloaded: its address, length and checksum."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: Annotated[str, Field(pattern=r"^https?://[^/]+/")]
+    bytes: Annotated[int, Field(gt=0)] | None = None
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    md5: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
+
+    @model_validator(mode="after")
+    def _has_a_checksum(self) -> "FetchFile":
+        if not (self.sha256 or self.md5):
+            raise ValueError(f"the file {self.url} needs a sha256 or md5")
+        return self
+
+
+class Fetch(BaseModel):
+    """Source of ``usvit data prepare --fetch``; only for direct addresses of licensed data."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    zenodo: int | None = None
+    """Number of a Zenodo record, whose list of files has names, sizes and MD5 sums."""
+    files: tuple[FetchFile, ...] = ()
+
+    @model_validator(mode="after")
+    def _says_where(self) -> "Fetch":
+        if (self.zenodo is None) == (not self.files):
+            raise ValueError("fetch needs either a zenodo record or files")
+        return self
+
+
+class DataCard(BaseModel):
+    """Front matter of one card. Unknown keys are kept, because cards may have keys of Hugging Face."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+    """Name on the command line and in the column ``dataset``."""
+    pretty_name: str
+    license: str
+    """SPDX identifier, or ``unclear``."""
+    citation: str
+    host: str
+    """Source of the images: a web address, or whom to ask."""
+    how_to_get: str
+    layout: str
+    """Layout of the folders, as shown in errors."""
+    reader: str | None
+    """Reader that lists its images (``usvit.data.datasets.readers``); if null, ``no_reader`` says why."""
+    no_reader: str | None = None
+    classes: dict[str, Annotated[int, Field(ge=0)] | None]
+    """Class -> number of images in the release (null if not fixed), in the order of the outputs. If empty, the classes
+    are those of the folder or table, in alphabetical order."""
+    labels: dict[str, str] = {}
+    """Label in the release -> class, if they differ (``{B: benign, M: malignant}``)."""
+    positive_class: str | None
+    """The class that sensitivity refers to. Only null if ``classes`` is empty: then ``malignant`` if that exists."""
+    label_level: Literal["image", "patient"] = "image"
+    """``patient`` if all images of a patient must have the same label."""
+    patient_ids: Literal["yes", "no", "partly"]
+    patient_ids_from: str
+    """How patients are identified, or why they are not."""
+    public_ids: bool = False
+    """For a user's own card: file names and patient ids are public and need no pseudonyms
+    (``usvit.data.datasets.identities``)."""
+    n_patients: Annotated[int, Field(gt=0)] | None = None
+    n_masks: Annotated[int, Field(ge=0)] | None = None
+    """Number of mask files in the release."""
+    table: str | None = None
+    """For the readers ``table`` and ``dicom``: path of the table from the data root; null for the only table there."""
+    columns: dict[str, str] = {}
+    """For the readers ``table`` and ``dicom``: usvit's name of a column -> name in the table, if they differ."""
+    fetch: Fetch | None = None
+    same_images_as: tuple[str, ...] = ()
+    """Data sets with (some of) the same images, which must not be external test sets of this one."""
+
+    @field_validator("license")
+    @classmethod
+    def _is_spdx_or_unclear(cls, value: str) -> str:
+        if not re.fullmatch(r"unclear|[A-Za-z0-9][A-Za-z0-9.+-]*", value):
+            raise ValueError(f"'{value}' is neither an SPDX identifier nor 'unclear'")
+        return value
+
+    @field_validator("patient_ids", mode="before")
+    @classmethod
+    def _yes_and_no_are_words(cls, value: Any) -> Any:
+        # YAML reads an unquoted yes as a boolean.
+        return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _words_are_text(cls, value: Any) -> Any:
+        # {0: benign} means what {"0": benign} says.
+        if not isinstance(value, dict):
+            return value
+        return {str(word) if type(word) in (int, float) else word: label for word, label in value.items()}
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "DataCard":
+        if self.classes and self.positive_class not in self.classes:
+            raise ValueError(f"positive_class '{self.positive_class}' is none of the classes")
+        if self.classes and (strange := set(self.labels.values()) - set(self.classes)):
+            raise ValueError(f"labels lead to '{min(strange)}', which is none of the classes")
+        if self.reader is None and not self.no_reader:
+            raise ValueError("a card without a reader must say why in no_reader")
+        if self.fetch and self.license == "unclear":
+            raise ValueError("what has no clear licence must not be fetched")
+        return self
+
+
+def card_names() -> list[str]:
+    """Return the names of the shipped cards."""
+    return sorted(path.stem for path in data_cards_dir().glob("*.md"))
+
+
+def load_card(name_or_file: str) -> DataCard:
+    """Load the card of one data set.
+
+    Args:
+        name_or_file: a name of ``card_names()``, or the path of a card (it ends in ``.md``).
+
+    Raises:
+        UsvitError: There is no such data set or file, or its card is invalid; the error names the key.
+    """
+    if name_or_file.endswith(".md"):
+        return read_card(Path(name_or_file))
+    if name_or_file not in card_names():
+        raise unknown(
+            "data set",
+            name_or_file,
+            card_names(),
+            "'usvit data list' shows all; join several with '+'. For images of your own: folder, table, dicom, "
+            "or the path of a card that you wrote (.md).",
+        )
+    return read_card(data_cards_dir() / f"{name_or_file}.md")
+
+
+def load_cards(datasets: str) -> list[DataCard]:
+    """Load the cards of one data set, or of several joined by '+'.
+
+    Raises:
+        LeakageError: By their cards, two data sets have the same images (BreastMNIST is BUSI at another size).
+        UsvitError: See ``load_card``; or two data sets have the same name.
+    """
+    cards = [load_card(name) for name in datasets.split("+")]
+    names = [card.name for card in cards]
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise UsvitError(f"The data set '{datasets}' names '{double}' twice.")
+    for card in cards:
+        if again := sorted(set(card.same_images_as) & set(names)):
+            raise LeakageError(
+                f"{card.name} and {again[0]} hold the same images (data card '{card.name}'): one is no test "
+                "of the other. Use one of them."
+            )
+    return cards
+
+
+def read_card(path: Path) -> DataCard:
+    """Parse and check one card file.
+
+    Raises:
+        UsvitError: There is no such file, it has no front matter, or a field is missing or wrong.
+    """
+    front, _ = _parts(path)
+    try:
+        return DataCard.model_validate(parse_yaml(front, f"The data card {path}"))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(str(part) for part in problem["loc"]) or "front matter"
+        message = problem["msg"].removeprefix("Value error, ")
+        raise UsvitError(f"The data card {path} is not valid: {key}: {message}.") from error
+
+
+def read_prose(name_or_file: str) -> str:
+    """Return the Markdown text below the front matter of a card.
+
+    Raises:
+        UsvitError: See ``load_card``.
+    """
+    return _parts(_path_of(name_or_file))[1].strip() + "\n"
+
+
+def card_facts(card: DataCard) -> list[tuple[str, str]]:
+    """Return the front matter of a card as pairs of heading and text, as terminal and documentation show them."""
+    positive = [label + (" (positive)" if label == card.positive_class else "") for label in card.classes]
+    counts = [n if n is None else f"{n:,}" for n in card.classes.values()]
+    classes = ", ".join(" ".join(filter(None, pair)) for pair in zip(counts, positive, strict=True))
+    total = sum(n or 0 for n in card.classes.values())
+    masks = f"{card.n_masks:,} masks" if card.n_masks is not None else ""
+    n_patients = f"{card.n_patients:,} patients, ids: " if card.n_patients else "ids: "
+    fetch = f"usvit data prepare {card.name} --fetch --data-root DIR" if card.fetch else "not by usvit"
+    return [
+        ("Classes", classes or "what the folders or the table hold"),
+        ("Images", ", ".join(filter(None, [f"{total:,}" if total else "not fixed", masks]))),
+        ("Patients", f"{n_patients}{card.patient_ids} ({card.patient_ids_from})"),
+        ("Licence", card.license),
+        ("Host", card.host),
+        ("How to get it", card.how_to_get),
+        ("Download", fetch),
+        ("Reader", card.reader or f"none: {card.no_reader}"),
+        ("Same images as", ", ".join(card.same_images_as) or "none that we know"),
+        ("Citation", card.citation),
+        ("Layout", card.layout),
+    ]
+
+
+def _path_of(name_or_file: str) -> Path:
+    return Path(name_or_file) if name_or_file.endswith(".md") else data_cards_dir() / f"{name_or_file}.md"
+
+
+def _parts(path: Path) -> tuple[str, str]:
+    """Return front matter and text."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsvitError(f"The data card {path} cannot be read ({reason}).") from error
+    parts = text.split("---\n", 2)
+    if len(parts) != 3 or parts[0].strip():
+        raise UsvitError(f"The data card {path} does not begin with YAML front matter between two lines of '---'.")
+    return parts[1], parts[2]

@@ -1,0 +1,16 @@
+"""How a caller names the folders of data sets. Nothing heavy is imported here: settings are checked first."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+DataRoot = str | Path | Mapping[str, str | Path] | None
+"""How a caller names the data: one folder for all data sets, a mapping of their names to folders, or None."""
+
+
+def roots_from(data_root: DataRoot) -> dict[str, Path]:
+    """Return the folder of each data set by name; the key "" stands for all others."""
+    if data_root is None:
+        return {}
+    if isinstance(data_root, Mapping):
+        return {name: Path(folder) for name, folder in data_root.items()}
+    return {"": Path(data_root)}

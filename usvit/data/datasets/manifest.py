@@ -1,0 +1,348 @@
+"""The manifest: one row per image with everything that splitting and training need.
+
+Building it decodes every file once, so that unreadable files are found before any work begins.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from usvit.data.datasets.cards import DataCard, load_cards
+from usvit.data.datasets.identities import DataError, Identities, Places
+from usvit.data.datasets.locate import open_dataset
+from usvit.data.datasets.readers import ImageRecord
+from usvit.data.io import (
+    BadImage,
+    Decoded,
+    Fingerprint,
+    UInt8,
+    decode,
+    fingerprint,
+    pixel_sha256,
+    read_image,
+    read_masks,
+)
+from usvit.data.near_duplicates import CompactDescriptions, Description, NearDuplicate, describe, find_near_duplicates
+from usvit.data.splits import OwnIds, group_ids, label_conflicts, possibly_one_patient
+from usvit.errors import UsvitError
+from usvit.files import csv_text, sha256_of_text
+from usvit.progress import Progress, task
+from usvit.pseudonyms import default_key_path
+from usvit.resources import usable_cores
+
+logger = logging.getLogger(__name__)
+
+COLUMNS = [
+    *("image_id", "path", "frame", "dataset", "label", "label_source", "patient_id", "group_id", "mask_path"),
+    *("sha256", "phash", "device", "birads", "pixel_spacing_mm", "official_folds", "exclude_reason"),
+]
+MASK_SEPARATOR = "|"
+"""Separator of the paths of several masks of one image."""
+FOLDS_SEPARATOR = " "
+"""Separator of the official folds of one image: ``5:3 10:7`` is fold 3 of 5 and fold 7 of 10, from 0."""
+
+
+def mask_names(cell: object) -> list[str]:
+    """Return the paths in a cell of the column ``mask_path``; an empty list if the cell is empty."""
+    return cell.split(MASK_SEPARATOR) if isinstance(cell, str) else []
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All images of a run, including the excluded ones with the reason of each."""
+
+    table: pd.DataFrame
+    """One row per image with the columns ``COLUMNS``; paths are relative to the root of the data set.
+
+    The paths of a private data set may name people, so ``shown`` is written instead."""
+    roots: dict[str, Path]
+    """Data set -> its top folder on this machine; not part of the table nor of its hash."""
+    classes: tuple[str, ...]
+    """Union of the classes of the data sets, in the order of the network's outputs."""
+    positive_class: str
+    licenses: dict[str, str]
+    """Data set -> licence of its card."""
+    copies: list[NearDuplicate] = field(default_factory=list)
+    """Verified pairs of near-duplicates, as row numbers of the table (not kept in a manifest's file)."""
+    skipped: list[BadImage] = field(default_factory=list)
+    """Files that were left out because they could not be read (``skip_bad``)."""
+    descriptions: Mapping[str, CompactDescriptions] = field(default_factory=dict, repr=False)
+    """Pixel hash -> description that recognises near-duplicates later (``usvit.data.near_duplicates.compact``). A
+    manifest file holds them in a separate column; they are not part of the table nor of its hash."""
+    possibly_one_patient: dict[str, int] = field(default_factory=dict)
+    """Data set -> number of patients that seem to have several ids
+    (``usvit.data.splits.groups.possibly_one_patient``), if there are any."""
+    identities: dict[str, Identities] = field(default_factory=dict)
+    """Data set -> names of its images, patients and files; a data set that is missing here is public."""
+    own_ids: OwnIds = field(default_factory=OwnIds)
+    """The data sets' own ids of their images, which are never written."""
+
+    @property
+    def shown(self) -> pd.DataFrame:
+        """The table as it may be written: paths of private data sets are replaced by pseudonyms."""
+        private = {name: one for name, one in self.identities.items() if one.pseudonyms is not None}
+        if not private:
+            return self.table
+        table = self.table.copy()
+        for name, identities in private.items():
+            rows = table.dataset == name
+            table.loc[rows, "path"] = table.loc[rows, "path"].map(identities.path)
+            masks = [
+                MASK_SEPARATOR.join(map(identities.path, mask_names(cell))) or None for cell in table.mask_path[rows]
+            ]
+            table.loc[rows, "mask_path"] = pd.Series(masks, index=table.index[rows], dtype=object)
+        return table
+
+    def places(self) -> dict[str, Places]:
+        """Return, for each data set, the mapping from names in the shown table to files."""
+        found = {}
+        for name, root in self.roots.items():
+            rows = self.table[self.table.dataset == name]
+            paths = [*rows.path, *(mask for cell in rows.mask_path for mask in mask_names(cell))]
+            found[name] = Places(root, self.identities.get(name, Identities()), paths)
+        return found
+
+    @property
+    def is_private(self) -> bool:
+        """True if a private data set kept its own ids, so that only its owner may read what is written about it."""
+        return any(one.kept for one in self.identities.values())
+
+    @property
+    def skipped_rows(self) -> list[dict[str, str]]:
+        """``path`` and ``reason`` of each skipped file, as they may be written."""
+        rows = []
+        for bad in self.skipped:
+            identities, path = self._whose(bad)
+            shown = path.name if identities.pseudonyms is None else identities.path(path.as_posix())
+            rows.append({"path": shown, "reason": identities.reason(bad)})
+        return rows
+
+    def told(self, bad: BadImage) -> UsvitError:
+        """Return the error for an unusable image of this manifest, as it may be shown."""
+        identities, path = self._whose(bad)
+        return identities.told_bad(bad, path)
+
+    def _whose(self, bad: BadImage) -> tuple[Identities, Path]:
+        """Return the identities of the data set that a file belongs to, and the file's path relative to its root."""
+        for name, root in self.roots.items():
+            if bad.path.is_relative_to(root):
+                return self.identities.get(name, Identities()), bad.path.relative_to(root)
+        return Identities(), bad.path
+
+    @property
+    def usable(self) -> pd.DataFrame:
+        """The rows without an ``exclude_reason``, renumbered from 0."""
+        return self.table[self.table.exclude_reason.isna()].reset_index(drop=True)
+
+    @property
+    def excluded(self) -> pd.DataFrame:
+        """The rows with an ``exclude_reason``, renumbered from 0."""
+        return self.table[self.table.exclude_reason.notna()].reset_index(drop=True)
+
+    def sha256(self) -> str:
+        """Return the hash of the shown table.
+
+        It depends on images, labels and groups, and for private data sets on the key, but not on the folders.
+        """
+        return sha256_of_text(csv_text(self.shown))
+
+    def read(self, row: Any) -> UInt8:
+        """Decode the image of one row, (H, W, 3) uint8.
+
+        Raises:
+            BadImage: The file cannot be read, or its pixels are not those of the manifest.
+        """
+        return decode_unchanged(self.image_path(row), int(row.frame), row.sha256, "changed_since_scoring").pixels
+
+    def image_path(self, row: Any) -> Path:
+        """Return the path of the image of one row on this machine."""
+        return self.roots[row.dataset] / row.path
+
+
+def decode_unchanged(path: Path, frame: int, sha256: str, code: str = "damaged") -> Decoded:
+    """Decode an image of a manifest and check that its pixels are still the same.
+
+    Args:
+        path: image file.
+        frame: frame of the file, from 0.
+        sha256: pixel hash in the manifest.
+        code: ``code`` of the error for changed pixels.
+
+    Raises:
+        BadImage: The file cannot be read, or its pixels are not those of the manifest.
+    """
+    decoded = decode(path, frame)
+    if pixel_sha256(decoded.pixels) != sha256:
+        reason = "its pixels are not those of the manifest: the file was changed or exchanged since"
+        raise BadImage(path, reason, code)
+    return decoded
+
+
+def build_manifest(
+    datasets: str,
+    roots: dict[str, Path],
+    progress: Progress,
+    *,
+    skip_bad: bool = False,
+    keep_label_conflicts: bool = False,
+    near_duplicates: bool = True,
+    keep_ids: bool = False,
+) -> Manifest:
+    """Read one data set, or the union of several, into a manifest.
+
+    Args:
+        datasets: names of cards joined by '+', such as ``busi+b``.
+        roots: data set -> folder; the key "" holds the folder for all data sets.
+        progress: shown while files are decoded.
+        skip_bad: leave out files that cannot be read instead of raising an error.
+        keep_label_conflicts: keep pixel-identical images with different labels.
+        near_duplicates: find copies, crops, shifts and annotated versions of one frame, and group them. Images are
+            described in either case, because descriptions recognise later what a network has seen.
+        keep_ids: keep the ids of images and patients of private data sets instead of using pseudonyms.
+
+    Raises:
+        UsvitError: A data set is unknown or has another layout, a file is damaged, or a class has no image.
+    """
+    cards = load_cards(datasets)
+    identities = {card.name: Identities.of(card, keep_ids) for card in cards}
+    if any(one.pseudonyms is not None for one in identities.values()):
+        logger.info(
+            f"Images and patients go by pseudonyms, made with the key {default_key_path()}. Keep it: without it no id "
+            "can be traced back ('usvit data link') or matched with those of 'usvit score'."
+        )
+    opened = {card.name: open_dataset(card, roots, progress, identities[card.name]) for card in cards}
+    classes, positive_class = _union_of_classes(cards, {name: records for name, (_, records) in opened.items()})
+    doubtful = _warn_of_several_ids({name: records for name, (_, records) in opened.items()}, progress)
+    entries = [(name, root, record) for name, (root, records) in opened.items() for record in records]
+    examined = _examine(entries, progress)
+    if (bad := [found for found in examined if isinstance(found, BadImage)]) and not skip_bad:
+        others = f"\n{len(bad) - 1} more cannot be used either." if len(bad) > 1 else ""
+        at = next(at for at, found in enumerate(examined) if isinstance(found, BadImage))
+        name, root, _ = entries[at]
+        raise UsvitError(f"{identities[name].told_bad(bad[0], bad[0].path.relative_to(root))}{others}")
+    good = [
+        (name, record, found)
+        for (name, _, record), found in zip(entries, examined, strict=True)
+        if not isinstance(found, BadImage)
+    ]
+    _refuse_double_ids([(name, record) for name, record, _ in good], identities)
+    rows = [_row(name, record, print_, identities[name]) for name, record, (print_, _) in good]
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    own_ids = {(name, record.image_id): row["image_id"] for (name, record, _), row in zip(good, rows, strict=True)}
+    if absent := [label for label in classes if not (table.label == label).any()]:
+        raise UsvitError(
+            f"The data set {datasets} has no readable image of the class '{absent[0]}'; "
+            f"each of {', '.join(classes)} is needed."
+        )
+    descriptions = [description for _, _, (_, description) in good]
+    copies = find_near_duplicates(descriptions, progress) if near_duplicates else []
+    table["group_id"] = group_ids(table, copies)
+    if not keep_label_conflicts:
+        table["exclude_reason"] = label_conflicts(table)
+    return Manifest(
+        table,
+        {name: root for name, (root, _) in opened.items()},
+        classes,
+        positive_class,
+        {card.name: card.license for card in cards},
+        copies,
+        bad,
+        {one.sha256: CompactDescriptions.of([one]) for one in descriptions},
+        doubtful,
+        identities,
+        OwnIds(own_ids if any(one.pseudonyms for one in identities.values()) else {}),
+    )
+
+
+def _warn_of_several_ids(records: dict[str, list[ImageRecord]], progress: Progress) -> dict[str, int]:
+    found = {}
+    for name, those in records.items():
+        doubtful = possibly_one_patient(record.patient_id for record in those)
+        if doubtful:
+            found[name] = len(doubtful)
+            logger.warning(
+                f"the data set {name} has {sum(map(len, doubtful))} patient ids that differ only by case, "
+                f"spaces, leading zeros or a trailing '.0': possibly {len(doubtful)} patients. They "
+                "count as different patients, whose images may stand in training and test at once. If they are not, "
+                "write each patient's id in one way."
+            )
+    return found
+
+
+def _union_of_classes(cards: list[DataCard], records: dict[str, list[ImageRecord]]) -> tuple[tuple[str, ...], str]:
+    """Return the classes in the order of the outputs, and the positive class; open cards take them from the images."""
+    own = {card.name: list(card.classes) or sorted({record.label for record in records[card.name]}) for card in cards}
+    # The longest list first, so that the order does not depend on the order of the names.
+    classes = tuple(
+        dict.fromkeys(label for labels in sorted(own.values(), key=lambda labels: -len(labels)) for label in labels)
+    )
+    positives = {card.positive_class for card in cards if card.positive_class}
+    if len(positives) > 1:
+        raise UsvitError(
+            f"The data sets {'+'.join(own)} differ in their positive class: {', '.join(sorted(positives))}."
+        )
+    positive = positives.pop() if positives else "malignant"
+    if positive not in classes:
+        raise UsvitError(
+            f"Which of the classes {', '.join(classes)} is the positive one? Name it as positive_class in a data card "
+            f"of your own: 'usvit data info {cards[0].name}' shows one to begin from."
+        )
+    return classes, positive
+
+
+def _examine(
+    entries: list[tuple[str, Path, ImageRecord]], progress: Progress
+) -> list[tuple[Fingerprint, Description] | BadImage]:
+    def examine(entry: tuple[str, Path, ImageRecord]) -> tuple[Fingerprint, Description] | BadImage:
+        _, root, record = entry
+        try:
+            pixels = read_image(root / record.path, record.frame)
+            read_masks([root / mask for mask in record.mask_paths], pixels.shape[:2])
+        except BadImage as bad:
+            return bad
+        return fingerprint(pixels), describe(pixels)
+
+    found = []
+    with (
+        ThreadPoolExecutor(usable_cores()) as pool,  # Pillow releases the interpreter lock while it decodes
+        task(progress, "checking images", len(entries), "images") as advance,
+    ):
+        for result in pool.map(examine, entries):
+            found.append(result)
+            advance(len(found))
+    return found
+
+
+def _row(dataset: str, record: ImageRecord, found: Fingerprint, identities: Identities) -> dict[str, Any]:
+    return {
+        "image_id": identities.image(record.image_id, record.path, record.frame),
+        "path": record.path.as_posix(),
+        "frame": record.frame,
+        "dataset": dataset,
+        "label": record.label,
+        "label_source": record.label_source,
+        "patient_id": identities.patient(record.patient_id),
+        "mask_path": MASK_SEPARATOR.join(path.as_posix() for path in record.mask_paths) or None,
+        "sha256": found.sha256,
+        "phash": found.phash,
+        "device": record.device,
+        "birads": record.birads,
+        "pixel_spacing_mm": record.pixel_spacing_mm,
+        "official_folds": FOLDS_SEPARATOR.join(f"{n}:{fold}" for n, fold in record.official_folds) or None,
+        "exclude_reason": None,
+    }
+
+
+def _refuse_double_ids(records: Iterable[tuple[str, ImageRecord]], identities: dict[str, Identities]) -> None:
+    first: dict[tuple[str, str], ImageRecord] = {}
+    for dataset, record in records:
+        other = first.setdefault((dataset, record.image_id), record)
+        if other is not record:
+            said = "Two images have one id, '{id}': {one} and {other}. Rename one."
+            error = DataError(said, id=record.image_id, one=other.path, other=record.path)
+            raise identities[dataset].told(error)

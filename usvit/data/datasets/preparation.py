@@ -1,0 +1,327 @@
+"""The files that the commands ``usvit data prepare``, ``link`` and ``split`` write: manifest, link table and folds."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from usvit.config import RunConfig, build_config, nested
+from usvit.data.datasets.cards import DataCard, load_card, load_cards
+from usvit.data.datasets.data_root import DataRoot, roots_from
+from usvit.data.datasets.fetch import fetch_dataset
+from usvit.data.datasets.identities import Identities
+from usvit.data.datasets.locate import given_root, root_of
+from usvit.data.datasets.manifest import Manifest, build_manifest, mask_names
+from usvit.data.datasets.manifest_file import dataset_or_manifest, open_manifest, read_manifest, write_manifest
+from usvit.data.splits import SPLITS, folds_sha256, leaking_groups, make_folds, read_folds
+from usvit.errors import UsvitError
+from usvit.files import write_csv, write_json
+from usvit.progress import NO_PROGRESS, Progress
+from usvit.pseudonyms import LinkTable, for_the_owner_alone
+
+
+@dataclass(frozen=True)
+class CardCounts:
+    """Counts of what was found of one data set."""
+
+    images: int
+    classes: dict[str, int]
+    """Class -> images, in the order of the card; 0 for classes of the card that were not found."""
+    masks: int
+    patients: int
+    """Number of different patient ids."""
+
+
+def count(table: pd.DataFrame, card: DataCard) -> CardCounts:
+    """Count the rows of one data set in the table of a manifest, including excluded ones."""
+    rows = table[table.dataset == card.name]
+    found = {str(label): int(n) for label, n in rows.label.value_counts().items()}
+    classes = {label: found.get(label, 0) for label in (*card.classes, *sorted(set(found) - set(card.classes)))}
+    masks = sum(len(mask_names(cell)) for cell in rows.mask_path)
+    return CardCounts(len(rows), classes, masks, rows.patient_id.nunique())
+
+
+def check_against_card(table: pd.DataFrame, card: DataCard) -> list[str]:
+    """Compare the counts of one data set with those on its card.
+
+    Args:
+        table: table of a manifest; rows of other data sets are ignored.
+        card: card of the data set.
+
+    Returns:
+        One entry for each difference, such as ``benign: card 437, found 436``. Counts that the card does not state are
+        not compared.
+    """
+    found = count(table, card)
+    pairs = [(label, stated, found.classes[label]) for label, stated in card.classes.items()]
+    pairs += [("masks", card.n_masks, found.masks), ("patients", card.n_patients, found.patients)]
+    return [f"{what}: card {stated}, found {n}" for what, stated, n in pairs if stated is not None and stated != n]
+
+
+def prepare(
+    datasets: str,
+    *,
+    roots: dict[str, Path] | None = None,
+    out: Path | None = None,
+    fetch: bool = False,
+    skip_bad: bool = False,
+    keep_label_conflicts: bool = False,
+    accept_counts: bool = False,
+    keep_ids: bool = False,
+    progress: Progress = NO_PROGRESS,
+) -> dict[str, Any]:
+    """Read data sets, check them against their cards, and write the manifest.
+
+    Args:
+        datasets: names or paths of cards joined by '+'.
+        roots: data set -> folder; "" for all.
+        out: the Parquet file; None: ``manifests/<names>.parquet``.
+        fetch: download what is not there, if its card has an address.
+        skip_bad: leave out files that cannot be read.
+        keep_label_conflicts: keep pixel-identical images with different labels.
+        keep_ids: no pseudonyms for private data sets (``build_manifest``).
+        accept_counts: write the manifest although counts differ from the card's.
+        progress: shown while files are downloaded and decoded.
+
+    Returns:
+        Summary for printing and for JSON: ``manifest``, ``written`` (False if the file was there already), ``sha256``,
+        ``n_images``, ``n_groups``, ``datasets`` (name -> counts, root, licence, ``card_mismatch``), ``excluded``,
+        ``skipped``.
+
+    Raises:
+        UsvitError: See ``build_manifest`` and ``fetch_dataset``; or counts differ, or ``out`` has other content.
+    """
+    cards, roots = load_cards(datasets), roots or {}
+    out = out or Path("manifests") / f"{'+'.join(card.name for card in cards)}.parquet"
+    if fetch:
+        roots = roots | {card.name: fetch_dataset(card, given_root(roots, card.name), progress) for card in cards}
+    manifest = build_manifest(
+        datasets, roots, progress, skip_bad=skip_bad, keep_label_conflicts=keep_label_conflicts, keep_ids=keep_ids
+    )
+    mismatch = {card.name: check_against_card(manifest.table, card) for card in cards}
+    if any(mismatch.values()) and not accept_counts:
+        raise _wrong_counts(cards, manifest, mismatch)
+    written = _write_once(manifest, out)
+    usable = manifest.usable
+    return {
+        "manifest": str(out),
+        "written": written,
+        "sha256": manifest.sha256(),
+        "n_images": len(usable),
+        "n_groups": int(usable.group_id.nunique()),
+        "datasets": {
+            card.name: {
+                "root": str(manifest.roots[card.name]),
+                "license": card.license,
+                **dataclasses.asdict(count(manifest.table, card)),
+                "card_mismatch": mismatch[card.name],
+            }
+            for card in cards
+        },
+        "excluded": manifest.excluded[["dataset", "image_id", "exclude_reason"]].to_dict("records"),
+        "skipped": manifest.skipped_rows,
+    }
+
+
+def _wrong_counts(cards: list[DataCard], manifest: Manifest, mismatch: dict[str, list[str]]) -> UsvitError:
+    lines = [
+        f"{card.pretty_name} in {manifest.roots[card.name]} is not what its data card says:\n"
+        + "\n".join(f"  {entry}" for entry in mismatch[card.name])
+        for card in cards
+        if mismatch[card.name]
+    ]
+    if manifest.skipped:
+        lines.append(f"Skipped, because they cannot be read: {len(manifest.skipped)} files.")
+    lines.append(
+        "Nothing was written. Get the whole release ('usvit data info NAME' tells how), or pass --accept-counts if "
+        "you mean to use what is there."
+    )
+    return UsvitError("\n".join(lines))
+
+
+def _write_once(manifest: Manifest, out: Path) -> bool:
+    """Write the manifest unless the file holds it already; return True if it was written."""
+    if not out.exists():
+        write_manifest(manifest, out)
+        return True
+    try:
+        there = read_manifest(out, {}, keep_ids=True)
+        same = there.sha256() == manifest.sha256() and _absolute(there) == _absolute(manifest)
+    except UsvitError:
+        same = False
+    if not same:
+        raise UsvitError(
+            f"{out} holds something else: another manifest, or none. It is not overwritten. Name another file with "
+            "--out, or remove it."
+        )
+    return False
+
+
+def _absolute(manifest: Manifest) -> dict[str, Path]:
+    return {name: root.absolute() for name, root in manifest.roots.items()}
+
+
+@dataclass(frozen=True)
+class _LinkedFile:
+    """A file below the data root."""
+
+    name: str = field(repr=False)
+    location: str = field(repr=False)
+
+
+def write_link(dataset: str, out: Path, *, roots: dict[str, Path] | None = None) -> int:
+    """Write the table that links pseudonyms to all files below the root of a private data set (``usvit data link``).
+
+    The table lists files that are not images too, so that it leads to every file that an error message names.
+
+    Args:
+        dataset: a card's name or file.
+        out: the table; only an earlier link table is replaced.
+        roots: data set -> folder, "" for all.
+
+    Returns:
+        Number of files in the table.
+
+    Raises:
+        UsvitError: The data set is public or missing, or the table cannot be written.
+    """
+    card = load_card(dataset)
+    pseudonyms = Identities.of(card).pseudonyms
+    if pseudonyms is None:
+        raise UsvitError(f"The images of {card.pretty_name} go by their own ids: there is nothing to link.")
+    root, n = root_of(card, roots or {}), 0
+    with LinkTable(out, pseudonyms) as table:
+        for folder, folders, names in os.walk(root):
+            folders.sort()
+            for name in sorted(names):
+                path = Path(folder) / name
+                table.add(_LinkedFile(path.relative_to(root).as_posix(), str(path)))
+                n += 1
+    return n
+
+
+SCHEMA_VERSION = "1.0"
+
+
+def save_splits(
+    config: RunConfig,
+    out: Path,
+    *,
+    hold_out: bool = False,
+    roots: dict[str, Path] | None = None,
+    progress: Progress = NO_PROGRESS,
+) -> dict[str, Any]:
+    """Make folds and write them to a CSV file, with a summary in a JSON file beside it.
+
+    Args:
+        config: Settings; the sections ``data`` and ``split`` and the seed are used.
+        out: The CSV file. The summary is written to the same name with the suffix ``.json``.
+        hold_out: Make one division into train, val and test instead of k folds.
+        roots: Folder of each data set by name; the key "" stands for all others.
+        progress: Shown while images are decoded.
+
+    Returns:
+        The summary: the SHA-256 of the folds, scheme, unit, seed, and the images, groups and classes of each split.
+
+    Raises:
+        UsvitError: The images cannot be read, the folds cannot be made, or ``out`` holds other folds. Nothing is
+            written in these cases.
+    """
+    kind: Literal["cv", "train"] = "train" if hold_out else "cv"
+    if out.suffix != ".csv":
+        raise UsvitError(f"--out {out}: folds are written as CSV. Choose a name that ends in .csv.")
+    manifest = open_manifest(config.data, roots or {}, progress)
+    rows = manifest.usable
+    folds = make_folds(kind, rows, config.split, config.split_seed, manifest.own_ids)
+    if out.exists() and folds_sha256(read_folds(out)) != folds_sha256(folds):
+        raise UsvitError(f"{out} holds other folds. Nothing was changed: remove it, or choose another --out.")
+    joined = folds.merge(rows[["dataset", "image_id", "label", "group_id"]], on=["dataset", "image_id"])
+    parts = []
+    for fold in sorted(joined.fold.unique()):
+        for part in SPLITS:
+            there = joined[(joined.fold == fold) & (joined.part == part)]
+            counts = {label: int((there.label == label).sum()) for label in manifest.classes}
+            row = {"fold": int(fold), "part": part, "images": len(there), "groups": int(there.group_id.nunique())}
+            parts.append({**row, "classes": counts})
+    summary = {
+        "schema_version": SCHEMA_VERSION,
+        "sha256": folds_sha256(folds),
+        "manifest_sha256": manifest.sha256(),
+        "datasets": list(manifest.roots),
+        "kind": kind,
+        "scheme": config.split.scheme,
+        "unit": config.split.unit,
+        "seed": config.split_seed,
+        "n_images": len(rows),
+        "n_groups": int(rows.group_id.nunique()),
+        "leaking_groups": len(leaking_groups(folds, rows)),
+        "parts": parts,
+    }
+    with for_the_owner_alone() if manifest.is_private else nullcontext():
+        write_json(out.with_suffix(".json"), summary)
+        write_csv(out, folds)
+    return summary
+
+
+def split(
+    dataset: str | None = None,
+    out: str | Path = "folds.csv",
+    *,
+    manifest: str | Path | None = None,
+    scheme: str | None = None,
+    folds: int | None = None,
+    hold_out: bool = False,
+    repeats: int | None = None,
+    unit: str | None = None,
+    seed: int | None = None,
+    data_root: DataRoot = None,
+    overrides: Mapping[str, Any] | None = None,
+    progress: Progress = NO_PROGRESS,
+) -> dict[str, Any]:
+    """Divide a data set into folds that keep patients and near-duplicates together, and save them to a CSV file.
+
+    Args:
+        dataset: Name of a data set, or several joined by ``+``. Default: the embedded phantom.
+        out: The CSV file. A summary is written to the same name with the suffix ``.json``.
+        manifest: A manifest of ``usvit data prepare``, instead of ``dataset``.
+        scheme: ``auto`` (the authors' folds if any), ``drawn``, ``official``, ``by_dataset`` or ``by_device``.
+        folds: Number of folds, at least 2. Default: 5.
+        hold_out: Make one 70/15/15 division instead of folds.
+        repeats: Number of complete cross-validations, each with its own folds. Default: 1.
+        unit: ``group``, or ``image``, which separates the images of a patient: a LEAKING split.
+        seed: Seed of the assignment. Default: 0.
+        data_root: Folder of the data set, or a mapping of the names of data sets to folders. Default: ``$USVIT_DATA``.
+        overrides: Further settings by dotted key, such as ``{"data.keep_list": "keep.csv"}``.
+        progress: Shown while images are decoded.
+
+    Returns:
+        The summary: SHA-256, scheme, unit and seed of the folds, and images, groups and classes of each split.
+
+    Raises:
+        UsvitError: The images cannot be read, the folds cannot be made, or ``out`` holds other folds. Nothing is
+            written in these cases.
+
+    Example:
+        >>> import usvit
+        >>> summary = usvit.split("phantom", "folds.csv", folds=3)
+        >>> summary["unit"], summary["leaking_groups"]
+        ('group', 0)
+    """
+    settings = {
+        "data.dataset": dataset_or_manifest(dataset, manifest),
+        "data.manifest": manifest and str(manifest),
+        "split.scheme": scheme,
+        "split.folds": folds,
+        "split.unit": unit,
+        "split.repeats": repeats,
+        "seed": seed,
+    }
+    given = [nested(key, value) for key, value in settings.items() if value is not None]
+    more = [nested(key, value) for key, value in (overrides or {}).items()]
+    config = build_config(*given, *more)
+    return save_splits(config, Path(out), hold_out=hold_out, roots=roots_from(data_root), progress=progress)

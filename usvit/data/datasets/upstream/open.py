@@ -1,0 +1,254 @@
+"""Opening of the sources that ``source.*`` of a configuration names: splits, limits, coarser classes, unions."""
+
+import csv
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from usvit.config import SourceConfig
+from usvit.data.datasets.upstream.base import ConcatDataset, Indices, Relabelled, Subset, UpstreamDataset
+from usvit.data.datasets.upstream.catalog import DATA, GENERATED, SOURCES, TORCHVISION
+from usvit.errors import UsvitError, unknown
+from usvit.seeding import derive_seed
+
+if TYPE_CHECKING:  # modules of single sources are imported when they are needed
+    from usvit.data.datasets.upstream.named_set import NamedSet
+
+BY_PATH = ("folder", "unlabeled", "shards")
+_FAMILIES = ("imagenet", "transfer_sets", "vtab")
+
+__all__ = ["SOURCES", "named_sets", "open_source", "open_training"]
+
+
+def open_source(
+    config: SourceConfig, roots: dict[str, Path], *, split: str, seed: int, data: UpstreamDataset | None = None
+) -> UpstreamDataset:
+    """Open the images of one split.
+
+    Args:
+        config: ``name`` (several joined by '+' are unlabelled together), ``path``, ``coarse``, and what generated
+            sources need.
+        roots: name -> folder of a data set; the key "" holds the folder given for all.
+        split: the split; several of one source are joined by '+': ``train+val``. For ``shards``, ``train`` is all of
+            ``source.path``, and any other split is itself the address of shards.
+        seed: seed of generated images.
+        data: the images that the source ``data`` stands for: the training images of a fold.
+
+    Raises:
+        UsvitError: A name or split is unknown, files are missing or have another layout, or labels do not fit.
+    """
+    names = config.name.split("+")
+    for name in names:
+        if name not in SOURCES and not name.startswith(TORCHVISION):
+            raise unknown("source", name, SOURCES, "'usvit pretrain --list-sources' lists them.")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsvitError(f"source.name is '{config.name}': it names {twice[0]} twice.")
+    if len(with_path := [name for name in names if name in BY_PATH]) > 1:
+        raise UsvitError(f"source.name joins {' and '.join(with_path)}, but there is only one source.path.")
+    if config.path is not None and not with_path:
+        raise UsvitError(
+            f"source.path is set, but {config.name} is not read from it: a data set's folder is given by --data-root."
+        )
+    parts = [_open_splits(config, name, roots, split, seed, data) for name in names]
+    source: UpstreamDataset = parts[0] if len(parts) == 1 else ConcatDataset(config.name, parts, labelled=False)
+    return coarsened(source, config.coarse) if config.coarse is not None else source
+
+
+def open_training(
+    config: SourceConfig, roots: dict[str, Path], *, seed: int, data: UpstreamDataset | None = None
+) -> tuple[UpstreamDataset, UpstreamDataset | None]:
+    """Open the training images and the validation images of a configuration.
+
+    Args:
+        config: ``split`` and ``limit`` of the training; ``val`` (a split) or ``val_share`` of the validation.
+        roots, data: see ``open_source``.
+        seed: seed of the random choice of validation images and of the limit.
+
+    Returns:
+        Training and validation images; the second is None if the configuration asks for no validation. Its labels are
+        numbered like those of the training, even if it lacks some classes.
+
+    Raises:
+        UsvitError: See ``open_source``; or both ``val`` and ``val_share`` are given.
+    """
+    if config.val is not None and config.val_share:
+        raise UsvitError("source.val and source.val_share are both set: set one of them.")
+    if config.val is not None and set(config.val.split("+")) & set(config.split.split("+")):
+        raise UsvitError(
+            f"source.val '{config.val}' and source.split '{config.split}' share images: validate on others."
+        )
+    training: UpstreamDataset = open_source(config, roots, split=config.split, seed=seed, data=data)
+    validation: UpstreamDataset | None = None
+    if config.val is not None:
+        validation = open_source(config, roots, split=config.val, seed=seed, data=data)
+        validation = aligned(validation, training.classes, "the training")
+    elif config.val_share:
+        generator = np.random.default_rng(derive_seed(seed, "source", "val"))
+        training, validation = keep_back(training, config.val_share, generator)
+    if config.limit is not None:
+        generator = np.random.default_rng(derive_seed(seed, "source", "limit"))
+        training = limited(training, config.limit, generator)
+    return training, validation
+
+
+def named_sets(names: Iterable[str] | None = None) -> "dict[str, NamedSet]":
+    """Return the data sets that are read from disk by name."""
+    sets: dict[str, NamedSet] = {}
+    for family in _FAMILIES:
+        sets |= {one.name: one for one in import_module(f"usvit.data.datasets.upstream.{family}").SETS}
+    return sets if names is None else {name: sets[name] for name in names}
+
+
+def _open_splits(
+    config: SourceConfig, name: str, roots: dict[str, Path], split: str, seed: int, data: UpstreamDataset | None
+) -> UpstreamDataset:
+    splits = split.split("+")
+    if len(splits) == 1 or name == "shards":
+        return _open_one(config, name, roots, split, seed, data)
+    if len(set(splits)) < len(splits):
+        raise UsvitError(f"The split '{split}' names a part twice.")
+    parts = [_open_one(config, name, roots, one, seed, data) for one in splits]
+    classes = max((part.classes for part in parts), key=len)
+    parts = [aligned(part, classes, splits[0]) for part in parts]
+    return ConcatDataset(name, parts, labelled=bool(classes))
+
+
+def _open_one(
+    config: SourceConfig, name: str, roots: dict[str, Path], split: str, seed: int, data: UpstreamDataset | None
+) -> UpstreamDataset:
+    if name == DATA:
+        if data is None:
+            raise UsvitError("The source 'data' needs a data set: pass --dataset, and --data-root to its folder.")
+        return data
+    if name in GENERATED:
+        from usvit.data.datasets.upstream.generated import open_generated
+
+        return open_generated(config.model_copy(update={"name": name, "path": None}), split=split, seed=seed)
+    if name in BY_PATH:
+        return _open_path(config, name, split)
+    if name.startswith(TORCHVISION):
+        from usvit.data.datasets.upstream.torchvision_sets import open_torchvision
+
+        return open_torchvision(name, roots, split)
+    from usvit.data.datasets.upstream.named_set import open_named
+
+    return open_named(named_sets()[name], roots, split)
+
+
+def _open_path(config: SourceConfig, name: str, split: str) -> UpstreamDataset:
+    if config.path is None:
+        example = "train-{0000..0146}.tar" if name == "shards" else "DIR"
+        raise UsvitError(f"The source '{name}' needs source.path: --set source.path={example}.")
+    if name == "shards":
+        from usvit.data.datasets.upstream.shards import open_shards
+
+        if split != "train" and ".tar" not in split:
+            raise UsvitError(
+                f"Shards have no split '{split}': set {'test' if split == 'test' else 'source.val'} to the address of "
+                f"{'other' if split == 'test' else 'the validation'} shards, such as val-{{0000..0006}}.tar"
+                f"{'' if split == 'test' else ', or keep images back with source.val_share'}."
+            )
+        return open_shards(config.path if split == "train" else split)
+    from usvit.data.datasets.upstream.folder import open_folder, open_unlabeled
+
+    return (open_folder if name == "folder" else open_unlabeled)(Path(config.path).expanduser(), split)
+
+
+def draw(source: UpstreamDataset, count: int, generator: np.random.Generator) -> Indices:
+    """Draw (count,) images, sorted, with every class in proportion to one image more or less.
+
+    Within a class of n images in random order, image k gets the key (k + u) / n, with one random u per class. Each
+    class has its share among the smallest keys.
+    """
+    size = len(source)
+    keys, targets = np.empty(size), source.targets
+    shuffled = generator.permutation(size)
+    by_class = shuffled[np.argsort(targets[shuffled], kind="stable")]
+    _, starts, counts = np.unique(targets[by_class], return_index=True, return_counts=True)
+    rank = np.arange(size) - np.repeat(starts, counts)
+    offset = np.repeat(generator.random(len(counts)), counts)
+    keys[by_class] = (rank + offset) / np.repeat(counts, counts)
+    return np.sort(np.argsort(keys, kind="stable")[:count]).astype(np.int64)
+
+
+def keep_back(source: UpstreamDataset, share: float, generator: np.random.Generator) -> tuple[Subset, Subset]:
+    """Split off a stratified share of the images, at least one, and return (training, validation).
+
+    Raises:
+        UsvitError: Nothing would be left to train on.
+    """
+    count = max(1, round(share * len(source)))
+    if count >= len(source):
+        raise UsvitError(
+            f"source.val_share {share:g} of the {len(source)} images of {source.name} leaves nothing to train on."
+        )
+    validation = draw(source, count, generator)
+    rest = np.setdiff1d(np.arange(len(source)), validation, assume_unique=True)
+    return Subset(source, rest), Subset(source, validation)
+
+
+def limited(source: UpstreamDataset, limit: int, generator: np.random.Generator) -> UpstreamDataset:
+    """Return at most ``limit`` images, drawn at random and stratified by class."""
+    return source if limit >= len(source) else Subset(source, draw(source, limit, generator))
+
+
+def aligned(source: UpstreamDataset, classes: tuple[str, ...], of: str) -> UpstreamDataset:
+    """Renumber the labels of a validation source by class name, so that they match those of the training.
+
+    Raises:
+        UsvitError: The source has a class that the training does not have, or no classes.
+    """
+    if source.classes == classes or not classes:
+        return source
+    number = {label: at for at, label in enumerate(classes)}
+    others = [label for label in source.classes if label not in number]
+    if others or not source.classes:
+        what = f"{len(others)} classes that {of} does not have ({', '.join(others[:5])})" if others else "no labels"
+        raise UsvitError(f"The validation images of {source.name} have {what}. Set source.val to a part that fits.")
+    return Relabelled(source, classes, np.array([number[label] for label in source.classes]))
+
+
+def coarsened(source: UpstreamDataset, coarse: str) -> Relabelled:
+    """Replace the classes of a source by coarser ones.
+
+    Args:
+        source: labelled images.
+        coarse: a CSV file with columns ``class`` and ``coarse``, or a level that the source knows itself, such as
+            ``superclass`` of CIFAR-100 and ``order`` of iNaturalist.
+
+    Raises:
+        UsvitError: There is no such file or level, the source has no labels, or a class has no coarse class or two.
+    """
+    if not source.classes:
+        raise UsvitError(f"source.coarse is set, but the images of {source.name} have no labels.")
+    names = source.levels.get(coarse) or _coarse_of_file(Path(coarse), source)
+    classes, new = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
+    return Relabelled(source, classes.tolist(), new.astype(np.int64))
+
+
+def _coarse_of_file(path: Path, source: UpstreamDataset) -> tuple[str, ...]:
+    if not path.is_file():
+        known = f" (its own levels: {', '.join(source.levels)})" if source.levels else ""
+        raise UsvitError(f"source.coarse is '{path}': no such file, and no level of {source.name}{known}.")
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file))
+    if not rows or not {"class", "coarse"} <= set(rows[0]):
+        raise UsvitError(f"{path} needs the columns class,coarse and one row for each class.")
+    mapping: dict[str, str] = {}
+    for row in rows:
+        name, coarse = (row["class"] or "").strip(), (row["coarse"] or "").strip()
+        if not name or not coarse:
+            raise UsvitError(f"{path} has a row without a class or a coarse class: {','.join(map(str, row.values()))}.")
+        if mapping.setdefault(name, coarse) != coarse:
+            raise UsvitError(f"{path} gives the class '{name}' two coarse classes: {mapping[name]} and {coarse}.")
+    if others := [name for name in mapping if name not in source.classes]:
+        raise unknown("class", others[0], source.classes, f"It stands in {path}.")
+    if missing := [label for label in source.classes if label not in mapping]:
+        raise UsvitError(
+            f"{path} has no coarse class for {len(missing)} classes of {source.name}: {', '.join(missing[:5])}"
+            f"{', ...' if len(missing) > 5 else ''}."
+        )
+    return tuple(mapping[label] for label in source.classes)

@@ -1,0 +1,148 @@
+"""VTAB-1k: 800 + 200 training images of each of 19 tasks, and all of its KITTI task.
+
+The lists of VTAB-1k that are in wide use (``train800.txt``, ``val200.txt``, ``train800val200.txt``, ``test.txt``; a
+line is a path and a class number) come with the images as files, in one folder per task; the benchmark itself reads
+TensorFlow Datasets. The splits of KITTI are those of TensorFlow Datasets (version 3): 10% of the training drives are
+the test, 10% the validation, drawn with NumPy's legacy generator from the seed 123, so that no drive is in two splits.
+
+Sources: Zhai et al. 2019, "A large-scale study of representation learning with the Visual Task Adaptation Benchmark"
+(for KITTI ``closest_vehicle_distance`` of task_adaptation's ``data/kitti.py``); Geiger et al. 2012 (KITTI).
+"""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from usvit.data.datasets.upstream.base import UpstreamDataset
+from usvit.data.datasets.upstream.catalog import VTAB_TASKS
+from usvit.data.datasets.upstream.folder import FileSource
+from usvit.data.datasets.upstream.named_set import Malformed, NamedSet, inside, lines
+
+VEHICLES = ("Car", "Van", "Truck")
+DISTANCES = (8.0, 20.0, 999.0)
+"""Metres ahead of the camera; a scene without a vehicle counts as 1000 m."""
+DISTANCE_CLASSES = ("up to 8 m", "8 to 20 m", "beyond 20 m", "no vehicle")
+DRIVES_SEED = 123
+
+
+def distance_class(annotation: list[str]) -> int:
+    """Return the distance class of a scene: how far ahead the closest car, van or truck is.
+
+    Args:
+        annotation: lines of its label file; column 0 is the type, column 13 the distance z in metres.
+
+    Returns:
+        Index into ``DISTANCE_CLASSES``: the number of thresholds that the distance exceeds.
+    """
+    rows = [line.split() for line in annotation]
+    distance = min((float(row[13]) for row in rows if row[0] in VEHICLES), default=1000.0)
+    return sum(distance > threshold for threshold in DISTANCES)
+
+
+def drives_of(root: Path) -> list[str]:
+    """Return the drive of each training image, from the mapping of the object devkit."""
+    folder = next((path for path in (root / "mapping", root / "devkit_object" / "mapping") if path.is_dir()), None)
+    if folder is None:
+        raise Malformed(
+            "there is no mapping of the object devkit, which tells the drives: the split 'all' needs none, but drives "
+            "must not be divided"
+        )
+    order = " ".join(lines(folder / "train_rand.txt")).replace(",", " ").split()
+    mapping = lines(folder / "train_mapping.txt")
+    try:
+        return [mapping[int(number) - 1].split()[1] for number in order]
+    except (ValueError, IndexError) as error:
+        raise Malformed("train_rand.txt and train_mapping.txt do not belong together") from error
+
+
+def split_drives(drives: list[str]) -> dict[str, set[str]]:
+    """Draw the drives of each split as TensorFlow Datasets does."""
+    known, generator = sorted(set(drives)), np.random.RandomState(DRIVES_SEED)
+    count = max(1, 10 * len(known) // 100)
+    test = {str(drive) for drive in generator.choice(known, count, replace=False)}
+    rest = sorted(set(known) - test)
+    if len(rest) <= count:
+        raise Malformed("the mapping names too few drives to divide them")
+    val = {str(drive) for drive in generator.choice(rest, count, replace=False)}
+    return {"train": set(known) - test - val, "val": val, "test": test}
+
+
+def _read_kitti(root: Path, split: str) -> UpstreamDataset:
+    folder = _kitti_folder(root)
+    numbers = sorted(path.stem for path in (folder / "image_2").iterdir() if path.suffix == ".png")
+    if split != "all":
+        drives = drives_of(root)
+        wanted = split_drives(drives)[split]
+        if numbers and int(numbers[-1]) >= len(drives):
+            raise Malformed(f"the devkit's mapping ends before image {numbers[-1]}")
+        numbers = [number for number in numbers if drives[int(number)] in wanted]
+    targets = []
+    for number in numbers:
+        try:
+            targets.append(distance_class(lines(folder / "label_2" / f"{number}.txt")))
+        except (ValueError, IndexError) as error:
+            raise Malformed(f"label_2/{number}.txt is no KITTI annotation") from error
+    return FileSource(
+        "kitti_distance", folder, [f"image_2/{number}.png" for number in numbers], DISTANCE_CLASSES, targets
+    )
+
+
+def _kitti_folder(root: Path) -> Path:
+    inner = (root / "training", root / "raw" / "training", root / "Kitti" / "raw" / "training")
+    return next((folder for folder in inner if folder.is_dir()), root)
+
+
+_KITTI = NamedSet(
+    name="kitti_distance",
+    layout="training/image_2/000000.png, training/label_2/000000.txt,\n"
+    "mapping/train_rand.txt, mapping/train_mapping.txt (of the object development kit)",
+    get="KITTI object detection: left colour images, training labels, development kit.",
+    splits=("train", "val", "test", "all"),
+    looks_like=lambda root: (_kitti_folder(root) / "image_2").is_dir(),
+    read=_read_kitti,
+)
+
+
+SPLITS = ("train800", "val200", "train800val200", "test")
+
+
+def read_vtab(task: str, root: Path, split: str) -> UpstreamDataset:
+    """Read the list of one split; classes are numbers.
+
+    Raises:
+        Malformed: A line is not a path and a class number of the task.
+    """
+    folder, files, targets = _task_folder(task, root), [], []
+    for line in lines(folder / f"{split}.txt"):
+        name, _, number = line.rpartition(" ")
+        if not number.isdecimal() or not name or int(number) >= VTAB_TASKS[task]:
+            raise Malformed(
+                f"a line of {split}.txt is no path and class from 0 to {VTAB_TASKS[task] - 1}: {line[:100]}"
+            )
+        files.append(inside(name.strip()))
+        targets.append(int(number))
+    return FileSource(f"vtab_{task}", folder, files, map(str, range(VTAB_TASKS[task])), targets)
+
+
+def _task_folder(task: str, root: Path) -> Path:
+    return root / task if (root / task).is_dir() else root
+
+
+def _set(task: str) -> NamedSet:
+    return NamedSet(
+        name=f"vtab_{task}",
+        layout=f"{task}/train800.txt, val200.txt, train800val200.txt, test.txt (lines: path class)\n"
+        f"{task}/images/... (what the lists name)",
+        get="VTAB-1k as images and lists (vtab-1k).",
+        splits=SPLITS,
+        looks_like=lambda root: (root.name == task and _has_lists(root)) or _has_lists(root / task),
+        read=partial(read_vtab, task),
+    )
+
+
+def _has_lists(folder: Path) -> bool:
+    return any((folder / f"{split}.txt").is_file() for split in SPLITS)
+
+
+SETS = (*map(_set, VTAB_TASKS), _KITTI)

@@ -1,0 +1,89 @@
+"""Decode any image file to 8-bit RGB pixels, without trusting the file.
+
+All image files that usvit reads are decoded here: pictures, DICOM and MedMNIST's ``.npz``.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from usvit.data.io.bad_image import BadImage, refusing, size_text
+from usvit.data.io.medmnist import read_npz_frame
+from usvit.data.io.raster import PictureFile
+from usvit.data.io.sniffing import is_dicom
+from usvit.data.io.types import Decoded, UInt8
+
+
+def read_image(path: Path, frame: int = 0) -> UInt8:
+    """Decode one frame of an image file to 8-bit RGB. Arguments and errors are those of ``decode``.
+
+    Returns:
+        (H, W, 3) uint8.
+    """
+    return decode(path, frame).pixels
+
+
+def decode(path: Path, frame: int = 0) -> Decoded:
+    """Decode one frame of an image file to 8-bit RGB, with the tissue region of a DICOM header.
+
+    Grey becomes three equal channels, 16-bit grey is scaled by 1/257, transparency is dropped, and the rotation tag of
+    a camera is applied. ``usvit.data.io.dicom`` documents the conversion of DICOM files.
+
+    Args:
+        path: A picture of ``PICTURE_FORMATS`` or a DICOM file with any name, or an ``.npz`` file of MedMNIST.
+        frame: Number of the frame in the file, from 0.
+
+    Returns:
+        The pixels, (H, W, 3) uint8, and the tissue region or None.
+
+    Raises:
+        BadImage: The file is missing, truncated, not an image, larger than ``MAX_PIXELS``, or has no such frame.
+    """
+    with refusing(path):
+        if path.suffix.lower() == ".npz":
+            return Decoded(read_npz_frame(path, frame))
+        if is_dicom(path):
+            from usvit.data.io.dicom import DicomFile  # imports pydicom, which takes 0.3 s and few runs need
+
+            with DicomFile(path) as file:
+                return Decoded(file.frame(frame), file.facts.regions.tissue)
+        with PictureFile(path) as picture:
+            return Decoded(picture.frame(frame))
+
+
+def read_mask(path: Path) -> NDArray[np.bool_]:
+    """Decode a lesion mask, which is True where any colour channel is above 127.
+
+    Masks may be 1-bit, grey, RGB or RGBA (two of BUSI's); the alpha channel is ignored.
+
+    Returns:
+        (H, W) bool.
+
+    Raises:
+        BadImage: The file cannot be decoded (``decode``).
+    """
+    red, green, blue = np.moveaxis(read_image(path), 2, 0)
+    return (red | green | blue) > 127  # tests the highest bit; many times faster than a maximum over channels
+
+
+def read_masks(paths: list[Path], shape: tuple[int, int]) -> NDArray[np.bool_]:
+    """Read the masks of all lesions of an image and join them with OR.
+
+    Args:
+        paths: Mask files of one image; without any, the mask is empty.
+        shape: (H, W) of the image.
+
+    Returns:
+        (H, W) bool.
+
+    Raises:
+        BadImage: A mask cannot be read, or its size differs from that of the image.
+    """
+    joined = np.zeros(shape, dtype=np.bool_)
+    for path in paths:
+        mask = read_mask(path)
+        if mask.shape != shape:
+            raise BadImage(path, f"the mask is {size_text(mask.shape)} pixels but its image is {size_text(shape)}")
+        joined |= mask
+    return joined

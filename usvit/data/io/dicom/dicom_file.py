@@ -1,0 +1,108 @@
+"""Open a DICOM file once, and read its metadata and its frames one by one."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from usvit.data.io.bad_image import BadImage, refuse_frame, refusing
+from usvit.data.io.dicom.byte_stream import MAX_BYTES, UNNAMED
+from usvit.data.io.dicom.decode import FrameDecoder
+from usvit.data.io.dicom.display import Display
+from usvit.data.io.dicom.header import read_header
+from usvit.data.io.dicom.layout import layout_of
+from usvit.data.io.dicom.metadata import DicomFacts, facts_of
+from usvit.data.io.types import UInt8
+
+
+class DicomFile:
+    """A DICOM file that holds an image. The header is parsed once; frames are read and decoded on demand.
+
+    Close it, or use it in a ``with`` block. It is not thread-safe.
+
+    Args:
+        source: Path, bytes of the file, or the open file, which is closed together with this object.
+        max_bytes: A file that has more bytes, or inflates to more, is refused with the code ``too_large``.
+        name: Name of the file in errors, if the source is not a path.
+
+    Raises:
+        BadImage: No frame can be read; ``code`` gives the reason. The file is missing, not a DICOM file, damaged or
+            truncated, it has no pixels, or its transfer syntax or colours are not supported.
+    """
+
+    def __init__(self, source: Path | bytes | BinaryIO, max_bytes: int = MAX_BYTES, name: Path = UNNAMED):
+        self._path = source if isinstance(source, Path) else name
+        with refusing(self._path):
+            header = read_header(source, max_bytes, name)
+            self._source = header.source
+            try:
+                self.facts: DicomFacts = facts_of(header)
+                self.header = header.data
+                layout = layout_of(header)
+                self._decoder = FrameDecoder(header, layout)
+                self._display = Display(header, layout)
+            except BaseException:
+                header.source.close()
+                raise
+
+    def frame(self, number: int = 0) -> UInt8:
+        """Decode one frame. Other frames are not read, except earlier ones of a deflated file.
+
+        MONOCHROME1 is inverted, the first window or lookup table of the file is applied, palettes and YBR become RGB,
+        and the range of values that the header states becomes 0 to 255.
+
+        Args:
+            number: Number of the frame, from 0.
+
+        Returns:
+            (H, W, 3) uint8, C-contiguous.
+
+        Raises:
+            BadImage: There is no such frame, or it is truncated or damaged.
+        """
+        with refusing(self._path):
+            refuse_frame(self._path, number, self.facts.frames)
+            picture = self._display(*self._decoder.decode(number))
+            if picture.shape[2:] != (3,):
+                raise BadImage(self._path, "its pixels cannot be decoded")
+            return picture
+
+    def close(self) -> None:
+        self._source.close()
+
+    def __enter__(self) -> "DicomFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_facts(source: Path | bytes, max_bytes: int = MAX_BYTES) -> DicomFacts:
+    """Read the metadata of a DICOM file, which need not be an image.
+
+    Args:
+        source: Path or bytes of the file.
+        max_bytes: A file that has more bytes, or inflates to more, is refused with the code ``too_large``.
+
+    Raises:
+        BadImage: The file is missing, damaged, or not a DICOM file.
+    """
+    path = source if isinstance(source, Path) else UNNAMED
+    with refusing(path):
+        header = read_header(source, max_bytes)
+        header.source.close()
+        return facts_of(header)
+
+
+def read_dicom_frame(source: Path | bytes, frame: int = 0) -> UInt8:
+    """Open a file and decode one frame, as ``DicomFile.frame`` does.
+
+    Returns:
+        (H, W, 3) uint8.
+
+    Raises:
+        BadImage: The file or the frame cannot be decoded (``DicomFile``).
+    """
+    with DicomFile(source) as file:
+        return file.frame(frame)

@@ -1,0 +1,76 @@
+"""Read the metadata that manifests and scoring need from a header."""
+
+import math
+from dataclasses import dataclass, field
+
+from pydicom.uid import MediaStorageDirectoryStorage
+
+from usvit.data.io.dicom.header import Header, items, number, text
+from usvit.data.io.dicom.layout import frames_of
+from usvit.data.io.dicom.regions import LARGEST_MM, Regions, read_regions
+
+
+@dataclass(frozen=True)
+class DicomFacts:
+    """Metadata of a DICOM file, for manifests and for matching the rows of a table."""
+
+    device: str | None
+    """ManufacturerModelName."""
+    pixel_spacing_mm: float | None
+    """Millimetres per pixel of the tissue region, else of the image; None if unknown, or if the two directions differ
+    by more than 1%."""
+    frames: int
+    has_pixels: bool
+    """Whether the header describes an image; a report or a plan does not."""
+    is_directory: bool
+    """Whether the file is a DICOMDIR, an index of other files."""
+    regions: Regions
+    """The tissue region and other information on the regions of the picture."""
+    burned_in: bool
+    """Whether BurnedInAnnotation says YES."""
+    sop_instance_uid: str
+    study_instance_uid: str = field(repr=False)
+    accession_number: str = field(repr=False)
+    patient_id: str = field(repr=False)
+    """As in the file; "" if absent. Output files contain a pseudonym instead."""
+
+
+def facts_of(header: Header) -> DicomFacts:
+    """Read the metadata of a header; implausible values are left out.
+
+    Raises:
+        BadImage: NumberOfFrames is not a positive integer.
+    """
+    data = header.data
+    has_pixels = "Rows" in data and "Columns" in data
+    rows, columns = number(data, "Rows"), number(data, "Columns")
+    regions = read_regions(data, int(rows), int(columns)) if rows and columns else Regions()
+    return DicomFacts(
+        device=text(data, "ManufacturerModelName") or None,
+        pixel_spacing_mm=regions.even_spacing_mm if regions.tissue else _pixel_spacing(header),
+        frames=frames_of(header) if has_pixels else 1,
+        has_pixels=has_pixels,
+        is_directory=text(header.meta, "MediaStorageSOPClassUID") == MediaStorageDirectoryStorage,
+        regions=regions,
+        burned_in=text(data, "BurnedInAnnotation").upper() == "YES",
+        sop_instance_uid=text(data, "SOPInstanceUID"),
+        study_instance_uid=text(data, "StudyInstanceUID"),
+        accession_number=text(data, "AccessionNumber"),
+        patient_id=text(data, "PatientID"),
+    )
+
+
+def _pixel_spacing(header: Header) -> float | None:
+    """Read PixelSpacing, or the pixel measures of an enhanced file, in mm."""
+    holders = [header.data]
+    for groups in ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"):
+        for group in items(header.data, groups)[:1]:
+            holders += items(group, "PixelMeasuresSequence")[:1]
+    for holder in holders:
+        try:
+            found = [float(value) for value in holder.get("PixelSpacing") or []]
+        except (TypeError, ValueError):
+            continue
+        if found and 0 < min(found) <= max(found) < LARGEST_MM and math.isclose(min(found), max(found), rel_tol=0.01):
+            return round(sum(found) / len(found), 6)
+    return None

@@ -1,0 +1,46 @@
+"""Recognise image files by their first bytes; the name counts only if the bytes decide nothing."""
+
+import re
+from pathlib import Path
+from typing import Literal
+
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff"})
+DICOM_SUFFIXES = frozenset({".dcm", ".dicom"})
+HEAD_BYTES = 132
+"""Number of bytes at the beginning of a file that identify its format."""
+
+_BMP = rb"BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\0\0\0"
+"""The two letters BM alone say little, so the length of the second header, of which there are eight kinds, is checked,
+too."""
+_PICTURE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|II[\x2a\x2b]\0|MM\0[\x2a\x2b]|" + _BMP, re.DOTALL)
+
+_VR = b"AE|AS|AT|CS|DA|DS|DT|FD|FL|IS|LO|LT|OB|OD|OF|OL|OV|OW|PN|SH|SL|SQ|SS|ST|SV|TM|UC|UI|UL|UN|UR|US|UT|UV"
+# Group 0002 or 0008, then the letters of a VR or, in implicit VR, the length of the first value: short and even.
+_BARE_DICOM = re.compile(
+    rb"[\x02\x08]\0.[\0-\x20](?:" + _VR + rb"|[\0-\xfe]\0\0\0)|\0[\x02\x08][\0-\x20].(?:" + _VR + rb")", re.DOTALL
+)
+
+
+def kind_of(head: bytes) -> Literal["dicom", "picture"] | None:
+    """Return the kind of a file by its first ``HEAD_BYTES`` bytes.
+
+    Returns:
+        ``dicom``: the letters DICM stand at byte 128 (PS3.10 7.1), or the file is a data set without preamble, as some
+        archives export it, which begins with an element of group 0002 or 0008. ``picture``: one of
+        ``PICTURE_FORMATS``. None: neither.
+    """
+    if head[128:132] == b"DICM":
+        return "dicom"
+    if _PICTURE.match(head):
+        return "picture"
+    return "dicom" if _BARE_DICOM.match(head) else None
+
+
+def is_dicom(path: Path) -> bool:
+    """Return whether a file is a DICOM file, by its content or, if that is not recognised, by its suffix."""
+    try:
+        with path.open("rb") as file:
+            kind = kind_of(file.read(HEAD_BYTES))
+    except OSError:  # decoding the file reports the error
+        kind = None
+    return kind == "dicom" or (kind is None and path.suffix.lower() in DICOM_SUFFIXES)

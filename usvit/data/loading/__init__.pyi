@@ -1,0 +1,10 @@
+from .augmented_dataset import AugmentedDataset as AugmentedDataset
+from .augmented_dataset import readable as readable
+from .infinite_loader import Batch as Batch
+from .infinite_loader import InfiniteLoader as InfiniteLoader
+from .manifest_dataset import ManifestDataset as ManifestDataset
+from .manifest_dataset import load_dataset as load_dataset
+from .pixel_store import PixelStore as PixelStore
+from .pixel_store import Store as Store
+from .pixel_store import TrainBatches as TrainBatches
+from .pixel_store import eval_batches as eval_batches

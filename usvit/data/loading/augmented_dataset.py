@@ -1,0 +1,115 @@
+"""Training batches of a source: images are decoded, cropped and augmented in the process that makes the batch."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from usvit.data.datasets import UpstreamDataset
+from usvit.data.io import BadImage, UInt8
+from usvit.data.loading.infinite_loader import Batch
+from usvit.errors import UsvitError
+from usvit.seeding import derive_seed
+
+View = Callable[[Image.Image, int], UInt8]
+"""Function of an image and a seed that returns (S, S, 3) uint8."""
+
+
+class UnusableImage(UsvitError):
+    """Error about an image of a running training, whose message survives a worker process.
+
+    PyTorch raises a worker's error again with one argument, the text of the traceback, which ends with the message.
+    """
+
+    def __init__(self, text: str):
+        super().__init__(text.rpartition(f"{type(self).__name__}: ")[2].strip())
+
+
+class AugmentedDataset:
+    """Examples for ``InfiniteLoader``: augmented views of the images of a source.
+
+    Args:
+        source: the images.
+        views: makes one view; it can be pickled.
+        count: number of views of each image (T in Grafit).
+    """
+
+    def __init__(self, source: UpstreamDataset, views: View, count: int = 1):
+        self.source, self.views, self.count = source, views, count
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
+        return self.source.order(generator)
+
+    def batch(self, items: Sequence[tuple[int, int]]) -> Batch:
+        """Make a batch.
+
+        Args:
+            items: (image, seed) of each of B examples.
+
+        Returns:
+            ``images`` (B, S, S, 3) uint8, or (B, T, S, S, 3) if T = ``count`` is above 1; ``targets`` (B,) int64, -1 if
+            unlabelled; ``seeds`` (B,) int64; ``index`` (B,) int64, index of the image in the source.
+
+        Raises:
+            UsvitError: An image cannot be read; the error names the file.
+        """
+        index = np.array([at for at, _ in items], dtype=np.int64)
+        times = Counter(index.tolist())
+        decoded: dict[int, Image.Image] = {}  # images that occur again (repeated augmentation)
+        images = []
+        for at, seed in items:
+            picture = decoded.get(at) or self._decoded(at)
+            times[at] -= 1
+            if times[at]:
+                decoded[at] = picture
+            else:
+                decoded.pop(at, None)
+            images.append(self._views(picture, seed))
+        return {
+            "images": torch.from_numpy(np.stack(images)),
+            "targets": torch.from_numpy(self.source.targets[index]),
+            "seeds": torch.tensor([seed for _, seed in items], dtype=torch.int64),
+            "index": torch.from_numpy(index),
+        }
+
+    def _views(self, picture: Image.Image, seed: int) -> UInt8:
+        if self.count == 1:
+            return self.views(picture, seed)
+        return np.stack([self.views(picture, derive_seed(seed, "view", view)) for view in range(self.count)])
+
+    def _decoded(self, index: int) -> Image.Image:
+        try:
+            return self.source.image(index)
+        except BadImage as error:
+            raise UnusableImage(unusable(error.path, error.reason)) from error
+        except UsvitError as error:
+            raise UnusableImage(str(error)) from error
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Turn ``BadImage`` into an error that says how to continue a training.
+
+    Raises:
+        UnusableImage: An image cannot be read.
+    """
+    try:
+        yield
+    except BadImage as error:
+        raise UnusableImage(unusable(error.path, error.reason)) from error
+
+
+def unusable(path: Path, reason: str) -> str:
+    """Return the error message for an image that a training cannot read."""
+    return (
+        f"Cannot learn from the image {path}: {reason}. Replace it by an intact copy and give the same command again: "
+        "training continues from the last checkpoint. To leave it out, remove the file and begin again."
+    )

@@ -1,0 +1,176 @@
+"""Decoded images of a run, and batches of them: images are decoded and resized once, then only gathered and augmented.
+
+``PixelStore`` holds every image of a run at the network's size; ``TrainBatches`` is an ``InfiniteLoader`` over it.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from usvit.data.datasets import Manifest, decode_unchanged, mask_names
+from usvit.data.io import BadImage, UInt8, read_masks
+from usvit.data.loading.infinite_loader import Batch, InfiniteLoader
+from usvit.data.transforms import CELLS, Augment, Preprocessing, lesion_cells
+from usvit.files import disk_errors
+from usvit.progress import Progress, task
+from usvit.resources import usable_cores
+
+
+class Store(Protocol):
+    """Interface of a store with one row per image: its pixels, or features of them."""
+
+    @property
+    def lesions(self) -> UInt8 | None:
+        """(N, CELLS, CELLS) lesion cells of each image, used only by augmentation."""
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[Any]: ...
+
+    def __len__(self) -> int: ...
+
+
+class PixelStore:
+    """All images of a run, decoded and resized once: ``pixels`` is (N, S, S, 3) uint8.
+
+    ``lesions`` is (N, CELLS, CELLS) uint8, the cells of each lesion (``usvit.data.transforms.geometry``), 0 for images
+    without a mask; or None if lesions were not requested.
+
+    The pixels are in memory up to a limit, and above it in a memory-mapped temporary file in ``folder``. If
+    the platform allows, the file has no name, so that a killed run leaves nothing behind.
+    """
+
+    def __init__(self, pixels: UInt8, lesions: UInt8 | None = None):
+        self.pixels, self.lesions = pixels, lesions
+
+    @classmethod
+    def build(
+        cls,
+        manifest: Manifest,
+        preprocessing: Preprocessing,
+        *,
+        memory_gb: float,
+        folder: Path,
+        progress: Progress,
+        with_lesions: bool = True,
+    ) -> "PixelStore":
+        """Decode all usable images of a manifest, in its order.
+
+        Args:
+            manifest: the images.
+            preprocessing: size of the images, and how they are resized.
+            memory_gb: limit for ``pixels`` in memory, in GB.
+            folder: folder of the memory-mapped file.
+            progress: shown while files are decoded.
+            with_lesions: read the masks too, so that augmentation keeps the lesions in view.
+
+        Raises:
+            BadImage: An image or a mask has changed since the manifest was built.
+            UsvitError: There is no space for the memory-mapped file.
+        """
+        rows = manifest.usable
+        shape = (len(rows), preprocessing.image_size, preprocessing.image_size, 3)
+        pixels: UInt8
+        if np.prod(shape, dtype=np.int64) <= memory_gb * 1e9:
+            pixels = np.empty(shape, dtype=np.uint8)
+        else:
+            with disk_errors(folder), tempfile.TemporaryFile(dir=folder) as file:
+                if hasattr(os, "posix_fallocate"):  # a full disk is reported here instead of crashing later
+                    os.posix_fallocate(file.fileno(), 0, int(np.prod(shape, dtype=np.int64)))
+                pixels = np.memmap(file, dtype=np.uint8, mode="r+", shape=shape)
+
+        lesions = np.zeros((len(rows), CELLS, CELLS), dtype=np.uint8) if with_lesions else None
+
+        def fill(index: int) -> None:
+            try:
+                decode_into(index)
+            except BadImage as bad:
+                raise manifest.told(bad) from bad
+
+        def decode_into(index: int) -> None:
+            row = rows.iloc[index]
+            image, tissue = decode_unchanged(manifest.image_path(row), int(row.frame), row.sha256)
+            pixels[index] = preprocessing.resized(image, tissue)
+            if lesions is not None and (masks := _mask_paths(manifest, row)):
+                mask = read_masks(masks, image.shape[:2])
+                lesions[index] = lesion_cells(preprocessing.resized_mask(mask, tissue))
+
+        with (
+            ThreadPoolExecutor(usable_cores()) as pool,
+            task(progress, "decoding images", len(rows), "images") as advance,
+        ):
+            for done, _ in enumerate(pool.map(fill, range(len(rows))), start=1):
+                advance(done)
+        return cls(pixels, lesions)
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> UInt8:
+        return self.pixels[rows]
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+
+def _mask_paths(manifest: Manifest, row: pd.Series) -> list[Path]:
+    return [manifest.roots[row.dataset] / name for name in mask_names(row.mask_path)]
+
+
+class TrainBatches(InfiniteLoader):
+    """Endless training batches of a store: ``images``, B rows such as (B, S, S, 3) uint8, and ``targets``, (B,) int64.
+
+    Args:
+        store: pixels or features.
+        rows: (n,) rows of the store to train on.
+        targets: (n,) class index of each row.
+        batch_size: images per batch. Epochs run into each other, so that every batch is full.
+        augment: augmentation of one image, or None.
+        seed: seed of order and augmentation.
+        workers: processes that augment; 0 for the main process.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rows: NDArray[np.int64],
+        targets: NDArray[np.int64],
+        *,
+        batch_size: int,
+        augment: Augment | None,
+        seed: int,
+        workers: int = 0,
+    ):
+        super().__init__(_Augmented(store, rows, targets, augment), batch_size=batch_size, seed=seed, workers=workers)
+
+
+class _Augmented:
+    """The ``rows`` of a store, each image augmented with the seed of its position."""
+
+    def __init__(self, store: Store, rows: NDArray[np.int64], targets: NDArray[np.int64], augment: Augment | None):
+        self.store, self.rows, self.targets, self.augment = store, rows, targets, augment
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def order(self, generator: np.random.Generator) -> NDArray[np.int64]:
+        return generator.permutation(len(self.rows))
+
+    def batch(self, items: Sequence[tuple[int, int]]) -> Batch:
+        at = [position for position, _ in items]
+        rows = self.rows[at]
+        images = self.store[rows]
+        if self.augment is not None:
+            lesions = [None] * len(rows) if self.store.lesions is None else self.store.lesions[rows]
+            seeds = [seed for _, seed in items]
+            images = np.stack([*map(self.augment, images, seeds, lesions)])
+        return {"images": torch.from_numpy(images), "targets": torch.from_numpy(self.targets[at])}
+
+
+def eval_batches(store: Store, rows: NDArray[np.int64], batch_size: int) -> Iterator[torch.Tensor]:
+    """Iterate over the images of ``rows`` in their order, without augmentation, such as (B, S, S, 3) uint8."""
+    for start in range(0, len(rows), batch_size):
+        yield torch.from_numpy(store[rows[start : start + batch_size]])

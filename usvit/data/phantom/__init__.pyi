@@ -1,0 +1,10 @@
+from .render import FINEST_GRID as FINEST_GRID
+from .render import Patient as Patient
+from .render import RenderedImage as RenderedImage
+from .render import render_image as render_image
+from .render import sample_patient as sample_patient
+from .signs import SIGN_LAWS as SIGN_LAWS
+from .spec import CLASS_SHARE as CLASS_SHARE
+from .spec import GENERATOR_VERSION as GENERATOR_VERSION
+from .spec import PhantomSpec as PhantomSpec
+from .write import write_phantom as write_phantom

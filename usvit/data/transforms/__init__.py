@@ -1,0 +1,5 @@
+"""Preprocessing, and augmentation of ultrasound (``policies``) and upstream images (``views``)."""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -1,0 +1,13 @@
+from .geometry import CELLS as CELLS
+from .geometry import lesion_cells as lesion_cells
+from .policies import POLICIES as POLICIES
+from .policies import Augment as Augment
+from .policies import make_augment as make_augment
+from .preprocessing import CROPS as CROPS
+from .preprocessing import Preprocessing as Preprocessing
+from .preprocessing import cropped as cropped
+from .views.cpu import Views as Views
+from .views.cpu import test_view as test_view
+from .views.gpu import DeviceViews as DeviceViews
+from .views.gpu import resolve_on as resolve_on
+from .views.rng import seeded as seeded

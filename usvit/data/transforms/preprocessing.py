@@ -1,0 +1,83 @@
+"""Conversion of an image to the input of the network; its settings are stored with the weights."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from usvit.data.io import MIN_SIDE, Box, UInt8
+
+if TYPE_CHECKING:
+    import torch
+
+Pixels = TypeVar("Pixels", UInt8, NDArray[np.bool_])
+
+CROPS = ("tissue", "whole")
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Settings of the conversion of an image to the input of the network; stored with the weights in ``model.json``."""
+
+    image_size: int
+    """Side of the square input in pixels."""
+    resize: str
+    """``squash`` stretches to the square; ``pad`` keeps the aspect ratio and adds black borders."""
+    mean: tuple[float, float, float]
+    """Mean of each channel, for values in [0, 1]."""
+    std: tuple[float, float, float]
+    """Standard deviation of each channel, for values in [0, 1]."""
+    crop: str = "tissue"
+    """``tissue`` cuts a DICOM frame to the 2-D tissue region if its header describes one, and uses all other images
+    whole; ``whole`` uses all images whole. Model metadata without this field mean ``tissue``."""
+
+    def resized(self, image: UInt8, tissue: Box | None = None) -> UInt8:
+        """Crop and resize a whole frame to the square of the network, for training and scoring alike.
+
+        Args:
+            image: (H, W, 3) uint8.
+            tissue: Tissue region from the header of the file (``usvit.data.io.decode``).
+
+        Returns:
+            (image_size, image_size, 3) uint8, bicubic with antialiasing.
+        """
+        return self._fitted(Image.fromarray(cropped(image, tissue, self.crop)))
+
+    def resized_mask(self, mask: NDArray[np.bool_], tissue: Box | None = None) -> NDArray[np.bool_]:
+        """Crop and resize a mask, (H, W) bool, as ``resized`` does; return (image_size, image_size) bool."""
+        return self._fitted(Image.fromarray(cropped(mask, tissue, self.crop).astype(np.uint8) * 255)) > 127
+
+    def _fitted(self, picture: Image.Image) -> UInt8:
+        size = (self.image_size, self.image_size)
+        if self.resize == "pad":
+            return np.asarray(ImageOps.pad(picture, size, Image.Resampling.BICUBIC, color=0))  # black in any mode
+        return np.asarray(picture.resize(size, Image.Resampling.BICUBIC))
+
+    def normalised(self, batch: "torch.Tensor") -> "torch.Tensor":
+        """Normalise a batch: (B, S, S, 3) uint8 to (B, 3, S, S) float32 on the same device."""
+        import torch  # imported here because processes that only read images do not need torch
+
+        mean = torch.tensor(self.mean, device=batch.device).view(1, 3, 1, 1)
+        std = torch.tensor(self.std, device=batch.device).view(1, 3, 1, 1)
+        return batch.permute(0, 3, 1, 2).float().div_(255).sub_(mean).div_(std)
+
+
+def cropped(frame: Pixels, tissue: Box | None, crop: str) -> Pixels:
+    """Cut a frame, or a mask of its shape, to the part that is used.
+
+    Args:
+        frame: (H, W) or (H, W, 3).
+        tissue: Region that its header describes. The whole frame is used if it is None or leaves a side of less than
+            ``MIN_SIDE`` pixels.
+        crop: One of ``CROPS``.
+
+    Returns:
+        (h, w) or (h, w, 3); contiguous if it was cut.
+    """
+    if crop == "whole" or tissue is None:
+        return frame
+    left, top, right, bottom = tissue
+    part = frame[max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)]
+    return frame if min(part.shape[:2]) < MIN_SIDE else np.ascontiguousarray(part)

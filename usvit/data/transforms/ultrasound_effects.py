@@ -1,0 +1,85 @@
+"""Image changes that imitate the differences between ultrasound scanners and their settings.
+
+Each function takes an image, (H, W, 3) uint8 with the probe at the top, and a random generator. It draws its strength
+and returns a new image of the same shape and type. Speckle and depth gain keep black pixels black.
+"""
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from usvit.data.io import UInt8
+
+SPECKLE = 0.2
+"""Largest exponent w of new speckle r ** w, where r is the envelope of fully developed speckle; a compressed image
+shows a power of it at most. Chosen by eye: w = 0.2 adds a standard deviation of 0.12 of the local grey value, w = 1 of
+0.52."""
+SPECKLE_GRAIN = (0.007, 0.0035)
+"""Size of a grain, as a share of the image's width: across the beam and along it. Ours; a pulse is shorter than
+a beam is wide (Wagner et al. 1983), so grains lie flat. 1.6 and 0.8 pixels of 224."""
+DEPTH_GAIN = 0.4
+"""Largest exponent e of a gain that goes from exp(-e/2) at the probe to exp(e/2) at the bottom, or the reverse:
+time-gain compensation set too low or too high for this tissue. Ours; usaugment, after Ostvik et al. 2021, has 0 to 3,
+attenuation only, which leaves the lower half black."""
+HAZE = 0.15
+"""Largest share of white that reverberation lays over the image at the probe. Ours; Ostvik et al. 2021 have 0.5 in a
+band at any depth, here it is strongest where reverberation is: under the probe."""
+HAZE_REACH = (0.1, 0.3)
+"""Depth, as a share of the image's, at which haze has fallen to 1/e. Ours."""
+HAZE_GRAIN = (0.06, 0.008)
+"""As ``SPECKLE_GRAIN``: echoes between probe and skin are repeated as layers parallel to the probe. Ours."""
+
+
+def speckle(image: UInt8, rng: np.random.Generator) -> UInt8:
+    """Multiply by new speckle, which imitates another interference pattern of the same tissue.
+
+    Source: the envelope of a sum of many echoes is Rayleigh-distributed (Burckhardt 1978, IEEE Trans. Sonics
+    Ultrason. 25:1; Wagner et al. 1983, ibid. 30:156); here a power of it, since images are compressed.
+    """
+    factor = cv2.pow(_envelope(image.shape[:2], SPECKLE_GRAIN, rng), rng.uniform(0, SPECKLE))
+    return _times(image, factor / max(factor.mean(), np.float32(1e-6)))
+
+
+def depth_gain(image: UInt8, rng: np.random.Generator) -> UInt8:
+    """Multiply by a gain that rises or falls with depth, as with a wrong time-gain compensation.
+
+    Source: Ostvik et al. 2021, IEEE Trans. Med. Imaging 40:1340 (attenuation), here in both directions.
+    """
+    exponent = np.float32(rng.uniform(-DEPTH_GAIN, DEPTH_GAIN))
+    gain = np.exp(exponent * (_depth(len(image)) - 0.5))
+    return _times(image, np.broadcast_to(gain, image.shape[:2]))
+
+
+def haze(image: UInt8, rng: np.random.Generator) -> UInt8:
+    """Add the haze of reverberation to the near field; it adds echoes and removes none.
+
+    Source: Ostvik et al. 2021, IEEE Trans. Med. Imaging 40:1340 (a band of noise), here below the probe.
+    """
+    strength, reach = np.float32(rng.uniform(0, HAZE)), np.float32(rng.uniform(*HAZE_REACH))
+    layers = (1 + _envelope(image.shape[:2], HAZE_GRAIN, rng)) / 2
+    white = strength * np.exp(-_depth(len(image)) / reach) * layers
+    return 255 - _times(255 - image, 1 - white.clip(0, 1))
+
+
+def _depth(rows: int) -> NDArray[np.float32]:
+    """Return (rows, 1) depths from 0 at the probe to 1 at the bottom."""
+    return np.linspace(0.5 / rows, 1 - 0.5 / rows, rows, dtype=np.float32)[:, None]
+
+
+def _envelope(shape: tuple[int, ...], grain: tuple[float, float], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Return (H, W) float32, Rayleigh-distributed with mean 1: the magnitude of smoothed complex noise."""
+    height, width = shape
+    across, along = (share * width for share in grain)
+    # About one sample per grain is drawn and the rest interpolated, before the magnitude, so that it stays Rayleigh.
+    rows, columns = (max(round(length / max(size, 1)), 1) for length, size in ((height, along), (width, across)))
+    waves = rng.standard_normal((2, rows, columns), dtype=np.float32)
+    sigmas = [min(max(size, 0.3), 1) for size in (across, along)]
+    smooth = (cv2.GaussianBlur(wave, (5, 5), sigmas[0], sigmaY=sigmas[1]) for wave in waves)
+    real, imaginary = (cv2.resize(wave, (width, height)) for wave in smooth)
+    envelope = np.asarray(cv2.magnitude(real, imaginary), dtype=np.float32)
+    return envelope / max(envelope.mean(), np.float32(1e-6))
+
+
+def _times(image: UInt8, factor: NDArray[np.floating]) -> UInt8:
+    """Multiply (H, W, 3) uint8 by (H, W), rounded and clipped to 0 to 255."""
+    return np.asarray(cv2.multiply(image, cv2.merge([factor.astype(np.float32)] * 3), dtype=cv2.CV_8U), dtype=np.uint8)

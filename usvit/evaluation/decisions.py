@@ -1,0 +1,77 @@
+"""Decisions of a run on its test images: by the most probable class, and at each nested operating point."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from usvit.errors import LeakageError
+from usvit.evaluation.prediction_arrays import Rows, rows_of
+from usvit.evaluation.thresholds import operating_points
+from usvit.metrics.basic import decide
+from usvit.metrics.threshold_choice import RULES
+
+MOST_PROBABLE = "most probable class"
+KEY = ["dataset", "image_id"]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Test images and the decisions on them.
+
+    Attributes:
+        rows: n images.
+        positive: the positive class.
+        called: rule -> (n,) bool, whether the image is called positive.
+        reasons: rule without decisions -> the reason.
+    """
+
+    rows: Rows
+    positive: str
+    called: dict[str, np.ndarray]
+    reasons: dict[str, str]
+
+    @property
+    def reference(self) -> np.ndarray:
+        """Images of the positive class, (n,) bool."""
+        return self.rows.label == self.rows.index(self.positive)
+
+
+def decided_at(rows: Rows, positive: str, points: Iterable[Mapping[str, Any]]) -> Decided:
+    """Decide at operating points that are already known.
+
+    Args:
+        rows: the test images.
+        positive: one of the classes.
+        points: ``operating_points`` of metrics.json: rule, folds with fold and threshold, pooled, reason.
+    """
+    k = rows.index(positive)
+    called, reasons = {MOST_PROBABLE: decide(rows.prob) == k}, {}
+    for one in points:
+        threshold = {fold["fold"]: fold["threshold"] for fold in one["folds"]}
+        if one["pooled"] is None:
+            reasons[one["rule"]] = one["reason"]
+        else:
+            called[one["rule"]] = rows.prob[:, k] >= np.array([threshold[int(fold)] for fold in rows.fold])
+    return Decided(rows, positive, called, reasons)
+
+
+def decided_of(table: pd.DataFrame, positive: str, classes: Iterable[str]) -> Decided:
+    """Decide on a predictions table with newly chosen thresholds; rows are sorted by dataset and image_id.
+
+    Raises:
+        UsvitError: as ``rows_of``; ``positive`` is no class.
+    """
+    table = table.sort_values(KEY, kind="stable")
+    rows = rows_of(table, "test", tuple(classes))
+    try:
+        points, why = operating_points(table, positive=positive), ""
+    except LeakageError as error:
+        fixed = [rule for rule in RULES if rule.kind == "fixed"]
+        points, why = operating_points(table, positive=positive, rules=fixed), str(error)
+    found = decided_at(rows, positive, [asdict(one) for one in points])
+    if why:
+        found.reasons.update({rule.name: why for rule in RULES if rule.kind != "fixed"})
+    return found

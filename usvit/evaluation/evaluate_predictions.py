@@ -1,0 +1,282 @@
+"""All figures from a run directory or any table of predictions, after a check that no test image was trained on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from usvit.data.datasets import descriptions_of
+from usvit.data.splits import described_among, refuse_seen, seen_by
+from usvit.errors import UsvitError, unknown
+from usvit.evaluation.foreign_tables import Columns, as_predictions, positive_of, read_raw, with_columns
+from usvit.evaluation.metrics_record import summarise
+from usvit.evaluation.metrics_sections import NO_PATIENT_ID, SUBGROUP_COLUMNS
+from usvit.evaluation.predictions import check_complete, classes_of, read_predictions
+from usvit.evaluation.run_checks import refuse_upstream
+from usvit.files import read_csv, read_parquet, refuse_linked_folders, write_csv, write_json
+from usvit.metrics.prevalence import check_prevalence
+from usvit.records import ModelMetadata, fitting, read_record, read_run_record, refuse_changed_run
+
+KEY = ["dataset", "image_id"]
+USUAL_COLUMNS = Columns()
+FILES = {"metrics.json", "predictions.csv", "unmatched.csv"}
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions and the information that belongs to them."""
+
+    name: str
+    """Name of the run's folder or of the table's file."""
+    table: pd.DataFrame
+    """A predictions table, including rows of split val if there are any."""
+    classes: list[str]
+    positive: str
+    columns: pd.DataFrame | None = None
+    """The manifest: one row per image."""
+    record: dict[str, Any] | None = None
+    """run.json of the run, or of the run that contains the table."""
+    test_over_train: float | None = None
+    """Mean over folds of test images / training images; None if it is not known."""
+    warnings: list[str] = field(default_factory=list)
+
+
+def evaluate(
+    predictions: str | Path,
+    *,
+    columns: Columns = USUAL_COLUMNS,
+    positive: str | None = None,
+    manifest: Path | None = None,
+    metadata: Path | None = None,
+    by: Mapping[str, Sequence[float] | None] | None = None,
+    prevalence: float | None = None,
+    out: str | Path | None = None,
+) -> dict[str, Any]:
+    """Compute every figure of metrics.json from a run directory or from any table of predictions.
+
+    Args:
+        predictions: a run directory, or a CSV or Parquet table of any tool.
+        columns: which column of the table holds what; a run's columns are known.
+        positive: the positive class; None takes the run's own, or 'malignant'.
+        manifest: Parquet file with more columns of the images; None takes the run's own.
+        metadata: model.json of the network that made the table; None takes the run's own.
+        by: columns that make subgroups, each with ascending limits that cut it or None; they are added to the usual
+            ones.
+        prevalence: share of positives in (0, 1) at which PPV and NPV are wanted.
+        out: folder to write metrics.json and predictions.csv (the table as it was understood) into; None writes none.
+
+    Returns:
+        The content of metrics.json (docs/reference/metrics.schema.json).
+
+    Raises:
+        UsvitError: as ``open_predictions`` and ``summarise``; ``predictions`` is a scored set; ``out`` holds other
+            files.
+        LeakageError: the network was trained on an image of the test.
+
+    Example:
+        >>> import usvit
+        >>> metrics = usvit.evaluate("runs/small")
+        >>> metrics["positive_class"], sorted(metrics["headline"])[:2]  # doctest: +ELLIPSIS
+        ('malignant', [...])
+    """
+    path, out = Path(predictions), None if out is None else Path(out)
+    if any((path / name).is_file() for name in ("scores.parquet", "scores.csv")):
+        raise UsvitError(f"{path} is a scored set: give the labels of its images with --labels FILE.")
+    if prevalence is not None:
+        check_prevalence(prevalence)
+    if out is not None:
+        refuse_occupied(out)
+    with fitting(path):
+        found = open_predictions(path, columns=columns, positive=positive, manifest=manifest, metadata=metadata)
+        metrics = measure(found, by, prevalence)
+    if out is not None:
+        write_csv(out / "predictions.csv", found.table)
+        write_json(out / "metrics.json", metrics)
+    return metrics
+
+
+def measure(
+    found: Predictions, by: Mapping[str, Sequence[float] | None] | None = None, prevalence: float | None = None
+) -> dict[str, Any]:
+    """Compute the content of metrics.json; ``by`` and ``prevalence`` as in ``evaluate``."""
+    metrics = summarise(
+        found.table,
+        classes=found.classes,
+        positive=found.positive,
+        columns=found.columns,
+        by=None if not by else _all_columns(found, by),
+        prevalence=prevalence,
+    )
+    # Without groups there are no patients either; the table's own warning already says so.
+    own = [one for one in metrics["warnings"] if not (found.warnings and one.startswith(NO_PATIENT_ID))]
+    metrics["warnings"] = [*found.warnings, *own]
+    return metrics
+
+
+def open_predictions(
+    path: Path,
+    *,
+    columns: Columns = USUAL_COLUMNS,
+    positive: str | None = None,
+    manifest: Path | None = None,
+    metadata: Path | None = None,
+) -> Predictions:
+    """Read the predictions of all folds of a run, or any table of predictions.
+
+    Args:
+        path: a run directory, whose fold tables are read; or a CSV or Parquet file.
+        columns: which column of the table holds what; not for a run.
+        positive: the positive class; the run's own, or 'malignant', by default.
+        manifest: Parquet file with more columns of the images (by dataset and image_id); by default that of the run,
+            also for a table inside a run.
+        metadata: model.json of the network that made the table; by default that of the run.
+
+    Raises:
+        UsvitError: a file is absent or damaged; folds are missing or images predicted twice; columns,
+            labels, classes or probabilities do not fit together.
+        LeakageError: the metadata of a network lists an image of its test set, or an image of the same group. This is
+        not
+            checked for a run that was split by image on request; its report is marked.
+    """
+    run = _run_of(path)
+    if path.is_dir():
+        if run is None:
+            raise UsvitError(f"{path} is no run directory: it has no run.json. Give a run, or a table of predictions.")
+        if columns != USUAL_COLUMNS:
+            raise UsvitError(f"{path} is a run, whose columns are known: leave out --label, --prob and the like.")
+        found = _open_run(path)
+        if positive is not None:
+            found = replace(found, positive=positive_of(found.classes, positive))
+    else:
+        found = _open_table(path, run, columns, positive)
+    if manifest is not None:
+        found = _with_manifest(found, manifest, follow=True)
+    elif run is not None and (run / "manifest.parquet").exists():
+        found = _with_manifest(found, run / "manifest.parquet", follow=False)
+    _refuse_seen(found, run, metadata)
+    return found
+
+
+def _run_of(path: Path) -> Path | None:
+    """Return the run directory that is, or contains, a path."""
+    candidates = [path] if path.is_dir() else [path.absolute().parent, path.absolute().parent.parent]
+    return next((folder for folder in candidates if (folder / "run.json").is_file()), None)
+
+
+def _open_run(run: Path) -> Predictions:
+    record = read_run_record(run)
+    refuse_upstream(run, record, "An evaluation", but=("transfer",))
+    refuse_linked_folders(run)
+    refuse_changed_run(run, record)
+    if record.get("kind") == "transfer" and not (run / "predictions.csv").is_file():
+        raise UsvitError(
+            f"{run} is a run of usvit transfer without predictions.csv: its transfer.json says why "
+            "(predictions_missing); or it is not finished. Its figures are in results.csv."
+        )
+    try:
+        n_folds, classes = int(record["folds"]["n"]), list(record["data"]["classes"])
+        positive = record["data"]["positive_class"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsvitError(f"{run / 'run.json'} is damaged: it names no folds, classes or positive class.") from error
+    files = {fold: run / f"fold-{fold}" / "predictions.csv" for fold in range(n_folds)}
+    missing = [str(fold) for fold, file in files.items() if not file.is_file()]
+    if len(missing) == n_folds and (run / "predictions.csv").is_file():
+        tables = [read_predictions(run / "predictions.csv")]  # only the result of the run was kept
+    elif missing:
+        raise UsvitError(
+            f"{run}: missing folds: {', '.join(missing)} (no fold-{missing[0]}/predictions.csv). "
+            "Give the run's command again to finish it."
+        )
+    else:
+        tables = [read_predictions(file) for file in files.values()]
+    if any(sorted(classes_of(table)) != sorted(classes) for table in tables):
+        raise UsvitError(f"{run}: run.json and the predictions name different classes.")
+    table = pd.concat(tables, ignore_index=True)
+    ratio = None
+    if (run / "folds.csv").exists():
+        folds = _folds(run)
+        check_complete(table, folds[folds["part"] == "test"], n_folds)
+        sizes = folds.groupby(["fold", "part"]).size().unstack(fill_value=0)
+        if "train" in sizes and (sizes["train"] > 0).all():
+            ratio = float((sizes["test"] / sizes["train"]).mean())
+    return Predictions(run.absolute().name, table, classes, positive, record=record, test_over_train=ratio)
+
+
+def _open_table(path: Path, run: Path | None, columns: Columns, positive: str | None) -> Predictions:
+    record = None if run is None else read_run_record(run)
+    if record is not None:
+        positive = positive or (record.get("data") or {}).get("positive_class")
+    table, said = as_predictions(read_raw(path), str(path), columns, positive, dataset=path.stem)
+    if run is not None and path.absolute().parent == run and (run / "folds.csv").exists():
+        folds = _folds(run)
+        check_complete(table, folds[folds["part"] == "test"], folds["fold"].nunique())
+    classes = classes_of(table)
+    return Predictions(path.name, table, classes, positive_of(classes, positive), record=record, warnings=said)
+
+
+def _folds(run: Path) -> pd.DataFrame:
+    return read_csv(run / "folds.csv", text=KEY, needed=(*KEY, "fold", "part"))
+
+
+def _with_manifest(found: Predictions, path: Path, *, follow: bool) -> Predictions:
+    manifest = read_parquet(path, follow=follow, what="manifest")
+    absent = [name for name in KEY if name not in manifest]
+    if absent:
+        raise UsvitError(f"The manifest {path} has no column {', '.join(absent)} to find its images by.")
+    manifest = manifest.astype(dict.fromkeys(KEY, str))
+    if "image_id" in manifest and manifest.duplicated(KEY).any():
+        raise UsvitError(f"The manifest {path} holds an image twice; each needs one row.")
+    known = set(zip(manifest["dataset"], manifest["image_id"], strict=True))
+    test = found.table[found.table["part"] == "test"]
+    lonely = [pair for pair in zip(test["dataset"], test["image_id"], strict=True) if pair not in known]
+    if lonely:
+        raise UsvitError(
+            f"The manifest {path} does not hold {len(lonely)} of {len(test)} predicted images, such as "
+            f"{'/'.join(lonely[0])}; dataset and image_id must be written alike."
+        )
+    return replace(found, columns=manifest)
+
+
+def _refuse_seen(found: Predictions, run: Path | None, metadata: Path | None) -> None:
+    files: dict[int | None, Path]  # model.json of each fold; None is for all images
+    if metadata is not None:
+        if found.columns is None:
+            raise UsvitError(f"--metadata {metadata} lists images by the hash of their pixels: give --manifest, too.")
+        files = {None: metadata / "model.json" if metadata.is_dir() else metadata}
+    elif run is None or ((found.record or {}).get("folds") or {}).get("unit") == "image":
+        return
+    else:
+        files = {fold: run / f"fold-{fold}" / "model.json" for fold in sorted(set(found.table["fold"].tolist()))}
+    if found.columns is None or "sha256" not in found.columns:
+        if metadata is not None:
+            raise UsvitError("The manifest has no column sha256, so that nothing can be looked up in the metadata.")
+        return
+    test = found.table[found.table["part"] == "test"]
+    tested = with_columns(test[[*KEY, "group_id", "fold"]], found.columns, {"sha256": "sha256"})
+    described = descriptions_of(found.columns, Path("of the test images"))
+    for fold, file in files.items():
+        if fold is not None and not file.is_file():
+            continue  # the weights of the run were not kept
+        seen = seen_by(read_record(file, ModelMetadata, follow=fold is None), file.parent)
+        own = tested if fold is None else tested[tested["fold"] == fold]
+        copies = seen.copies_among(described_among(described, own["sha256"])[0])
+        refuse_seen(own, seen, f"The network of {file.parent}", copies=copies)
+
+
+def _all_columns(found: Predictions, by: Mapping[str, Sequence[float] | None]) -> dict[str, Sequence[float] | None]:
+    """Return the usual columns that have several values, and the requested ones."""
+    there = found.table if found.columns is None else found.columns
+    usual = {name: limits for name, limits in SUBGROUP_COLUMNS.items() if name in there and there[name].nunique() > 1}
+    names = {*map(str, found.table.columns), *(map(str, there.columns))}
+    for name in by:
+        if name not in names:
+            raise unknown("column", name, names)
+    return {**usual, **by}
+
+
+def refuse_occupied(out: Path) -> None:
+    """Raise UsvitError if a folder contains anything but ``FILES``."""
+    if out.exists() and not (out.is_dir() and {one.name for one in out.iterdir()} <= FILES):
+        raise UsvitError(f"{out} holds other files. Nothing was changed: choose another folder with --out.")

@@ -1,0 +1,318 @@
+"""Sections of metrics.json: operating points, calibration, decision curve, subgroups, patients, and warnings.
+
+Each function converts a predictions table to JSON content. A section that cannot be computed contains the reason.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from usvit.errors import LeakageError, UsvitError
+from usvit.evaluation.patients import by_patient
+from usvit.evaluation.pooled_figures import figures_with_intervals
+from usvit.evaluation.prediction_arrays import Rows, rows_of
+from usvit.evaluation.predictions import classes_of, first_repeat
+from usvit.evaluation.recalibration import Method, Platt, Temperature, recalibrate
+from usvit.evaluation.subgroup_differences import correct_after_holm, level_differences
+from usvit.evaluation.subgroups import NOT_RECORDED, levels_of, subgroups
+from usvit.evaluation.threshold_procedure import draw_procedure, procedure_of
+from usvit.evaluation.thresholds import FoldPoint, OperatingPoint, choosing_rows, operating_points
+from usvit.metrics.calibration_statistics import (
+    N_BINS,
+    brier,
+    calibration_line,
+    log_odds,
+    reliability,
+    top_label_reliability,
+)
+from usvit.metrics.checks import group_codes
+from usvit.metrics.decision_curves import THRESHOLDS, DecisionCurve, decision_curve
+from usvit.metrics.proportions import ShareInterval, clustered_share, point
+from usvit.metrics.support import few_groups_sentences
+from usvit.metrics.threshold_choice import RULES, outcome
+
+SUBGROUP_COLUMNS: dict[str, list[float] | None] = {
+    "dataset": None,
+    "device": None,
+    "birads": None,
+    "lesion_size_mm": [10.0, 20.0],
+}
+"""Default subgroups, if the columns exist; sizes are cut at the limits of stages T1b and T1c (AJCC, 8th edition)."""
+SUBGROUP_FIGURES = ("accuracy", "balanced_accuracy", "auc_macro_ovr", "auc", "sensitivity", "specificity")
+NO_PATIENT_ID = "No image has a patient id"
+
+
+def operating_section(table: pd.DataFrame, positive: str) -> list[dict[str, Any]]:
+    """Compute the operating points of ``RULES`` by fold, pooled, and as a procedure.
+
+    ``procedure`` holds the pooled figures with intervals that include the choice of the thresholds. It is None for a
+    fixed threshold and if nothing is pooled. The intervals of ``pooled`` are conditional on these thresholds.
+
+    If a split does not separate groups, no image may choose a threshold: the section then contains the reason instead
+    of thresholds.
+    """
+    test = rows_of(table, "test")
+    try:
+        points = operating_points(table, positive=positive)
+    except LeakageError as error:
+        folds = tuple(FoldPoint(int(k), None, str(error), None, None, None) for k in np.unique(test.fold))
+        fixed = [rule for rule in RULES if rule.kind == "fixed"]
+        points = [
+            OperatingPoint(rule.name, "none", folds, None, str(error), None) for rule in RULES if rule.kind != "fixed"
+        ]
+        points += operating_points(table, positive=positive, rules=fixed)
+    k = test.index(positive)
+    chosen = [rule for rule, one in zip(RULES, points, strict=True) if rule.kind != "fixed" and one.pooled is not None]
+    drawn = draw_procedure(test, choosing_rows(table)[1], k, chosen) if chosen else np.empty((0, 0, 4))
+    found = []
+    for rule, one in zip(RULES, points, strict=True):
+        entry: dict[str, Any] = {**asdict(one), "procedure": None}
+        if one.pooled is not None:
+            threshold = {fold.fold: fold.threshold for fold in one.folds}
+            called = test.prob[:, k] >= np.array([threshold[int(fold)] for fold in test.fold])
+            reference = test.label == k
+            entry["pooled"] = asdict(outcome(reference, called, test.group, interval=clustered_share))
+            if rule in chosen:
+                whole = procedure_of(one.pooled, drawn[:, chosen.index(rule)], called, reference, test.group)
+                entry["procedure"] = asdict(whole)
+        found.append(entry)
+    return found
+
+
+def calibration_section(table: pd.DataFrame, positive: str) -> dict[str, Any]:
+    """Compute the calibration of the test images, pooled and by fold, and the effect of scaling on it."""
+    test = rows_of(table, "test")
+    return {
+        "n_bins": N_BINS,
+        "pooled": calibration_of(test, interval=clustered_share),
+        "folds": [{"fold": int(k), **_line(test[test.fold == k], positive)} for k in np.unique(test.fold)],
+        "recalibration": [_recalibration(table, positive, method) for method in get_args(Method)],
+    }
+
+
+def calibration_of(rows: Rows, *, n_bins: int = N_BINS, interval: ShareInterval | None = None) -> dict[str, Any]:
+    """Compute the calibration of each class against the rest and of the decided class, for n >= 1 images.
+
+    Returns:
+        {"n_images", "n_groups", "brier" (half the sum over the K classes, in [0, 1]; for two classes the binary score),
+        "top_label": Reliability, "classes": {name: {"reliability", "slope", "intercept", "in_the_large", "brier"}}}.
+    """
+    hit = np.eye(len(rows.classes))[rows.label]  # (n, K)
+    classes = {}
+    for k, name in enumerate(rows.classes):
+        reference, prob = rows.label == k, rows.prob[:, k]
+        line = calibration_line(reference, log_odds(rows.scores, k), rows.group)
+        classes[name] = {
+            "reliability": asdict(reliability(reference, prob, rows.group, n_bins=n_bins, interval=interval)),
+            **asdict(line),
+            "brier": asdict(brier(reference, prob, rows.group, n_bins=n_bins)),
+        }
+    top = top_label_reliability(rows.label, rows.prob, rows.group, n_bins=n_bins, interval=interval)
+    return {
+        "n_images": len(rows),
+        "n_groups": rows.n_groups,
+        "brier": point(float(((rows.prob - hit) ** 2).sum(axis=1).mean() / 2), rows.n_groups),
+        "top_label": asdict(top),
+        "classes": classes,
+    }
+
+
+def run_decision_curve(
+    table: pd.DataFrame, *, positive: str, thresholds: ArrayLike = THRESHOLDS, prevalence: float | None = None
+) -> DecisionCurve:
+    """Compute the decision curve of all test images of a run, one class against the rest.
+
+    The probability of each image comes from the model of its own fold.
+
+    Raises:
+        UsvitError: see ``rows_of``; ``positive`` is not a class.
+        ValueError: see ``decision_curve``.
+    """
+    rows = rows_of(table, "test")
+    k = rows.index(positive)
+    return decision_curve(rows.label == k, rows.prob[:, k], rows.group, thresholds=thresholds, prevalence=prevalence)
+
+
+def subgroup_section(
+    table: pd.DataFrame,
+    positive: str,
+    columns: pd.DataFrame | None,
+    by: Mapping[str, Sequence[float] | None] | None,
+) -> list[dict[str, Any]]:
+    """Compute figures with intervals in each subgroup, and the differences between subgroups with Holm's correction.
+
+    Args:
+        table: the predictions.
+        positive: one of the classes.
+        columns: more columns of the images, by dataset and image_id, such as the manifest.
+        by: column -> limits that cut it, or None; a requested column that cannot be used is an error. None takes
+            those of ``SUBGROUP_COLUMNS`` that exist and divide the images.
+
+    Raises:
+        UsvitError: as ``subgroups.subgroups``, for a requested column.
+    """
+    classes = classes_of(table)
+    test = first_repeat(table[table["part"] == "test"])
+
+    def measure(label: np.ndarray, prob: np.ndarray, group: np.ndarray) -> dict[str, Any]:
+        found = figures_with_intervals(label, prob, group, classes=classes, positive=positive, ranked=False)
+        return {name: found[name] for name in SUBGROUP_FIGURES}
+
+    def of(name: str, limits: Sequence[float] | None) -> dict[str, Any]:
+        levels = subgroups(test, name, positive=positive, columns=columns, limits=limits, measure=measure)
+        rows, level = rows_of(test, "test"), levels_of(test, name, columns=columns, limits=limits)
+        known = level != NOT_RECORDED
+        own = rows[known]
+        k = rows.index(positive)
+        differences = level_differences(own.label, own.prob, own.group, level[known], positive=k) if known.any() else []
+        shown = [asdict(one) for one in levels]
+        return {"by": name, "levels": shown, "differences": differences, "reason": None}
+
+    sections = []
+    if by is not None:
+        sections = [of(name, limits) for name, limits in by.items()]
+        correct_after_holm({number: section["differences"] for number, section in enumerate(sections)})
+        return sections
+    for name, limits in SUBGROUP_COLUMNS.items():
+        there = columns if columns is not None and name in columns else test
+        if name not in there or there[name].nunique() < 2:
+            continue
+        try:
+            section = of(name, limits)
+        except UsvitError as error:
+            section = {"by": name, "levels": [], "differences": [], "reason": str(error)}
+        if len(section["levels"]) != 1:  # all test images may have one value although the manifest has several
+            sections.append(section)
+    correct_after_holm({number: section["differences"] for number, section in enumerate(sections)})
+    return sections
+
+
+def patient_section(table: pd.DataFrame, positive: str) -> dict[str, Any]:
+    """Compute the figures with one row per patient, for images with a patient id.
+
+    A patient with images of several labels counts as positive if one image is; otherwise as the first class, in order,
+    that one of the images has.
+    """
+    test = table[table["part"] == "test"]
+    known = test[test["patient_id"].notna()]
+    if known.empty:
+        return {"n_patients": None, "reason": "no image has a patient id"}
+    classes = classes_of(table)
+    order = [positive, *(name for name in classes if name != positive)]
+    rules: dict[str, Any] = {}
+    try:
+        for how in ("mean", "max"):
+            patients = by_patient(known, how=how, positive=positive, unit="patient_id", precedence=order)
+            rows = rows_of(patients, "test")
+            rules[how] = figures_with_intervals(rows.label, rows.prob, rows.group, classes=classes, positive=positive)
+    except UsvitError as error:
+        return {"n_patients": None, "reason": str(error)}
+    mixed = known.groupby(["dataset", "patient_id"])["label"].nunique() > 1
+    counts = patients["label"].value_counts()
+    return {
+        "n_patients": len(patients),
+        "n_images": len(known),
+        "n_images_without_id": len(test) - len(known),
+        "n_mixed": int(mixed.sum()),
+        "label_order": order,
+        "class_patients": {name: int(counts.get(name, 0)) for name in classes},
+        **rules,
+    }
+
+
+def warnings_of(table: pd.DataFrame, summary: dict[str, Any]) -> list[str]:
+    """Return warnings for readers of the figures.
+
+    Args:
+        table: the predictions.
+        summary: all sections of metrics.json.
+    """
+    test = table[table["part"] == "test"]
+    rows = rows_of(table, "test")
+    said = few_groups_sentences(rows.label, group_codes(rows.group, len(rows))[0], list(rows.classes))
+    for name, count in summary["class_groups"].items():
+        if not count:
+            said.append(f"No test image is of class '{name}': its figures, and averages over classes, are undefined.")
+    without = int(test["patient_id"].isna().sum())
+    if without:
+        what = (
+            "No image has a patient id"
+            if without == len(test)
+            else f"{without} of {len(test)} images have no patient id"
+        )
+        said.append(
+            f"{what}: several images of one person may be treated as independent, and intervals may be too narrow."
+        )
+    split = int((test.groupby("group_id")["fold"].nunique() > 1).sum())
+    if split:
+        said.append(
+            f"{split} groups have test images in several folds: the split leaks, and the figures are better than on "
+            "new patients."
+        )
+    conflicts = test[test["group_id"].astype(str).str.startswith("copies:")].groupby("group_id")["label"].nunique() > 1
+    if conflicts.any():
+        said.append(f"{int(conflicts.sum())} clusters of near-duplicates carry different labels.")
+    mixed = summary["patients"].get("n_mixed", 0)
+    if mixed:
+        order = " before ".join(f"'{name}'" for name in summary["patients"]["label_order"])
+        said.append(f"{mixed} patients have images of several labels; the order at patient level is {order}.")
+    sources = {one["source"] for one in summary["operating_points"]}
+    if any(source.startswith("test images of the other folds") for source in sources) and len(summary["folds"]) > 1:
+        said.append(
+            "There are no inner validation images: the thresholds of a fold were chosen on test images of the other "
+            "folds, which other models scored."
+        )
+    return said
+
+
+def _recalibration(table: pd.DataFrame, positive: str, method: Method) -> dict[str, Any]:
+    test = rows_of(table, "test")
+    entry: dict[str, Any] = {"method": method, "folds": [], "before": _quality(test, positive), "after": None}
+    try:
+        scaled = recalibrate(table, positive=positive, method=method)
+    except LeakageError as error:
+        return {**entry, "reason": str(error)}
+    for fit in scaled.folds:
+        scaling = fit.scaling
+        entry["folds"].append(
+            {
+                "fold": fit.fold,
+                "temperature": scaling.value if isinstance(scaling, Temperature) else None,
+                "slope": scaling.slope if isinstance(scaling, Platt) else None,
+                "intercept": scaling.intercept if isinstance(scaling, Platt) else None,
+                "reason": fit.reason,
+                "n_images": fit.n_images,
+                "n_groups": fit.n_groups,
+                "class_counts": fit.class_counts,
+            }
+        )
+    if scaled.table is not None:
+        entry["after"] = _quality(rows_of(scaled.table, "test"), positive)
+    return {**entry, "reason": scaled.reason}
+
+
+def _quality(rows: Rows, positive: str) -> dict[str, Any]:
+    """Compute the quality of the probabilities: log loss, Brier score and calibration."""
+    hit = np.eye(len(rows.classes))[rows.label]
+    chosen = np.maximum(rows.prob[np.arange(len(rows)), rows.label], np.finfo(np.float64).eps)
+    return {
+        "log_loss": point(max(float(-np.log(chosen).mean()), 0.0), rows.n_groups),
+        "brier": point(float(((rows.prob - hit) ** 2).sum(axis=1).mean() / 2), rows.n_groups),
+        **_line(rows, positive),
+    }
+
+
+def _line(rows: Rows, positive: str) -> dict[str, Any]:
+    """Compute the calibration of the positive class: calibration error, slope and intercept."""
+    k = rows.index(positive)
+    reference = rows.label == k
+    found = reliability(reference, rows.prob[:, k], rows.group)
+    return {
+        "ece": found.ece,
+        "ece_debiased": found.ece_debiased,
+        **asdict(calibration_line(reference, log_odds(rows.scores, k), rows.group)),
+    }

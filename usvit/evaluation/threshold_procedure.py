@@ -1,0 +1,197 @@
+"""Interval of an operating point as a procedure: choose a threshold on some patients, then decide on new ones.
+
+An interval that takes the thresholds as given ignores that other inner validation patients would give other
+thresholds. Here, whole groups are resampled, the threshold of each fold is chosen again on the drawn inner validation
+images, and the drawn test images are decided by it. docs/explanation/operating-points.md states the estimand and the
+coverage of the interval.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from usvit.evaluation.prediction_arrays import Rows
+from usvit.metrics.basic import Value
+from usvit.metrics.bootstrap import N_RESAMPLES
+from usvit.metrics.intervals import ALPHA, all_or_none_interval, undefined, with_interval
+from usvit.metrics.threshold_choice import Rule, ThresholdOutcome
+
+PROPORTIONS = ("sensitivity", "specificity", "ppv", "npv")
+MAX_WITHOUT = 0.2
+"""There is no interval above this share of resamples in which some fold has no threshold. It is larger than
+``bootstrap.MAX_UNDEFINED``: with 10 positive inner validation images per fold, coverage is still 0.9 or more."""
+CELLS = 2_000_000
+"""Resamples x images in memory at once: 16 MB of float64."""
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """Figures of choosing a threshold and deciding by it on new patients, with intervals of the whole procedure."""
+
+    sensitivity: Value
+    specificity: Value
+    ppv: Value
+    npv: Value
+
+
+def resampled_thresholds(positive: np.ndarray, score: np.ndarray, counts: np.ndarray, rule: Rule) -> np.ndarray:
+    """Compute ``threshold_choice.choose_threshold`` on B resamples at once.
+
+    Args:
+        positive: (n,) bool.
+        score: (n,) finite float.
+        counts: (B, n) integers >= 0, how often each resample contains each image.
+        rule: any rule except a fixed one.
+
+    Returns:
+        (B,) the threshold of ``choose_threshold`` for the repeated images; NaN if there is none.
+    """
+    order = np.argsort(score, kind="stable")
+    levels, first = np.unique(score[order], return_index=True)
+    if len(levels) < 2:
+        return np.full(len(counts), np.nan)
+    drawn = counts[:, order].astype(np.float64)
+    total = np.add.reduceat(drawn, first, axis=1)  # (B, L) images at each score
+    positives = np.add.reduceat(drawn * positive[order], first, axis=1)
+    n_positive = positives.sum(axis=1, keepdims=True)
+    n_negative = total.sum(axis=1, keepdims=True) - n_positive
+
+    # Candidate j calls everything up to level j negative. It counts only if level j and some higher one were drawn.
+    true_positive = n_positive - positives.cumsum(axis=1)
+    true_negative = (total - positives).cumsum(axis=1)
+    above = np.flip(np.minimum.accumulate(np.flip(np.where(total > 0, np.arange(len(levels)), len(levels)), 1), 1), 1)
+    following = np.concatenate([above[:, 1:], np.full((len(total), 1), len(levels))], axis=1)  # next drawn level
+    able = (total > 0) & (following < len(levels)) & (n_positive > 0) & (n_negative > 0)
+    radix = float(total.sum(axis=1).max(initial=0)) + 1  # both keys are integers, so one float64 orders them
+    if rule.kind == "youden":
+        gain = true_positive * n_negative - (n_negative - true_negative) * n_positive
+        able &= gain > 0
+        key = gain * radix + true_positive
+    else:
+        if rule.target is None:
+            raise ValueError(f"rule '{rule.name}' has no target")
+        own, size, other = (
+            (true_positive, n_positive, true_negative)
+            if rule.kind == "sensitivity"
+            else (true_negative, n_negative, true_positive)
+        )
+        with np.errstate(invalid="ignore"):
+            able &= (own / size >= rule.target) & (other > 0)
+        key = other * radix + own
+    key = np.where(able, key, -1.0)
+    best = key.argmax(axis=1)
+    found = np.take_along_axis(key, best[:, None], 1)[:, 0] >= 0
+    below = levels[best]
+    over = levels[np.minimum(np.take_along_axis(following, best[:, None], 1)[:, 0], len(levels) - 1)]
+    middle = below / 2 + over / 2
+    return np.where(found, np.where((below < middle) & (middle <= over), middle, over), np.nan)
+
+
+def draw_procedure(
+    test: Rows,
+    chooser: Mapping[int, Rows],
+    k: int,
+    rules: Sequence[Rule],
+    *,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+) -> np.ndarray:
+    """Compute sensitivity, specificity, PPV and NPV of each rule in resamples of whole groups.
+
+    A group is drawn with all its images in all folds: test images and images that choose a threshold.
+
+    Args:
+        test: the test images, each decided by the threshold of its fold.
+        chooser: fold -> the images that choose its threshold, disjoint in groups from the fold's test images.
+        k: index of the positive class.
+        rules: rules that are not fixed.
+        n_resamples, seed: of the bootstrap.
+
+    Returns:
+        (B, R, 4), NaN if a fold has no threshold or a denominator is 0.
+    """
+    folds = sorted(chooser)
+    parts = [test, *(chooser[fold] for fold in folds)]
+    codes, names = pd.factorize(np.concatenate([one.group for one in parts]), sort=True)
+    code = np.split(codes, np.cumsum([len(one) for one in parts])[:-1])
+    n_groups, n_images = len(names), max(len(one) for one in parts)
+    positive, score = test.label == k, test.prob[:, k]
+    at = [np.flatnonzero(test.fold == fold) for fold in folds]
+    rng = np.random.default_rng(seed)
+    out = np.empty((n_resamples, len(rules), 4))
+    step = max(1, CELLS // max(n_images, n_groups))
+    for start in range(0, n_resamples, step):
+        size = min(step, n_resamples - start)
+        groups = rng.integers(0, n_groups, (size, n_groups)) + n_groups * np.arange(size)[:, None]
+        drawn = np.bincount(groups.ravel(), minlength=size * n_groups).reshape(size, n_groups)
+        tested = drawn[:, code[0]].astype(np.float64)  # (size, n)
+        choosing = [drawn[:, one] for one in code[1:]]
+        n_positive = tested @ positive
+        n_negative = tested @ ~positive
+        for r, rule in enumerate(rules):
+            true_positive, false_positive, missing = np.zeros(size), np.zeros(size), np.zeros(size, dtype=bool)
+            for fold, counts, own in zip(folds, choosing, at, strict=True):
+                rows = chooser[fold]
+                threshold = resampled_thresholds(rows.label == k, rows.prob[:, k], counts, rule)
+                missing |= np.isnan(threshold)
+                called = tested[:, own] * (score[own] >= threshold[:, None])
+                true_positive += called @ positive[own]
+                false_positive += called @ ~positive[own]
+            with np.errstate(invalid="ignore", divide="ignore"):
+                true_negative, false_negative = n_negative - false_positive, n_positive - true_positive
+                found = np.stack(
+                    [
+                        true_positive / n_positive,
+                        true_negative / n_negative,
+                        true_positive / (true_positive + false_positive),
+                        true_negative / (true_negative + false_negative),
+                    ],
+                    axis=1,
+                )
+            out[start : start + size, r] = np.where(missing[:, None], np.nan, found)
+    return out
+
+
+def procedure_of(
+    pooled: ThresholdOutcome, drawn: np.ndarray, called: np.ndarray, reference: np.ndarray, group: np.ndarray
+) -> Procedure:
+    """Compute the figures of one rule over all folds with intervals of the whole procedure.
+
+    The interval contains the middle 95 % of the resamples. In simulations its coverage is 0.94 to 1.00, while that of a
+    bias-corrected interval is 0.83 to 0.96 (benchmarks/coverage_thresholds.py).
+
+    Args:
+        pooled: counts and proportions of the test images.
+        drawn: (B, 4) from ``draw_procedure``.
+        called, reference: (n,) bool, decision and reference of the test images.
+        group: (n,) the patient of each.
+    """
+    denominators = (reference, ~reference, called, ~called)
+    values = {}
+    for j, (name, images) in enumerate(zip(PROPORTIONS, denominators, strict=True)):
+        figure: Value = getattr(pooled, name)
+        values[name] = _interval(figure, drawn[:, j], len(np.unique(group[images].astype(str))))
+    return Procedure(**values)
+
+
+def _interval(figure: Value, drawn: np.ndarray, n_groups: int) -> Value:
+    if figure["value"] is None:
+        return undefined(figure["reason"], n_groups)
+    value, known = float(figure["value"]), drawn[~np.isnan(drawn)]
+    method = f"cluster bootstrap through the choice of the thresholds, percentile, {len(drawn)} resamples"
+    n_missing = len(drawn) - len(known)
+    note = f"the rule gives no figure in {n_missing} of {len(drawn)} resamples" if n_missing else ""
+    if n_missing > MAX_WITHOUT * len(drawn):
+        return with_interval(value, None, method=method, n_groups=n_groups, reason=note)
+    if not np.ptp(known):
+        return with_interval(
+            value,
+            all_or_none_interval(value, n_groups),
+            method=f"Clopper-Pearson on {n_groups} groups",
+            n_groups=n_groups,
+            reason="every resample gives the same value",
+        )
+    low, high = np.quantile(known, [ALPHA / 2, 1 - ALPHA / 2])
+    return with_interval(value, (float(low), float(high)), method=method, n_groups=n_groups, reason=note)

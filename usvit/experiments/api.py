@@ -1,0 +1,411 @@
+"""The public functions: from a recipe and settings to a finished run.
+
+Settings come in three layers, of which the later win: the recipe, the arguments, and ``overrides``. Every setting of
+docs/reference/configuration.md can be given as a keyword with double underscores, ``train__steps=20``, or in
+``overrides``, ``{"train.steps": 20}``. PyTorch is imported after the settings have been checked.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from usvit.config import PretrainConfig, TransferConfig, build, build_config, load_recipe, merge, nested
+from usvit.config.sweep import cells, choose_cells, for_dataset, read_recipe, settings_for, size_note, yielding
+from usvit.data.datasets import DataRoot, roots_from
+from usvit.errors import UsvitError
+from usvit.progress import Progress
+from usvit.resources import process_rank, said_once
+
+if TYPE_CHECKING:
+    from usvit.experiments.run_directory import RunResult
+
+logger = logging.getLogger(__name__)
+
+Settings = dict[str, Any]
+
+
+def cross_validate(
+    dataset: str | None = None,
+    model: str | None = None,
+    *,
+    recipe: str | Path | None = None,
+    weights: str | Path | None = None,
+    manifest: str | Path | None = None,
+    folds: str | Path | None = None,
+    data_root: DataRoot = None,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    command: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> "RunResult":
+    """Cross-validate a model: train one network per fold and measure the pooled predictions of the test images.
+
+    No patient, and no group of near-duplicates, is in two splits of a fold. A run that was interrupted is resumed by
+    the same call.
+
+    Args:
+        dataset: Name of a data set, or several joined by ``+``: ``busi+b``. Default: the embedded phantom.
+        model: Name of a model of ``usvit models list``, or ``timm:NAME``. Default: the model of the recipe.
+        recipe: Name or YAML file of a recipe. Default: ``demo`` for the phantom without ``model``, otherwise the
+            recipe of Gheflati and Rivaz (2022) for the family of the model.
+        weights: Initial weights: ``scratch``, ``hub``, ``hub:UPSTREAM``, a file, or a run directory.
+        manifest: A manifest of ``usvit data prepare``, instead of ``dataset``.
+        folds: A file of folds of ``usvit data split``.
+        data_root: Folder of the data set, or a mapping of the names of data sets to folders. Default: ``$USVIT_DATA``.
+        out: The run directory. Default: ``runs/<data>-<model>-<recipe>-seed<n>``.
+        seed: Seed of folds, weights, order and augmentation, at least 0. Default: 0.
+        progress: Where progress is shown, such as ``usvit.progress.make_progress()``. Default: nowhere.
+        command: What the user called, for ``run.json``. Default: this call.
+        overrides: Settings by dotted key, which win over all others.
+        **settings: Settings with double underscores for dots.
+
+    Returns:
+        The run: its ``path``, its metrics (``result``, the content of ``metrics.json``) and its ``record``.
+
+    Raises:
+        UsvitError: A setting, the data or the weights cannot be used. Nothing has been written then.
+        LeakageError: The initial weights have seen test images.
+
+    Example:
+        >>> import usvit
+        >>> run = usvit.cross_validate(
+        ...     "phantom", "timm:test_resnet", recipe="demo", out="runs/small",
+        ...     model__image_size=32, split__folds=2, train__steps=2, device="cpu",
+        ... )
+        >>> len(run.result["folds"]), run.path.name
+        (2, 'small')
+    """
+    return _fine_tune("cv", **locals())
+
+
+def train(
+    dataset: str | None = None,
+    model: str | None = None,
+    *,
+    recipe: str | Path | None = None,
+    weights: str | Path | None = None,
+    manifest: str | Path | None = None,
+    folds: str | Path | None = None,
+    data_root: DataRoot = None,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    command: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> "RunResult":
+    """Train one network on a 70/15/15 hold-out and measure its predictions of the test images.
+
+    Args:
+        dataset, model, recipe, weights, manifest, folds, data_root, seed, progress, command, overrides, **settings:
+            As in ``cross_validate``.
+        out: The run directory. Default: ``runs/<data>-<model>-<recipe>-seed<n>-train``.
+
+    Returns:
+        The run, as ``cross_validate`` returns it.
+
+    Raises:
+        UsvitError: A setting, the data or the weights cannot be used. Nothing has been written then.
+        LeakageError: The initial weights have seen test images.
+
+    Example:
+        >>> import usvit
+        >>> run = usvit.train(
+        ...     "phantom", "timm:test_resnet", recipe="demo", out="runs/hold-out",
+        ...     model__image_size=32, train__steps=2, device="cpu",
+        ... )
+        >>> run.record["kind"], run.record["state"]
+        ('train', 'finished')
+    """
+    return _fine_tune("train", **locals())
+
+
+def pretrain(
+    recipe: str | Path = "fractals",
+    model: str | None = None,
+    *,
+    source: str | None = None,
+    cell: str | None = None,
+    out: str | Path | None = None,
+    **arguments: Any,
+) -> "RunResult":
+    """Pre-train a network: supervised, distilled or self-supervised.
+
+    Args:
+        recipe: Name or YAML file of a recipe of ``usvit pretrain --list-recipes``.
+        model: Name of a model of ``usvit models list``, or ``timm:NAME``. Default: the model of the recipe.
+        source: The training images: a name of ``usvit pretrain --list-sources``, or several joined by ``+``.
+        cell: A cell of the recipe's sweep, or ``recommended``.
+        out: The run directory. Default: ``runs/pretrain-<source>-<model>-<recipe>-seed<n>``.
+        **arguments: Further arguments of ``pretrain_sweep``: ``dataset``, ``weights``, ``folds``, ``data_root``,
+            ``seed``, ``progress``, ``command``, ``overrides``, and settings with double underscores.
+
+    Returns:
+        The run; ``result`` is the content of ``pretrain.json``.
+
+    Raises:
+        UsvitError: A setting, the images or the weights cannot be used, or ``cell`` stands for several trainings.
+
+    Example:
+        >>> import tempfile
+        >>> from usvit.experiments import pretrain
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     run = pretrain(
+        ...         "fractals", out=out, model__image_size=32, model__vit={"depth": 1, "width": 24, "heads": 2},
+        ...         source__size=24, source__image_size=32, source__classes=3, train__batch_size=8, train__steps=1,
+        ...         workers=0, device="cpu",
+        ...     )
+        >>> run.result["kept"][0]["step"]
+        1
+    """
+    if cell == "all":
+        raise UsvitError("cell='all' stands for all cells of a sweep. Name one, or call pretrain_sweep.")
+    (run,) = pretrain_sweep(recipe, model, source=source, cell=cell, out=out, **arguments).values()
+    return run
+
+
+def pretrain_sweep(
+    recipe: str | Path = "fractals",
+    model: str | None = None,
+    *,
+    source: str | None = None,
+    dataset: str | None = None,
+    weights: str | Path | None = None,
+    folds: str | Path | None = None,
+    cell: str | None = None,
+    data_root: DataRoot = None,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    command: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> "dict[str, RunResult]":
+    """Pre-train one network for each cell of a recipe's sweep, one after the other.
+
+    Args:
+        recipe, model, source: As in ``pretrain``.
+        dataset: For the source ``data``: the data card on whose training folds the network is trained.
+        weights: Initial weights: ``scratch``, ``hub``, ``hub:UPSTREAM``, a file, or a run directory.
+        folds: For the source ``data``: a file of folds of ``usvit data split``.
+        cell: A cell, ``recommended`` or ``all``; None for a training with the recipe's own settings.
+        out: The run directory, or the folder of the runs if there are several.
+        data_root, seed, progress, command, overrides, **settings: As in ``cross_validate``.
+
+    Returns:
+        Name of each cell -> its run; the name is "" if ``cell`` is None.
+
+    Raises:
+        UsvitError: A setting, the images or the weights cannot be used, or several runs have no folder ``out``.
+    """
+    command = command or _call("pretrain", locals())
+    with said_once():
+        read = read_recipe(str(recipe), "pretrain")
+        over = _nested(overrides or {}, ".")
+        given = _given(
+            {"data__dataset": dataset, "split__file": folds, "source__name": source, "model__name": model}
+            | {"model__weights": weights, "seed": seed},
+            settings,
+        )
+        chosen = _name_in(over, "model") or _name_in(given, "model")
+        variants = {"": {}} if cell is None else choose_cells(read, cell, chosen)
+        variants = yielding(variants, merge(given, over))  # cells that become equal are trained once
+        if len(variants) > 1 and out is None:
+            raise UsvitError("A whole sweep needs a folder for its runs: pass --out DIR.")
+        base = settings_for(read, chosen)
+        configs = {name: build(PretrainConfig, base, variant, given, over) for name, variant in variants.items()}
+        used = next(iter(configs.values())).source.name
+        if (dataset or folds) and "data" not in used.split("+"):
+            raise UsvitError(
+                f"--dataset and --folds belong to the source data, and the images are those of {used}. Pass --source "
+                f"data, or --source {used}+data for both without labels, or leave them out. To keep a data set's "
+                f"images out: --set source.exclude=[NAME]."
+            )
+    if process_rank() == 0 and (note := size_note(read, chosen)):
+        logger.info(note)
+    from usvit.experiments.pretraining import Pretraining
+
+    runs = {}
+    for name, config in configs.items():
+        folder = None if out is None else Path(out, name) if len(configs) > 1 else Path(out)
+        experiment = Pretraining(config, roots=roots_from(data_root), out=folder, command=command, progress=progress)
+        runs[name] = experiment.run()
+    return runs
+
+
+def transfer(
+    how: str | None = None,
+    weights: str | Path | Sequence[str] | None = None,
+    *,
+    source: str | None = None,
+    dataset: str | None = None,
+    recipe: str | Path | None = None,
+    model: str | None = None,
+    cell: str | None = None,
+    data_root: DataRoot = None,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    command: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> "RunResult":
+    """Transfer upstream weights to other images: a probe of frozen features, or fine-tuning.
+
+    Strengths of regularisation and cells are chosen on validation images; the test images are used once.
+
+    Args:
+        how: ``fewshot``, ``linear``, ``knn`` or ``retrieval`` (on frozen features), or ``finetune``. Default: as the
+            recipe says, otherwise ``fewshot``.
+        weights: A run of ``pretrain``, ``hub``, ``hub:UPSTREAM``, ``scratch`` or a file; or several of them, of which
+            one is chosen by upstream validation and by adapting all.
+        source: The images: a name of ``usvit pretrain --list-sources``.
+        dataset: The images of a data card, in a hold-out by patients, instead of ``source``.
+        recipe: Name or YAML file of a recipe of ``usvit transfer --list-recipes``. Default: none.
+        model: Name of a model of ``usvit models list``, or ``timm:NAME``. Default: that of the run in ``weights``, or
+            of the recipe.
+        cell: With ``finetune``: one cell of the recipe's sweep. Default: all cells.
+        out: The run directory. Default: a folder of ``runs`` that is named after the settings.
+        data_root, seed, progress, command, overrides, **settings: As in ``cross_validate``.
+
+    Returns:
+        The run; ``result`` is the content of ``transfer.json``.
+
+    Raises:
+        UsvitError: A setting, the images or the weights cannot be used. Nothing has been written then.
+        LeakageError: The network has seen, or is trained on, test images.
+
+    Example:
+        >>> import usvit
+        >>> run = usvit.transfer(
+        ...     "knn", "scratch", dataset="phantom", model="timm:test_resnet", out="runs/knn",
+        ...     model__image_size=32, device="cpu",
+        ... )
+        >>> run.result["how"]
+        'knn'
+    """
+    command = command or _call("transfer", locals())
+    if dataset is not None and source is None:
+        source = "data"
+    several = () if weights is None else (str(weights),) if isinstance(weights, str | Path) else tuple(weights)
+    over = _nested(overrides or {}, ".")
+    given = _given(
+        {"how": how, "data__dataset": dataset, "source__name": source, "model__name": model, "seed": seed}
+        | {"model__weights": several[0] if len(several) == 1 else None}
+        | {"upstream": list(several) if len(several) > 1 else None},
+        settings,
+    )
+    wanted = _name_in(over, "model") or _name_in(given, "model")
+    images = _name_in(over, "source") or _name_in(given, "source")
+    base: Settings = {}
+    if recipe is not None:
+        base = _transfer_recipe(str(recipe), images, wanted, cell)
+        if given.get("how", base.get("how")) != "finetune":
+            base.pop("cells", None)
+        if "cells" in base:
+            base["cells"] = yielding(base["cells"], merge(given, over))
+    elif "retrieval" in (how, over.get("how")) and len(several) == 1 and images is None:
+        from usvit.experiments.transfer_learning.run_source import own_images
+
+        base = own_images(several[0])
+    config = build(TransferConfig, base, given, over)
+    from usvit.experiments.transfer_learning.experiment import Transfer, UpstreamSelection
+
+    experiment = (UpstreamSelection if config.upstream else Transfer)(
+        config,
+        model_named=wanted is not None,
+        roots=roots_from(data_root),
+        out=None if out is None else Path(out),
+        command=command,
+        progress=progress,
+    )
+    return experiment.run()
+
+
+def _fine_tune(
+    kind: Literal["cv", "train"],
+    *,
+    dataset: str | None,
+    model: str | None,
+    recipe: str | Path | None,
+    weights: str | Path | None,
+    manifest: str | Path | None,
+    folds: str | Path | None,
+    data_root: DataRoot,
+    out: str | Path | None,
+    seed: int | None,
+    progress: Progress | None,
+    command: str | None,
+    overrides: Mapping[str, Any] | None,
+    settings: Settings,
+) -> "RunResult":
+    command = command or _call("cross_validate" if kind == "cv" else "train", locals())
+    if recipe is None:
+        recipe = _default_recipe(dataset if manifest is None else str(manifest), model)
+    if manifest is not None:
+        from usvit.data.datasets import dataset_or_manifest  # imports pandas, which other settings do not need
+
+        dataset = dataset_or_manifest(dataset, manifest)
+    given = _given(
+        {"data__dataset": dataset, "data__manifest": manifest, "split__file": folds}
+        | {"model__name": model, "model__weights": weights, "seed": seed},
+        settings,
+    )
+    config = build_config(load_recipe(str(recipe)), given, _nested(overrides or {}, "."))
+    from usvit.experiments.cross_validation import CrossValidation
+
+    folder = None if out is None else Path(out)
+    return CrossValidation(
+        kind, config, roots=roots_from(data_root), out=folder, command=command, progress=progress
+    ).run()
+
+
+def _default_recipe(dataset: str | None, model: str | None) -> str:
+    """Return ``demo`` for the bare phantom, otherwise the recipe of the 2022 study for the model's family."""
+    if model is None:
+        return "demo" if dataset in (None, "phantom") else "gheflati2022_vit"
+    from usvit.models import find_model
+
+    return "gheflati2022_cnn" if find_model(model).family == "cnn" else "gheflati2022_vit"
+
+
+def _transfer_recipe(name: str, source: str | None, model: str | None, cell: str | None) -> Settings:
+    """Return the settings of a recipe for these images and this model, with its sweep as ``cells``."""
+    recipe = read_recipe(name, "transfer")
+    source = source or recipe.settings.get("source", {}).get("name")
+    recipe = recipe if source is None else for_dataset(recipe, source)
+    if note := size_note(recipe, model):
+        logger.info(note)
+    chosen = cells(recipe) if cell is None else choose_cells(recipe, cell, model)
+    return {**settings_for(recipe, model), **({"cells": chosen} if chosen else {})}
+
+
+def _given(arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> Settings:
+    """Return the arguments that are not None, and all settings, as nested dictionaries."""
+    known = {key: str(value) if isinstance(value, Path) else value for key, value in arguments.items()}
+    return _nested({key: value for key, value in known.items() if value is not None} | dict(settings), "__")
+
+
+def _nested(settings: Mapping[str, Any], separator: str) -> Settings:
+    """Nest settings by the parts of their keys: ``train__steps=20`` -> ``{"train": {"steps": 20}}``."""
+    whole: Settings = {}
+    for key, value in settings.items():
+        whole = merge(whole, nested(key.replace(separator, "."), value))
+    return whole
+
+
+def _name_in(settings: Settings, section: str) -> str | None:
+    """Return ``name`` of a section, or None if it is not set or the section is not a mapping (which fails later)."""
+    inside = settings.get(section)
+    name = inside.get("name") if isinstance(inside, dict) else None
+    return None if name is None else str(name)
+
+
+def _call(function: str, arguments: Mapping[str, Any]) -> str:
+    """Return the call of a public function as text, for ``run.json``."""
+    given = {key: value for key, value in arguments.items() if key not in ("kind", "settings", "progress")}
+    given |= arguments["settings"]
+    return f"usvit.{function}({', '.join(f'{key}={value!r}' for key, value in given.items() if value is not None)})"

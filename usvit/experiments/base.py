@@ -1,0 +1,208 @@
+"""The skeleton that all experiments share: prepare, describe, open the run directory, train, conclude, report."""
+
+import hashlib
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from usvit.config import Training, identity
+from usvit.experiments.run_directory import RunDirectory, RunResult, open_run
+from usvit.files import sha256_of_text, write_bytes, write_json
+from usvit.models import (
+    LoadReport,
+    ModelSpec,
+    TuneReport,
+    Weights,
+    build_with_report,
+    checkpoint_gradients,
+    set_trainable,
+    start_off_zero,
+)
+from usvit.progress import NO_PROGRESS, Progress
+from usvit.training import Device, check_layers, seed_everything
+
+Setup = TypeVar("Setup")
+Trained = TypeVar("Trained")
+
+
+class Experiment(ABC, Generic[Setup, Trained]):
+    """A run from a configuration to a finished run directory.
+
+    ``run`` is the same for all experiments; a subclass implements the steps that it calls. ``Setup`` is what
+    ``prepare`` resolves, and ``Trained`` is what ``train`` hands to ``conclude`` (None if everything is on disk).
+
+    Args:
+        roots: Folder of each data set by its name; the key "" is the folder of all others.
+        out: The run directory; None for ``default_out``.
+        command: What the user called, for ``run.json``.
+        progress: Where progress is shown.
+    """
+
+    result_file: ClassVar[str]
+    """The file of the run directory that holds the result: ``metrics.json``, ``pretrain.json`` or ``transfer.json``."""
+
+    def __init__(
+        self,
+        *,
+        roots: Mapping[str, Path] | None = None,
+        out: Path | None = None,
+        command: str = "",
+        progress: Progress | None = None,
+    ):
+        self.roots, self.out, self.command = dict(roots or {}), out, command
+        self.progress = NO_PROGRESS if progress is None else progress
+
+    def run(self) -> RunResult:
+        """Run the experiment, or resume it if the run directory holds a part of it.
+
+        Raises:
+            UsvitError: The input cannot be used (then nothing has been written), or the run has to be resumed.
+        """
+        setup = self.prepare()
+        begun = time.monotonic()
+        with self.opened(setup) as run:
+            if not run.finished:
+                trained = self.train(setup, run)
+                self.on_main(self._finish, setup, run, trained, begun)
+            self.on_main(self.report, run)
+            result: RunResult = self.on_main(run.outcome, self.result_file)
+            return result
+
+    @abstractmethod
+    def prepare(self) -> Setup:
+        """Resolve and check everything before anything is written, the cheapest checks first."""
+
+    @abstractmethod
+    def default_out(self, setup: Setup) -> Path:
+        """Return the run directory that is used if the user names none."""
+
+    @abstractmethod
+    def describe(self, setup: Setup) -> dict[str, Any]:
+        """Return the content of ``run.json`` before the training begins."""
+
+    def opened(self, setup: Setup) -> AbstractContextManager[RunDirectory]:
+        """Create or open the run directory, and hold its lock."""
+        return open_run(self.out or self.default_out(setup), self.describe(setup))
+
+    @abstractmethod
+    def train(self, setup: Setup, run: RunDirectory) -> Trained:
+        """Train what the run directory does not hold yet."""
+
+    @abstractmethod
+    def conclude(self, setup: Setup, run: RunDirectory, trained: Trained) -> None:
+        """Write the results of the whole run, ``result_file`` among them."""
+
+    @abstractmethod
+    def report(self, run: RunDirectory) -> None:
+        """Write the report of a finished run."""
+
+    def on_main(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function that writes files; an experiment of several processes does so in the main process only."""
+        return function(*arguments)
+
+    def _finish(self, setup: Setup, run: RunDirectory, trained: Trained, begun: float) -> None:
+        self.conclude(setup, run, trained)
+        run.finish(time.monotonic() - begun)
+
+
+def write_model(folder: Path, state: Mapping[str, Tensor], metadata: Callable[[str], dict[str, Any]]) -> None:
+    """Write ``model.safetensors`` and, after it, the metadata ``model.json``.
+
+    Args:
+        folder: The folder of the fold.
+        state: The tensors by name, on any device.
+        metadata: Returns the content of ``model.json``. It is called with the SHA-256 of ``model.safetensors`` after
+            that file has been written, and may write further files: ``model.json`` is the last.
+    """
+    content = tensor_bytes(state)
+    write_bytes(folder / "model.safetensors", content)
+    write_json(folder / "model.json", metadata(hashlib.sha256(content).hexdigest()))
+
+
+def tensor_bytes(state: Mapping[str, Tensor]) -> bytes:
+    """Return the content of a safetensors file."""
+    return save({key: value.detach().cpu().contiguous() for key, value in state.items()})
+
+
+def in_runs(*parts: str) -> Path:
+    """Join the non-empty parts to a folder of ``runs``: ``runs/busi-timm-resnet50-none-seed0``."""
+    return Path("runs") / "-".join(filter(None, parts)).replace(":", "-").replace("/", "-")
+
+
+def head_of_record(kind: str, out: Path, config: Training, device: Device, command: str) -> dict[str, Any]:
+    """Return the entries with which every ``run.json`` begins.
+
+    Args:
+        kind: The kind of the run: ``cv``, ``train``, ``pretrain`` or ``transfer``.
+        out: Its default run directory, which gives the run its name.
+        config: The complete configuration.
+        device: The resolved device.
+        command: What the user called.
+    """
+    settings = config.model_dump(mode="json")
+    return {
+        "kind": kind,
+        "name": out.name,
+        "command": command,
+        "config": settings,
+        "config_sha256": sha256_of_text(str(sorted(identity(settings).items()))),
+        "seed": config.seed,
+        "device": device.describe(),
+    }
+
+
+def model_of_record(
+    spec: ModelSpec, n_parameters: int, tuned: TuneReport | None, weights: Weights, loaded: LoadReport
+) -> dict[str, Any]:
+    """Return the entry ``model`` of ``run.json``; ``tuned`` is None if the run itself trains no part of the network."""
+    return {
+        "name": spec.name,
+        "vit": dict(spec.changed),
+        "timm": spec.architecture,
+        "params": n_parameters,
+        **({} if tuned is None else {"trainable": tuned.trainable}),
+        "weights": weights.describe() | ({} if weights.source == "scratch" else {"loaded": loaded.describe()}),
+    }
+
+
+def new_model_with_report(
+    config: Training, spec: ModelSpec, weights: Weights, n_classes: int, fold: int
+) -> tuple[nn.Module, LoadReport]:
+    """Build the network with which a fold begins; the same seed and fold give the same network.
+
+    Returns:
+        The network on the CPU, and a report of the weights that were loaded into it.
+    """
+    seed_everything(config.seed, "model", fold)
+    return build_with_report(
+        spec,
+        weights.of_fold(fold),
+        n_classes=n_classes,
+        image_size=config.model.image_size,
+        drop_path=config.model.drop_path,
+        drop_path_schedule=config.model.drop_path_schedule,
+        dropout=config.model.dropout,
+    )
+
+
+def adapt(model: nn.Module, config: Training) -> TuneReport:
+    """Prepare a new network for its training: freeze the parts that are not tuned, and set gradient checkpointing.
+
+    A head that starts at zero gets small random weights if LAMB trains it.
+
+    Raises:
+        UsvitError: The network has no such parts, or does not support a setting.
+    """
+    if config.model.grad_checkpointing:
+        checkpoint_gradients(model)
+    if config.optim.layer_decay is not None:
+        check_layers(model)
+    if config.optim.name == "lamb":
+        start_off_zero(model)
+    return set_trainable(model, config.model.tune)

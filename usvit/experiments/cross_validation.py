@@ -1,0 +1,305 @@
+"""Cross-validation and hold-out: images -> folds -> one trained model each -> pooled predictions -> metrics -> report.
+
+``usvit cv`` (k folds) and ``usvit train`` (one hold-out) are the same experiment on different folds. In each fold,
+training, every choice (early stopping) and the test use three different splits, and no group (patient, cluster of
+near-duplicates) is in two of them.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import lightning_fabric
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from usvit.config import RunConfig
+from usvit.data.datasets import described_table
+from usvit.data.loading import PixelStore, TrainBatches, eval_batches
+from usvit.data.splits import check_folds, folds_sha256, read_folds, repeat_of, rows_of_split, write_seen
+from usvit.data.transforms import make_augment
+from usvit.errors import UsvitError
+from usvit.evaluation import check_complete, predictions_table, read_predictions, repeats_of, summarise
+from usvit.experiments.base import Experiment, adapt, new_model_with_report, write_model
+from usvit.experiments.cross_validation_setup import CrossValidationSetup, Kind, default_out, describe, prepare
+from usvit.experiments.model_metadata import calibration_of, downstream_metadata, ood_of
+from usvit.experiments.run_directory import RunDirectory
+from usvit.files import write_atomic, write_bytes, write_csv, write_json
+from usvit.metrics.basic import auc
+from usvit.models import logits_and_features, ood, statistics_of, vectors
+from usvit.progress import Progress, task
+from usvit.pseudonyms import for_the_owner_alone
+from usvit.reports import write_report
+from usvit.seeding import derive_seed
+from usvit.training import (
+    ClassificationTask,
+    FitResult,
+    HeadTraining,
+    Subject,
+    WeightedCrossEntropy,
+    balanced_class_weights,
+    fit,
+    predict_logits,
+    seed_everything,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class CrossValidation(Experiment[CrossValidationSetup, None]):
+    """A cross-validation (``cv``) or a hold-out (``train``).
+
+    Args:
+        kind: ``cv`` or ``train``.
+        config: The complete configuration.
+        **arguments: Those of ``Experiment``.
+    """
+
+    result_file = "metrics.json"
+
+    def __init__(self, kind: Kind, config: RunConfig, **arguments: Any):
+        super().__init__(**arguments)
+        self.kind, self.config = kind, config
+
+    def prepare(self) -> CrossValidationSetup:
+        return prepare(self.kind, self.config, self.roots, self.progress)
+
+    def default_out(self, setup: CrossValidationSetup) -> Path:
+        return default_out(self.kind, self.config)
+
+    def describe(self, setup: CrossValidationSetup) -> dict[str, Any]:
+        return describe(setup, self.command)
+
+    @contextmanager
+    def opened(self, setup: CrossValidationSetup) -> Iterator[RunDirectory]:
+        with for_the_owner_alone() if setup.manifest.is_private else nullcontext(), super().opened(setup) as run:
+            yield run
+
+    def train(self, setup: CrossValidationSetup, run: RunDirectory) -> None:
+        _train_all(setup, run, self.progress)
+
+    def conclude(self, setup: CrossValidationSetup, run: RunDirectory, trained: None) -> None:
+        _conclude(setup, run)
+
+    def report(self, run: RunDirectory) -> None:
+        if not (run.path / "report.html").is_file():
+            write_report(run.path)
+
+
+def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progress) -> None:
+    rows = setup.manifest.usable
+    folds_file = run.path / "folds.csv"
+    if folds_file.is_file() and folds_sha256(read_folds(folds_file)) != folds_sha256(setup.folds):
+        raise UsvitError(f"{folds_file} has been changed since the run began. Restore it, or choose another --out.")
+    if setup.config.split.unit == "group":
+        check_folds(setup.folds, rows)
+    write_csv(folds_file, setup.folds)
+    table = described_table(setup.manifest, setup.manifest.shown)
+    write_atomic(run.path / "manifest.parquet", lambda file: table.to_parquet(file, index=False))
+    todo = run.unfinished(setup.n_folds, "predictions.csv")
+    if not todo:
+        return
+    store = PixelStore.build(
+        setup.manifest,
+        setup.preprocessing,
+        memory_gb=setup.config.input.cache_gb,
+        folder=run.path,
+        progress=progress,
+        with_lesions=setup.config.input.augment != "none",
+    )
+    fabric = setup.device.fabric()
+    heads = HeadTraining(
+        store,
+        fabric,
+        setup.preprocessing,
+        augmented=setup.config.input.augment != "none",
+        batch_size=_eval_size(setup),
+        progress=progress,
+    )
+    if setup.weights.source != "scratch":
+        logger.info(f"Weights {setup.weights.name}: {setup.loaded.line()}")
+    logger.info(str(setup.tuned))
+    statistics = statistics_of(eval_batches(store, np.arange(len(store)), _eval_size(setup)), fabric.device)
+    for fold in todo:
+        result = _run_fold(setup, run, fold, rows, store, statistics, heads, fabric, progress)
+        logger.info(_fold_line(setup, fold, result))
+
+
+def _run_fold(
+    setup: CrossValidationSetup,
+    run: RunDirectory,
+    fold: int,
+    rows: pd.DataFrame,
+    store: PixelStore,
+    statistics: NDArray[np.float32],
+    heads: HeadTraining,
+    fabric: lightning_fabric.Fabric,
+    progress: Progress,
+) -> FitResult:
+    """Train and test one fold; its folder is complete once it holds ``predictions.csv``."""
+    config, folder = setup.config, run.fold(fold)
+    at = {split: rows_of_split(setup.folds, rows, split, fold) for split in ("train", "val", "test")}
+    targets = np.array([setup.classes.index(label) for label in rows.label], dtype=np.int64)
+
+    model, _ = new_model_with_report(config, setup.spec, setup.weights, len(setup.classes), fold)
+    adapt(model, config)
+    subject, optim = Subject(model, store, setup.preprocessing.normalised), config.optim
+    if config.model.tune == "head":
+        # The head is the last layer, whose learning rate is not decayed.
+        subject, optim = heads.subject(model), optim.model_copy(update={"layer_decay": None})
+    balanced = config.loss.class_weights == "balanced"
+    class_weights = balanced_class_weights(targets[at["train"]], len(setup.classes)) if balanced else None
+    loss_fn = WeightedCrossEntropy(class_weights, len(setup.classes), config.loss.label_smoothing)
+    batches = TrainBatches(
+        subject.store,
+        at["train"],
+        targets[at["train"]],
+        batch_size=config.train.batch_size,
+        augment=make_augment(config.input.augment),
+        seed=derive_seed(config.seed, "batches", fold),
+        workers=config.workers,
+    )
+
+    def logits_of(wrapped: Any, which: NDArray[np.int64]) -> torch.Tensor:
+        return predict_logits(wrapped, fabric, subject.prepare, eval_batches(subject.store, which, _eval_size(setup)))
+
+    # Checkpoints hold the state of the random generators, so that a resumed training draws the same dropout masks.
+    seed_everything(config.seed, "train", fold)
+    checkpoint = folder / "state.pt"
+    result = fit(
+        ClassificationTask(subject.module, loss_fn.to(fabric.device), subject.prepare),
+        fabric,
+        batches,
+        _validation(loss_fn, targets[at["val"]], lambda wrapped: logits_of(wrapped, at["val"])),
+        train=config.train,
+        optim=optim,
+        checkpoint=checkpoint,
+        name=setup.fold_name(fold),
+        progress=progress,
+    )
+    which = np.concatenate([at["val"], at["test"]])
+    logits = logits_of(fabric.setup_module(subject.module), which).numpy()
+    if not np.isfinite(logits).all():
+        raise UsvitError("The trained model's outputs are not finite. Use --precision fp32 or a lower optim.lr.")
+    splits = ["val"] * len(at["val"]) + ["test"] * len(at["test"])
+    repeat = repeat_of(setup.folds, fold) if setup.n_repeats > 1 else None
+    table = predictions_table(rows.iloc[which], logits, classes=setup.classes, fold=fold, part=splits, repeat=repeat)
+
+    write_csv(folder / "history.csv", result.history)
+    observed = ood.Observed(_features(setup, fold, model, subject, fabric, progress), statistics)
+    group = rows.group_id.to_numpy(object)
+    detector = ood.fit_ood_detector(observed[at["train"]], targets[at["train"]], observed[at["val"]], group[at["val"]])
+    content = b"" if isinstance(detector, str) else detector.save()
+    learnt = {
+        **calibration_of(
+            rows.iloc[at["val"]], logits[: len(at["val"])], setup.classes, setup.manifest.positive_class, fold
+        ),
+        **ood_of(detector, content, observed[at["test"]], group[at["test"]], repeat),
+    }
+
+    def metadata(weights_sha256: str) -> dict[str, Any]:
+        if content:
+            write_bytes(folder / ood.FILE, content)
+        seen = write_seen(
+            folder,
+            {name: rows.sha256.iloc[at[name]].tolist() for name in ("train", "val")},
+            setup.weights.of_fold(fold),
+            described=setup.manifest.descriptions,
+            name=f"the images of {'+'.join(setup.manifest.roots)}",
+        )
+        return downstream_metadata(setup, fold, result, {"weights_sha256": weights_sha256, **learnt}, seen)
+
+    write_model(folder, model.state_dict(), metadata)
+    run.enter(fold, result.describe())
+    write_csv(folder / "predictions.csv", table)  # the last file: it marks the fold as complete
+    checkpoint.unlink(missing_ok=True)
+    return result
+
+
+def _features(
+    setup: CrossValidationSetup,
+    fold: int,
+    model: nn.Module,
+    subject: Subject,
+    fabric: lightning_fabric.Fabric,
+    progress: Progress,
+) -> NDArray[np.float32] | None:
+    """Return the features of all N images of the run, of shape (N, D), or None if the network exposes none.
+
+    A head that is trained on stored features has them already. Otherwise they take one more pass, in the precision of
+    the training.
+    """
+    rows, kept = np.arange(len(subject.store)), []
+    wrapped = fabric.setup_module(model).eval() if subject.module is model else None
+    with (
+        task(progress, f"{setup.fold_name(fold)}: features", len(rows), "images") as advance,
+        torch.inference_mode(),
+    ):
+        for batch in eval_batches(subject.store, rows, _eval_size(setup)):
+            inputs = subject.prepare(batch.to(fabric.device))
+            features = logits_and_features(model, inputs, through=wrapped)[1] if wrapped else vectors(inputs)
+            if features is None:
+                return None
+            kept.append(features.cpu().numpy())
+            advance(sum(map(len, kept)))
+    return np.concatenate(kept)
+
+
+def _eval_size(setup: CrossValidationSetup) -> int:
+    """Return the batch size of inference."""
+    return setup.config.train.micro_batch or setup.config.train.batch_size
+
+
+def _validation(
+    loss_fn: WeightedCrossEntropy, targets: NDArray[np.int64], logits_of: Callable[[Any], torch.Tensor]
+) -> Callable[[nn.Module], dict[str, float | None]]:
+    """Return a function that measures weighted loss, accuracy and macro one-vs-rest AUC on the validation split."""
+
+    def evaluate(wrapped: nn.Module) -> dict[str, float | None]:
+        logits = logits_of(wrapped)
+        expected = torch.from_numpy(targets)
+        weights = loss_fn.class_weights.cpu()
+        loss = nn.functional.cross_entropy(logits, expected, weights, label_smoothing=loss_fn.label_smoothing)
+        prob = logits.double().softmax(1).numpy()
+        areas = [auc(targets == k, prob[:, k]) for k in range(prob.shape[1])]
+        known = [area for area in areas if area is not None]
+        return {
+            "val_loss": float(loss) if torch.isfinite(loss) else None,
+            "val_accuracy": float((prob.argmax(1) == targets).mean()),
+            "val_auc": float(np.mean(known)) if known else None,
+        }
+
+    return evaluate
+
+
+def _conclude(setup: CrossValidationSetup, run: RunDirectory) -> None:
+    """Pool the test predictions of all folds, in the order of the manifest, and write the metrics."""
+    rows = setup.manifest.usable
+    tables = [read_predictions(run.fold(fold) / "predictions.csv") for fold in range(setup.n_folds)]
+    everything = pd.concat(tables, ignore_index=True)
+    pooled, inner = everything[everything.part == "test"], everything[everything.part == "val"]
+    check_complete(pooled, setup.folds[setup.folds.part == "test"], setup.n_folds)
+    order = {key: index for index, key in enumerate(zip(rows.dataset, rows.image_id, strict=True))}
+    position = np.array([order[key] for key in zip(pooled.dataset, pooled.image_id, strict=True)])
+    pooled = pooled.iloc[np.lexsort((position, repeats_of(pooled)))]
+    write_csv(run.path / "predictions.csv", pooled)
+    # The inner validation rows choose thresholds and fit temperatures; the test rows are measured.
+    measured = pd.concat([pooled, inner], ignore_index=True)
+    metrics = summarise(measured, classes=setup.classes, positive=setup.manifest.positive_class, columns=rows)
+    write_json(run.path / "metrics.json", metrics)
+    if setup.manifest.skipped:
+        write_csv(run.path / "skipped.csv", pd.DataFrame(setup.manifest.skipped_rows))
+
+
+def _fold_line(setup: CrossValidationSetup, fold: int, result: FitResult) -> str:
+    last = result.history[result.history.step == result.best_step]
+    loss = f", inner validation loss {last.val_loss.iloc[0]:.3f}" if len(last) else ""
+    return (
+        f"{setup.fold_name(fold)}: {result.steps} steps in {result.seconds:.0f} s "
+        f"({result.images_per_second:.1f} images/s), kept step {result.best_step}{loss}"
+    )

@@ -1,0 +1,178 @@
+"""A cross-validation or a hold-out, resolved and checked before anything is written."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from usvit.config import RunConfig
+from usvit.data.datasets import Manifest, open_manifest
+from usvit.data.splits import (
+    described_among,
+    folds_sha256,
+    leaking_groups,
+    make_folds,
+    n_repeats,
+    refuse_seen,
+    repeat_of,
+    rows_of_split,
+    seen_by_weights,
+    together,
+    unrecorded,
+)
+from usvit.data.transforms import Preprocessing
+from usvit.errors import LeakageError, UsvitError
+from usvit.experiments.base import adapt, head_of_record, in_runs, model_of_record, new_model_with_report
+from usvit.models import (
+    LoadReport,
+    ModelSpec,
+    TuneReport,
+    Weights,
+    count_parameters,
+    find_model,
+    input_statistics,
+    resolve_weights,
+)
+from usvit.progress import Progress
+from usvit.training import Device, resolve_device
+
+logger = logging.getLogger(__name__)
+
+Kind = Literal["cv", "train"]
+
+
+@dataclass(frozen=True)
+class CrossValidationSetup:
+    """Everything that the run needs, resolved and checked."""
+
+    kind: Kind
+    config: RunConfig
+    spec: ModelSpec
+    weights: Weights
+    device: Device
+    manifest: Manifest
+    folds: pd.DataFrame
+    preprocessing: Preprocessing
+    n_parameters: int
+    tuned: TuneReport
+    loaded: LoadReport
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.manifest.classes
+
+    @property
+    def n_folds(self) -> int:
+        return int(self.folds.fold.nunique())
+
+    @property
+    def n_repeats(self) -> int:
+        return n_repeats(self.folds)
+
+    def fold_name(self, fold: int) -> str:
+        """Name of a fold in messages, counted from one."""
+        if self.kind == "train":
+            return "training"
+        repeat = f" (repeat {repeat_of(self.folds, fold) + 1}/{self.n_repeats})" if self.n_repeats > 1 else ""
+        return f"fold {fold + 1}/{self.n_folds}{repeat}"
+
+
+def default_out(kind: Kind, config: RunConfig) -> Path:
+    """Return the default run directory: ``runs/busi-vit_b32-gheflati2022_vit-seed0``.
+
+    A hold-out adds ``-train`` to the name, and a split by image, which leaks, adds ``-by-image``.
+    """
+    datasets = "+".join(Path(name).stem for name in config.data.dataset.split("+"))
+    return in_runs(
+        datasets,
+        config.model.name,
+        config.recipe,
+        f"seed{config.seed}",
+        "train" if kind == "train" else "",
+        config.split.scheme if config.split.scheme in ("by_dataset", "by_device") else "",
+        "by-image" if config.split.unit == "image" else "",
+        f"repeats{config.split.repeats}" if config.split.repeats > 1 else "",
+    )
+
+
+def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Progress) -> CrossValidationSetup:
+    """Resolve and check everything, the cheapest checks first, so that a run that cannot succeed fails early."""
+    device = resolve_device(config.device, config.precision)
+    spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
+    weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
+    if weights.warning:
+        logger.warning(weights.warning)
+    mean, std = input_statistics(spec, weights)
+    preprocessing = Preprocessing(config.model.image_size, config.input.resize, mean, std, config.input.crop)
+    manifest = open_manifest(config.data, roots, progress)
+    rows = manifest.usable
+    folds = make_folds(kind, rows, config.split, config.split_seed, manifest.own_ids)
+    _check_initial_weights(weights, manifest, folds, config.model.weights)
+    seen = together(seen_by_weights(weights.of_fold(fold)) for fold in range(max(1, len(weights.folds))))
+    if doubt := unrecorded(seen, f"The network of --weights {config.model.weights}"):
+        logger.warning(doubt)
+    # Build the model once up front, so that mismatched weights or an invalid image size fail before any output.
+    model, loaded = new_model_with_report(config, spec, weights, len(manifest.classes), fold=0)
+    tuned = adapt(model, config)
+    return CrossValidationSetup(
+        kind, config, spec, weights, device, manifest, folds, preprocessing, count_parameters(model), tuned, loaded
+    )
+
+
+def _check_initial_weights(weights: Weights, manifest: Manifest, folds: pd.DataFrame, choice: str) -> None:
+    """Refuse initial weights of a run with other folds, and weights that have seen the test images of their fold."""
+    n_folds, rows = int(folds.fold.nunique()), manifest.usable
+    if weights.folds and len(weights.folds) != n_folds:
+        raise UsvitError(
+            f"--weights {choice} is a run of {len(weights.folds)} folds, and this run has {n_folds}; fold k begins "
+            f"with the weights of its fold k. Pass --set split.folds={len(weights.folds)}, or name a fold: "
+            f"{choice}/fold-0."
+        )
+    for fold in range(n_folds):
+        if weights.of_fold(fold).metadata is None:
+            continue
+        tested = rows.iloc[rows_of_split(folds, rows, "test", fold)]
+        seen = seen_by_weights(weights.of_fold(fold))
+        copies = seen.copies_among(described_among(manifest.descriptions, tested.sha256)[0])
+        try:
+            refuse_seen(tested, seen, f"The network of --weights {choice}", copies=copies)
+        except LeakageError as error:
+            if not weights.folds:
+                raise
+            same = f"To continue from a run, use its own folds: --folds {choice}/folds.csv."
+            raise LeakageError(f"Fold {fold + 1}: {error} {same}") from error
+
+
+def describe(job: CrossValidationSetup, command: str) -> dict[str, Any]:
+    """Return the content of ``run.json`` before the training begins."""
+    rows = job.manifest.usable
+    kinds = rows.group_id.str.partition(":")[0].value_counts()
+    return {
+        **head_of_record(job.kind, default_out(job.kind, job.config), job.config, job.device, command),
+        "data": {
+            "datasets": list(job.manifest.roots),
+            "classes": list(job.classes),
+            "positive_class": job.manifest.positive_class,
+            "n_images": len(rows),
+            "n_groups": int(rows.group_id.nunique()),
+            "class_counts": {label: int((rows.label == label).sum()) for label in job.classes},
+            "grouping": {kind: int(kinds.get(kind, 0)) for kind in ("patient", "copies", "image")},
+            "manifest_sha256": job.manifest.sha256(),
+            "excluded": [
+                {"dataset": row.dataset, "image_id": row.image_id, "reason": row.exclude_reason}
+                for _, row in job.manifest.excluded.iterrows()
+            ],
+            "skipped": job.manifest.skipped_rows,
+        },
+        "folds": {
+            "n": job.n_folds,
+            "repeats": job.n_repeats,
+            "sha256": folds_sha256(job.folds),
+            "scheme": "file" if job.config.split.file else job.config.split.scheme,
+            "unit": job.config.split.unit,
+            "leaking_groups": len(leaking_groups(job.folds, rows)),
+        },
+        "model": model_of_record(job.spec, job.n_parameters, job.tuned, job.weights, job.loaded),
+    }

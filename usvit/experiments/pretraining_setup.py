@@ -1,0 +1,265 @@
+"""A pre-training resolved and checked, before anything is written."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import nn
+
+from usvit.config import DataConfig, PretrainConfig
+from usvit.data.datasets import DATA, Manifest, ManifestSource, UpstreamDataset, open_manifest, open_training
+from usvit.data.splits import folds_sha256, make_folds, rows_of_split
+from usvit.data.transforms import DeviceViews, resolve_on
+from usvit.errors import UsvitError
+from usvit.experiments.cross_validation_setup import (
+    adapt,
+    head_of_record,
+    in_runs,
+    model_of_record,
+    new_model_with_report,
+)
+from usvit.files import sha256_of_text
+from usvit.models import (
+    Cost,
+    LoadReport,
+    ModelSpec,
+    TuneReport,
+    Weights,
+    count_parameters,
+    find_model,
+    give_mlp_head,
+    input_statistics,
+    resolve_weights,
+)
+from usvit.pretraining.heads import check_classes, load_head
+from usvit.pretraining.task import UNLABELLED, PretrainingTask, TaskContext, UpstreamModel, make_task
+from usvit.progress import Progress
+from usvit.training import Device, resolve_device
+
+logger = logging.getLogger(__name__)
+
+_NEW_HEAD = "For other classes a new head is trained: set model.head to new."
+
+
+@dataclass(frozen=True)
+class PretrainingSetup:
+    """Everything that the run needs, resolved and checked."""
+
+    config: PretrainConfig
+    spec: ModelSpec
+    weights: Weights
+    device: Device
+    sources: tuple[UpstreamDataset, ...]
+    """The training images of each fold; there is one fold unless the source is ``data``."""
+    validation: UpstreamDataset | None
+    manifest: Manifest | None
+    """The manifest of the source ``data``."""
+    folds: pd.DataFrame | None
+    downstream: Manifest | None
+    """The images of ``source.exclude``, which are tested later: neither they nor near-duplicates are trained on."""
+    learnt_from: tuple[UpstreamModel, ...]
+    """Other networks that the training uses: the teacher of a distillation, the tokenizer of BEiT."""
+    inputs: DeviceViews
+    n_parameters: int
+    cost: Cost | None
+    """The cost of one training image; None if it is not counted."""
+    tuned: TuneReport
+    loaded: LoadReport
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of the head; empty if the training does not use labels."""
+        return () if self.config.objective in UNLABELLED else self.sources[0].classes
+
+    def fold_name(self, fold: int) -> str:
+        return f"fold {fold + 1}/{len(self.sources)}" if len(self.sources) > 1 else "pre-training"
+
+
+def default_out(config: PretrainConfig) -> Path:
+    """Return the default run directory: ``runs/pretrain-fractals-vit_ti16-fractals-seed0``."""
+    return in_runs("pretrain", config.source.name, config.model.name, config.recipe, f"seed{config.seed}")
+
+
+def prepare(config: PretrainConfig, roots: dict[str, Path], progress: Progress) -> PretrainingSetup:
+    """Resolve and check everything, the cheapest checks first, so that a run that cannot succeed fails early."""
+    device = resolve_device(config.device, config.precision)
+    spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
+    weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
+    if weights.warning:
+        logger.warning(weights.warning)
+    mean, std = input_statistics(spec, weights)
+    inputs = DeviceViews(config.views, mean, std, on_device=resolve_on(config.views.on, device.type))
+    sources, validation, manifest, folds = _sources(config, roots, progress)
+    _check_labels(config, sources[0])
+    _check_stopping(config, validation)
+    downstream = _downstream(config, roots, manifest, progress)
+    if weights.folds and len(weights.folds) != len(sources):
+        raise UsvitError(
+            f"--weights {config.model.weights} is a run of {len(weights.folds)} folds, and this pre-training has "
+            f"{len(sources)}. Name one of its folds: {config.model.weights}/fold-0."
+        )
+    n_classes = 0 if config.objective in UNLABELLED else len(sources[0].classes)
+    # Build the model and the training task once up front, so that mismatched weights, an invalid image size or a recipe
+    # for other networks fail before any output is written.
+    if config.model.head == "kept":
+        check_classes(weights, sources[0].classes, f"The network of --weights {config.model.weights}", _NEW_HEAD)
+    network, loaded, tuned = new_network(config, spec, weights, n_classes, fold=0)
+    context = TaskContext(config, spec, n_classes, len(sources[0]), inputs, torch.device("cpu"), sources[0].classes)
+    task = make_task(config)(context, network)
+    return PretrainingSetup(
+        config,
+        spec,
+        weights,
+        device,
+        sources,
+        validation,
+        manifest,
+        folds,
+        downstream,
+        task.upstream_models,
+        inputs,
+        count_parameters(network),
+        _cost(task, config),
+        tuned,
+        loaded,
+    )
+
+
+def _cost(task: PretrainingTask, config: PretrainConfig) -> Cost | None:
+    """Return the cost of one image, or None if the task does not count it.
+
+    A training that tunes only a part of the network is not counted either: its backward pass is shorter.
+    """
+    return task.cost(config.model.image_size) if config.model.tune == "full" else None
+
+
+def new_network(
+    config: PretrainConfig, spec: ModelSpec, weights: Weights, n_classes: int, fold: int
+) -> tuple[nn.Module, LoadReport, TuneReport]:
+    """Build the network with which a fold begins; the same seed and fold give the same network."""
+    network, loaded = new_model_with_report(config, spec, weights, n_classes, fold)
+    if config.model.head == "kept":
+        if weights.source == "scratch":
+            raise UsvitError("model.head is kept, but --weights scratch has no head. Pass weights to continue from.")
+        load_head(network, weights.of_fold(fold), n_classes, f"The network {spec.name}", _NEW_HEAD)
+    elif config.model.head == "mlp" and n_classes:
+        give_mlp_head(network)
+    return network, loaded, adapt(network, config)
+
+
+def new_task(setup: PretrainingSetup, fold: int, n_images: int, device: torch.device) -> PretrainingTask:
+    """Build the training task of a fold with a new network on the CPU.
+
+    Args:
+        setup: The resolved run.
+        fold: Number of the fold, from 0.
+        n_images: Number of training images.
+        device: The device of the training.
+    """
+    network, _, _ = new_network(setup.config, setup.spec, setup.weights, len(setup.classes), fold)
+    context = TaskContext(setup.config, setup.spec, len(setup.classes), n_images, setup.inputs, device, setup.classes)
+    return make_task(setup.config)(context, network)
+
+
+def describe(setup: PretrainingSetup, command: str) -> dict[str, Any]:
+    """Return the content of ``run.json`` before the training begins."""
+    sources = [source.describe() for source in setup.sources]
+    validation = None if setup.validation is None else setup.validation.describe()
+    read: tuple[Any, ...] = (sources, validation)
+    excluded = {}
+    if setup.downstream is not None:
+        excluded = {"exclude": {"datasets": list(setup.downstream.roots), "manifest_sha256": setup.downstream.sha256()}}
+        read = (*read, excluded["exclude"]["manifest_sha256"])
+    others = [one.describe() for one in setup.learnt_from]
+    folds = {"n": len(setup.sources)} | ({} if setup.folds is None else {"sha256": folds_sha256(setup.folds)})
+    return {
+        **head_of_record("pretrain", default_out(setup.config), setup.config, setup.device, command),
+        "data": {
+            "sources": sources,
+            "validation": validation,
+            "classes": list(setup.classes),
+            **excluded,
+            "sha256": sha256_of_text(str(read)),
+        },
+        **({"learnt_from": {"networks": others, "sha256": sha256_of_text(str(others))}} if others else {}),
+        "folds": folds,
+        "model": model_of_record(setup.spec, setup.n_parameters, setup.tuned, setup.weights, setup.loaded),
+    }
+
+
+def _sources(
+    config: PretrainConfig, roots: dict[str, Path], progress: Progress
+) -> tuple[tuple[UpstreamDataset, ...], UpstreamDataset | None, Manifest | None, pd.DataFrame | None]:
+    """Return the training images of each fold, the validation images, and the manifest and folds of source ``data``."""
+    if DATA not in config.source.name.split("+"):
+        training, validation = open_training(config.source, roots, seed=config.seed)
+        return (training,), validation, None, None
+    if config.source.val or config.source.val_share:
+        raise UsvitError(
+            "The source data is the training images of folds, without labels: there is nothing to validate on. "
+            "Set source.val to null and source.val_share to 0."
+        )
+    if not config.source.hashes:
+        raise UsvitError(
+            "source.hashes is false, and the source data is the training images of folds: without their hashes, usvit "
+            "cannot refuse to test a fold on images that it was trained on. The hashes are in the manifest and take "
+            "no time: leave source.hashes true."
+        )
+    manifest = open_manifest(config.data, roots, progress)
+    folds = make_folds("cv", manifest.usable, config.split, config.split_seed, manifest.own_ids)
+    parts = tuple(
+        open_training(config.source, roots, seed=config.seed, data=part)[0] for part in _training_parts(manifest, folds)
+    )
+    return parts, None, manifest, folds
+
+
+def _training_parts(manifest: Manifest, folds: pd.DataFrame) -> Iterator[UpstreamDataset]:
+    """Yield the training images of each fold: those of ``usvit cv`` with the same data, seed and split settings."""
+    for fold in range(int(folds.fold.nunique())):
+        yield ManifestSource(manifest, rows_of_split(folds, manifest.usable, "train", fold))
+
+
+def _downstream(
+    config: PretrainConfig, roots: dict[str, Path], manifest: Manifest | None, progress: Progress
+) -> Manifest | None:
+    if not config.source.exclude:
+        return None
+    wanted = DataConfig(dataset="+".join(config.source.exclude), near_duplicates="ignore")
+    found = open_manifest(wanted, roots, progress)
+    own = set() if manifest is None else set(manifest.roots)
+    if both := [name for name in found.roots if name in own]:
+        raise UsvitError(
+            f"source.exclude names {both[0]}, and the source data is the training images of its folds: all would be "
+            "left out. Remove it from source.exclude; the test images of each fold are never trained on."
+        )
+    return found
+
+
+def _check_stopping(config: PretrainConfig, validation: UpstreamDataset | None) -> None:
+    """Refuse early stopping on a figure that is never measured: it would end the training after a few evaluations."""
+    stopping = config.train.early_stopping
+    if stopping.patience is None and (stopping.keep == "last" or validation is None):
+        return
+    if validation is None:
+        raise UsvitError(
+            f"train.early_stopping.patience {stopping.patience} waits for validation figures, and there are no "
+            "validation images: set source.val or source.val_share, or patience to null."
+        )
+    known = ["val_loss"] if config.objective in ("mae", "tokenizer") else ["val_loss", "val_accuracy"]
+    if stopping.monitor not in known:
+        raise UsvitError(
+            f"train.early_stopping.monitor {stopping.monitor} is not measured with objective {config.objective}: set "
+            f"{' or '.join(known)}."
+        )
+
+
+def _check_labels(config: PretrainConfig, source: UpstreamDataset) -> None:
+    if config.objective not in UNLABELLED and not source.classes:
+        raise UsvitError(
+            f"objective {config.objective} learns from labels, and source.name={config.source.name} has none. "
+            f"Choose another source, or one of the objectives without labels: {', '.join(UNLABELLED)}."
+        )

@@ -1,0 +1,174 @@
+"""The run directory: created once, never overwritten, and resumed by the same configuration only."""
+
+import datetime
+import logging
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import usvit
+from usvit.config import RunConfig, identity
+from usvit.errors import UsvitError
+from usvit.files import clear_partials, locked, make_folder, read_json, refuse_linked_folders, write_json
+from usvit.records import read_run_record, run_hashes
+
+logger = logging.getLogger(__name__)
+
+SCHEMA_VERSION = "1.1"
+_LIBRARIES = ("torch", "timm", "lightning-fabric", "albumentations", "scikit-learn", "numpy", "pandas", "pillow")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The result of a finished run."""
+
+    path: Path
+    result: dict[str, Any]
+    """The content of ``metrics.json``, ``pretrain.json`` or ``transfer.json``."""
+    record: dict[str, Any]
+    """The content of ``run.json``."""
+
+
+class RunDirectory:
+    """The folder of one run and the content of its ``run.json`` (``record``, which ``save`` writes)."""
+
+    def __init__(self, path: Path, record: dict[str, Any]):
+        self.path, self.record = path, record
+
+    @property
+    def finished(self) -> bool:
+        return self.record["state"] == "finished"
+
+    def fold(self, number: int) -> Path:
+        """Return the folder of one fold."""
+        return self.path / f"fold-{number}"
+
+    def save(self) -> None:
+        write_json(self.path / "run.json", self.record)
+
+    def unfinished(self, n_folds: int, last: str) -> list[int]:
+        """Return the folds that are not complete yet, and log how many are.
+
+        Args:
+            n_folds: Number of folds of the run.
+            last: Name of the file that is written last in the folder of a fold.
+        """
+        todo = [fold for fold in range(n_folds) if not (self.fold(fold) / last).is_file()]
+        if len(todo) < n_folds:
+            logger.info(f"Resuming {self.path}: {n_folds - len(todo)} of {n_folds} folds are done.")
+        return todo
+
+    def enter(self, fold: int, figures: dict[str, Any]) -> None:
+        """Write the figures of a fold to ``run.json``, in place of earlier ones."""
+        others = [result for result in self.record["results"] if result["fold"] != fold]
+        self.record["results"] = sorted([*others, {"fold": fold, **figures}], key=itemgetter("fold"))
+        self.save()
+
+    def finish(self, seconds: float) -> None:
+        """Mark the run as complete after everything else has been written.
+
+        Delete checkpoints and partial files that a killed process left behind.
+        """
+        for fold in self.path.glob("fold-*"):
+            (fold / "state.pt").unlink(missing_ok=True)
+            clear_partials(fold)
+        clear_partials(self.path)
+        self.record |= {"state": "finished", "finished": _now(), "seconds": round(seconds, 1)}
+        self.record["files"] = run_hashes(self.path)
+        self.save()
+
+    def outcome(self, file: str) -> RunResult:
+        """Read the result of a finished run from one of its files.
+
+        Raises:
+            UsvitError: The file is missing or damaged.
+        """
+        return RunResult(self.path, read_json(self.path / file), self.record)
+
+
+@contextmanager
+def open_run(path: Path, record: dict[str, Any]) -> Iterator[RunDirectory]:
+    """Create a run directory, or open an existing one if it holds the same run.
+
+    Args:
+        path: The folder.
+        record: The description of the run (``Experiment.describe``). Its configuration, and the hashes of its images,
+            folds and weights, decide whether an existing run is the same.
+
+    Raises:
+        UsvitError: The folder holds another run or other files, or another process is working on it.
+    """
+    existing = read_record(path) if (path / "run.json").is_file() else None
+    if existing is None and path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsvitError(
+            f"{path} exists and is not a run of usvit. Nothing was changed: choose another folder with --out."
+        )
+    if existing is not None:
+        _refuse_other_run(path, existing, record)
+    make_folder(path)
+    refuse_linked_folders(path)
+    with locked(path / ".lock", f"Another process is working on {path}. Wait for it, or choose another --out."):
+        run = RunDirectory(path, existing or {**record, **_circumstances()})
+        if existing is None:
+            run.save()
+        yield run
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read the ``run.json`` of a run.
+
+    Raises:
+        UsvitError: The file is missing or is not JSON.
+    """
+    return read_run_record(path)
+
+
+def _circumstances() -> dict[str, Any]:
+    versions = {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "state": "running",
+        "created": _now(),
+        "finished": None,
+        "usvit_version": usvit.__version__,
+        "versions": versions,
+        "results": [],
+    }
+
+
+def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, Any]) -> None:
+    there, here = ({"kind": record["kind"], **identity(record["config"])} for record in (existing, wanted))
+    # The defaults of settings that were added later keep the earlier behaviour.
+    since = identity(RunConfig().model_dump(mode="json"))
+    differing = [key for key in here if there.get(key, since.get(key)) != here[key]]
+    if differing:
+        shown = "; ".join(f"{key} was {there.get(key)!r}, now {here[key]!r}" for key in differing[:4])
+        raise UsvitError(
+            f"{path} holds a run with another configuration ({shown}). "
+            "Nothing was changed: choose another folder with --out, or give the same settings to resume."
+        )
+    parts = {"images": "data", "folds": "folds", "weights": "model", "teachers or tokenizers": "learnt_from"}
+    for what, key in parts.items():
+        if _hash(existing.get(key, {})) != _hash(wanted.get(key, {})):
+            raise UsvitError(
+                f"{path} was started with other {what} than it would use now, so it cannot be resumed. "
+                "Nothing was changed: choose another folder with --out."
+            )
+    if (device := existing["device"]["type"]) != wanted["device"]["type"]:
+        raise UsvitError(
+            f"{path} was started on {device}, and this machine would continue on {wanted['device']['type']}, "
+            f"whose results differ. Pass --device {device}, or choose another folder with --out."
+        )
+
+
+def _hash(section: dict[str, Any]) -> Any:
+    return section.get("manifest_sha256") or section.get("sha256") or section.get("weights", {}).get("sha256")
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,224 @@
+"""The source of an export: a trained network or one of the zoo, with its model metadata."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save as safetensors_bytes
+from torch import nn
+
+import usvit
+from usvit.data.splits import FILES, GAPS, SeenImages, passed_on, seen_by, seen_by_weights
+from usvit.data.transforms import Preprocessing
+from usvit.errors import UsvitError, unknown
+from usvit.files import read_bytes, write_json
+from usvit.models import FILE as NOVELTY_FILE
+from usvit.models import (
+    MAX_BYTES,
+    ModelSpec,
+    build_model,
+    find_model,
+    fold_folders,
+    input_statistics,
+    load_trained,
+    read_ood_detector,
+    resolve_weights,
+)
+from usvit.records import MetricsRecord, read_record
+
+INTENDED_USE = "research only; not a medical device"
+
+
+@dataclass(frozen=True)
+class ExportSource:
+    """A network in eval mode on the CPU, and its metadata."""
+
+    model: nn.Module
+    """Maps (B, 3, S, S) float32, normalised, to (B, K) logits."""
+    metadata: dict[str, Any]
+    """The content of ``model.json``."""
+    preprocessing: Preprocessing
+    weights: bytes
+    """The content of ``model.safetensors``."""
+    ood: bytes | None = None
+    """The content of ``novelty.safetensors``, if the metadata names one."""
+    seen: SeenImages = field(default_factory=SeenImages)
+    """The images that the network has seen, including those listed in files beside its metadata."""
+
+    def without_descriptions(self) -> "ExportSource":
+        """Return a copy without the near-duplicate descriptions of the images that the network has seen."""
+        seen = self.seen.without_descriptions()
+        copies = {FILES: [], GAPS: [gap.entry() for gap in seen.gaps]}
+        return replace(self, metadata={**self.metadata, "seen_copies": copies}, seen=seen)
+
+    def write_metadata(self, folder: Path, *, with_ood: bool) -> None:
+        """Write ``model.json``, and the files of hashes and near-duplicate descriptions that it names.
+
+        Args:
+            folder: folder to write into.
+            with_ood: whether the format provides the features for OOD detection.
+        """
+        write_json(folder / "model.json", self.metadata if with_ood else without_ood(self.metadata))
+        self.seen.copy_files(folder)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self.metadata["classes"])
+
+    @property
+    def temperature(self) -> float:
+        """Divisor of the logits before the softmax; 1 for a network that was not calibrated."""
+        return float(self.metadata.get("temperature") or 1.0)
+
+    def predict(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Predict (B, K) float32 logits from (B, S, S, 3) uint8; every export is compared with this prediction."""
+        with torch.inference_mode():
+            logits: torch.Tensor = self.model(self.preprocessing.normalised(pixels)).float()
+        return logits
+
+
+def open_source(
+    name: str,
+    *,
+    weights: str | None = None,
+    classes: Sequence[str] = (),
+    positive: str | None = None,
+    image_size: int | None = None,
+) -> ExportSource:
+    """Open the network to export.
+
+    Args:
+        name: a run with a single fold, the folder of a fold, an earlier export, or a name of the zoo.
+        weights: only with a name of the zoo: value of ``--weights``; None: ``hub``.
+        classes: only with a name of the zoo: names of the outputs; the head is new.
+        positive: only with a name of the zoo: one of ``classes``; None: ``malignant``, or the last class.
+        image_size: only with a name of the zoo; None: 224.
+
+    Raises:
+        UsvitError: the run or network does not exist, or the options do not apply to it.
+    """
+    folder = Path(name)
+    if any((folder / file).is_file() for file in ("run.json", "model.json")):
+        given = {"--weights": weights, "--classes": classes or None, "--positive": positive, "--image-size": image_size}
+        if unfit := [option for option, value in given.items() if value is not None]:
+            raise UsvitError(f"{name} is a trained network with its own {', '.join(unfit)}: leave the option out.")
+        return _of_run(folder)
+    if folder.exists() and name != folder.name:
+        raise UsvitError(
+            f"{name} holds no trained network: there is neither run.json nor model.json. Give a run (runs/x), a "
+            "fold of one (runs/x/fold-0), or a name of 'usvit models list'."
+        )
+    if folder.name != name and not name.startswith("timm:"):
+        raise UsvitError(f"There is no run {name}. Give a run's folder, or a name of 'usvit models list'.")
+    size = 224 if image_size is None else image_size
+    return of_spec(find_model(name), weights or "hub", tuple(classes), positive=positive, image_size=size)
+
+
+def _of_run(folder: Path) -> ExportSource:
+    trained = load_trained(folder)
+    metadata = {**trained.metadata}
+    if "measured" not in metadata:
+        metadata["measured"] = _measured(folder, int(metadata.get("fold", 0)))
+    inside = fold_folders(folder)[0]
+    source = _source(trained.model, metadata, trained.preprocessing, paper=trained.spec.source)
+    source = replace(source, seen=seen_by(metadata, inside))
+    if read_ood_detector(inside, metadata) is None:
+        return source
+    return replace(source, ood=read_bytes(inside / NOVELTY_FILE, MAX_BYTES))
+
+
+def of_spec(
+    spec: ModelSpec, weights: str, classes: tuple[str, ...], *, positive: str | None = None, image_size: int
+) -> ExportSource:
+    """Build a network with a new head, to test other tools; see ``open_source`` for the arguments."""
+    if len(classes) < 2 or len(set(classes)) < len(classes) or not all(classes):
+        raise UsvitError(
+            f"The zoo's {spec.name} has no classes of its own, and its head is new: name at least two different ones, "
+            "as in --classes benign,malignant. (To export a trained network, give its run's folder.)"
+        )
+    positive = positive or ("malignant" if "malignant" in classes else classes[-1])
+    if positive not in classes:
+        raise unknown("positive class", positive, classes, "It is one of --classes.")
+    found = resolve_weights(weights, spec)
+    torch.manual_seed(0)  # so that the same name gives the same export
+    model = build_model(spec, found, n_classes=len(classes), image_size=image_size).eval()
+    preprocessing = Preprocessing(image_size, "pad", *input_statistics(spec))
+    seen = seen_by_weights(found)
+    inherited = passed_on(seen)
+    metadata = {
+        "schema_version": "1.0",
+        "architecture": spec.name,
+        "vit": dict(spec.changed),
+        "timm": spec.architecture,
+        "classes": list(classes),
+        "positive_class": positive,
+        "preprocessing": {
+            "image_size": image_size,
+            "resize": preprocessing.resize,
+            "mean": list(preprocessing.mean),
+            "std": list(preprocessing.std),
+            "crop": preprocessing.crop,
+        },
+        "temperature": None,
+        "thresholds": [],
+        "head": "untrained",
+        "upstream": found.describe(),
+        "data_licenses": {},
+        "seen_sha256": {"train": [], "val": [], **inherited["seen_sha256"]},
+        "seen_copies": inherited["seen_copies"],
+        "measured": None,
+    }
+    return replace(_source(model, metadata, preprocessing, paper=spec.source), seen=seen)
+
+
+def without_ood(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return the metadata for a format that provides no features, so that OOD detection is impossible."""
+    if not metadata.get("novelty"):
+        return metadata
+    return {**metadata, "novelty": None, "novelty_reason": "this format of export does not carry it"}
+
+
+def _source(model: nn.Module, metadata: dict[str, Any], preprocessing: Preprocessing, paper: str) -> ExportSource:
+    state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    weights = safetensors_bytes(state)
+    upstream = metadata.get("upstream") or {}
+    metadata = {
+        **metadata,
+        "intended_use": INTENDED_USE,
+        "exported": {
+            "usvit_version": usvit.__version__,
+            "versions": {name: version(name) for name in ("torch", "timm")},
+            "weights_sha256": hashlib.sha256(weights).hexdigest(),
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "paper": paper,
+            "licenses": {"first_weights": upstream.get("license"), "data": metadata.get("data_licenses") or {}},
+        },
+    }
+    if "weights_sha256" in metadata:  # the same weights may be stored as different bytes
+        metadata["weights_sha256"] = metadata["exported"]["weights_sha256"]
+    return ExportSource(model.eval(), metadata, preprocessing, weights)
+
+
+def _measured(folder: Path, fold: int) -> dict[str, Any] | None:
+    """Return the test metrics of this network from its run; None if the run is not finished."""
+    file = next(
+        (place / "metrics.json" for place in (folder, folder.parent) if (place / "metrics.json").is_file()), None
+    )
+    if file is None:
+        return None
+    metrics = read_record(file, MetricsRecord)
+    row = next((row for row in metrics["folds"] if row["fold"] == fold), None)
+    if row is None:
+        return None
+    positive = f"{metrics['positive_class']}_vs_rest"
+    return {
+        "images": row["n_images"],
+        "groups": row["n_groups"],
+        "accuracy": row["accuracy"]["value"],
+        "balanced_accuracy": row["balanced_accuracy"]["value"],
+        f"auc_{positive}": row["auc"][positive]["value"],
+    }

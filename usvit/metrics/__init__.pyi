@@ -1,0 +1,38 @@
+from .api import (
+    Calibration,
+    Estimate,
+    PredictiveValues,
+    accuracy,
+    auc,
+    auc_difference,
+    balanced_accuracy,
+    brier,
+    calibration,
+    mcnemar,
+    predictive_values,
+    sensitivity,
+    sensitivity_at,
+    specificity,
+    specificity_at,
+)
+from .decision_curves import DecisionCurve, decision_curve
+
+__all__ = [
+    "Calibration",
+    "DecisionCurve",
+    "Estimate",
+    "PredictiveValues",
+    "accuracy",
+    "auc",
+    "auc_difference",
+    "balanced_accuracy",
+    "brier",
+    "calibration",
+    "decision_curve",
+    "mcnemar",
+    "predictive_values",
+    "sensitivity",
+    "sensitivity_at",
+    "specificity",
+    "specificity_at",
+]

@@ -1,0 +1,357 @@
+"""Means over the folds of a cross-validation, with an interval that respects patients, folds and shared training.
+
+Each figure is computed on the test images of one fold, which one model has scored, and then averaged over folds:
+scores of different models are never ranked against each other. The variance has up to three parts.
+
+1. Patients: the contribution of each group to the figure of its fold, squared and summed over groups (``fold_mean``).
+   With repeats, the contributions of a group are first averaged over the repeats because they are the same patient.
+2. Shared training: the model of each fold was trained on the test images of the other folds, so the errors of the
+   folds are correlated. The part of a fold's variance that is due to chance in training counts twice
+   (``training_share``): it is 0 for a model that does not depend on the training set, and 1 for a model without skill.
+3. Training: the variance between repeats, if there are repeats.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.special import expit, logit
+from scipy.stats import rankdata
+from scipy.stats import t as student
+
+from usvit.metrics.basic import Value
+from usvit.metrics.clustered import area_parts
+from usvit.metrics.delong import NO_VARIANCE
+from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, undefined, with_interval
+
+METHOD = "mean of folds, clustered, logit t"
+DIFFERENCE_METHOD = "corrected clustered t (mean difference within folds)"
+MIN_PAIRS = 50
+"""Fewer pairs of predictions of one group by two models are not enough to estimate their agreement."""
+WHOLE_SHARE = 1.0
+"""Training share that is assumed if it cannot be estimated: its maximum."""
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """Contribution of the images of one stratum (such as the positives) to the figure of a fold.
+
+    Attributes:
+        adds: (G,) float, the contribution of each group relative to the mean; it sums to 0.
+        present: (G,) bool, whether the group has an image of the stratum in the fold.
+    """
+
+    adds: np.ndarray
+    present: np.ndarray
+
+
+@dataclass(frozen=True)
+class FoldFigure:
+    """A figure of one fold and the contribution of each group, by stratum.
+
+    Attributes:
+        value: the figure of the fold's test images.
+        strata: stratum by name; a figure of the positives alone has one, an AUC has two.
+        independent: number of cases that are surely independent of each other, for the bound of a perfect score.
+    """
+
+    value: float
+    strata: dict[str, Stratum]
+    independent: int
+
+    def __sub__(self, other: "FoldFigure") -> "FoldFigure":
+        """Subtract the figure of another model on the same images, including the contributions of the groups."""
+        strata = {name: Stratum(one.adds - other.strata[name].adds, one.present) for name, one in self.strata.items()}
+        return FoldFigure(self.value - other.value, strata, self.independent)
+
+    @classmethod
+    def mean(cls, figures: Sequence["FoldFigure"]) -> "FoldFigure":
+        """Average several figures of one fold, such as the AUCs of the classes."""
+        strata = {
+            f"{k} {name}": Stratum(one.adds / len(figures), one.present)
+            for k, figure in enumerate(figures)
+            for name, one in figure.strata.items()
+        }
+        values = np.array([figure.value for figure in figures])
+        value = 1.0 if (values == 1).all() else float(values.mean())
+        return cls(value, strata, min(figure.independent for figure in figures))
+
+
+@dataclass(frozen=True)
+class FoldMean:
+    """A mean over folds, and over repeats if there are any.
+
+    Attributes:
+        value: the mean over repeats of the mean over folds.
+        by_repeat: (R,) the mean over folds of each repeat.
+        variance: of the contributions of the groups alone; NaN if a stratum has not more groups than folds.
+        freedom: degrees of freedom of that variance (Satterthwaite).
+        n_groups: groups that contribute.
+        independent: independent cases in all folds of one repeat.
+        n_skipped: folds in which the figure is undefined.
+    """
+
+    value: float
+    by_repeat: np.ndarray
+    variance: float
+    freedom: float
+    n_groups: int
+    independent: int
+    n_skipped: int = 0
+
+    def variance_with(self, share: float) -> tuple[float, float]:
+        """Return the total variance and its degrees of freedom for a training share in [0, 1]."""
+        parts = [(self.variance * (1 + share), self.freedom)]
+        n = len(self.by_repeat)
+        if n > 1:
+            parts.append((float(self.by_repeat.var(ddof=1)) / n, n - 1))
+        whole = sum(one for one, _ in parts)
+        if not whole > NO_VARIANCE:
+            return whole, self.freedom
+        return whole, whole**2 / sum(one**2 / freedom for one, freedom in parts if one > 0)
+
+
+@dataclass(frozen=True)
+class TrainingShare:
+    """Share of a fold's variance that is due to chance in training.
+
+    Attributes:
+        value: in [0, 1]; ``WHOLE_SHARE`` if it could not be estimated.
+        n_pairs: pairs of predictions of one group by two models that did not see it.
+        reason: why it could not be estimated; empty if it was.
+    """
+
+    value: float
+    n_pairs: int
+    reason: str = field(default="")
+
+
+def area_figure(positive: np.ndarray, score: np.ndarray, code: np.ndarray, n_groups: int) -> FoldFigure | None:
+    """Compute the AUC of a fold; None if a class is absent. Arguments as ``clustered.area_parts``."""
+    parts = area_parts(positive, score, code, n_groups)
+    if parts is None:
+        return None
+    strata = {
+        "positives": Stratum(parts.positives, parts.has_positive),
+        "negatives": Stratum(parts.negatives, parts.has_negative),
+    }
+    return FoldFigure(parts.value, strata, parts.disjoint_pairs)
+
+
+def mean_figure(
+    per_image: np.ndarray, looked_at: np.ndarray, code: np.ndarray, n_groups: int, name: str = "images"
+) -> FoldFigure | None:
+    """Compute the mean over a fold of a number per image, such as whether its decision is correct.
+
+    Args:
+        per_image: (n,) float.
+        looked_at: (n,) bool, the images to average; without any, the result is None.
+        code: (n,) int in 0 ... n_groups - 1.
+        n_groups: G.
+        name: name of the stratum.
+    """
+    n = int(looked_at.sum())
+    if not n:
+        return None
+    value = float(per_image[looked_at].mean())
+    adds = np.bincount(code[looked_at], per_image[looked_at] - value, n_groups) / n
+    present = np.bincount(code[looked_at], minlength=n_groups) > 0
+    return FoldFigure(value, {name: Stratum(adds, present)}, int(present.sum()))
+
+
+def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None:
+    """Compute the mean of one figure over folds and repeats, with the variance of the contributions of the groups.
+
+    The contributions of a group are added over the folds of a repeat (a group is in one fold if folds keep groups
+    together) and averaged over repeats. The variance of a stratum is multiplied by I / (I - K) for I groups in K folds,
+    because the mean of each fold was subtracted. With one fold that is Obuchowski's I / (I - 1).
+
+    Args:
+        repeats: the figures of the folds of each repeat, None if undefined.
+
+    Returns:
+        None if a repeat has no fold with a value.
+
+    Source: LeDell, Petersen & van der Laan (2015), Electronic Journal of Statistics 9:1583 (the mean of the
+    folds' influence curves); groups and the factor after Obuchowski (1997), Biometrics 53:567; degrees of freedom
+    as in Brunner & Munzel (2000), Biometrical Journal 42:17.
+    """
+    known = [[figure for figure in folds if figure is not None] for folds in repeats]
+    if not all(known):
+        return None
+    by_repeat = np.array([np.mean([figure.value for figure in folds]) for folds in known])
+    if all(figure.value == 1 for folds in known for figure in folds):
+        by_repeat[:] = 1.0  # rounding must not turn a perfect score into 1 - 1e-16
+    names = list(known[0][0].strata)
+    total, components, groups = np.zeros(len(known[0][0].strata[names[0]].adds)), [], np.zeros(0, bool)
+    variance = 0.0
+    for name in names:
+        per_repeat = [np.sum([one.strata[name].adds for one in folds], axis=0) / len(folds) for folds in known]
+        adds = np.mean(per_repeat, axis=0)
+        present = [np.sum([one.strata[name].present for one in folds], axis=0) for folds in known]
+        n_present = int(np.mean([one.sum() for one in present]))
+        spare = n_present - max(len(folds) for folds in known)
+        if spare < 1:
+            variance = float("nan")
+            continue
+        total = total + np.sqrt(n_present / spare) * adds
+        components.append((n_present / spare * float(adds @ adds), spare))
+        here = np.any([one > 0 for one in present], axis=0)
+        groups = here if not len(groups) else groups | here
+    if not np.isnan(variance):
+        variance = float(total @ total)
+    squares = sum(one**2 / spare for one, spare in components)
+    return FoldMean(
+        value=float(by_repeat.mean()),
+        by_repeat=by_repeat,
+        variance=variance,
+        freedom=sum(one for one, _ in components) ** 2 / squares if squares else 1.0,
+        n_groups=int(groups.sum()),
+        independent=min(sum(one.independent for one in folds) for folds in known),
+        n_skipped=sum(figure is None for folds in repeats for figure in folds),
+    )
+
+
+def training_share(
+    positive: np.ndarray, scores: Sequence[np.ndarray], code: np.ndarray, fold: np.ndarray, n_groups: int
+) -> TrainingShare:
+    """Estimate the share of the folds' variance due to chance in training, from models that score the same group.
+
+    Two models were trained on sets that share a fraction r of their images. On images that neither has seen, their
+    scores have a correlation c = 1 - (1 - r) s within a class, where s is the share of the variance of the scores that
+    depends on the training set. Hence s = (1 - c) / (1 - r). Such images are the test images of other repeats, and the
+    inner validation images of a fold, which are test images of another fold. Disagreement due to random seeds is
+    included in s, so s is too large rather than too small.
+
+    Args:
+        positive: (n,) bool, for all rows that a model scored without having trained on them: splits test and val
+            of all folds and repeats.
+        scores: one (n,) float for the share of one model's figures; two, of models A and B on the same rows, for
+            that of their difference. Only the order of the scores matters.
+        code: (n,) int in 0 ... n_groups - 1.
+        fold: (n,) int, numbered through all repeats.
+        n_groups: G.
+
+    Returns:
+        ``WHOLE_SHARE``, with the reason, if there are fewer than ``MIN_PAIRS`` pairs.
+    """
+    models, row = np.unique(fold, return_inverse=True)
+    seen = np.ones((len(models), n_groups), bool)
+    seen[row, code] = False
+    size = np.maximum(seen.sum(axis=1), 1)
+    common = (seen.astype(float) @ seen.T) / np.sqrt(np.outer(size, size))
+    agreed = spread = pairs = shared = 0.0
+    for stratum in (positive, ~positive):
+        there = np.zeros((len(models), n_groups), bool)
+        there[row[stratum], code[stratum]] = True
+        z = _standardised(row[stratum], code[stratum], scores[0][stratum], there)
+        if len(scores) == 2:
+            z = _scaled(z - _standardised(row[stratum], code[stratum], scores[1][stratum], there), there)
+        count = there.astype(float) @ there.T
+        n = np.maximum(there.sum(axis=1), 1)
+        # Even equal models give a group unequal ranks among unequal other groups: this correlation would remain.
+        ranks = np.sqrt(np.maximum(n * n - 1, 1))
+        kept = (np.outer(n - 1, n - 1) + 2 * np.maximum(count - 1, 0)) / np.outer(ranks, ranks)
+        use = np.triu((count > 0) & (n[:, None] > 2) & (n[None, :] > 2), 1)
+        agreed += float(((z @ z.T)[use] / kept[use]).sum())
+        squares = (z * z) @ there.T.astype(float)  # of one model's ranks, over the groups that the other scored as well
+        spread += float(np.sqrt(squares * squares.T)[use].sum())
+        pairs += float(count[use].sum())
+        shared += float((common * count)[use].sum())
+    if pairs < MIN_PAIRS:
+        why = "no image was scored by two models that did not see it: there are no repeats and no inner validation rows"
+        return TrainingShare(WHOLE_SHARE, int(pairs), why if not pairs else f"only {int(pairs)} pairs of predictions")
+    apart = 1 - shared / pairs
+    if apart <= 0:
+        return TrainingShare(WHOLE_SHARE, int(pairs), "the models were trained on the same images")
+    correlation = agreed / spread if spread else 1.0
+    return TrainingShare(float(np.clip((1 - correlation) / apart, 0.0, 1.0)), int(pairs))
+
+
+def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: int) -> Value:
+    """Create the Value of a mean over folds in [0, 1]: interval on the logit scale with Student's t.
+
+    Args:
+        mean: from ``fold_mean``.
+        share: from ``training_share``.
+        absent: the reason if ``mean`` is None.
+        n_groups: total number of groups, used if ``mean`` is None.
+    """
+    if mean is None:
+        return undefined(absent, n_groups)
+    ci95: Interval | None = None
+    variance, freedom = mean.variance_with(share)
+    method, reason = METHOD, ""
+    if mean.value in (0.0, 1.0):
+        ci95 = all_or_none_interval(mean.value, mean.independent)
+        method = f"Clopper-Pearson on {mean.independent} independent cases"
+        reason = f"the figure is {mean.value:g} in every fold, so that the variance is 0"
+    elif np.isnan(variance):
+        reason = "the variance needs more groups than folds in each class"
+    elif not variance > NO_VARIANCE:
+        reason = "every group adds the same, so that the variance is 0"
+    else:
+        half = float(student.ppf(1 - ALPHA / 2, freedom)) * np.sqrt(variance) / (mean.value * (1 - mean.value))
+        ci95 = float(expit(logit(mean.value) - half)), float(expit(logit(mean.value) + half))
+    value = with_interval(mean.value, ci95, method=method, n_groups=mean.n_groups, reason=reason)
+    return _with_skipped(value, mean)
+
+
+def difference_of_means(mean: FoldMean | None, share: float, *, absent: str, n_groups: int) -> Value:
+    """Create the Value of a mean difference within folds, with "p" (two-sided t) and an interval clipped to [-1, 1].
+
+    Args:
+        mean: ``fold_mean`` of the differences of two models' ``FoldFigure`` on the same images.
+        share, absent, n_groups: as ``mean_value``; the share is that of the difference.
+
+    Source: after Nadeau & Bengio (2003), Machine Learning 52:239: the variance of a mean over folds is that of
+    independent folds times a factor for the training images that they share; here (1 + share), at most 2.
+    """
+    if mean is None:
+        return undefined(absent, n_groups)
+    variance, freedom = mean.variance_with(share)
+    if not variance > NO_VARIANCE:
+        if np.isnan(variance):
+            why, p = "the variance needs more groups than folds in each class", None
+        else:
+            why = "the models differ in no group, or in all alike, so that the variance is 0"
+            p = 1.0 if abs(mean.value) < 1e-12 else None
+        value = with_interval(mean.value, None, method=DIFFERENCE_METHOD, n_groups=mean.n_groups, reason=why, p=p)
+        return _with_skipped(value, mean)
+    error = float(np.sqrt(variance))
+    half = float(student.ppf(1 - ALPHA / 2, freedom)) * error
+    value = with_interval(
+        mean.value,
+        (max(mean.value - half, -1.0), min(mean.value + half, 1.0)),
+        method=DIFFERENCE_METHOD,
+        n_groups=mean.n_groups,
+        p=2 * float(student.sf(abs(mean.value) / error, freedom)),
+    )
+    return _with_skipped(value, mean)
+
+
+def _with_skipped(value: Value, mean: FoldMean) -> Value:
+    if mean.n_skipped:
+        said = f"undefined in {mean.n_skipped} folds, which are left out of the mean"
+        value["warning"] = "; ".join(filter(None, [value.get("warning"), said]))
+    return value
+
+
+def _standardised(row: np.ndarray, code: np.ndarray, score: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """Compute (models, G) ranks of the mean scores of the groups for each model, with mean 0 and variance 1."""
+    shape = there.shape
+    cell = row * shape[1] + code
+    count = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
+    mean = np.bincount(cell, score, shape[0] * shape[1]).reshape(shape) / np.maximum(count, 1)
+    ranks = np.zeros(shape)
+    for k in range(shape[0]):
+        ranks[k, there[k]] = rankdata(mean[k, there[k]])
+    return _scaled(ranks, there)
+
+
+def _scaled(values: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """Scale each row to mean 0 and variance 1 over the present cells; the other cells are 0."""
+    n = np.maximum(there.sum(axis=1, keepdims=True), 1)
+    centred = np.where(there, values - (values * there).sum(axis=1, keepdims=True) / n, 0.0)
+    spread = np.sqrt((centred**2).sum(axis=1, keepdims=True) / np.maximum(n - 1, 1))
+    return np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 1e-12)

@@ -1,0 +1,267 @@
+"""Paired tests of two models on the same images, non-inferiority, and Holm's correction for several tests."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import binom, chi2, t
+
+from usvit.errors import UsvitError
+from usvit.metrics.basic import Value
+from usvit.metrics.checks import check_positive, group_codes
+from usvit.metrics.clustered_wilson import ShareSums
+from usvit.metrics.intervals import ALPHA, undefined, with_interval
+from usvit.metrics.support import support_of
+
+McNemar = Literal["mid-p", "exact", "chi2", "clustered"]
+Name = TypeVar("Name")
+
+SHARE_METHOD = "paired, clustered Wilson (Newcombe, MOVER); p of McNemar, {}"
+Verdict = Literal["non-inferior", "not shown to be non-inferior"]
+
+CLUSTERED_ROWS = (
+    "some groups have several images: the {} McNemar test takes them for independent, so that its p is not to be "
+    "relied on; 'clustered' counts groups"
+)
+
+
+def mcnemar(right_a: ArrayLike, right_b: ArrayLike, group: ArrayLike, *, method: McNemar = "mid-p") -> dict[str, Any]:
+    """Test whether two models decide correctly equally often; only images that exactly one gets right count.
+
+    - ``mid-p``: exact conditional p minus half the probability of the observed result; recommended by Fagerland et al.
+    - ``exact``: two-sided binomial of the discordant images; conservative.
+    - ``chi2``: (b - c)^2 / (b + c), without continuity correction.
+    - ``clustered``: (sum d)^2 / sum d^2 * (I - 1) / I, d being b - c within each of I groups; the only valid
+      test if patients have several images.
+
+    Args:
+        right_a, right_b: (n,) bool, whether the decision of each model on each image is correct.
+        group: (n,) int or str, the patient (or duplicate cluster) of each image.
+
+    Returns:
+        {"p", "only_a", "only_b", "method", "n_groups"}: the images that only model A, and only B, gets right. p is
+        1, with a "reason", if there are none. There is a "warning" if the test ignores clusters of the rows or if
+        ``clustered`` has fewer than 50 groups. p is None, with a "reason", if ``clustered`` has one group.
+
+    Raises:
+        ValueError: shapes that do not fit, a missing group (the index is named), an unknown method.
+
+    Source: McNemar (1947), Psychometrika 12:153; Fagerland, Lydersen & Laake (2013), BMC Medical Research
+    Methodology 13:91; Obuchowski (1998), Statistics in Medicine 17:1495, in the form of Yang, Sun & Hardin
+    (2010), Biometrical Journal 52:638.
+    """
+    if method not in get_args(McNemar):
+        raise ValueError(f"method '{method}' is none of {', '.join(get_args(McNemar))}")
+    a, b = check_positive(right_a), check_positive(right_b)
+    if a.shape != b.shape:
+        raise ValueError(f"{len(a)} decisions of one model and {len(b)} of the other")
+    code, n_groups = group_codes(group, len(a))
+    only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
+    answer: dict[str, Any] = {
+        "p": 1.0,
+        "only_a": only_a,
+        "only_b": only_b,
+        "method": f"McNemar, {method}",
+        "n_groups": n_groups,
+    }
+    if not only_a + only_b:
+        answer["reason"] = "the models are right on the same images"
+        return answer
+    if method == "clustered":
+        d = np.bincount(code, a.astype(np.float64) - b, n_groups)
+        squares = float(d @ d)
+        if n_groups < 2:
+            return {**answer, "p": None, "reason": "there is but one group"}
+        if squares:  # otherwise the wins of A and B cancel in each group
+            answer["p"] = float(chi2.sf(d.sum() ** 2 / squares * (n_groups - 1) / n_groups, 1))
+        warning = support_of(code).warning  # the test has the same limits as the interval
+    else:
+        answer["p"] = _mcnemar_p(min(only_a, only_b), only_a + only_b, method)
+        warning = CLUSTERED_ROWS.format(method) if n_groups < len(a) else None
+    if warning:
+        answer["warning"] = warning
+    return answer
+
+
+def paired_difference(hits_a: ArrayLike, hits_b: ArrayLike, group: ArrayLike, *, of: str) -> Value:
+    """Compute the share of hits of model A minus that of model B on the same images.
+
+    The interval combines the Wilson intervals of the two shares and accounts for their correlation between groups. The
+    p-value is McNemar's: clustered if groups have several images, otherwise mid-p.
+
+    Args:
+        hits_a, hits_b: (n,) bool, such as whether each positive image is called positive.
+        group: (n,) int or str, the patient (or duplicate cluster) of each image.
+        of: description of the images in the plural, for the reason if there are none.
+
+    Returns:
+        A Value in [-1, 1] with "p"; null with a reason if n is 0.
+
+    Raises:
+        ValueError: as ``checks.check_positive`` and ``checks.group_codes``; the lengths differ.
+
+    Source: Newcombe (1998), Statistics in Medicine 17:2635, method 8; for clusters Zou & Donner (2008), Statistics in
+    Medicine 27:1693 (MOVER, with the correlation of the two estimates), the correlation from sums over groups as in
+    Obuchowski (1998), Statistics in Medicine 17:1495.
+    """
+    if not np.size(hits_a):
+        return undefined(f"there are no {of}", 0)
+    a, b = check_positive(hits_a), check_positive(hits_b)
+    if a.shape != b.shape:
+        raise ValueError(f"{len(a)} decisions of one model and {len(b)} of the other")
+    code, n_groups = group_codes(group, len(a))
+    sums = ShareSums.of(a, code), ShareSums.of(b, code)
+    (low_a, high_a), (low_b, high_b) = (one.interval() or (0.0, 1.0) for one in sums)
+    share_a, share_b = float(a.mean()), float(b.mean())
+    r, difference = _correlation(a, b, code), share_a - share_b
+
+    def reach(one: float, other: float) -> float:
+        return float(np.sqrt(max(one**2 - 2 * r * one * other + other**2, 0.0)))
+
+    low = difference - reach(share_a - low_a, high_b - share_b)
+    high = difference + reach(high_a - share_a, share_b - low_b)
+    test = mcnemar(a, b, code, method="clustered" if n_groups < len(a) else "mid-p")
+    return with_interval(
+        difference,
+        (max(low, -1.0), min(high, 1.0)),
+        method=SHARE_METHOD.format(test["method"].removeprefix("McNemar, ")),
+        n_groups=n_groups,
+        p=test["p"],
+        support=support_of(code),
+    )
+
+
+def corrected_t(differences: ArrayLike, test_over_train: float) -> Value:
+    """Compute Nadeau and Bengio's t-test of the mean difference over folds (or repeated splits).
+
+    The folds share most of their training images, so the variance of their mean is not S^2 / J: 1/J becomes
+    1/J + n_test/n_train. The test asks whether the *training procedure* is better at this size of the training set;
+    the clustered difference asks about these predictions on new patients.
+
+    Args:
+        differences: (J,) differences of a figure, model A minus model B, one for each fold, J >= 1.
+        test_over_train: n_test / n_train > 0; 1 / (J - 1) in J-fold cross-validation without a
+            validation split.
+
+    Returns:
+        A Value of the mean with "p" (two-sided, J - 1 degrees of freedom) and "n_folds"; It has no
+        n_groups because it counts folds. It has no interval and p if J is 1 or all differences are equal (p is 1 if
+        they are 0).
+
+    Raises:
+        ValueError: a difference is not finite (the index is named), there is none, or the ratio is not positive.
+
+    Source: Nadeau & Bengio (2003), Machine Learning 52:239, section 3, the corrected resampled t-test.
+    """
+    d = np.asarray(differences, dtype=np.float64)
+    if d.ndim != 1 or not len(d):
+        raise ValueError(f"expected one difference for each of at least one fold, got shape {d.shape}")
+    if not np.isfinite(d).all():
+        raise ValueError(f"the difference at index {int((~np.isfinite(d)).argmax())} is not finite")
+    if not test_over_train > 0:
+        raise ValueError(f"n_test / n_train is {test_over_train}, expected a positive number")
+    mean, n = float(d.mean()), len(d)
+    value: Value = {"value": mean, "ci95": None, "method": "Nadeau-Bengio corrected t", "n_folds": n}
+    if n == 1:
+        return {**value, "reason": "a spread needs at least two folds"}
+    error = float(np.sqrt((1 / n + test_over_train) * d.var(ddof=1)))
+    if error <= 1e-15:
+        value["reason"] = "all folds differ alike, so that the variance is 0"
+        return {**value, "p": 1.0} if mean == 0 else value
+    half = float(t.ppf(1 - ALPHA / 2, n - 1)) * error
+    return {**value, "ci95": [mean - half, mean + half], "p": 2 * float(t.sf(abs(mean) / error, n - 1))}
+
+
+def holm(p: Mapping[Name, float | None]) -> dict[Name, float | None]:
+    """Apply Holm's step-down correction, so that several p-values can be compared with one level.
+
+    Args:
+        p: a p-value in [0, 1] for each comparison; None (not computable) remains None and is not counted.
+
+    Returns:
+        The adjusted p-values, in the same order, at most 1.
+
+    Raises:
+        ValueError: a p-value is NaN or outside [0, 1] (the comparison is named).
+
+    Source: Holm (1979), Scandinavian Journal of Statistics 6:65.
+    """
+    for name, one in p.items():
+        if one is not None and not 0 <= one <= 1:
+            raise ValueError(f"the p-value of '{name}' is {one}")
+    order = sorted(((one, name) for name, one in p.items() if one is not None), key=lambda pair: pair[0])
+    adjusted: dict[Name, float | None] = dict.fromkeys(p)
+    so_far = 0.0
+    for step, (one, name) in enumerate(order):
+        so_far = max(so_far, min(1.0, (len(order) - step) * one))
+        adjusted[name] = so_far
+    return adjusted
+
+
+def check_margin(margin: float) -> float:
+    """Validate and return a margin of non-inferiority.
+
+    Raises:
+        UsvitError: it is not a number above 0 and below 0.5.
+    """
+    if not 0 < margin < 0.5:
+        raise UsvitError(
+            f"--non-inferiority-margin {margin:g}: give a margin above 0 and below 0.5, such as 0.05. State it before "
+            "the models are compared, and justify why such a loss would not matter."
+        )
+    return float(margin)
+
+
+def non_inferiority(difference: Value, margin: float) -> dict[str, Any]:
+    """Decide whether A is non-inferior to B, and B to A, from the difference A minus B of a figure (more is better).
+
+    A is non-inferior if the lower bound of the one-sided 97.5 % interval of the difference lies above minus the
+    margin. This bound is the lower end of the two-sided 95 % interval, so the error of the claim is at most 2.5 % if
+    the interval has its nominal coverage.
+
+    Args:
+        difference: a Value in [-1, 1] with its two-sided 95 % interval.
+        margin: in (0, 0.5).
+
+    Returns:
+        {"margin", "a_vs_b", "b_vs_a"}: each with the "bound" of its difference (the first minus the second) and
+        the "verdict". Without an interval, the bound is null with a reason and non-inferiority is not shown.
+
+    Raises:
+        UsvitError: as ``check_margin``.
+
+    Source: ICH E9 (1998), section 3.3.2; Piaggio et al. (2012), JAMA 308:2594 (CONSORT for non-inferiority); Obuchowski
+    (1997), American Journal of Roentgenology 169:1015 (of AUCs).
+    """
+    check_margin(margin)
+    ends = difference.get("ci95")
+    if ends is None:
+        reason = difference.get("reason", "the difference has no interval")
+        none: dict[str, Any] = {"bound": None, "verdict": "not shown to be non-inferior", "reason": reason}
+        return {"margin": margin, "a_vs_b": none, "b_vs_a": dict(none)}
+    return {"margin": margin, "a_vs_b": _judged(ends[0], margin), "b_vs_a": _judged(-ends[1], margin)}
+
+
+def _mcnemar_p(fewer: int, n: int, method: McNemar) -> float:
+    """Compute the two-sided p of ``fewer`` of n discordant images on one side."""
+    if method == "chi2":
+        return float(chi2.sf((n - 2 * fewer) ** 2 / n, 1))
+    exact = min(1.0, 2 * float(binom.cdf(fewer, n, 0.5)))
+    if method == "exact":
+        return exact
+    seen = float(binom.pmf(fewer, n, 0.5))
+    return 1 - seen / 2 if 2 * fewer == n else exact - seen
+
+
+def _correlation(a: np.ndarray, b: np.ndarray, code: np.ndarray) -> float:
+    """Estimate the correlation of two shares from the deviations of the groups; 0 if either share does not vary."""
+    m = np.bincount(code)
+    away_a, away_b = (np.bincount(code, one) - one.mean() * m for one in (a, b))
+    scatter = float((away_a @ away_a) * (away_b @ away_b))
+    return float(np.clip(away_a @ away_b / np.sqrt(scatter), -1, 1)) if scatter > 1e-20 else 0.0
+
+
+def _judged(bound: float, margin: float) -> dict[str, Any]:
+    verdict: Verdict = "non-inferior" if bound > -margin else "not shown to be non-inferior"
+    return {"bound": float(bound), "verdict": verdict}

@@ -1,0 +1,123 @@
+"""Parameters and multiply-accumulate operations (MACs), counted on networks without memory (device ``meta``).
+
+``python -m usvit.models.complexity`` counts the whole zoo again into ``zoo/counts.json``, which ``usvit models list``
+shows.
+"""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import usvit.models.architectures  # noqa: F401  registers our networks with timm
+from usvit.files import write_json
+from usvit.models.build import build_model, count_parameters
+from usvit.models.spec import ModelSpec
+from usvit.models.weights import Weights
+from usvit.models.zoo import ZOO
+
+COUNTS = Path(__file__).parent / "zoo" / "counts.json"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Multiply-accumulate operations of a training step for one example."""
+
+    trained: int
+    """One forward pass of the trained network; its backward pass counts as two more."""
+    frozen: int = 0
+    """One forward pass of networks that are not trained: a teacher or tokenizer."""
+
+    @property
+    def operations(self) -> int:
+        """Two for each multiplication and addition, of forward and backward passes (Chowdhery et al. 2022, PaLM,
+        appendix B). Normalisation, activation, augmentation and a recomputed forward pass do not count."""
+        return 6 * self.trained + 2 * self.frozen
+
+
+@dataclass(frozen=True)
+class Complexity:
+    """Cost of a network."""
+
+    params: int
+    """Number of parameters."""
+    macs: int
+    """Multiply-accumulate operations of one image's forward pass; the papers call them FLOPs."""
+
+
+def count(spec: ModelSpec, image_size: int = 224, n_classes: int = 1000) -> Complexity:
+    """Count parameters and MACs of a network with a head of ``n_classes``, for one image.
+
+    Matrix products and convolutions are counted, as the papers do; normalisation, activation and pooling are not.
+    The network is made on the meta device, so that a giant takes no memory.
+
+    Args:
+        spec: which network.
+        image_size: side of the square image, in pixels.
+        n_classes: outputs of the head.
+
+    Raises:
+        UsvitError: the network cannot take this size.
+    """
+    with torch.device("meta"):
+        model = build_model(spec, Weights("scratch"), n_classes=n_classes, image_size=image_size)
+    return Complexity(count_parameters(model), forward_macs(model, blank(image_size)))
+
+
+def forward_macs(module: nn.Module, *inputs: torch.Tensor) -> int:
+    """Count the MACs of one forward pass in evaluation mode, on a copy without memory; the module does not change.
+
+    Args:
+        module: any, on any device, whose forward needs no numbers (no ``nonzero``, no ``item``).
+        inputs: what it takes; of them shapes and types alone count.
+    """
+    numbers = [*module.parameters(), *module.buffers()]
+    empty: dict[int, Any] = {id(one): torch.empty_like(one, device="meta", requires_grad=False) for one in numbers}
+    # Without gradients: the counter's hooks fail on a leaf that is another layer's input.
+    empty |= {id(one): nn.Parameter(empty[id(one)], requires_grad=False) for one in module.parameters()}
+    copied = copy.deepcopy(module, empty).eval()
+    for part in copied.modules():
+        if getattr(part, "fused_attn", False):
+            part.__dict__["fused_attn"] = False  # count matrix products, whichever kernel this machine would use
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        copied(*(given.to("meta") for given in inputs))
+    return int(counter.get_total_flops()) // 2
+
+
+def blank(side: int) -> torch.Tensor:
+    """Return an image (1, 3, side, side) on the device ``meta``, for ``forward_macs``."""
+    return torch.empty(1, 3, side, side, device="meta")
+
+
+def sizes(spec: ModelSpec) -> list[int]:
+    """Return the image sides for which MACs are shown: the network's own, and those of the papers' tables."""
+    return sorted({spec.image_size, *(one.image_size for one in spec.paper if one.params or one.macs)})
+
+
+def count_zoo() -> dict[str, Any]:
+    """Compute the content of ``counts.json``: parameters and MACs by image size, and the licences of the weights.
+
+    Parameters depend on the image's size where positions, or ResMLP's maps over patches, are learned.
+    """
+    counts = {}
+    for spec in ZOO.values():
+        by_size = {size: count(spec, size) for size in sizes(spec)}
+        counts[spec.name] = {str(size): [one.params, one.macs] for size, one in by_size.items()}
+    names = sorted({weights.timm for spec in ZOO.values() for weights in spec.weights.values()})
+    return {"counts": counts, "licenses": {name: licence(name) for name in names}}
+
+
+def licence(name: str) -> str | None:
+    """Return the licence that timm states for weights; None if it states none."""
+    config = timm.get_pretrained_cfg(name)
+    return config.license if config else None
+
+
+if __name__ == "__main__":
+    write_json(COUNTS, count_zoo())
+    print(f"counted: {len(ZOO)} networks in {COUNTS.name}")

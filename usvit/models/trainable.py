@@ -1,0 +1,178 @@
+"""Selection of the trained layers: the whole network, its head, or its head with one kind of layer.
+
+Kinds of layers are told by the names and classes that timm's networks, and ours, give them:
+
+- ``attn``: what stands under ``attn`` (``attn_pool``, ``self_attn``, ...), so the projections of queries, keys and
+  values, and all that an attention layer holds within itself; with the head and the position embeddings. The
+  normalisation before the layer and LayerScale after it stand still, as do the class token and the patch embedding
+  (Touvron et al. 2022, Three things, section 4: "the weights corresponding to the MHSA layer").
+- ``ffn``: what stands under ``mlp``; with the head and the position embeddings, as the paper compares it.
+- ``norm``: every normalisation layer, ResMLP's affine layers among them; with the head.
+- ``head``: the classifiers, with the hidden layer of a hidden head.
+"""
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from usvit.config import Tune
+from usvit.errors import UsvitError
+
+_ATTENTION = re.compile(r"(self_)?attn(_in|_out|_pool|_downsample)?")
+_NO_ATTENTION = re.compile(r"(mlp|norm|ls)\d?")
+_MLP = re.compile(r"mlp(_channels|_in)?")
+_POSITION = re.compile(r".*pos_embed.*|pos_(block|emb)|(patch|pixel)_pos|rel_pos.*|relative.*|attention_biases")
+_NORM_CLASS = re.compile(r".*Norm.*|Affine")  # LayerNorm2d, BatchNormAct2d, RmsNorm, ...; ResMLP's Affine
+_WHAT = {"attn": "attention layers", "ffn": "MLPs", "norm": "normalisation layers"}
+
+
+@dataclass(frozen=True)
+class TuneReport:
+    """Result of ``set_trainable``."""
+
+    tune: Tune
+    trainable: int
+    """Number of trained parameters."""
+    total: int
+
+    def __str__(self) -> str:
+        part = f"{self.trainable / 1e6:.1f}" if self.trainable >= 1e5 else f"{self.trainable:,}"
+        return f"tuning {self.tune}: {part} of {self.total / 1e6:.1f} M parameters"
+
+
+def set_trainable(model: nn.Module, tune: Tune) -> TuneReport:
+    """Freeze all parameters except those that ``tune`` names.
+
+    Parameters that the network itself holds fixed (sine-cosine positions) stay fixed. A frozen part also has to
+    stand in eval mode while the others train: ``train_mode``.
+
+    Args:
+        model: with timm's interface; changed in place.
+        tune: what is trained (the module's docstring).
+
+    Raises:
+        UsvitError: the network has no such layers; what it can be tuned as is named.
+    """
+    if tune != "full":
+        chosen = _chosen(model, tune)
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad = parameter.requires_grad and name in chosen
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    return TuneReport(tune, sum(size for size, trains in sizes if trains), sum(size for size, _ in sizes))
+
+
+def train_mode(model: nn.Module) -> None:
+    """Set training mode, and evaluation mode for every module whose parameters are all frozen.
+
+    So the statistics, the dropout and the stochastic depth of frozen parts stand still. A module without parameters
+    goes with the one that holds it: the stochastic depth of a block works while any part of the block trains.
+    """
+    model.train()
+    _still(model)
+
+
+def head_parts(model: nn.Module) -> tuple[nn.Module, ...]:
+    """Return the classifiers (a distilled network has two), each with its hidden layer if it has one.
+
+    Each maps its features to (B, K) logits, (B, K, 1, 1) where it is a convolution.
+    """
+    head = model.get_classifier()  # type: ignore[operator]
+    parts = head if isinstance(head, tuple) else (head,)
+    hidden = getattr(model, "hidden", None)
+    return tuple(nn.Sequential(hidden, part) for part in parts) if isinstance(hidden, nn.Module) else parts
+
+
+def checkpoint_gradients(model: nn.Module) -> None:
+    """Enable gradient checkpointing: activations are computed again in the backward pass instead of being stored.
+
+    The result is the same bit for bit, batch normalisation included: its running statistics count the batch in the
+    network's own forward pass alone, not when a block is computed again.
+
+    Raises:
+        UsvitError: the network cannot.
+    """
+    try:
+        model.set_grad_checkpointing(True)  # type: ignore[operator]
+    except (AttributeError, AssertionError) as error:  # timm raises it for networks without blocks
+        raise UsvitError(
+            f"This network ({type(model).__name__}) has no gradient checkpointing: set model.grad_checkpointing to "
+            "false, and train.micro_batch to fewer images if memory is short."
+        ) from error
+    _count_batches_once(model)
+
+
+def _count_batches_once(model: nn.Module) -> None:
+    """Update the running statistics of batch normalisation only in the first forward pass, not in its recomputation."""
+    momenta = {module: module.momentum for module in model.modules() if isinstance(module, _BatchNorm)}
+    if not momenta:
+        return
+
+    def stand(still: bool) -> None:
+        for module, momentum in momenta.items():
+            module.momentum = 0.0 if still else momentum
+
+    def uncount(module: nn.Module, *_: object) -> None:
+        if module.training and module.momentum == 0.0:
+            module.num_batches_tracked -= 1  # type: ignore[assignment, operator]
+
+    for module in momenta:
+        module.register_forward_hook(uncount, always_call=True)  # also if PyTorch stops the recomputation early
+    model.register_forward_pre_hook(lambda *_: stand(False))
+    model.register_forward_hook(lambda *_: stand(True), always_call=True)
+
+
+def _chosen(model: nn.Module, tune: Tune) -> set[str]:
+    """Return the names of the parameters to train."""
+    head = {id(parameter) for part in head_parts(model) for parameter in part.parameters()}
+    named = dict(model.named_parameters())
+    of_head = {name for name, parameter in named.items() if id(parameter) in head}
+    if tune == "head":
+        return of_head
+    found = {kind: _of_kind(model, kind) - of_head for kind in _WHAT}
+    if not found[tune]:
+        able = ["full", "head", *(kind for kind, names in found.items() if names)]
+        raise UsvitError(
+            f"This network ({type(model).__name__}) has no {_WHAT[tune]}, so model.tune={tune} would train nothing. "
+            f"It can be tuned as: {', '.join(able)}."
+        )
+    positions = {name for name in named if _is_position(name)} if tune in ("attn", "ffn") else set()
+    return of_head | found[tune] | positions
+
+
+def _of_kind(model: nn.Module, kind: str) -> set[str]:
+    if kind == "norm":
+        return {
+            f"{name}.{parameter}".removeprefix(".")
+            for name, module in model.named_modules()
+            if _NORM_CLASS.fullmatch(type(module).__name__)
+            for parameter, _ in module.named_parameters(recurse=False)
+        }
+    return {name for name, _ in model.named_parameters() if _layer_of(name) == kind}
+
+
+def _layer_of(name: str) -> str | None:
+    """Return ``attn`` or ``ffn``, the outermost kind of layer in a parameter's name."""
+    for part, inner in pairwise(name.split(".")):
+        if part == "attn_pool" and _NO_ATTENTION.fullmatch(inner):
+            continue  # attention pooling is a whole block with its own MLP, normalisation and LayerScale
+        if _ATTENTION.fullmatch(part):
+            return "attn"
+        if _MLP.fullmatch(part):
+            return "ffn"
+    return None
+
+
+def _is_position(name: str) -> bool:
+    return any(_POSITION.fullmatch(part) for part in name.split("."))
+
+
+def _still(module: nn.Module) -> None:
+    for child in module.children():
+        trains = [parameter.requires_grad for parameter in child.parameters()]
+        if trains and not any(trains):
+            child.eval()
+        else:
+            _still(child)

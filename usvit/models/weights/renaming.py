@@ -1,0 +1,157 @@
+"""From the names that the original repositories write to those of the network at hand.
+
+Most of it timm does in the ``checkpoint_filter_fn`` of each architecture's file (CaiT, ResMLP, CLIP, DINOv2, Swin);
+what it does not know stands here. Every change is written down.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import timm
+from torch import Tensor, nn
+
+from usvit.models.weights.flax import from_flax
+from usvit.models.weights.read import Checkpoint
+
+_FILTERS = (
+    "checkpoint_filter_fn",
+    "checkpoint_filter_fn_classifier",
+    "pretrained_filter_fn",
+    "_filter_fn",
+    "_filter_torchvision_pretrained",
+    "spread_query",
+)
+"""What timm's files, and ours, call the function that renames (and resizes) the tensors of a checkpoint."""
+
+_LEFT_OUT = (
+    (re.compile(r"decoder_(embed|blocks|norm|pred|pos_embed)(\..*)?"), "of the decoder that pre-trained it (MAE)"),
+    (re.compile(r"mask_token"), "stood for masked patches in pre-training"),
+    (re.compile(r"lm_head\..*"), "predicted visual tokens in pre-training (BEiT)"),
+    (re.compile(r"(.*\.)?relative_position_index"), "is computed from the image size"),
+    (re.compile(r"AuxLogits\..*"), "the second head, used in training alone"),
+)
+_PARALLEL = {  # DeiT's blocks with two branches (models_v2.py), and timm's
+    "norm1": "attns.0.norm",
+    "norm11": "attns.1.norm",
+    "attn": "attns.0.attn",
+    "attn1": "attns.1.attn",
+    "gamma_1": "attns.0.ls.gamma",
+    "gamma_1_1": "attns.1.ls.gamma",
+    "norm2": "ffns.0.norm",
+    "norm21": "ffns.1.norm",
+    "mlp": "ffns.0.mlp",
+    "mlp1": "ffns.1.mlp",
+    "gamma_2": "ffns.0.ls.gamma",
+    "gamma_2_1": "ffns.1.ls.gamma",
+}
+
+
+@dataclass
+class RenamedState:
+    """Tensors by the network's names, and what was done to get there."""
+
+    tensors: dict[str, Tensor]
+    source: dict[str, str]
+    """The network's name -> the file's."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """The file's name -> why it is not used."""
+
+    def move(self, old: str, new: str) -> None:
+        self.tensors[new], self.source[new] = self.tensors.pop(old), self.source.pop(old)
+
+    def skip(self, key: str, why: str) -> None:
+        del self.tensors[key]
+        self.skipped[self.source.pop(key)] = why
+
+
+def to_network_names(checkpoint: Checkpoint, model: nn.Module) -> RenamedState:
+    """Rename a checkpoint's tensors as the network calls them, and leave out what only its pre-training needed.
+
+    Known are DeiT, DeiT III (also parallel), CaiT, ResMLP, MAE and BEiT as their authors released them, AugReg,
+    big_vision and BiT (``flax``), and whatever timm's own filters know. Names that are not known stay.
+    """
+    if checkpoint.flax:
+        converted = from_flax(checkpoint.tensors)
+        named = RenamedState(converted.tensors, converted.source)
+        named.skipped |= dict.fromkeys(converted.beside, "no part of the image network")
+    else:
+        named = RenamedState(dict(checkpoint.tensors), {key: key for key in checkpoint.tensors})
+    own = set(model.state_dict())
+    for key in list(named.tensors):
+        why = next((why for pattern, why in _LEFT_OUT if pattern.fullmatch(key)), None)
+        if why and key not in own:
+            named.skip(key, why)
+    _blocks(named, own)
+    _beit(named, own)
+    if "cls_token" in named.tensors and "cls_token" not in own and getattr(model, "num_prefix_tokens", None) == 0:
+        named.skip("cls_token", "the network pools its patches and has no class token")
+    if "fc_norm.weight" in own and "norm.weight" not in own and "fc_norm.weight" not in named.tensors:
+        # Averaged patches are normalised after the mean (BEiT, MAE): the same layer, at another place.
+        for kind in ("weight", "bias"):
+            if f"norm.{kind}" in named.tensors:
+                named.move(f"norm.{kind}", f"fc_norm.{kind}")
+    return named
+
+
+def by_timm(named: RenamedState, model: nn.Module) -> None:
+    """Let timm's own filter of the architecture rename and resize what is left, and write down what it did.
+
+    A filter that stumbles has met another architecture: what differs shows in the comparison that follows.
+    """
+    filter_fn = _timm_filter(model)
+    if filter_fn is None:
+        return
+    before = {id(value): key for key, value in named.tensors.items()}
+    takes_model = len(inspect.signature(filter_fn).parameters) > 1
+    given = dict(named.tensors)  # filters may take from it
+    try:
+        after: dict[str, Tensor] = filter_fn(given, model) if takes_model else filter_fn(given)
+    except Exception:
+        return
+    origin = {key: before.get(id(value), key if key in named.tensors else None) for key, value in after.items()}
+    for key in named.tensors:
+        if key not in origin.values():
+            named.skipped[named.source[key]] = "timm's own loader converts it or leaves it out"
+    named.source = {key: named.source[old] if old else "(converted by timm)" for key, old in origin.items()}
+    named.tensors = after
+
+
+def _blocks(named: RenamedState, own: set[str]) -> None:
+    """DeiT III's LayerScale, and the branches of parallel blocks."""
+    parallel = any(key.startswith("blocks.0.attns.") for key in own)
+    for key in list(named.tensors):
+        found = re.fullmatch(r"(blocks\.\d+\.)(\w+)(\..*)?", key)
+        if not found or key in own:
+            continue
+        block, part, rest = found[1], found[2], found[3] or ""
+        if parallel and part in _PARALLEL:
+            named.move(key, block + _PARALLEL[part] + rest)
+        elif not parallel and part in ("gamma_1", "gamma_2") and f"{block}ls1.gamma" in own:
+            named.move(key, f"{block}ls{part[-1]}.gamma")
+
+
+def _beit(named: RenamedState, own: set[str]) -> None:
+    """BEiT pre-trains with one table of relative positions for all layers and fine-tunes with one in each."""
+    shared = "rel_pos_bias.relative_position_bias_table"
+    tables = [key for key in own if re.fullmatch(r"blocks\.\d+\.attn\.relative_position_bias_table", key)]
+    if shared in named.tensors and shared not in own and tables:
+        tensor, source = named.tensors.pop(shared), named.source.pop(shared)
+        for key in tables:
+            named.tensors[key], named.source[key] = tensor.clone(), source
+
+
+def _timm_filter(model: nn.Module) -> Callable[..., Any] | None:
+    """The filter in the file of the architecture, or in that of a class that the network is made of."""
+    architecture = str(getattr(model, "pretrained_cfg", {}).get("architecture"))
+    modules = [timm.models.model_entrypoint(architecture).__module__] if timm.is_model(architecture) else []
+    modules += [cls.__module__ for cls in type(model).__mro__]
+    for module in modules:
+        for name in _FILTERS if module.startswith(("timm.", "usvit.")) else ():
+            found: Callable[..., Any] | None = getattr(sys.modules[module], name, None)
+            if found:
+                return found
+    return None

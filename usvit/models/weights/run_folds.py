@@ -1,0 +1,55 @@
+"""The networks of a run of usvit: which folders hold them."""
+
+from pathlib import Path
+
+from usvit.errors import UsvitError
+from usvit.files import refuse_linked_folders
+from usvit.records import RunRecord, read_record, refuse_changed_run
+
+_FILES = ("model.safetensors", "model.json")
+
+
+def fold_folders(path: Path) -> list[Path]:
+    """Return the folders of a finished run's folds, in order, or the path itself if it is one fold's folder.
+
+    Raises:
+        UsvitError: it is neither, or the run is not finished or not whole.
+    """
+    if (path / _FILES[0]).is_file():
+        run = path.absolute().parent
+        if (run / "run.json").is_file():
+            refuse_changed_run(run, read_record(run / "run.json", RunRecord), only=path.name)
+        return [path]
+    if not (path / "run.json").is_file():
+        raise UsvitError(f"The folder {path} is no run of usvit: it has no run.json, and no model.safetensors either.")
+    refuse_linked_folders(path)
+    record = read_record(path / "run.json", RunRecord)
+    state, n = record.get("state"), (record.get("folds") or {}).get("n")
+    if state is None or n is None:
+        raise UsvitError(f"{path / 'run.json'} is damaged (it has no state, or no folds.n). Copy the run again.")
+    if state != "finished":
+        raise UsvitError(f"The run {path} is not finished. Give its own command again to resume it, and then this one.")
+    refuse_changed_run(path, record)
+    folders = [path / f"fold-{fold}" for fold in range(n)]
+    for folder in folders:
+        missing = [name for name in _FILES if not (folder / name).is_file()]
+        if missing:
+            raise UsvitError(
+                f"The run {path} is not whole: {folder.name} has no {' and no '.join(missing)}. Restore it."
+            )
+    return folders
+
+
+def only_fold(path: Path) -> Path:
+    """Return the only folder of ``fold_folders``.
+
+    Raises:
+        UsvitError: as there; or the run has several folds.
+    """
+    folders = fold_folders(path)
+    if len(folders) > 1:
+        raise UsvitError(
+            f"{path} is a run of {len(folders)} folds with a network in each. Name one: {folders[0]}, ..., "
+            f"{folders[-1].name}."
+        )
+    return folders[0]

@@ -1,0 +1,137 @@
+"""What ``usvit models list`` shows: the zoo's rows with what was counted, ours beside the papers' numbers. No torch."""
+
+import functools
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, get_args
+
+from usvit.errors import unknown
+from usvit.models.spec import Family, ModelSpec, PaperFigures
+from usvit.models.zoo import ZOO
+from usvit.models.zoo.common import SOURCES
+
+
+@dataclass(frozen=True)
+class ZooRow:
+    """One network in the list."""
+
+    name: str
+    family: str
+    source: str
+    """The papers that it is taken from, joined by ', '."""
+    implementation: str
+    """Whose code it is: timm or usvit."""
+    params: int
+    """With a head of 1,000 classes, for an image of ``input_size``."""
+    macs: int
+    """Multiply-accumulate operations of one image."""
+    input_size: int
+    """Side of the image, in pixels."""
+    weights: tuple[str, ...]
+    """Upstreams on the hub, the recommended first; empty: from scratch only."""
+    license: str | None
+    """Of the recommended weights."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One line of a paper's table, and ours."""
+
+    name: str
+    figures: PaperFigures
+    params: int
+    macs: int
+
+    @property
+    def deviations(self) -> dict[str, float]:
+        """``params`` and ``macs``, as far as they are printed -> (ours - printed) / printed."""
+        printed = {"params": (self.figures.params, self.params / 1e6), "macs": (self.figures.macs, self.macs / 1e9)}
+        return {key: (own - theirs) / theirs for key, (theirs, own) in printed.items() if theirs}
+
+    @property
+    def largest(self) -> float:
+        return max(map(abs, self.deviations.values()))
+
+    @property
+    def needs_a_reason(self) -> bool:
+        """More than 1 % away, and more than the printed digits leave open."""
+        allowed = {key: max(0.01, rounding(getattr(self.figures, key))) for key in self.deviations}
+        return any(abs(deviation) > allowed[key] for key, deviation in self.deviations.items())
+
+
+def rounding(printed: float) -> float:
+    """Half a unit of the last printed digit as a share of the number: 22.0 -> 0.0023, 22 -> 0.023."""
+    decimals = len(repr(printed).partition(".")[2])
+    return 0.5 * 10**-decimals / printed
+
+
+def rows(
+    family: str | None = None, search: str | None = None, source: str | None = None, max_params: float | None = None
+) -> list[ZooRow]:
+    """The networks of the zoo that meet every condition given.
+
+    Args:
+        family: one of ``Family``.
+        search: part of a name, of timm's name, or of an upstream; small and capital letters are the same.
+        source: part of a source's short name, such as ``gheflati``.
+        max_params: in millions.
+
+    Raises:
+        UsvitError: there is no such family or source.
+    """
+    if family is not None and family not in get_args(Family):
+        raise unknown("family", family, get_args(Family))
+    if source is not None and not any(source.lower() in known.lower() for known in SOURCES):
+        raise unknown("source", source, SOURCES)
+    found = []
+    for spec in ZOO.values():
+        row = _row(spec)
+        text = " ".join((spec.name, spec.architecture, *spec.weights)).lower()
+        if (
+            (family is None or spec.family == family)
+            and (search is None or search.lower() in text)
+            and (source is None or source.lower() in spec.source.lower())
+            and (max_params is None or row.params <= max_params * 1e6)
+        ):
+            found.append(row)
+    return found
+
+
+def comparisons() -> list[Comparison]:
+    """Every parameter and MAC count that the papers print of the zoo's networks; the largest deviation last."""
+    lines = [
+        Comparison(spec.name, printed, *counted(spec.name, printed.image_size))
+        for spec in ZOO.values()
+        for printed in spec.paper
+        if printed.params is not None or printed.macs is not None
+    ]
+    return sorted(lines, key=lambda line: line.largest)
+
+
+def counted(name: str, image_size: int) -> tuple[int, int]:
+    """Parameters and MACs of a network of the zoo, as ``counts.json`` has them."""
+    params, macs = _facts()["counts"][name][str(image_size)]
+    return params, macs
+
+
+def _row(spec: ModelSpec) -> ZooRow:
+    best = spec.recommended
+    return ZooRow(
+        spec.name,
+        spec.family,
+        spec.source,
+        spec.implementation,
+        *counted(spec.name, spec.image_size),
+        spec.image_size,
+        tuple(spec.weights),
+        _facts()["licenses"][best.timm] if best else None,
+    )
+
+
+@functools.cache
+def _facts() -> dict[str, Any]:
+    """``counts.json``: ``python -m usvit.models.complexity`` writes it."""
+    text = (files("usvit.models.zoo") / "counts.json").read_text(encoding="utf-8")
+    facts: dict[str, Any] = json.loads(text)
+    return facts

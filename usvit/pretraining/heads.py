@@ -1,0 +1,62 @@
+"""Loading the head of weights, which a teacher and a training at another resolution keep."""
+
+from typing import Any
+
+from torch import nn
+
+from usvit.errors import UsvitError
+from usvit.models import Weights, by_timm, give_mlp_head, head_of, is_mlp_head, to_network_names
+
+
+def load_head(model: nn.Module, weights: Weights, n_classes: int, who: str, hint: str) -> None:
+    """Load the head of weights into a network; a head of two layers replaces the network's own.
+
+    Args:
+        model: a network of the zoo with a head of ``n_classes`` outputs; changed in place.
+        weights: weights of the same network.
+        n_classes: K.
+        who: the network's name in error messages, such as ``The teacher deit_s``.
+        hint: last sentence of error messages: what to do.
+
+    Raises:
+        UsvitError: the file has no head, or its head has another number of classes.
+    """
+    where = weights.path.name if weights.source == "file" and weights.path else weights.name
+    named = to_network_names(weights.read(), model)
+    by_timm(named, model)
+    if is_mlp_head(model, named.tensors):
+        give_mlp_head(model)
+    is_head = head_of(model)
+    own: dict[str, Any] = {key: value for key, value in model.state_dict().items() if is_head(key)}
+    missing = [key for key in own if key not in named.tensors]
+    if missing:
+        raise UsvitError(
+            f"{who} ({where}) has no head ({', '.join(missing[:3])}), so it cannot classify: its weights were not "
+            f"trained on labels. {hint}"
+        )
+    head = {key: named.tensors[key] for key in own}
+    wrong = [key for key, value in head.items() if value.shape != own[key].shape]
+    if wrong:
+        there = head[next((key for key in wrong if key.endswith("bias")), wrong[0])].shape[0]
+        raise UsvitError(f"{who} ({where}) knows {there} classes, and the images have {n_classes}. {hint}")
+    model.load_state_dict(head, strict=False)
+
+
+def check_classes(weights: Weights, classes: tuple[str, ...], who: str, hint: str) -> None:
+    """Raise if the metadata of weights names other classes than the images have, or another order of them.
+
+    Args:
+        weights: the weights. Without metadata, nothing is checked.
+        classes: classes of the images, in order; empty if they are unknown.
+        who, hint: see ``load_head``.
+
+    Raises:
+        UsvitError: the classes differ; the message names the first difference.
+    """
+    theirs = (weights.metadata or {}).get("classes")
+    if not classes or not isinstance(theirs, list) or not theirs or tuple(map(str, theirs)) == classes:
+        return
+    pairs = enumerate(zip(theirs, classes, strict=False))
+    different = (f"class {at} is {its} there and {ours} here" for at, (its, ours) in pairs if str(its) != ours)
+    first = next(different, f"{len(theirs)} there and {len(classes)} here")
+    raise UsvitError(f"{who} was trained on other classes than the images have: {first}. {hint}")

@@ -1,0 +1,137 @@
+"""``bench.json`` of ``usvit bench``."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, Version, key, optional
+
+_Positive = Annotated[float, Field(gt=0, le=1e15)]
+_Amount = Annotated[float, Field(ge=0, le=1e15)]
+_Side = Annotated[int, Field(ge=1, le=10**12)]
+
+
+class ProtocolRecord(Record):
+    """How a paper measures, or usvit's own way of measuring."""
+
+    name: Literal["fixed", "deit", "resmlp", "deit3", "sweep", "latency"]
+    says: Text
+    source: Text
+    hardware: Text = key("Of the paper's own figures.")
+    search: Literal["none", "largest", "fastest", "batches"]
+    batch: _Side = key("The batch size, or the one that the search begins with.")
+    max_batch: _Side
+    repeats: _Side
+    precision: Name = key("Of the protocol; settings and results contain the one that was used.")
+    modes: list[Literal["train", "infer"]]
+    figures: Text | None = key("Which of models[].paper were measured by this protocol.")
+
+
+class BenchSettingsRecord(Record):
+    """Settings of the call."""
+
+    seconds: Number = key("After this time a measurement starts no further step; building and compiling do not count.")
+    n_classes: _Side
+    precisions: list[Literal["auto", "fp32", "bf16"]]
+    device: Literal["auto", "cpu", "cuda"]
+    compile: bool
+    channels_last: bool
+    threads: int | None
+    memory_gb: Number | None = key("10^9 bytes.")
+    model: dict[str, Any] = key("Settings of the configuration's section 'model' that were given.")
+
+
+class Machine(Record):
+    """The machine."""
+
+    device: Literal["cpu", "cuda"]
+    name: Text
+    cores: int | None
+    threads: int
+    free_memory_gb: Number | None = key("Of the GPU, or of the system or container, before the first measurement.")
+    memory_gb: Number | None = optional("Of the GPU.")
+    system: Text
+    tf32: dict[str, bool] | None = key(
+        "Whether fp32 on the GPU means TF32 in matrix products and in convolutions; null on a CPU.",
+        required=["matmul", "cudnn"],
+    )
+
+
+class PaperSpeed(Record):
+    """Speed that a paper prints, measured on other hardware."""
+
+    table: Text
+    image_size: Count
+    protocol: Text
+    images_per_second: Number
+
+
+class BenchModel(Record):
+    """One network."""
+
+    name: Name
+    vit: dict[str, Any] = key("Parts of its shape that were exchanged.")
+    architecture: Name
+    params: _Side
+    macs: _Side = key("Multiply-accumulate operations of one image's forward pass.")
+    paper: list[PaperSpeed]
+
+
+class BenchResult(Record):
+    """One measurement; a line of bench.csv."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"status": {"const": "ok"}}},
+            "then": {
+                "properties": {
+                    "reason": {"type": "null"},
+                    "repeats": {"minimum": 1},
+                    "images_per_second": {"type": "number"},
+                    "seconds_median": {"type": "number"},
+                }
+            },
+            "else": {
+                "properties": {"reason": {"type": "string", "minLength": 1}, "images_per_second": {"type": "null"}}
+            },
+        }
+    )
+    model: Name
+    mode: Literal["train", "infer"]
+    batch: _Side
+    image_size: _Side
+    precision: Literal["auto", "fp32", "bf16"] = key("'auto' only if the process ended before it could choose.")
+    status: Literal["ok", "out_of_memory", "timeout", "crashed", "failed"]
+    reason: Text | None
+    branches: Literal["sequential", "parallel"] | None = key("Only for a parallel ViT in the protocol latency.")
+    compiled: bool
+    channels_last: bool
+    images_per_second: _Positive | None = key("batch / seconds_median.")
+    seconds_median: _Positive | None = key("Of one batch, over the repeats.")
+    seconds_min: _Positive | None
+    seconds_q1: _Positive | None
+    seconds_q3: _Positive | None
+    seconds_mean: _Positive | None = key("What the papers print.")
+    repeats: Count
+    warmup: Count = key("Steps before the first that counts.")
+    compile_seconds: _Amount | None = key("Time of the first step minus the median one, with --compile.")
+    peak_memory_mib: _Amount | None = key("2^20 bytes.")
+    memory: Text | None = key("How the peak was measured, or why it was not.")
+    load: Number | None = key("Load average of the minute before the measurement.")
+    reported: bool = key("False for the steps of a search, whose result is another row.")
+
+
+class BenchRecord(FileRecord):
+    """Measurements of 'usvit bench', as --json prints them. bench.csv contains 'results', one line for each entry."""
+
+    KIND: ClassVar[str] = "bench"
+    VERSION: ClassVar[str] = "1.0"
+    schema_version: Version
+    created: Name = key("Start of the first measurement: UTC, ISO 8601.")
+    command: Text
+    protocol: ProtocolRecord
+    settings: BenchSettingsRecord
+    machine: Machine
+    versions: dict[str, Text]
+    models: list[BenchModel] = key(minItems=1)
+    results: list[BenchResult]

@@ -1,0 +1,170 @@
+"""``compare.json`` of ``usvit compare``."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from usvit.records.base import (
+    Classes,
+    Count,
+    FileRecord,
+    Name,
+    Number,
+    Record,
+    Share,
+    Text,
+    Version,
+    key,
+    optional,
+    written,
+)
+from usvit.records.values import MeanSd, Value
+
+_Margin = Annotated[float, Field(gt=0, lt=0.5)]
+_HOLM = "p_holm is corrected for all p-values of this section, of all pairs."
+
+
+class ComparedValue(Value):
+    """Figure of a run or difference of two runs, with its interval."""
+
+    value: Annotated[float, Field(ge=-1, le=1)] | None
+    n_groups: Count | None = optional()
+    n_folds: Count | None = optional(minimum=1)
+    n_skipped: Count | None = optional("Folds in which an AUC is undefined.")
+    n_repeats: Count | None = optional(minimum=1)
+    training_share: Share | None = optional(
+        "Share of the variance within folds that is due to what the models learnt by chance; this share counts twice."
+    )
+    p: Share | None = optional("Two-sided p-value of a difference; absent if it cannot be computed.", null=True)
+    p_holm: Share | None = optional("p-value after Holm's correction over the pairs.", null=True)
+
+
+class ComparedRun(Record):
+    """Figures of one run: pooled over folds, except headline and mean_sd."""
+
+    name: Name
+    headline: ComparedValue = key(
+        "AUC of the positive class against the rest: the mean within the folds of all repeats, with the interval that "
+        "holds under cross-validation; as headline.auc of metrics.json."
+    )
+    auc: ComparedValue = key("Of the positive class against the rest.")
+    auc_macro_ovr: ComparedValue
+    accuracy: ComparedValue
+    balanced_accuracy: ComparedValue
+    sensitivity: ComparedValue = key("Of the positive class.")
+    specificity: ComparedValue = key("Of the positive class.")
+    mean_sd: dict[str, MeanSd] = key("Over folds, of the same figures. The SD is not a confidence interval.")
+
+
+class McNemar(Record):
+    """Clustered McNemar test of the decisions."""
+
+    p: Share | None
+    p_holm: Share | None = optional(null=True)
+    only_a: Count = key("Images that only run a decides correctly.")
+    only_b: Count = key("Images that only run b decides correctly.")
+    method: Text
+    n_groups: Count = key(minimum=1)
+    reason: Text | None = optional()
+    warning: Text | None = optional()
+
+
+class DecisionDifference(Record):
+    """Difference of sensitivity and specificity at one rule."""
+
+    rule: Text = key("'most probable class', or that of an operating point.", minLength=1)
+    sensitivity: ComparedValue | None
+    specificity: ComparedValue | None
+    reason: Text | None = key("Why one of the two runs has no such decision.", minLength=1)
+
+
+class SubgroupDifference(Record):
+    """Difference of AUCs in one subgroup."""
+
+    by: Text
+    level: Text = key(minLength=1)
+    n_images: Count = key(minimum=1)
+    n_groups: Count = key(minimum=1)
+    auc: ComparedValue
+
+
+class Verdict(Record):
+    """Claim of non-inferiority."""
+
+    bound: Number | None = key(
+        "Lower bound of the one-sided 97.5 % interval of the first minus the second; null without an interval."
+    )
+    verdict: Text = key(enum=["non-inferior", "not shown to be non-inferior"])
+    reason: Text | None = optional(minLength=1)
+
+
+class BothWays(Record):
+    """Non-inferiority of one figure, in both directions."""
+
+    margin: Number
+    a_vs_b: Verdict = key("Run a against run b.")
+    b_vs_a: Verdict = key("Run b against run a.")
+
+
+class DecisionNonInferiority(Record):
+    """Non-inferiority of the decisions of one rule."""
+
+    rule: Text = key(minLength=1)
+    sensitivity: BothWays
+    specificity: BothWays
+
+
+class NonInferiority(Record):
+    """Non-inferiority of a pair. The error of 2.5 % is that of a single claim."""
+
+    margin: _Margin
+    auc: BothWays
+    decisions: list[DecisionNonInferiority]
+
+
+class Pair(Record):
+    """Run a minus run b."""
+
+    a: Name
+    b: Name
+    headline: ComparedValue = key(
+        "Comparison of the training procedures: the mean difference of AUCs within the folds of all repeats. The "
+        "variance counts groups and allows for the training images that folds share."
+    )
+    auc: ComparedValue = key(
+        "Comparison of these predictions: the difference of AUCs on the pooled images (of the first repeat); the "
+        "variance counts groups."
+    )
+    auc_macro_ovr: ComparedValue
+    mcnemar: McNemar
+    auc_over_folds: ComparedValue = key(
+        "Mean over folds of the difference within the fold, with the corrected t test of Nadeau and Bengio."
+    )
+    decisions: list[DecisionDifference] = key(
+        "Differences of sensitivity and specificity of the positive class against the rest. Thresholds are each run's "
+        f"own, and taken as given. {_HOLM}",
+        minItems=1,
+    )
+    subgroups: list[SubgroupDifference] = key(
+        f"Difference of AUCs in each subgroup (data set, device, BI-RADS, size). {_HOLM}"
+    )
+    non_inferiority: NonInferiority | None = optional("Absent if no margin was stated.")
+
+
+class CompareRecord(FileRecord):
+    """Runs compared pair by pair on the same test images in the same folds."""
+
+    KIND: ClassVar[str] = "compare"
+    VERSION: ClassVar[str] = "1.1"
+    schema_version: Version
+    positive_class: Name
+    classes: Classes
+    n_images: Count = key(minimum=1)
+    n_groups: Count = key(minimum=1)
+    n_folds: Count = key(minimum=1)
+    class_counts: dict[str, Count]
+    n_compared: Count = key("Number of pairs, for Holm's correction.", minimum=1)
+    non_inferiority_margin: _Margin | None = written("As the user stated it; null if none was stated.", null=True)
+    warnings: list[Text]
+    runs: list[ComparedRun] = key(minItems=2)
+    pairs: list[Pair] = key(minItems=1)

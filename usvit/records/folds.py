@@ -1,0 +1,34 @@
+"""Summary beside a file of folds, of ``usvit data split``."""
+
+from typing import ClassVar, Literal
+
+from usvit.records.base import Count, FileRecord, Fold, Name, Record, Sha256, Version, key
+
+
+class FoldSplit(Record):
+    """One split of one fold."""
+
+    fold: Fold
+    part: Literal["train", "val", "test"] = key("The split.")
+    images: Count
+    groups: Count
+    classes: dict[str, Count] = key("Class -> images.")
+
+
+class FoldsRecord(FileRecord):
+    """Folds that were written to the CSV file of the same name."""
+
+    KIND: ClassVar[str] = "folds"
+    VERSION: ClassVar[str] = "1.0"
+    schema_version: Version
+    sha256: Sha256 = key("Of the table of folds.")
+    manifest_sha256: Sha256 = key("Of the images, labels and groups.")
+    datasets: list[Name]
+    kind: Literal["cv", "train"] = key("cv: k folds. train: one hold-out.")
+    scheme: Name
+    unit: Name = key("What is kept in one split.")
+    seed: int
+    n_images: Count
+    n_groups: Count
+    leaking_groups: Count = key("Groups with images in several splits of a fold.")
+    parts: list[FoldSplit]

@@ -1,0 +1,43 @@
+"""Migrations of records: older contents are brought to the current schema version when they are read.
+
+Each entry of ``MIGRATIONS`` takes a content of one version to the next known one; ``migrate`` applies them in turn.
+Versions without an entry differ from their successors only by keys that were added; the models declare such keys as
+not required. The files themselves are never changed, and ``schema_version`` keeps the version that was written.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+Content = dict[str, Any]
+
+
+def _thresholds_as_list(content: Content) -> Content:
+    """Replace ``{}``, which exports of untrained networks contained for "no thresholds" before 1.2, by ``[]``."""
+    return {**content, "thresholds": []} if content.get("thresholds") == {} else content
+
+
+MIGRATIONS: dict[str, dict[str, Callable[[Content], Content]]] = {
+    "model": {"1.0": _thresholds_as_list, "1.1": _thresholds_as_list},
+}
+"""Kind of record -> version of the content -> function that returns the migrated content."""
+
+
+def migrate(content: Content, kind: str) -> Content:
+    """Bring a record's content to the current schema version.
+
+    Args:
+        content: JSON object of any known version; it is not modified. Without ``schema_version`` it is taken to be of
+            version 1.0, the first.
+        kind: ``KIND`` of its model.
+    """
+    version = _numbers(content.get("schema_version", "1.0"))
+    for older, step in sorted(MIGRATIONS.get(kind, {}).items(), key=lambda item: _numbers(item[0])):
+        if version <= _numbers(older):
+            content = step(content)
+    return content
+
+
+def _numbers(version: Any) -> tuple[int, ...]:
+    """Return (major, minor), which sorts 1.10 after 1.9; () for an invalid version, which the model refuses."""
+    parts = version.split(".") if isinstance(version, str) else []
+    return tuple(int(part) for part in parts) if all(part.isdecimal() and len(part) < 5 for part in parts) else ()

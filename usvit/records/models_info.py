@@ -1,0 +1,87 @@
+"""Output of ``usvit models info NAME --json``."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from usvit.records.base import FileRecord, Name, Number, Record, Text, Version, key
+
+_Whole = Annotated[int, Field(ge=1, le=10**15)]
+
+
+class Shape(Record):
+    """Shape of a plain ViT."""
+
+    width: _Whole
+    depth: _Whole
+    mlp: _Whole
+    heads: _Whole
+    patch: _Whole
+    branches: _Whole
+    stem: Literal["linear", "hmlp_bn", "hmlp_ln", "conv_bn", "conv_ln"]
+    pool: Literal["token", "avg", "map"]
+    head: Literal["linear", "hidden"]
+    position: Literal["none", "learned", "learned_2d", "sincos_2d", "relative"]
+    position_at: Literal["stem", "layers", "shared"]
+    attention: Literal["global", "axial"]
+    layer_scale: Number | None
+    class_position: bool
+
+
+class HubWeights(Record):
+    """Pre-trained weights on the Hugging Face hub."""
+
+    upstream: Name = key("Text after 'hub:' in --weights, such as in21k.")
+    hub: Name = key("The repository.", pattern="^timm/")
+    by: Text = key("Who pre-trained it, on which images.")
+    license: Text | None = key("As timm states it.")
+    input_size: int | None = key("Side of the images that they were trained on, in pixels.")
+    recommended: bool = key("Whether --weights hub takes these.")
+    revision: Annotated[str, Field(pattern="^[0-9a-f]{40}$")] | None = key(
+        "Commit of the repository that is required; null: not pinned."
+    )
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = key(
+        "Of the file that is required; null: not pinned."
+    )
+
+
+class PaperFiguresRecord(Record):
+    """Figures that a paper prints."""
+
+    table: Text
+    params_millions: Number | None
+    macs_billions: Number | None
+    input_size: _Whole
+    images_per_second: dict[str, Annotated[float, Field(gt=0)]] = key("Protocol -> speed on the paper's own hardware.")
+    note: Text = key("Why our count differs, if it does by more than 1 %.")
+
+
+class ZooPaper(Record):
+    """Papers of the network."""
+
+    references: list[Text]
+    figures: list[PaperFiguresRecord]
+    protocols: dict[str, Text] = key("What the protocols of images_per_second are.")
+
+
+class ModelsInfoRecord(FileRecord):
+    """One network: its cost, counted on request, its weights on the hub, and the figures of its papers."""
+
+    KIND: ClassVar[str] = "models-info"
+    VERSION: ClassVar[str] = "1.1"
+    schema_version: Version
+    name: Name = key("As on the command line.")
+    family: Literal["vit", "hybrid", "deit", "deit3", "parallel", "sovit", "cait", "resmlp", "patchconvnet", "cnn"]
+    source: Text = key("Short names of its papers, joined by ', '; 'timm' for timm:NAME.")
+    implementation: Literal["timm", "usvit"] = key("Whose code it is.")
+    architecture: Name = key("Argument of timm.create_model; names that begin with usvit_ are registered by usvit.")
+    params: _Whole = key("Number of parameters, with a head of 'classes' outputs.")
+    macs: _Whole = key(
+        "Multiply-accumulate operations of matrix products and convolutions for one image; the papers call them FLOPs."
+    )
+    input_size: _Whole = key("Side of the square image, in pixels, for which macs were counted.")
+    classes: _Whole
+    shape: Shape | None = key("Of a plain ViT, whose parts --set vit.PART=... exchanges; null for other networks.")
+    changed: dict[str, Any] = key("The parts of 'shape' that were exchanged.")
+    weights: list[HubWeights] = key("Recommended weights first; empty: only from scratch.")
+    paper: ZooPaper

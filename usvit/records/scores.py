@@ -1,0 +1,180 @@
+"""``summary.json`` and ``job.json`` of a scored set."""
+
+from typing import Any, ClassVar, Literal
+
+from usvit.records.base import (
+    OPEN,
+    Classes,
+    Count,
+    FileRecord,
+    Fold,
+    Name,
+    Number,
+    Record,
+    Sha256,
+    Share,
+    Text,
+    Version,
+    key,
+    nullable,
+    optional,
+    written,
+)
+from usvit.records.model import SeenGap
+
+_FAILED = {"properties": {"rows": {"minimum": 1}}}
+
+
+class JobRecord(FileRecord):
+    """State of a scoring job."""
+
+    KIND: ClassVar[str] = "job"
+    VERSION: ClassVar[str] = "1.0"
+    schema_version: Version | None = written()
+    usvit_version: Name | None = written()
+    state: Literal["running", "finished"] | None = written()
+    started: Name | None = written("ISO 8601.")
+    identity: dict[str, Any] | None = written("What decides whether a job is the same; contains nothing private.")
+
+
+class ScoreCounts(Record):
+    """Counts of files, studies, patients and frames."""
+
+    files: Count | None = written("All files that were found: files_scored + files_failed - files_partly.")
+    files_scored: Count | None = written("Files with at least one row in scores.csv.")
+    files_failed: Count | None = written("Files with at least one row in failures.csv.")
+    files_partly: Count | None = written("Files in both tables: some frames were scored, others not.")
+    studies: Count | None = written("Rows of studies.csv.")
+    files_without_study: Count | None = written("Scored files that name no study; they are not in studies.csv.")
+    patients: Count | None = written("Rows of patients.csv.")
+    files_without_patient: Count | None = written("Scored files that name no patient; they are not in patients.csv.")
+    frames_scored: Count | None = written("Rows of scores.csv.")
+    frames_unusual: Count | None = written("Out-of-distribution frames: unlike the training images.")
+    frames_abstained: Count | None = written("Unusual frames that therefore have no decision (--abstain).")
+    frames_seen: Count | None = written(
+        "Frames in the training or validation data of one of the networks, or of a patient that the calibration was "
+        "fitted on."
+    )
+    frames_positive: Count | None = written("Frames decided as the positive class.")
+    frames_negative: Count | None = written("Frames decided as not the positive class.")
+    frames_undecided: Count | None = written("Frames without a decision: abstained, or there is no threshold.")
+    failures: Count | None = written("Rows of failures.csv.")
+    products_failed: Count | None = written("Files of products that could not be written.")
+
+
+class Reason(Record):
+    """Failures with one code."""
+
+    rows: Count | None = written(minimum=1)
+    reason: Text | None = written("What the code means.")
+
+
+class Table(Record):
+    """Table of a scored set."""
+
+    rows: Count
+    sha256: Sha256 = key("Of the file.")
+
+
+class ScoreThresholdRecord(Record):
+    """Threshold on the calibrated probability of a single image; an image at the threshold is positive."""
+
+    value: Number | None = key("Null if no decision is made.")
+    origin: Text
+
+
+class OodSummary(Record):
+    """Out-of-distribution detection of the job."""
+
+    threshold: Number | None = nullable("An image above it is unusual; null if the model has no detector.")
+    stated_rate: Share | None = nullable("Share of images like the training images that are flagged, from training.")
+    found_rate: Share | None = nullable("Share of the images scored here that are flagged; null if there are none.")
+
+
+class ScoringMember(Record):
+    """One network."""
+
+    model_config = OPEN
+    fold: Fold | None = written()
+    architecture: Name | None = written()
+    weights_sha256: Sha256 | None = optional()
+    temperature: Number | None = written(null=True)
+
+
+class ModelSeen(Record):
+    """How images are recognised that the networks, or the calibration, have seen."""
+
+    known: Name | None = written(
+        "copies: every seen image has a near-duplicate description. hashes: some are recognised only by their pixel "
+        "hash. nothing: it is not on record what some of the training, or of the weights before it, has seen.",
+        enum=["copies", "hashes", "nothing"],
+    )
+    n_hashes: Count | None = written()
+    n_descriptions: Count | None = written()
+    gaps: list[SeenGap] | None = written()
+
+
+class ScoringModelRecord(Record):
+    """The networks that scored, and their calibration."""
+
+    model_config = OPEN
+    sha256: Sha256
+    seen: ModelSeen | None = optional("Since schema 1.1.")
+    classes: list[Name] | None = optional()
+    positive_class: Name | None = optional()
+    members: list[ScoringMember] | None = optional(minItems=1)
+    flip: bool | None = optional("Whether probabilities are averaged with those of the mirrored image.")
+    calibration: dict[str, Any] | None = optional(null=True)
+    novelty: dict[str, Any] | None = optional(null=True)
+    device: dict[str, Any] | None = optional()
+    preprocessing: dict[str, Any] | None = optional()
+
+
+class ProductRecord(Record):
+    """Files of one kind of product."""
+
+    written: Count
+    failed: Count
+    reasons: dict[str, Reason] | None = optional(
+        "Code of products.csv -> how many files could not be written, and why."
+    )
+
+
+class SummaryRecord(FileRecord):
+    """Summary of 'usvit score'. It is written last: if it exists, all tables beside it are complete."""
+
+    KIND: ClassVar[str] = "scores"
+    VERSION: ClassVar[str] = "1.1"
+    schema_version: Version | None = written()
+    research_use_only: bool | None = written(const=True)
+    classes: Classes | None = written("In the order of the network's outputs.")
+    positive_class: Name | None = written(
+        "The class of calibrated_, spread_, mean_calibrated_, max_calibrated_ and decision."
+    )
+    counts: ScoreCounts | None = written()
+    failures: dict[str, Reason] | None = written("Code -> rows of failures.csv and what the code means.")
+    flags: dict[str, Count] | None = written(
+        "Flag -> frames that have it.", additionalProperties={"type": "integer", "minimum": 1}
+    )
+    threshold: ScoreThresholdRecord | None = written()
+    novelty: OodSummary | None = written()
+    model: ScoringModelRecord | None = written()
+    settings: dict[str, Any] | None = written("The options of the job; no paths.")
+    versions: dict[str, Text] | None = written("Package -> version.")
+    started: Name | None = written("ISO 8601; of the first process if the job was resumed.")
+    finished: Name | None = written("ISO 8601.")
+    seconds: Number | None = written("From started to finished, including pauses of a resumed job.", minimum=0)
+    products: dict[str, ProductRecord] | None = written("Kind (sr, sc, overlay) -> files.")
+    files: dict[str, Table] | None = written(
+        "Table -> its rows and the SHA-256 of the file.",
+        required=[
+            "scores.csv",
+            "scores.parquet",
+            "copies.parquet",
+            "failures.csv",
+            "files.csv",
+            "studies.csv",
+            "patients.csv",
+        ],
+    )
+    key_fingerprint: Name | None = optional("Of the key of the pseudonyms.")

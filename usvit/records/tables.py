@@ -1,0 +1,84 @@
+"""Rows of the CSV tables. Columns named by a class (``prob_<class>``) are described as patterns."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from usvit.records.base import Count, Fold, Name, Number, Record, Sha256, Share, Text, key, optional
+
+_PROBABILITY: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 1}
+
+
+class CsvRow(Record):
+    """Base class of the rows; ``KIND`` names the schema in docs/reference."""
+
+    KIND: ClassVar[str]
+
+
+class FoldRow(CsvRow):
+    """Row of folds.csv: the split of one image in one fold."""
+
+    KIND: ClassVar[str] = "folds-csv"
+    dataset: Name = key("Name of the data set; (dataset, image_id) is the key of an image.")
+    image_id: Name
+    fold: Fold
+    repeat: Count | None = optional("Only for a repeated cross-validation: which of them the fold belongs to, from 0.")
+    part: Literal["train", "val", "test"] = key("The image's split in that fold.")
+
+
+class PredictionRow(FoldRow):
+    """Row of predictions.csv: one image, predicted by one model."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"patternProperties": {"^prob_": _PROBABILITY, "^logit_": {"type": "number"}}}
+    )
+    KIND: ClassVar[str] = "predictions-csv"
+    group_id: Name = key("The patient if known, otherwise the near-duplicates of one frame, otherwise the image.")
+    patient_id: Text = key("Identifier of the patient, for private data its pseudonym; empty if there is none.")
+    label: Name = key("The reference class, one of those that the prob_ columns name.")
+
+
+class FailureRow(CsvRow):
+    """Row of failures.csv: one file or frame that was not scored."""
+
+    KIND: ClassVar[str] = "failures-csv"
+    item_id: Name = key("Pseudonym of the file's path within its input.")
+    path: Text | None = key("Only with --keep-ids.")
+    frame: Count | None = key("Empty: the whole file.")
+    code: Name
+    reason: Text
+
+
+class ScoreRow(CsvRow):
+    """Row of scores.csv: one scored frame; (item_id, frame) is the key."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "patternProperties": {"^(prob|calibrated|spread)_": {**_PROBABILITY, "type": ["number", "null"]}}
+        }
+    )
+    KIND: ClassVar[str] = "scores-csv"
+    item_id: Name = key("Pseudonym of the file's path within its input.")
+    frame: Count = key("Number of the frame in its file, from 0.")
+    instance_id: Text | None = key("Pseudonym of the SOP instance.")
+    study_id: Text | None = key("Pseudonym of the study.")
+    patient_id: Text | None = key("Pseudonym of the patient.")
+    kind: Literal["dicom", "picture"]
+    n_frames: Annotated[int, Field(ge=1)] = key("Frames of the file, scored or not.")
+    decision: Text | None = key("The positive class, 'not' and the positive class, or empty.")
+    threshold: Number | None
+    threshold_origin: Text | None
+    novelty: Number | None = key("Out-of-distribution score: how different the image is from the training images.")
+    unusual: bool | None = key("Whether the score is above the limit.")
+    seen: bool | None = key("Whether the networks, their initial weights or the calibration have seen the image.")
+    flags: Text | None = key("Detected features, joined by ';'.")
+    quality: Share | None = key("Higher is better.")
+    pixel_spacing_mm: Number | None = key("Pixel spacing of the tissue region.")
+    pixel_sha256: Sha256 = key("Of the decoded frame.")
+    file_sha256: Sha256 = key("Of the file.")
+    model_sha256: Sha256 = key("Of the set of networks.")
+    path: Text | None = key("Only with --keep-ids, as are the following.")
+    sop_instance_uid: Text | None
+    study_instance_uid: Text | None
+    original_patient_id: Text | None
+    device: Text | None

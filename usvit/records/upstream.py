@@ -1,0 +1,197 @@
+"""``pretrain.json`` and ``transfer.json``: results of runs that train or evaluate initial weights."""
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import ConfigDict
+
+from usvit.records.base import (
+    Classes,
+    Count,
+    FileRecord,
+    Fold,
+    Name,
+    Number,
+    Record,
+    Share,
+    Text,
+    Version,
+    nullable,
+    optional,
+    written,
+)
+from usvit.records.model import TUNE
+from usvit.records.values import PlainValue
+
+
+class KeptWeights(Record):
+    """Row of history.csv of the step whose weights were kept.
+
+    Further keys are figures of one objective, such as the share of the tokenizer's codes that are used.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"x-open": {"type": ["number", "null"]}})
+    fold: Fold | None = written()
+    step: Count | None = written(minimum=1)
+    epoch: Number | None = written(minimum=0)
+    lr: float | None = written("Finite, but without a limit: a recipe may set any.", minimum=0)
+    train_loss: float | None = written("Mean since the previous evaluation; may be negative for Grafit.", null=True)
+    val_loss: float | None = written("Null without validation images.", null=True)
+    val_accuracy: Share | None = written("Null without validation images, and if the objective has none.", null=True)
+    val_auc: Number | None = written("Only of cross-validations; always null here.", null=True, const=None)
+    images_per_second: Number | None = optional(null=True, minimum=0)
+
+
+class PretrainRecord(FileRecord):
+    """Figures of the weights that a pre-training kept."""
+
+    KIND: ClassVar[str] = "pretrain"
+    VERSION: ClassVar[str] = "1.0"
+    schema_version: Version | None = written()
+    kept: list[KeptWeights] | None = written("One entry for each fold.", minItems=1)
+
+
+class TransferImages(Record):
+    """Images of a transfer."""
+
+    source: Text | None = written()
+    classes: Classes | None = written()
+    chosen_on: Text | None = written("Which images are the validation images; never the test images.")
+    n_train: Count | None = written(minimum=1)
+    n_val: Count | None = written()
+    n_test: Count | None = written("Without the images that were dropped.", minimum=1)
+
+
+class Dropped(Record):
+    """Test images that were left out."""
+
+    seen_by_weights: Count | None = nullable(
+        "Test images that the initial weights were trained on, and others of their groups. Null: not examined."
+    )
+    in_training: Count | None = nullable("Test images with the same pixels as a training or validation image.")
+
+
+class TransferValue(PlainValue):
+    """Figure with its 95 % interval."""
+
+    covers: Text | None = optional("For a mean over draws: what the interval covers, and what it does not.")
+    sd: Number | None = optional("For a mean over draws: their standard deviation.", null=True, minimum=0)
+
+
+class RetrievalIntervals(Record):
+    """Intervals of the retrieval figures: queries are resampled, those of a patient together; the keys are fixed."""
+
+    mean_average_precision: TransferValue | None = optional()
+    map_conditioned: TransferValue | None = optional()
+    map_oracle: TransferValue | None = optional()
+    coarse_accuracy: TransferValue | None = optional()
+
+
+class TransferRow(Record):
+    """Line of the printed table."""
+
+    name: Text | None = written()
+    accuracy: TransferValue | None = written()
+    mean_class_accuracy: Share | None = written()
+    first_draw: TransferValue | None = optional("Only for fewshot: with the interval over test images.")
+    mean_average_precision: Share | None = optional(null=True)
+    map_conditioned: Share | None = optional(
+        "For retrieval with coarse classes: keys ranked by the cosine and the predicted coarse class (Touvron 2022, "
+        "eq. 2.5).",
+        null=True,
+    )
+    map_oracle: Share | None = optional("Keys of the query's true coarse class first.", null=True)
+    coarse_accuracy: Share | None = optional("Of the predicted coarse class.")
+    intervals: RetrievalIntervals | None = optional()
+    l2: Number | None = optional(exclusiveMinimum=0)
+    k: Count | None = optional(minimum=1)
+    cell: Text | None = optional()
+
+
+class UpstreamValidation(Record):
+    """Validation figures of the 'usvit pretrain' run that made the weights; null if unknown."""
+
+    val_accuracy: Share | None = nullable()
+    val_loss: float | None = nullable()
+    validation: Text | None = nullable("Identifies the images: only figures with equal values are comparable.")
+    name: Text | None = nullable()
+
+
+class Chosen(Record):
+    """Settings chosen on the validation images, and the figures there."""
+
+    l2: Number | None = optional()
+    k: Count | None = optional()
+    draw: Count | None = optional()
+    sigma: Number | None = optional()
+    cell: Text | None = optional()
+    n_cells: Count | None = optional()
+    final: Text | None = optional(null=True)
+    val_accuracy: Share | None = optional(null=True)
+    leave_one_out_accuracy: Number | None = optional()
+
+
+class Candidate(Record):
+    """One of several upstream networks."""
+
+    name: Text | None = written()
+    weights: Text | None = written()
+    upstream_val_accuracy: Number | None = nullable()
+    upstream_validation: Text | None = nullable()
+    downstream_val_accuracy: Number | None = nullable()
+    test: TransferValue | None = written()
+
+
+class ChoiceRecord(Record):
+    """Network that a criterion chose."""
+
+    name: Text | None = nullable()
+    reason: Text | None = nullable()
+
+
+class ChoiceDifference(Record):
+    """Difference between the two choices on the test images."""
+
+    accuracy: TransferValue | None = written()
+    mcnemar: dict[str, Any] | None = nullable()
+
+
+class Recommended(Record):
+    """Choice among several upstream networks (Steiner et al. 2022, section 4.5)."""
+
+    kept: Text | None = written()
+    candidates: list[Candidate] | None = written(minItems=2)
+    by_upstream_validation: ChoiceRecord | None = written()
+    by_adapting_all: ChoiceRecord | None = written()
+    difference: ChoiceDifference | None = nullable()
+    difference_of: Text | None = written()
+
+
+class TransferRecord(FileRecord):
+    """Evaluation of upstream weights on other images."""
+
+    KIND: ClassVar[str] = "transfer"
+    VERSION: ClassVar[str] = "1.0"
+    schema_version: Version | None = written()
+    how: Literal["fewshot", "linear", "knn", "retrieval", "finetune"] | None = written()
+    images: TransferImages | None = written()
+    dropped: Dropped | None = written()
+    model: Name | None = written()
+    tune: Name | None = written(enum=TUNE)
+    image_size: Count | None = written(minimum=32)
+    weights: dict[str, Any] | None = written(required=["source", "name", "sha256"])
+    upstream: UpstreamValidation | None = written()
+    summary: list[TransferRow] | None = written(
+        "The printed table. The predictions are those of the last line; for fewshot, those of its first draw.",
+        minItems=1,
+    )
+    chosen: Chosen | None = written()
+    predictions: Name | None = written(null=True, enum=["predictions.csv", None])
+    predictions_missing: Text | None = written("Why there is no predictions.csv.", null=True)
+    recommended: Recommended | None = written("Null for a single upstream network.", null=True)
+
+
+UPSTREAM_RECORDS: dict[str, type[PretrainRecord | TransferRecord]] = {
+    "pretrain": PretrainRecord,
+    "transfer": TransferRecord,
+}
+"""Kind of the run -> model of its results."""

@@ -1,0 +1,61 @@
+"""Numbers with their intervals, as all records contain them."""
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from usvit.records.base import Count, Number, Record, Text, key, optional, written
+
+Interval = Annotated[
+    list[Number | None], Field(min_length=2, max_length=2, json_schema_extra={"items": {"type": "number"}})
+]
+
+
+class PlainValue(Record):
+    """Number with its 95 % interval."""
+
+    value: Number | None
+    ci95: Interval | None = written(
+        "95 % interval, [low, high]. Null if there is none; then 'method' is 'point estimate', or 'reason' says why.",
+        null=True,
+    )
+    method: Text | None = optional("How the interval was computed (docs/explanation/intervals.md).")
+    reason: Text | None = optional(
+        "Why the value is null, why there is no interval, or why it was computed by another method than usual.",
+        minLength=1,
+    )
+    warning: Text | None = optional("Why to read the interval with care.", minLength=1)
+    n_groups: Count | None = written(
+        "Groups (patients, clusters of near-duplicates or single images) that the value is computed from; for a "
+        "sensitivity those with an image of the class."
+    )
+    p: Number | None = optional("Two-sided p-value of a difference.", minimum=0, maximum=1)
+
+
+class Value(PlainValue):
+    """Number with its 95 % interval, and how the interval was computed."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"value": {"type": "null"}}},
+            "then": {"required": ["reason"]},
+            "else": {"required": ["method"]},
+        }
+    )
+    p_holm: Number | None = optional(
+        "p-value after Holm's correction for all p-values of the section.", minimum=0, maximum=1
+    )
+
+
+NonNegative = Annotated[Value, Field(json_schema_extra={"properties": {"value": {"minimum": 0}}})]
+ShareValue = Annotated[Value, Field(json_schema_extra={"properties": {"value": {"minimum": 0, "maximum": 1}}})]
+
+
+class MeanSd(Record):
+    """Mean and standard deviation over folds (n - 1 in the denominator). The SD is not a confidence interval."""
+
+    mean: Number | None
+    sd: Number | None = key(minimum=0)
+    n_folds: Count | None = written("Folds whose value is known.")
+    n_skipped: Count | None = written("Folds left out because their value is undefined.")
+    reason: Text | None = optional(minLength=1)

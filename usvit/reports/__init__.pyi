@@ -1,0 +1,13 @@
+from .audit_page import AuditResult as AuditResult
+from .audit_page import audit as audit
+from .comparison import compare
+from .content import Options
+from .formatting import quoted as quoted
+from .formatting import usefulness as usefulness
+from .page import write_report
+from .scores_page import write_scores_page as write_scores_page
+from .thumbnails import may_show as may_show
+from .upstream_page import report_upstream as report_upstream
+from .writer import Written, report, write_reports
+
+__all__ = ["Options", "Written", "compare", "report", "write_report", "write_reports"]

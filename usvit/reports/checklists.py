@@ -1,0 +1,82 @@
+"""Reporting checklists, each item filled from the run, from the authors' answers, or marked "not supplied"."""
+
+from dataclasses import dataclass
+from importlib.resources import files
+
+import yaml
+from jinja2 import Environment, StrictUndefined, UndefinedError
+
+from usvit.errors import unknown
+
+CHECKLISTS = ("claim_2024", "tripod_ai")
+"""Files of ``usvit/reports/checklists/``, in the order of the page."""
+
+AUTHORS, RUN, PARTLY, NOTHING = "answered", "from the run", "partly from the run", "not supplied"
+
+
+@dataclass(frozen=True)
+class ChecklistItem:
+    """One item of a checklist with its answer."""
+
+    number: str
+    section: str
+    asks: str
+    status: str
+    """``AUTHORS``, ``RUN``, ``PARTLY`` or ``NOTHING``."""
+    answer: str
+    """Answer of the authors; empty if there is none."""
+    run: str
+    """Answer from the files of the run; empty if there is none."""
+
+
+@dataclass(frozen=True)
+class Checklist:
+    """A checklist with its answers."""
+
+    key: str
+    name: str
+    source: str
+    items: tuple[ChecklistItem, ...]
+
+    def count(self, status: str) -> int:
+        return sum(item.status == status for item in self.items)
+
+
+def fill_checklists(facts: dict[str, str], answers: dict[str, dict[str, str]]) -> list[Checklist]:
+    """Fill every checklist.
+
+    Args:
+        facts: facts from the files of the run (``statements.facts_of``).
+        answers: checklist -> item number -> answer of the authors; "" counts as none.
+
+    Raises:
+        UsvitError: an answer names a checklist or an item that does not exist.
+    """
+    for key in answers:
+        if key not in CHECKLISTS:
+            raise unknown("checklist", key, CHECKLISTS)
+    return [_fill(key, facts, answers.get(key, {})) for key in CHECKLISTS]
+
+
+def _fill(key: str, facts: dict[str, str], answers: dict[str, str]) -> Checklist:
+    told = yaml.safe_load(files("usvit.reports").joinpath("checklists", f"{key}.yaml").read_text(encoding="utf-8"))
+    numbers = [item["number"] for item in told["items"]]
+    for number in answers:
+        if number not in numbers:
+            raise unknown(f"item of {told['name']}", number, numbers)
+    # Plain text: the page escapes it. The templates are ours; what users wrote is only ever a value.
+    environment = Environment(undefined=StrictUndefined, autoescape=False)
+    items = []
+    for item in told["items"]:
+        try:
+            from_run = environment.from_string(item.get("run", "")).render(facts)
+        except UndefinedError:
+            from_run = ""
+        answer = answers.get(item["number"], "").strip()
+        status = NOTHING
+        if answer:
+            status = AUTHORS
+        elif from_run:
+            status = PARTLY if item.get("partly") else RUN
+        items.append(ChecklistItem(item["number"], item["section"], item["asks"], status, answer, from_run))
+    return Checklist(told["key"], told["name"], told["source"], tuple(items))

@@ -1,0 +1,301 @@
+"""Comparison of runs: one page, and the same content as JSON, Markdown and LaTeX."""
+
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from usvit.errors import UsvitError
+from usvit.evaluation import FIGURES as DECISION_FIGURES
+from usvit.evaluation import KEY as DECIDED_KEY
+from usvit.evaluation import (
+    SUBGROUP_COLUMNS,
+    Predictions,
+    compare_decisions,
+    compare_subgroups,
+    compare_tables,
+    correct_section,
+    decided_of,
+    figure_points,
+    figures_with_intervals,
+    first_repeat,
+    headline_section,
+    judge_non_inferiority,
+    mean_and_sd,
+    open_predictions,
+    paired_tables,
+    rows_of,
+)
+from usvit.files import write_json, write_text
+from usvit.metrics.basic import roc
+from usvit.metrics.checks import group_codes
+from usvit.metrics.paired_tests import check_margin, holm
+from usvit.metrics.support import few_groups_sentences
+from usvit.reports.formatting import p_words
+from usvit.reports.svg import DASHES, GRID, INK, MUTED, N_SERIES, SERIES, drawing_style, to_svg
+
+SCHEMA_VERSION = "1.1"
+FILES = ("compare.json", "compare.md", "compare.tex", "compare.html")
+FIGURES = ("auc_macro_ovr", "accuracy", "balanced_accuracy", "sensitivity", "specificity")
+TESTS = ("headline", "auc", "auc_macro_ovr", "mcnemar", "auc_over_folds")
+TITLES = {
+    "headline": "mean difference of AUCs within folds, corrected",
+    "auc": "difference of AUCs, pooled",
+    "auc_macro_ovr": "difference of macro AUCs",
+    "mcnemar": "McNemar",
+    "auc_over_folds": "Nadeau-Bengio t",
+}
+
+# Braces and per cent signs are LaTeX's own.
+_TEX_SIGNS: dict[str, Any] = {"variable_start_string": "<<", "variable_end_string": ">>"}
+_TEX_SIGNS |= {"comment_start_string": "<#", "comment_end_string": "#>"}
+
+
+def compare(
+    *runs: str | Path,
+    positive: str | None = None,
+    non_inferiority_margin: float | None = None,
+    out: str | Path | None = None,
+) -> tuple[dict[str, Any], Path]:
+    """Compare two or more runs (or predictions tables) on the same images, pair by pair, and write the page.
+
+    Args:
+        runs: two or more run directories or predictions tables.
+        positive: the positive class; None takes the runs' own, or 'malignant'.
+        non_inferiority_margin: loss of AUC, sensitivity and specificity in (0, 0.5) that would not matter; None makes
+            no claim of non-inferiority.
+        out: the folder to write; None takes ``compare-<run>-<run>...`` in the current folder.
+
+    Returns:
+        The content of compare.json (docs/reference/compare.schema.json), and the folder with ``FILES``.
+
+    Raises:
+        UsvitError: fewer than two runs or one twice; images, labels, groups, folds or positive classes of two runs
+            differ (the difference is named); ``out`` holds other files; and as ``open_predictions``.
+
+    Example:
+        >>> import usvit
+        >>> record, folder = usvit.compare("runs/small", "runs/other", out="comparison")
+        >>> len(record["pairs"]), (folder / "compare.html").is_file()
+        (1, True)
+    """
+    paths, margin = [Path(run) for run in runs], non_inferiority_margin
+    if margin is not None:
+        check_margin(margin)
+    if len(paths) < 2:
+        raise UsvitError("Name at least two runs or predictions tables to compare.")
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UsvitError("The same run is named twice. Name different runs.")
+    opened = [open_predictions(path, positive=positive) for path in paths]
+    names = _names(opened, paths)
+    folder = Path(out) if out else Path("compare-" + re.sub(r"[^\w.+-]+", "-", "-".join(names)))
+    if folder.exists() and not (folder.is_dir() and {one.name for one in folder.iterdir()} <= {*FILES}):
+        raise UsvitError(f"{folder} holds other files. Nothing was changed: choose another folder with --out.")
+    record = compare_predictions(opened, names, margin)
+    tables = [rows_of(one.table, "test", opened[0].classes) for one in opened]
+    k = opened[0].classes.index(opened[0].positive)
+    curves = [roc(rows.label == k, rows.prob[:, k]) for rows in tables]
+    write_json(folder / "compare.json", record)
+    write_text(folder / "compare.md", _render("compare.md.j2", record))
+    write_text(folder / "compare.tex", _render("compare.tex.j2", record))
+    drawings = {"roc": _draw_roc(curves), "differences": _draw_differences(record["pairs"])}
+    write_text(folder / "compare.html", _render("compare.html.j2", record, drawings=drawings))
+    return record, folder
+
+
+def compare_predictions(
+    opened: Sequence[Predictions], names: Sequence[str], margin: float | None = None
+) -> dict[str, Any]:
+    """The content of compare.json; ``margin`` and raises as ``compare``."""
+    first = opened[0]
+    for other, name in zip(opened[1:], names[1:], strict=True):
+        paired_tables(first.table, other.table, (names[0], name))
+        if other.positive != first.positive:
+            raise UsvitError(
+                f"The positive class of {names[0]} is {first.positive}, that of {name} is {other.positive}: "
+                "name one with --positive."
+            )
+    runs = [{"name": name, **_own(one, first.classes, first.positive)} for one, name in zip(opened, names, strict=True)]
+    pairs: list[dict[str, Any]] = []
+    for (a, name_a), (b, name_b) in itertools.combinations(zip(opened, names, strict=True), 2):
+        ratios = [one.test_over_train for one in (a, b) if one.test_over_train is not None]
+        found = compare_tables(
+            a.table,
+            b.table,
+            positive=first.positive,
+            names=(name_a, name_b),
+            test_over_train=float(np.mean(ratios)) if ratios else None,
+        )
+        pairs.append({"a": name_a, "b": name_b, **{test: found[test] for test in TESTS}})
+    for test in TESTS:
+        adjusted = holm({index: pair[test].get("p") for index, pair in enumerate(pairs)})
+        for index, pair in enumerate(pairs):
+            if "p" in pair[test]:
+                pair[test]["p_holm"] = adjusted[index]
+    _add_decisions(pairs, opened, names, margin)
+    test_rows = first_repeat(first.table)
+    test_rows = test_rows[test_rows["part"] == "test"]
+    n_groups = int(test_rows["group_id"].nunique())
+    said = [*dict.fromkeys(warning for one in opened for warning in one.warnings)]
+    tested = rows_of(first.table, "test", first.classes)
+    said += few_groups_sentences(tested.label, group_codes(tested.group, len(tested))[0], first.classes)
+    if any(one.record is not None and one.record.get("folds", {}).get("unit") == "image" for one in opened):
+        said.append("LEAKING SPLIT: the images were split one by one, so patients occur in both training and test.")
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "positive_class": first.positive,
+        "classes": first.classes,
+        "n_images": len(test_rows),
+        "n_groups": n_groups,
+        "n_folds": int(test_rows["fold"].nunique()),
+        "class_counts": {name: int((test_rows["label"] == name).sum()) for name in first.classes},
+        "runs": runs,
+        "pairs": pairs,
+        "n_compared": len(pairs),
+        "non_inferiority_margin": margin,
+        "warnings": said,
+    }
+
+
+def _add_decisions(
+    pairs: list[dict[str, Any]], opened: Sequence[Predictions], names: Sequence[str], margin: float | None
+) -> None:
+    """Add differences of decisions and within subgroups, and non-inferiority, to each pair."""
+    first = opened[0]
+    decided = {
+        name: decided_of(one.table, first.positive, first.classes) for one, name in zip(opened, names, strict=True)
+    }
+    test = first_repeat(first.table).sort_values(DECIDED_KEY, kind="stable")
+    test = test[test["part"] == "test"]
+    for pair in pairs:
+        a, b = decided[pair["a"]], decided[pair["b"]]
+        pair["decisions"] = compare_decisions(a, b)
+        pair["subgroups"] = compare_subgroups(a, b, test, first.columns, SUBGROUP_COLUMNS)
+    correct_section(pairs, "decisions", DECISION_FIGURES)
+    correct_section(pairs, "subgroups", ("auc",))
+    for pair in pairs:
+        if margin is not None:
+            pair["non_inferiority"] = judge_non_inferiority(pair, pair["headline"], margin)
+
+
+def _own(one: Predictions, classes: list[str], positive: str) -> dict[str, Any]:
+    """Return the figures of a run: the AUC within folds as headline, pooled figures, and the spread over folds."""
+    rows = rows_of(one.table, "test", classes)
+    pooled = figures_with_intervals(rows.label, rows.prob, rows.group, classes=classes, positive=positive, ranked=False)
+    every = rows_of(one.table, "test", classes, every_repeat=True)
+    folds = [
+        figure_points(part.label, part.prob, part.group, classes=classes, positive=positive)
+        for part in (every[every.fold == k] for k in np.unique(every.fold))
+    ]
+
+    def headline(figures: dict[str, Any]) -> dict[str, Any]:
+        own = {"auc": figures["auc"][f"{positive}_vs_rest"]}
+        for name in FIGURES:
+            own[name] = figures[name] if "value" in figures[name] else figures[name][positive]
+        return own
+
+    own = headline(pooled)
+    by_fold = [headline(figures) for figures in folds]
+    spread = {name: mean_and_sd(own[name], [figures[name] for figures in by_fold]) for name in own}
+    return {"headline": headline_section(one.table, positive, pooled)["auc"], **own, "mean_sd": spread}
+
+
+def _names(opened: Sequence[Predictions], paths: Sequence[Path]) -> list[str]:
+    """Return the name of each folder or file, with its parent folder if two names are equal."""
+    names = [one.name for one in opened]
+    if len(set(names)) < len(names):
+        names = [f"{path.resolve().parent.name}/{name}" for path, name in zip(paths, names, strict=True)]
+    if len(set(names)) < len(names):
+        names = [f"{number}: {name}" for number, name in enumerate(names, 1)]
+    return names
+
+
+def _draw_roc(curves: Sequence[tuple[np.ndarray, np.ndarray] | None]) -> Markup:
+    with drawing_style():
+        figure = Figure(figsize=(3.6, 3.6), layout="constrained")
+        axes = figure.add_subplot()
+        axes.plot([0, 1], [0, 1], color=GRID, linewidth=1)
+        for k, curve in enumerate(curves):
+            if curve is not None:
+                (line,) = axes.plot(*curve, color=SERIES[k % N_SERIES], linewidth=1.5)
+                if DASHES[k % N_SERIES]:
+                    line.set_dashes(DASHES[k % N_SERIES])
+        axes.set(xlabel="1 - specificity", ylabel="Sensitivity", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+        return to_svg(
+            figure, name="plot-roc", title="ROC curves of all runs, pooled test images; the AUCs are in the table"
+        )
+
+
+def _draw_differences(pairs: Sequence[dict[str, Any]]) -> Markup:
+    with drawing_style():
+        figure = Figure(figsize=(4.6, 0.7 + 0.28 * len(pairs)), layout="constrained")
+        axes = figure.add_subplot()
+        axes.axvline(0, color=MUTED, linewidth=1)
+        for row, pair in enumerate(pairs):
+            area = pair["headline"]
+            if area["ci95"] is not None:
+                axes.plot(area["ci95"], [row, row], color=INK, linewidth=1.4)
+            if area["value"] is not None:
+                axes.plot(area["value"], row, marker="o", markersize=4, color=SERIES[0])
+        axes.set(xlabel="Mean difference of AUCs within folds, 95 % interval", ylim=(len(pairs) - 0.5, -0.5))
+        axes.set_yticks(range(len(pairs)), [str(row + 1) for row in range(len(pairs))])
+        axes.grid(axis="y", visible=False)
+        title = "Mean differences of AUCs within folds with 95 % intervals, in the order of the table; 0: no difference"
+        return to_svg(figure, name="plot-differences", title=title)
+
+
+def _render(template: str, record: dict[str, Any], **more: Any) -> str:
+    environment = Environment(
+        loader=PackageLoader("usvit.reports"),
+        autoescape=template.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **(_TEX_SIGNS if template.endswith(".tex.j2") else {}),
+    )
+    environment.filters |= {"figure": _figure, "p": p_words, "bound": _bound, "tex": _tex, "md": _md, "spread": _spread}
+    values = {"c": record, "titles": TITLES, "tests": TESTS, "dashes": DASHES, "n_series": N_SERIES}
+    return environment.get_template(template).render(**values, **more)
+
+
+def _figure(value: dict[str, Any], dash: str = "–") -> str:
+    """``0.921 (0.884–0.947)``, as journals print it."""
+    if value["value"] is None:
+        return "undefined"
+    number = f"{value['value']:.3f}"
+    if value["ci95"] is None:
+        return number
+    low, high = (f"{end:.3f}" for end in value["ci95"])
+    between = " to " if value["ci95"][0] < 0 else dash
+    return f"{number} ({low}{between}{high})"
+
+
+def _spread(one: dict[str, Any], sign: str = " ± ") -> str:
+    if one["mean"] is None:
+        return "undefined"
+    return f"{one['mean']:.3f}" if one["sd"] is None else f"{one['mean']:.3f}{sign}{one['sd']:.3f}"
+
+
+def _bound(bound: float | None) -> str:
+    return "–" if bound is None else f"{bound:+.3f}"
+
+
+def _md(text: str) -> str:
+    """Text that Markdown shows as it is, in a table's cell too."""
+    for sign in "\\`*_{}[]<>()#+!|":
+        text = text.replace(sign, "\\" + sign)
+    return " ".join(text.split())
+
+
+def _tex(text: str) -> str:
+    """Text that LaTeX prints as it is."""
+    signs = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    signs |= {sign: "\\" + sign for sign in "&%$#_{}"} | {"<": r"\textless{}", ">": r"\textgreater{}"}
+    return " ".join("".join(signs.get(sign, sign) for sign in text).split())

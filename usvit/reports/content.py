@@ -1,0 +1,306 @@
+"""The content of a report, gathered once for the page and for Markdown."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from usvit.data.datasets import DataCard, card_facts, card_names, read_prose
+from usvit.errors import UsvitError
+from usvit.evaluation import decided_at, rows_of
+from usvit.metrics.prevalence import check_prevalence, prevalence_section
+from usvit.records import AuditRecord, fitting, read_record
+from usvit.reports.author_answers import Answers
+from usvit.reports.cases import Cases, find_cases
+from usvit.reports.checklists import Checklist, fill_checklists
+from usvit.reports.energy import Energy, energy_estimate
+from usvit.reports.figures import fold_strip, loss_curves, precision_recall, roc_by_class, roc_with_band
+from usvit.reports.figures_probability import calibration_plot, decision_plot
+from usvit.reports.formatting import decimals, dig, estimate, interval, quoted, spread
+from usvit.reports.leakage import Check, leakage_checks
+from usvit.reports.limitations import limits_of
+from usvit.reports.run_files import Run, read_run
+from usvit.reports.saliency_images import SaliencyImages, explained_fact, read_explained
+from usvit.reports.statements import facts_of
+from usvit.reports.svg import Plot
+from usvit.reports.thumbnails import Pictures
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a report."""
+
+    roots: dict[str, Path] | None = None
+    """Data set -> folder with its images for thumbnails, "" for all; None shows no thumbnails."""
+    include_images: bool = False
+    """Show images whatever the licences say."""
+    answers: Answers = field(default_factory=Answers)
+    audit: Path | None = None
+    """audit.json of the same images, or its folder."""
+    prevalence: float | None = None
+    """Share of positives in (0, 1) at which PPV and NPV are computed."""
+
+
+@dataclass(frozen=True)
+class ShownImages:
+    """The card of one data set as the page shows it."""
+
+    name: str
+    facts: tuple[tuple[str, str], ...]
+    faults: tuple[str, ...]
+    """Known faults of the data set."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One row of the main table."""
+
+    name: str
+    headline: dict[str, Any]
+    """The Value that a reader should quote: the mean within folds, or the pooled value without a headline."""
+    pooled: dict[str, Any]
+    spread: dict[str, Any]
+    """Mean and SD of the folds."""
+
+
+@dataclass(frozen=True)
+class ReportContent:
+    """The content of one report."""
+
+    title: str
+    run: Run
+    headline: tuple[Measure, ...]
+    plots: dict[str, Plot]
+    losses: dict[int, Plot]
+    checks: tuple[Check, ...]
+    audit: dict[str, Any] | None
+    cases: Cases
+    pictures: Pictures
+    explained: SaliencyImages
+    energy: Energy
+    training_seconds: float | None
+    data_cards: tuple[ShownImages, ...]
+    model_card: tuple[tuple[str, str], ...]
+    limits: tuple[str, ...]
+    checklists: tuple[Checklist, ...]
+    answers: Answers
+    config: str | None
+    at_prevalence: dict[str, Any] | None
+    """Predictive values at a stated prevalence, as in metrics.json; None if not requested."""
+
+    @property
+    def cross_validated(self) -> bool:
+        return self.run.record.get("kind") != "train"
+
+    @property
+    def quoted(self) -> dict[str, Any]:
+        """The figures that a reader should quote."""
+        return quoted(self.run.metrics)
+
+    @property
+    def positive(self) -> str:
+        return self.run.metrics["positive_class"]
+
+
+def gather(run_dir: Path, options: Options) -> ReportContent:
+    """Read a run and compute the content of its report.
+
+    Raises:
+        UsvitError: a needed file is absent or damaged, files contradict each other, an answer or the audit does not
+            fit, or a data root does not hold its data set.
+    """
+    with fitting(run_dir):
+        return _gather(read_run(run_dir), run_dir, options)
+
+
+def _gather(run: Run, run_dir: Path, options: Options) -> ReportContent:
+    record, metrics = run.record, run.metrics
+    pictures = Pictures(run, options.roots, options.include_images)
+    explained = read_explained(run_dir)
+    energy = energy_estimate(record, options.answers.watts, options.answers.watts_source)
+    limits = (*limits_of(run, pictures.cards), *options.answers.limits)
+    facts = facts_of(run, pictures.cards) | {"limits": " ".join(limits)}
+    if fact := explained_fact(explained):
+        facts["explained"] = fact
+    return ReportContent(
+        title=record.get("name") or run_dir.resolve().name,
+        run=run,
+        headline=_headline(metrics),
+        plots=_plots(run),
+        losses=loss_curves(run.histories, best_steps(record)),
+        checks=tuple(leakage_checks(run)),
+        audit=_audit(run, options.audit),
+        cases=find_cases(run, pictures, explained),
+        pictures=pictures,
+        explained=explained,
+        energy=energy,
+        training_seconds=training_seconds(record),
+        data_cards=tuple(_data_card(card) for card in pictures.cards.values() if card),
+        model_card=_model_card(run, facts),
+        limits=limits,
+        checklists=tuple(fill_checklists(facts, options.answers.items)),
+        answers=options.answers,
+        config=config_text(record),
+        at_prevalence=_at_prevalence(run, options.prevalence),
+    )
+
+
+def _at_prevalence(run: Run, prevalence: float | None) -> dict[str, Any] | None:
+    """Compute predictive values from predictions and recorded thresholds if the user states a prevalence."""
+    if prevalence is None:
+        found: dict[str, Any] | None = run.metrics.get("at_prevalence")
+        return found
+    check_prevalence(prevalence)
+    rows = rows_of(run.test, "test", run.metrics["classes"])
+    decided = decided_at(rows, run.metrics["positive_class"], run.metrics.get("operating_points") or [])
+    return prevalence_section(decided.reference, decided.called, rows.group, prevalence)
+
+
+def _headline(metrics: dict[str, Any]) -> tuple[Measure, ...]:
+    pooled, means, positive = metrics["pooled"], metrics["mean_sd"], metrics["positive_class"]
+    own, area = quoted(metrics), f"{positive}_vs_rest"
+    names = [
+        ("Accuracy", "accuracy", None),
+        ("Balanced accuracy", "balanced_accuracy", None),
+        (f"AUC, {positive} vs rest", "auc", area),
+        ("AUC, mean of all classes vs rest", "auc_macro_ovr", None),
+        (f"Sensitivity, {positive}", "sensitivity", positive),
+        (f"Specificity, {positive}", "specificity", positive),
+    ]
+    if len(metrics["classes"]) == 2:
+        del names[3]  # the same number
+    rows = []
+    for name, key, of in names:
+        whole, spread = (one[key] if of is None else one[key][of] for one in (pooled, means))
+        rows.append(Measure(name, own[key], whole, spread))
+    return tuple(rows)
+
+
+def _plots(run: Run) -> dict[str, Plot]:
+    metrics, classes, positive = run.metrics, run.metrics["classes"], run.metrics["positive_class"]
+    folds = metrics["folds"]
+    area = f"{positive}_vs_rest"
+    several = len(folds) > 1
+    plots = {
+        "roc": roc_with_band(
+            run.test,
+            positive,
+            estimate(metrics["pooled"]["auc"][area]),
+            f"{spread(metrics['mean_sd']['auc'][area])} (SD)" if several else None,
+        )
+    }
+    if len(classes) > 2:
+        areas = [_short(metrics["pooled"]["auc"][f"{name}_vs_rest"]) for name in classes]
+        plots["roc_classes"] = roc_by_class(run.test, classes, areas)
+    average = dig(metrics["pooled"].get("average_precision"), positive)
+    plots["precision_recall"] = precision_recall(
+        run.test, positive, estimate(average) if average else "not recorded", by_fold=several
+    )
+    reliability = dig(metrics, "calibration.pooled.classes")
+    if reliability and positive in reliability:
+        shown = reliability[positive]["reliability"]
+        plots["calibration"] = calibration_plot(shown["bins"], _short(shown["ece"]))
+    if metrics.get("decision_curve"):
+        plots["decision"] = decision_plot(metrics["decision_curve"])
+    if several:
+        plots["folds"] = fold_strip(_strip_rows(metrics))
+    return plots
+
+
+def _strip_rows(metrics: dict[str, Any]) -> list[tuple[str, dict[str, Any], list[float], float | None]]:
+    positive = metrics["positive_class"]
+    places: list[tuple[str, str, str | None]] = [
+        ("Accuracy", "accuracy", None),
+        ("Balanced accuracy", "balanced_accuracy", None),
+    ]
+    places += [("AUC", "auc", f"{positive}_vs_rest"), ("Sensitivity", "sensitivity", positive)]
+    places += [("Specificity", "specificity", positive)]
+    rows = []
+    for name, key, of in places:
+        pooled, mean = metrics["pooled"][key], metrics["mean_sd"][key]
+        values = [fold[key] if of is None else fold[key][of] for fold in metrics["folds"]]
+        known = [value["value"] for value in values if value["value"] is not None]
+        rows.append((name, pooled if of is None else pooled[of], known, (mean if of is None else mean[of])["mean"]))
+    return rows
+
+
+def _short(value: dict[str, Any]) -> str:
+    if value.get("value") is None:
+        return "undefined"
+    ends = interval(value)
+    return decimals(value) + (f" ({ends})" if ends else "")
+
+
+def best_steps(record: dict[str, Any]) -> dict[int, int]:
+    """Return fold -> step whose weights were kept, from ``run.json``."""
+    results = record.get("results") or []
+    return {one["fold"]: one["best_step"] for one in results if "fold" in one and one.get("best_step") is not None}
+
+
+def training_seconds(record: dict[str, Any]) -> float | None:
+    """Return the training time of all folds from ``run.json``; None if no time is recorded."""
+    seconds = [one["seconds"] for one in record.get("results") or [] if one.get("seconds") is not None]
+    return sum(seconds) if seconds else None
+
+
+def config_text(record: dict[str, Any]) -> str | None:
+    """Return the configuration in ``run.json`` as YAML; None if there is none."""
+    config = record.get("config")
+    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True) if config else None
+
+
+def _audit(run: Run, path: Path | None) -> dict[str, Any] | None:
+    if path is None:
+        path = run.folder / "audit"
+        if not (path / "audit.json").is_file():
+            return None
+    file = path / "audit.json" if path.is_dir() else path
+    audit = read_record(file, AuditRecord, follow=path is file)
+    ours, theirs = dig(run.record, "data.manifest_sha256"), audit.get("manifest_sha256")
+    if theirs != ours:
+        raise UsvitError(
+            f"{file} is an audit of other images than the run's (manifest {str(theirs)[:12]}..., the run's "
+            f"{str(ours)[:12]}...). Audit the same data set with 'usvit data audit'."
+        )
+    return audit
+
+
+def _data_card(card: DataCard) -> ShownImages:
+    faults: list[str] = []
+    prose = (
+        read_prose(card.name) if card.name in card_names() else ""
+    )  # the path of a user's own card is not known here
+    inside = False
+    for line in prose.splitlines():
+        if line.startswith("## "):
+            inside = line.removeprefix("## ").strip() == "Known faults"
+        elif inside and line.startswith("- "):
+            faults.append(line.removeprefix("- ").strip())
+        elif inside and line.strip() and faults:
+            faults[-1] += f" {line.strip()}"
+    hidden = ("How to get it", "Download", "Reader", "Layout")
+    facts = tuple((name, text) for name, text in card_facts(card) if name not in hidden)
+    return ShownImages(card.pretty_name, facts, tuple(fault.replace("`", "") for fault in faults))
+
+
+def _model_card(run: Run, facts: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    licences = {name: text for one in run.metadata.values() for name, text in (one.get("data_licenses") or {}).items()}
+    rows: list[tuple[str, str | None]] = [
+        ("Network", facts.get("model")),
+        ("Input", " ".join(filter(None, [facts.get("inputs"), facts.get("preprocessing")]))),
+        ("Output", facts.get("outputs")),
+        ("Intended use", facts.get("intended_use")),
+        (
+            "Not meant for",
+            "Patient care; screening; images of other organs or devices, unless tested on them.",
+        ),
+        ("Initial weights", facts.get("weights")),
+        ("Trained on", facts.get("sources")),
+        ("Licences of the data", "; ".join(f"{name}: {text}" for name, text in licences.items())),
+        ("Training", facts.get("training")),
+        ("Model selection", facts.get("model_selection")),
+        ("Results", facts.get("headline")),
+        ("Probabilities", facts.get("recalibration")),
+    ]
+    return tuple((name, text or "not recorded") for name, text in rows)

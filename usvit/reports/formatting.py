@@ -1,0 +1,121 @@
+"""Numbers and lists as text for reports."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jinja2 import Undefined
+
+NOT_RECORDED = "not recorded"
+
+
+def dig(value: Any, path: str) -> Any:
+    """``dig(record, "model.weights.source")``; None if a step of the path is absent or null."""
+    for key in path.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    return value
+
+
+def decimals(value: Any, digits: int = 3) -> str:
+    """``0.8667`` -> ``0.867``; accepts a number or a Value of metrics.json."""
+    if isinstance(value, dict):
+        value = value.get("value")
+    return absent(value) or f"{value:.{digits}f}"
+
+
+def interval(value: Any, digits: int = 3) -> str:
+    """``0.812 to 0.901``, the 95 % interval of a metrics.json Value; empty if it has none."""
+    ends = value.get("ci95") if isinstance(value, Mapping) else None
+    return f"{ends[0]:.{digits}f} to {ends[1]:.{digits}f}" if ends else ""
+
+
+def estimate(value: Mapping[str, Any], digits: int = 3) -> str:
+    """``0.867 (95 % interval 0.812 to 0.901)``, ``undefined: no image of class 'x'``."""
+    if value.get("value") is None:
+        return f"undefined: {value.get('reason', 'no reason recorded')}"
+    ends = interval(value, digits)
+    return decimals(value, digits) + (f" (95 % interval {ends})" if ends else "")
+
+
+def spread(one: Mapping[str, Any] | None) -> str:
+    """``0.867 ± 0.021``, a mean and SD over folds."""
+    if not one or one.get("mean") is None:
+        return "undefined"
+    return decimals(one["mean"]) + ("" if one.get("sd") is None else f" ± {decimals(one['sd'])}")
+
+
+def p_words(p: float | None) -> str:
+    """``0.032``, ``< 0.001``; a dash for None."""
+    return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def count(value: Any) -> str:
+    """``88224232`` -> ``88,224,232``."""
+    return absent(value) or f"{value:,}"
+
+
+def plural(n: int, one: str, many: str | None = None) -> str:
+    """``1 image``, ``2,000 images``."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def counted(numbers: Mapping[str, int]) -> str:
+    """``benign 437, malignant 210``."""
+    return ", ".join(f"{name} {count(n)}" for name, n in numbers.items())
+
+
+def listed(names: Iterable[Any]) -> str:
+    """``a, b and c``."""
+    words = [str(name) for name in names]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
+
+
+def duration(seconds: Any) -> str:
+    """Format seconds in two units: ``1 h 05 min``, ``3 min 20 s``, ``8.4 s``."""
+    if missing := absent(seconds):
+        return missing
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def absent(value: Any) -> str:
+    """Return ``NOT_RECORDED`` for an absent value, otherwise an empty string."""
+    return NOT_RECORDED if value is None or isinstance(value, Undefined) else ""
+
+
+def usefulness(curve: dict[str, Any]) -> str:
+    """Describe the thresholds at which the model is better than both defaults, according to the simultaneous band."""
+    if "band" not in curve:  # until schema 1.2
+        ranges = _ranges(curve["useful"])
+        return f"the estimate alone lies above both defaults at {ranges}" if ranges else "nowhere above both defaults"
+    if curve["band"] is None:
+        return f"no band and therefore no statement: {curve['band_reason']}"
+    estimated, sure = _ranges(curve["estimated_useful"]), _ranges(curve["useful"])
+    if not estimated:
+        return "nowhere above both defaults"
+    if not sure:
+        return f"not shown to be better than both defaults; the estimate alone lies above them at {estimated}"
+    return f"better than both defaults at {sure} (the estimate alone lies above them at {estimated})"
+
+
+def _ranges(runs: Iterable[tuple[float, float]]) -> str:
+    return ", ".join(f"{a:.2f}" if a == b else f"{a:.2f} to {b:.2f}" for a, b in runs)
+
+
+def quoted(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures that a reader should quote, a Value each.
+
+    These are the headline of ``metrics.json``, the means within folds. For a file from an earlier usvit they are the
+    pooled figures, and ``explains`` says so.
+    """
+    if headline := metrics.get("headline"):
+        found: dict[str, Any] = headline
+        return found
+    pooled, positive = metrics["pooled"], metrics["positive_class"]
+    own = {key: pooled[key] for key in ("auc_macro_ovr", "accuracy", "balanced_accuracy", "brier") if key in pooled}
+    own |= {key: pooled[key][positive] for key in ("sensitivity", "specificity")}
+    explains = "An earlier usvit wrote metrics.json, without means within folds; 'usvit evaluate' computes them."
+    return own | {"auc": pooled["auc"][f"{positive}_vs_rest"], "explains": explains}

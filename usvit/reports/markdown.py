@@ -1,0 +1,286 @@
+"""The report as Markdown, for a repository, a supplement or a text editor."""
+
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from usvit.reports.content import ReportContent
+from usvit.reports.formatting import count, decimals, duration, estimate, interval, p_words, usefulness
+from usvit.reports.statements import tested
+
+
+def markdown(content: ReportContent, figures: dict[str, str]) -> str:
+    """Render the whole report as Markdown; values that are not recorded are left out.
+
+    Args:
+        content: the report.
+        figures: title -> path of a figure's file, relative to the report.
+    """
+    parts = [
+        f"# {text(content.title)}",
+        "**For research use only. Not a medical device.**",
+        *_warnings(content),
+        text(content.answers.summary or ""),
+        _results(content),
+        _by_class(content),
+        _points(content),
+        _at_prevalence(content),
+        _subgroups(content),
+        _calibration(content),
+        _figures(figures),
+        _cases(content),
+        _leakage(content),
+        _section("Model card", _rows(("", ""), content.model_card)),
+        *(
+            _section(f"Data: {card.name}", _rows(("", ""), card.facts) + _bullets(card.faults))
+            for card in content.data_cards
+        ),
+        _section("Time and energy", _effort(content)),
+        _section("Limits", _bullets(content.limits)),
+        *_checklists(content),
+        _section("How to reproduce this run", _repeat(content)),
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
+
+
+def text(value: object) -> str:
+    """Escape a string as plain text on one line of Markdown: no markup, no HTML, no table cell."""
+    line = escape(" ".join(str(value).split()), quote=False)
+    return re.sub(r"([\\`*_\[\]|#$~!])", r"\\\1", line)
+
+
+def _section(title: str, body: str) -> str:
+    return f"## {text(title)}\n\n{body}" if body else ""
+
+
+def _rows(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = ["| " + " | ".join(text(cell) for cell in row) + " |" for row in [header, *rows]]
+    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]]) + "\n\n"
+
+
+def _bullets(sentences: Iterable[str]) -> str:
+    return "\n".join(f"- {text(one)}" for one in sentences)
+
+
+def _warnings(content: ReportContent) -> list[str]:
+    run, folds = content.run.record, content.run.record.get("folds") or {}
+    found = []
+    if folds.get("unit") == "image":
+        found.append(
+            f"LEAKING SPLIT. {count(folds.get('leaking_groups'))} groups occur in two splits of a fold: the figures "
+            "are inflated and do not apply to new patients."
+        )
+    if run.get("state") != "finished":
+        found.append("This run is not marked as finished.")
+    found += content.run.metrics.get("warnings") or []
+    return [f"> **{text(one)}**" for one in found]
+
+
+def _results(content: ReportContent) -> str:
+    several = len(content.run.metrics["folds"]) > 1
+    header = ["Measure", "Mean of the folds" if several else "Hold-out", "95 % interval", "Groups"]
+    rows = []
+    for one in content.headline:
+        row = [one.name, decimals(one.headline) if one.headline["value"] is not None else estimate(one.headline)]
+        row += [interval(one.headline) or "none", count(one.headline["n_groups"])]
+        rows.append([*row, *([_short(one.pooled), decimals(one.spread["sd"])] if several else [])])
+    body = f"Tested: {text(tested(content.run))}.\n\n"
+    body += _rows([*header, *(["Pooled", "SD of the folds"] if several else [])], rows)
+    if explains := (content.run.metrics.get("headline") or {}).get("explains"):
+        body += f"{text(explains)}\n\n"
+    if several:
+        area = f"{content.positive}_vs_rest"
+        body += (
+            "Pooled: the test images of all folds as one set, so outputs of different models are ranked against each "
+            "other. The SD of the folds is not a confidence interval.\n\n"
+        )
+        body += _rows(
+            ["Fold", "Images", "Groups", "Accuracy", f"AUC {content.positive}"],
+            (
+                [one["fold"], one["n_images"], one["n_groups"], _short(one["accuracy"]), _short(one["auc"][area])]
+                for one in content.run.metrics["folds"]
+            ),
+        )
+    return _section("Results", body)
+
+
+def _by_class(content: ReportContent) -> str:
+    metrics = content.run.metrics
+    labels, pooled = metrics["confusion"]["labels"], metrics["pooled"]
+    body = "Confusion matrix, reference in rows, decision in columns:\n\n"
+    rows = zip(labels, metrics["confusion"]["counts"], strict=True)
+    body += _rows(["", *labels], ([name, *map(count, counts)] for name, counts in rows))
+    body += _rows(
+        ["Class", "Images", "Sensitivity", "Specificity", "AUC vs rest"],
+        (
+            [
+                name,
+                count(metrics["class_counts"][name]),
+                *(_short(pooled[key][name]) for key in ("sensitivity", "specificity")),
+                _short(pooled["auc"][f"{name}_vs_rest"]),
+            ]
+            for name in metrics["classes"]
+        ),
+    )
+    return _section("Classes and errors", body)
+
+
+def _points(content: ReportContent) -> str:
+    rows = []
+    for point in content.run.metrics.get("operating_points") or []:
+        for one in point["folds"]:
+            if one["on_test"]:
+                rows.append([point["rule"], one["fold"], decimals(one["threshold"]), *_four(one["on_test"])])
+            else:
+                rows.append([point["rule"], one["fold"], one["reason"], "", "", "", ""])
+        several = "pooled" if len(point["folds"]) > 1 else "hold-out"
+        if point.get("procedure"):  # since schema 1.3
+            rows.append([point["rule"], f"{several}, procedure", "", *_four(point["procedure"])])
+        if point["pooled"] and (len(point["folds"]) > 1 or point.get("procedure")):
+            given = ", given these thresholds" if point.get("procedure") else ""
+            rows.append([point["rule"], f"{several}{given}", "", *_four(point["pooled"])])
+    header = ["Rule", "Fold", "Threshold", "Sensitivity", "Specificity", "PPV", "NPV"]
+    said = "The intervals of the procedure include the choice of the thresholds on other inner validation images.\n\n"
+    return _section(f"Operating points for {content.positive}", said + _rows(header, rows) if rows else "")
+
+
+def _four(outcome: dict[str, Any]) -> list[str]:
+    return [_short(outcome[key]) for key in ("sensitivity", "specificity", "ppv", "npv")]
+
+
+def _at_prevalence(content: ReportContent) -> str:
+    found = content.at_prevalence
+    if found is None:
+        return ""
+    rows = [[one["rule"], *(estimate(one[name], 4) for name in ("ppv", "npv"))] for one in found["rules"]]
+    body = (
+        f"A share of {found['of_test_images']:.3f} of the test images are {text(content.positive)}. Sensitivity and "
+        "specificity are assumed to be the same elsewhere; the thresholds are taken as given.\n\n"
+    )
+    title = f"Predictive values at a prevalence of {found['prevalence']:g}"
+    return _section(title, body + _rows(["Decision", "PPV", "NPV"], rows))
+
+
+def _subgroups(content: ReportContent) -> str:
+    area, rows = f"{content.positive}_vs_rest", []
+    for division in content.run.metrics.get("subgroups") or []:
+        for one in division["levels"]:
+            figures = one["figures"]
+            found = [_short(figures["accuracy"]), _short(figures["auc"][area])]
+            found += [_short(figures[key][content.positive]) for key in ("sensitivity", "specificity")]
+            rows.append([division["by"], one["level"], count(one["n_images"]), count(one["n_groups"]), *found])
+    header = ["By", "Level", "Images", "Groups", "Accuracy", "AUC", "Sensitivity", "Specificity"]
+    body = (_rows(header, rows) if rows else "") + _differences(content)
+    return _section(f"Subgroups, {content.positive} against the rest", body)
+
+
+def _differences(content: ReportContent) -> str:
+    rows = [
+        [
+            division["by"],
+            f"{one['level']} minus {one['against']}",
+            name,
+            _short(one[key]),
+            *map(p_words, _both(one[key])),
+        ]
+        for division in content.run.metrics.get("subgroups") or []
+        for one in division.get("differences") or []
+        for key, name in (("auc", "AUC"), ("accuracy", "Accuracy"))
+    ]
+    if not rows:
+        return ""
+    header = ["By", "Difference", "Figure", "Value (95 % interval)", "p", "p, Holm"]
+    return "Differences between subgroups, with Holm's correction for all of them:\n\n" + _rows(header, rows)
+
+
+def _both(value: dict[str, Any]) -> tuple[float | None, float | None]:
+    return value.get("p"), value.get("p_holm")
+
+
+def _calibration(content: ReportContent) -> str:
+    metrics = content.run.metrics
+    if not metrics.get("calibration"):
+        return ""
+    one = metrics["calibration"]["pooled"]["classes"][content.positive]
+    error = one["reliability"]
+    debiased = error.get("ece_debiased")  # since schema 1.3
+    rows: list[tuple[str, str]] = [
+        ("Slope", _short(one["slope"])),
+        ("Intercept", _short(one["intercept"])),
+        ("In the large", _short(one["in_the_large"])),
+        *([("Expected calibration error, debiased", _short(debiased))] if debiased else []),
+        ("Expected calibration error, plain", f"{_short(error['ece'])}, {error['ece'].get('method', '')}"),
+        ("Brier score", _short(one["brier"]["score"])),
+    ]
+    if curve := metrics.get("decision_curve"):
+        rows.append(("Decision curve, thresholds", usefulness(curve)))
+    return _section(f"Calibration and utility, {content.positive}", _rows(("", ""), rows))
+
+
+def _figures(figures: dict[str, str]) -> str:
+    return _section("Figures", "\n\n".join(f"![{text(title)}]({path})" for title, path in figures.items()))
+
+
+def _cases(content: ReportContent) -> str:
+    classes = content.run.metrics["classes"]
+    header = ["Image", "Data set", "Fold", "Reference", "Decision", *(f"P({name})" for name in classes)]
+    body = f"{content.cases.n_errors:,} of {content.cases.n_images:,} test images were misclassified.\n\n"
+    for title, cases in (
+        ("Most confident errors", content.cases.confident_errors),
+        ("Most uncertain cases", content.cases.uncertain),
+    ):
+        rows = [
+            [one.image_id, one.dataset, one.fold, one.label, one.decision, *(decimals(prob) for _, prob in one.prob)]
+            for one in cases
+        ]
+        body += f"{title}:\n\n{_rows(header, rows)}" if rows else f"{title}: none.\n\n"
+    return _section("Cases", body + _bullets(content.explained.sentences))
+
+
+def _leakage(content: ReportContent) -> str:
+    rows = [[one.question, one.result, one.answer] for one in content.checks]
+    return _section("Leakage", _rows(["Check", "Result", "Found"], rows))
+
+
+def _effort(content: ReportContent) -> str:
+    device = content.run.record.get("device") or {}
+    return _bullets(
+        [
+            f"Device: {device.get('name', 'not recorded')} ({device.get('type', 'not recorded')}), "
+            f"precision {device.get('precision', 'not recorded')}",
+            f"Training: {duration(content.training_seconds)}",
+            f"Energy, estimated: {content.energy.text}",
+        ]
+    )
+
+
+def _checklists(content: ReportContent) -> list[str]:
+    found = []
+    for one in content.checklists:
+        rows = []
+        for item in one.items:
+            from_run = f"From the run: {item.run}" if item.answer and item.run else item.run
+            rows.append([item.number, item.asks, item.status, " ".join(filter(None, [item.answer, from_run]))])
+        header = ["Item", "Asks for", "Status", "Answer"]
+        found.append(_section(f"{one.name} ({one.source})", _rows(header, rows)))
+    return found
+
+
+def _repeat(content: ReportContent) -> str:
+    record = content.run.record
+    rows: list[tuple[str, Any]] = [
+        ("Command", record.get("command")),
+        ("usvit", record.get("usvit_version")),
+        ("Manifest, SHA-256", (record.get("data") or {}).get("manifest_sha256")),
+        ("Split, SHA-256", (record.get("folds") or {}).get("sha256")),
+        ("Configuration, SHA-256", record.get("config_sha256")),
+    ]
+    return _bullets(f"{name}: {value}" for name, value in rows if value)
+
+
+def _short(value: dict[str, Any]) -> str:
+    if value.get("value") is None:
+        return "undefined"
+    ends = interval(value)
+    return decimals(value) + (f" ({ends})" if ends else "")

@@ -1,0 +1,144 @@
+"""The files of one run directory, read and checked against each other, as the source of a report."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from usvit.errors import UsvitError
+from usvit.evaluation import (
+    classes_of,
+    first_repeat,
+    read_predictions,
+    refuse_other_figures,
+    refuse_other_pool,
+    refuse_upstream,
+)
+from usvit.files import read_csv, read_json, read_parquet, refuse_linked_folders
+from usvit.records import MetricsRecord, ModelMetadata, RunRecord, check_record, read_record, refuse_changed_run
+from usvit.records.run import MAX_FOLDS
+
+_NEEDED = {"positive_class", "classes", "n_images", "n_groups", "class_counts"}
+_NEEDED |= {"pooled", "folds", "mean_sd", "confusion"}
+
+_NEEDS_RUN = "A report is made from the directory of a finished run."
+
+
+@dataclass(frozen=True)
+class Run:
+    """The content of the files of one run."""
+
+    record: dict[str, Any]
+    """run.json."""
+    metrics: dict[str, Any]
+    """metrics.json."""
+    test: pd.DataFrame
+    """Test rows of predictions.csv, each image once: of the first repeat if there are several."""
+    predicted: pd.DataFrame
+    """Test rows of predictions.csv of all repeats."""
+    parts: dict[int, dict[str, int]]
+    """Fold -> split -> number of images, from folds.csv; empty if the file is absent."""
+    histories: dict[int, pd.DataFrame]
+    """Fold -> history.csv, one row per record; folds without the file are left out."""
+    folds: pd.DataFrame | None = None
+    """folds.csv: dataset, image_id, fold, part; None if the file or a column is absent."""
+    manifest: pd.DataFrame | None = None
+    """manifest.parquet; None if the file is absent."""
+    metadata: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Fold -> model.json; folds without the file are left out."""
+    folder: Path = Path()
+
+    @property
+    def n_repeats(self) -> int:
+        """Number of complete cross-validations; 1 for a hold-out."""
+        return int(self.predicted["repeat"].nunique()) if "repeat" in self.predicted else 1
+
+    @property
+    def design(self) -> str:
+        """``5-fold cross-validation``, ``5-fold cross-validation, 3 repeats`` or ``hold-out``."""
+        if self.record.get("kind") == "train":
+            return "hold-out"
+        n_folds = len(self.metrics["folds"]) // self.n_repeats
+        return f"{n_folds}-fold cross-validation" + (f", {self.n_repeats} repeats" if self.n_repeats > 1 else "")
+
+
+def read_run(run_dir: Path) -> Run:
+    """Read a run directory.
+
+    run.json, metrics.json and predictions.csv are required; all other files are optional.
+
+    Raises:
+        UsvitError: a required file is absent or damaged, or predictions.csv and metrics.json have different classes or
+            numbers of images.
+    """
+    refuse_linked_folders(run_dir)
+    if (run_dir / "run.json").is_file():
+        refuse_upstream(run_dir, read_json(run_dir / "run.json"), "A report")
+    metrics = read_json(run_dir / "metrics.json", _NEEDS_RUN)
+    version = str(metrics.get("schema_version", "absent"))
+    if version.partition(".")[0] != "1":
+        raise UsvitError(f"{run_dir / 'metrics.json'}: schema_version is {version}; this usvit reads version 1.")
+    missing = sorted(_NEEDED - metrics.keys())
+    if missing:
+        raise UsvitError(
+            f"{run_dir / 'metrics.json'}: no key {', '.join(missing)} (docs/reference/metrics.schema.json)."
+        )
+    check_record(metrics, MetricsRecord, run_dir / "metrics.json")
+    record = read_record(run_dir / "run.json", RunRecord, _NEEDS_RUN)
+    table = read_predictions(run_dir / "predictions.csv")
+    predicted = table[table["part"] == "test"]
+    test = first_repeat(predicted)
+    refuse_changed_run(run_dir, record)
+    if len(test) != metrics["n_images"] or sorted(classes_of(test)) != sorted(metrics["classes"]):
+        raise UsvitError(
+            f"In {run_dir}, metrics.json ({metrics['n_images']} images; {', '.join(metrics['classes'])}) was not made "
+            f"from predictions.csv ({len(test)} images of part test; {', '.join(classes_of(test))})."
+        )
+    refuse_other_figures(metrics, predicted, run_dir / "metrics.json")
+    refuse_other_pool(run_dir, predicted)
+    histories, metadata = {}, {}
+    for one in metrics["folds"]:
+        folder = run_dir / f"fold-{one['fold']}"
+        if (folder / "history.csv").is_file():
+            histories[one["fold"]] = read_csv(folder / "history.csv", text=False, needed=["step"])
+        if (folder / "model.json").is_file():
+            metadata[one["fold"]] = read_record(folder / "model.json", ModelMetadata)
+    folds = _read_folds(run_dir / "folds.csv")
+    keyed = folds if folds is not None and {"dataset", "image_id"} <= {*folds.columns} else None
+    return Run(
+        record=record,
+        metrics=metrics,
+        test=test,
+        predicted=predicted,
+        parts={} if folds is None else _sizes(folds),
+        histories=histories,
+        folds=keyed,
+        manifest=_read_manifest(run_dir / "manifest.parquet"),
+        metadata=metadata,
+        folder=run_dir,
+    )
+
+
+def _read_folds(path: Path) -> pd.DataFrame | None:
+    if not path.exists():
+        return None
+    folds = read_csv(path, text=("dataset", "image_id", "part"), needed=["fold", "part"])
+    numbers = pd.to_numeric(folds["fold"], errors="coerce")
+    if (numbers.isna() | (numbers % 1 != 0) | (numbers.abs() > MAX_FOLDS)).any():
+        raise UsvitError(f"{path}: column 'fold' must hold whole numbers.")
+    return folds.assign(fold=numbers.astype(int))
+
+
+def _sizes(folds: pd.DataFrame) -> dict[int, dict[str, int]]:
+    sizes: dict[int, dict[str, int]] = defaultdict(Counter)
+    for fold, part in zip(folds["fold"], folds["part"], strict=True):
+        sizes[int(fold)][part] += 1
+    return dict(sizes)
+
+
+def _read_manifest(path: Path) -> pd.DataFrame | None:
+    if not path.exists():
+        return None
+    return read_parquet(path, needed=("image_id", "dataset", "group_id"))

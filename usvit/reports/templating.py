@@ -1,0 +1,59 @@
+"""Template environment of the pages; values that an older run did not record are shown as "not recorded"."""
+
+import base64
+import functools
+import hashlib
+from importlib.resources import files
+
+from jinja2 import ChainableUndefined, Environment, PackageLoader
+from markupsafe import Markup
+
+from usvit.reports.formatting import (
+    NOT_RECORDED,
+    count,
+    decimals,
+    duration,
+    estimate,
+    interval,
+    listed,
+    p_words,
+    plural,
+)
+
+
+@functools.cache
+def environment() -> Environment:
+    """Templates of ``usvit.reports``, with the functions of ``formatting`` as filters."""
+    made = Environment(
+        loader=PackageLoader("usvit.reports"),
+        autoescape=True,
+        undefined=_NotRecorded,
+        finalize=lambda value: NOT_RECORDED if value is None else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = {"count": count, "decimals": decimals, "duration": duration, "estimate": estimate, "interval": interval}
+    made.filters |= filters | {
+        "listed": listed,
+        "p_words": p_words,
+        "capitalize_first": lambda words: words[:1].upper() + words[1:],
+    }
+    made.globals["plural"] = plural
+    return made
+
+
+def script_of(name: str) -> dict[str, str]:
+    """Return a page's ``script`` and its ``script_sha256``, by which the page's security policy allows it.
+
+    The script is read from the package, because Jinja's loaders would treat it as a template.
+    """
+    text = (files("usvit.reports") / "templates" / name).read_text(encoding="utf-8")
+    return {
+        "script": Markup(text),
+        "script_sha256": base64.b64encode(hashlib.sha256(text.encode()).digest()).decode(),
+    }
+
+
+class _NotRecorded(ChainableUndefined):
+    def __str__(self) -> str:
+        return NOT_RECORDED

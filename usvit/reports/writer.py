@@ -1,0 +1,126 @@
+"""Reports of finished runs: page, Markdown and figures, and an overview of several runs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from usvit.data.datasets import root_from_environment
+from usvit.errors import UsvitError, unknown
+from usvit.files import write_text
+from usvit.records import fitting
+from usvit.reports.author_answers import Answers, read_answers
+from usvit.reports.content import Options, ReportContent, gather
+from usvit.reports.markdown import markdown
+from usvit.reports.page import overview, page
+
+FORMATS = ("svg", "pdf")
+
+
+@dataclass(frozen=True)
+class Written:
+    """Paths of the report of one run."""
+
+    page: Path
+    markdown: Path
+    figures: tuple[Path, ...]
+
+
+def report(
+    *runs: str | Path,
+    out: Path | None = None,
+    data_roots: dict[str, Path] | None = None,
+    include_images: bool = False,
+    answers: Path | None = None,
+    audit: Path | None = None,
+    prevalence: float | None = None,
+    figures: tuple[str, ...] = (),
+) -> tuple[list[Written], Path | None]:
+    """Write the report of finished runs: report.html (one file, no network), report.md, and figures for a paper.
+
+    Args:
+        runs: one or more run directories.
+        out: folder for the report; of several runs, for a folder each and an overview. None writes each report into
+            its run.
+        data_roots: data set -> folder with its images, "" for all others; small copies of images are shown if the
+            data card's licence allows it. None shows no images.
+        include_images: show images whatever the licences say; without ``data_roots``, those in the folder that
+            the environment names.
+        answers: YAML file with the authors' answers to the checklists.
+        audit: folder or audit.json of an audit of the same images; None takes ``RUN/audit`` if it exists.
+        prevalence: share of positives in (0, 1) at which PPV and NPV are wanted.
+        figures: formats in which figures are also written as files: "svg", "pdf".
+
+    Returns:
+        What was written for each run, and the path of the overview (None without one).
+
+    Raises:
+        UsvitError: as ``write_reports`` and ``read_answers``.
+
+    Example:
+        >>> written, overview = report("runs/busi", figures=("pdf",))  # doctest: +SKIP
+        >>> written[0].page  # doctest: +SKIP
+        PosixPath('runs/busi/report.html')
+    """
+    roots = data_roots or None
+    if include_images and not roots and (known := root_from_environment()):
+        roots = {"": known}
+    options = Options(
+        roots=roots,
+        include_images=include_images,
+        answers=read_answers(answers) if answers else Answers(),
+        audit=audit,
+        prevalence=prevalence,
+    )
+    return write_reports([Path(run) for run in runs], out, options, figures)
+
+
+def write_reports(
+    runs: list[Path], out: Path | None, options: Options, formats: tuple[str, ...] = ()
+) -> tuple[list[Written], Path | None]:
+    """Write the report of each run: report.html, report.md and, on request, figures/*.
+
+    Args:
+        runs: run directories.
+        out: the folder for the report of a single run; for several runs, the parent of one folder each and of the
+            overview index.html. None writes each report into its run, without an overview.
+        options: options of the reports.
+        formats: file formats of the figures, from ``FORMATS``.
+
+    Returns:
+        What was written for each run, and the path of the overview (None without one).
+
+    Raises:
+        UsvitError: a format is unknown, two runs have one name, or as ``content.gather``; nothing has been written for
+            the run with the error.
+    """
+    for name in formats:
+        if name not in FORMATS:
+            raise unknown("format of figures", name, FORMATS)
+    names = [run.resolve().name for run in runs]
+    if out is not None and (double := next((name for name in names if names.count(name) > 1), None)):
+        raise UsvitError(f"Two runs are called {double}; their reports cannot stand side by side in {out}.")
+    several = len(runs) > 1
+    contents = [gather(run, options) for run in runs]
+    folders = [run if out is None else out / name if several else out for run, name in zip(runs, names, strict=True)]
+    written = [_write(content, folder, formats) for content, folder in zip(contents, folders, strict=True)]
+    if out is None or not several:
+        return written, None
+    index = out / "index.html"
+    write_text(index, overview(list(zip(names, contents, strict=True))))
+    return written, index
+
+
+def _write(content: ReportContent, folder: Path, formats: tuple[str, ...]) -> Written:
+    plots = [*content.plots.values(), *content.losses.values()]
+    figures = []
+    with fitting(content.run.folder):
+        for plot in plots:
+            for suffix in formats:
+                path = folder / "figures" / f"{plot.name}.{suffix}"
+                plot.save(path, folder)
+                figures.append(path)
+    shown = {plot.title: f"figures/{plot.name}.svg" for plot in plots} if "svg" in formats else {}
+    with fitting(content.run.folder):
+        text = markdown(content, shown)
+    write_text(folder / "report.md", text)
+    write_text(folder / "report.html", page(content))
+    return Written(folder / "report.html", folder / "report.md", tuple(figures))

@@ -1,1 +1,0 @@
-"""Batch scoring: folders of images and DICOM in, tables and coded DICOM out; nothing lost, nothing leaked."""

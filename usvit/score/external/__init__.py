@@ -1,1 +1,0 @@
-"""A scored set against labels: external testing of a frozen model, recalibration."""

@@ -1,1 +1,0 @@
-"""What there is to score: folders, globs, archives, lists of files."""

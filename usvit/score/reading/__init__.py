@@ -1,1 +1,0 @@
-"""From files to images, in worker processes that may hang or crash."""

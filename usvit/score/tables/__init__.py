@@ -1,1 +1,0 @@
-"""What was scored and what was not, as tables."""

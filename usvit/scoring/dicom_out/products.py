@@ -1,0 +1,277 @@
+"""Optional files for a scored item: structured report, Secondary Capture, overlays as PNG.
+
+They are written in worker processes without torch. Saliency maps are passed as arrays (``overlay.saliency_of``).
+"""
+
+import datetime
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydicom.dataset import Dataset
+
+from usvit.data.burned_in import may_show_words
+from usvit.data.io import BadImage, UInt8
+from usvit.errors import UsvitError
+from usvit.files import write_atomic
+from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
+from usvit.scoring.dicom_out.deidentify import evidence_of
+from usvit.scoring.dicom_out.findings import MOST_FRAMES, Finding, ScoringModel, finding_of, most_suspicious
+from usvit.scoring.dicom_out.overlay import Saliency, render, stacked, write_png
+from usvit.scoring.items import FAILURES, ReadSettings, ScoringItem
+from usvit.scoring.reading.item_reader import Opened, read_again
+from usvit.scoring.reading.prepare import is_cut
+
+KINDS = ("sr", "sc", "overlay")
+PRODUCT_FAILURES = {
+    "no_reference": "the source does not say which image it is (SOP class, instance UID): no report can refer to it",
+    "no_region": "no tissue region is known that the picture could be cut to, and any part of it may name the patient: "
+    "--pictures draws it unless words are found in it",
+    "burned_in": "words seem to be burned into the picture, and no tissue region is known that it could be cut to",
+    "not_written": "the object could not be built from what the source says of itself",
+    **FAILURES,
+}
+"""Reasons why a product is missing; like ``FAILURES``, they quote nothing of the file's content."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """One file, or the reason why it is missing."""
+
+    kind: str
+    """One of ``KINDS``."""
+    path: str | None
+    """Path relative to the output folder, with forward slashes; None if the file is missing."""
+    error_code: str | None = None
+    """A key of ``PRODUCT_FAILURES``."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """The products to write for every item of a job."""
+
+    out: Path
+    """Folder of the job."""
+    scorer: ScoringModel
+    wanted: frozenset[str]
+    """Products to write, of ``KINDS``."""
+    keep_ids: bool
+    """Keep the patient's identity, so that the objects are filed in the study of their source."""
+    pictures: bool
+    """Also draw frames whose tissue region is not known."""
+    pseudonyms: Pseudonyms
+    """Pseudonyms made with the user's key."""
+    started: datetime.datetime
+    """Local time at which the job started: the content date and time of the objects."""
+    settings: ReadSettings
+    """Settings with which the items were read."""
+    most: int = MOST_FRAMES
+    """Maximum number of frames of an item that are drawn, and listed one by one in the report."""
+
+
+def write_products(
+    order: Order,
+    item: ScoringItem,
+    rows: Sequence[Mapping[str, Any]],
+    saliency: Mapping[int, Saliency] | None = None,
+    n_failed: int = 0,
+) -> list[Product]:
+    """Write ``dicom/<item_id>-sr.dcm``, ``dicom/<item_id>-sc.dcm`` and ``overlays/<item_id>-<frame>.png``.
+
+    Existing files are kept, so that an interrupted job can be resumed; the same arguments give the same bytes. A report
+    must refer to a DICOM instance, so other images get none. Of a loop, ``shown_frames`` are drawn. Without
+    ``keep_ids``, a frame is drawn only if it can be cut to its tissue region. Any other frame may show the patient's
+    name and is left out (``no_region``); with ``pictures`` it is left out only if its header or its pixels indicate
+    burned-in text (``burned_in``).
+
+    Args:
+        order: the products to write.
+        item: the source, which is read again once. If its bytes are not those that were scored, every product that does
+            not exist yet has the code ``changed_since_scoring``.
+        rows: all rows of ``scores.csv`` for this item.
+        saliency: (S, S) in [0, 1] of frames, by their number; other frames are drawn without saliency.
+        n_failed: number of frames of the item that could not be scored.
+
+    Returns:
+        One product for each file to write, in the order of ``KINDS``; none for an item without rows.
+
+    Raises:
+        UsvitError: the disk is full or cannot be written. A bad source does not raise; its products have a code.
+    """
+    if not rows:
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pydicom's quote values of the file
+        with ExitStack() as stack:
+            if order.keep_ids:
+                stack.enter_context(for_the_owner_alone())
+            return _ProductWork(order, item, rows, saliency or {}, n_failed, stack).products()
+
+
+def products_or_trouble(
+    order: Order, item: ScoringItem, rows: Sequence[Mapping[str, Any]], saliency: Mapping[int, Saliency], n_failed: int
+) -> list[Product] | str:
+    """Call ``write_products`` in a worker process, which cannot pass an exception back.
+
+    Returns:
+        The products, or the message of an error that stops the whole job, such as a full disk.
+    """
+    try:
+        return write_products(order, item, rows, saliency, n_failed)
+    except UsvitError as error:
+        return str(error)
+
+
+class _ProductWork:
+    """Work on one item, which is opened when the first product needs it and stays open (in ``stack``) for all."""
+
+    def __init__(
+        self,
+        order: Order,
+        item: ScoringItem,
+        rows: Sequence[Mapping[str, Any]],
+        saliency: Mapping[int, Saliency],
+        n_failed: int,
+        stack: ExitStack,
+    ):
+        self.order, self.item, self.saliency, self.n_failed = order, item, saliency, n_failed
+        self.item_id, self.is_dicom = str(rows[0]["item_id"]), rows[0]["kind"] == "dicom"
+        self.file_sha256, self._stack = str(rows[0]["file_sha256"]), stack
+        self.n_frames = int(rows[0]["n_frames"])
+        self.findings = [finding_of(row, order.scorer) for row in rows]
+        self.shown = most_suspicious(self.findings, order.most)
+        self._opened: Opened | None = None
+        self._evidence: Dataset | None = None
+        self._pictures: dict[int, UInt8 | str] = {}
+
+    def products(self) -> list[Product]:
+        done, wanted = [], self.order.wanted
+        if "sr" in wanted and self.is_dicom:
+            done.append(self._made("sr", f"dicom/{self.item_id}-sr.dcm", self._report))
+        if "sc" in wanted:
+            done.append(self._made("sc", f"dicom/{self.item_id}-sc.dcm", self._capture))
+        if "overlay" in wanted:
+            for one in self.shown:
+                name = f"overlays/{self.item_id}-{one.frame}.png"
+                done.append(self._made("overlay", name, partial(self._png, one)))
+        return done
+
+    def _made(self, kind: str, name: str, make: Callable[[Path], None]) -> Product:
+        path = self.order.out / name
+        if path.is_file():
+            return Product(kind, name)
+        try:
+            make(path)
+        except _RefusedProduct as refused:
+            return Product(kind, None, refused.code)
+        except BadImage as error:
+            return Product(kind, None, error.code)
+        except (UsvitError, MemoryError):
+            raise
+        except Exception:  # a header may hold anything: this product is missing, and the job continues
+            return Product(kind, None, "not_written")
+        return Product(kind, name)
+
+    def _png(self, one: Finding, path: Path) -> None:
+        write_png(path, self._drawn(one))
+
+    def _report(self, path: Path) -> None:
+        from usvit.scoring.dicom_out.structured_report import report_of
+
+        evidence = self._source()
+        if not (evidence.SOPClassUID and evidence.SOPInstanceUID):
+            raise _RefusedProduct("no_reference")
+        report = report_of(
+            evidence,
+            self.findings,
+            self.order.scorer,
+            item_id=self.item_id,
+            pseudonyms=self.order.pseudonyms,
+            started=self.order.started,
+            most=self.order.most,
+            n_failed=self.n_failed,
+        )
+        _save(path, report)
+
+    def _capture(self, path: Path) -> None:
+        from usvit.scoring.dicom_out.secondary_capture import capture_of
+
+        evidence = self._source()
+        drawn, frames, code = [], [], "burned_in"
+        for one in self.shown:
+            try:
+                drawn.append(self._drawn(one))
+                frames.append(one.frame)
+            except _RefusedProduct as refused:
+                code = refused.code
+            except BadImage as error:
+                code = error.code
+        if not drawn:
+            raise _RefusedProduct(code)
+        capture = capture_of(
+            evidence,
+            stacked(drawn),
+            frames,
+            self.order.scorer,
+            header=self._source_file().header,
+            has_saliency=any(frame in self.saliency for frame in frames),
+            lossy=not self.is_dicom and self._source_file().head.startswith(b"\xff\xd8\xff"),
+            pseudonyms=self.order.pseudonyms,
+            started=self.order.started,
+        )
+        _save(path, capture)
+
+    def _source(self) -> Dataset:
+        if self._evidence is None:
+            header = self._source_file().header
+            self._evidence = evidence_of(header, self.item, self.order.pseudonyms, keep_ids=self.order.keep_ids)
+        return self._evidence
+
+    def _source_file(self) -> Opened:
+        """Return the source, whose bytes are those that were scored.
+
+        Raises:
+            BadImage: the bytes have changed, or the source cannot be read.
+        """
+        if self._opened is None:
+            self._opened = self._stack.enter_context(read_again(self.item, self.order.settings, self.file_sha256))
+        return self._opened
+
+    def _drawn(self, one: Finding) -> UInt8:
+        if one.frame not in self._pictures:
+            try:
+                self._pictures[one.frame] = self._draw(one)
+            except BadImage as error:
+                self._pictures[one.frame] = error.code
+        found = self._pictures[one.frame]
+        if isinstance(found, str):
+            raise _RefusedProduct(found)
+        return found
+
+    def _draw(self, one: Finding) -> UInt8 | str:
+        """Return the picture, or the code of the reason why there is none."""
+        evidence = self._source()
+        view = self._source_file().view(one.frame, self.order.settings.crop)
+        cut = self.is_dicom and is_cut(view, evidence.Rows, evidence.Columns)
+        if not (self.order.keep_ids or cut):
+            if not self.order.pictures:
+                return "no_region"
+            if not {"burned_in", "text"}.isdisjoint(one.flags) or may_show_words(view):
+                return "burned_in"
+        saliency = self.saliency.get(one.frame)
+        return render(view, one, self.order.scorer, n_frames=self.n_frames, saliency=saliency)
+
+
+class _RefusedProduct(Exception):
+    """A product that must not or cannot be written, with a code of ``PRODUCT_FAILURES``."""
+
+    def __init__(self, code: str):
+        self.code = code
+
+
+def _save(path: Path, data: Dataset) -> None:
+    write_atomic(path, lambda file: data.save_as(file, enforce_file_format=True))

@@ -1,0 +1,1 @@
+"""Discovery of the files to score in folders, globs, archives and lists of files."""

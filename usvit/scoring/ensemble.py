@@ -1,0 +1,402 @@
+"""The networks of a run as an ensemble: mean and calibrated probability, spread, OOD score, operating point."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import softmax
+from torch import nn
+
+from usvit.data.io import UInt8
+from usvit.data.splits import Described, Gap, copies_of_seen, seen_by, together
+from usvit.data.transforms import Preprocessing
+from usvit.errors import UsvitError, unknown
+from usvit.files import sha256_of_file, sha256_of_text
+from usvit.metrics.clustered_wilson import pooled_rate
+from usvit.metrics.threshold_choice import Rule
+from usvit.models import (
+    Observed,
+    OodDetector,
+    TrainedModel,
+    fold_folders,
+    load_trained,
+    logits_and_features,
+    picture_statistics,
+    read_ood_detector,
+)
+from usvit.scoring.calibration import LocalCalibration, read_calibration
+from usvit.scoring.items import ReadSettings
+from usvit.scoring.operating_point import ScoringThreshold, of_calibration, of_member, of_run, parse_rule
+from usvit.training import Device, resolve_device
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of B images."""
+
+    prob: Float
+    """(B, K) mean over the networks of softmax(logits): in [0, 1], rows sum to 1."""
+    calibrated: Float
+    """(B,) probability of the positive class after calibration (see ``Ensemble``)."""
+    spread: Float
+    """(B,) standard deviation (ddof 0) of the calibrated probabilities of the networks; 0 for a single network."""
+    ood: Float
+    """(B,) median of the OOD scores of the networks; the limit is 1. NaN if no network has an OOD detector."""
+    unusual: NDArray[np.bool_]
+    """(B,) whether ``ood`` is above 1, that is, whether most networks consider the image out of distribution. False
+    without an OOD detector."""
+
+
+@dataclass(frozen=True)
+class EnsembleMember:
+    """One network of the ensemble, on its device."""
+
+    fold: int
+    trained: TrainedModel
+    sha256: str
+    """Hash of its weights file."""
+    folder: Path = field(repr=False)
+    ood: OodDetector | None = field(repr=False)
+
+    @property
+    def model(self) -> nn.Module:
+        return self.trained.model
+
+    def describe(self) -> dict[str, Any]:
+        record = self.trained.metadata.get("novelty") or {}
+        return {
+            "fold": self.fold,
+            "weights_sha256": self.sha256,
+            "architecture": self.trained.spec.name,
+            "temperature": self.trained.temperature,
+            "temperature_reason": self.trained.metadata.get("temperature_reason"),
+            "novelty": None
+            if self.ood is None
+            else {
+                "thresholds": self.ood.limits,
+                "left_out": self.ood.left_out,
+                "in_distribution": record.get("in_distribution"),
+            },
+            "novelty_reason": self.trained.metadata.get("novelty_reason"),
+        }
+
+
+class Ensemble:
+    """One or several networks of one run; ``load`` creates it.
+
+    Without a ``calibration``, the calibrated probability is the mean over networks of softmax(logits / T), each with
+    the temperature of its own inner validation images. If none of them has a temperature, T is 1; a mixture is refused.
+    With a calibration, the logarithm of the mean probability is divided by the temperature of the calibration instead;
+    for ``spread``, that of each network.
+
+    ``flip`` averages only the probabilities; the OOD score is that of the original image.
+    """
+
+    def __init__(
+        self,
+        members: list[EnsembleMember],
+        device: Device,
+        *,
+        flip: bool,
+        calibration: LocalCalibration | None,
+        point: ScoringThreshold,
+        rule: Rule,
+    ):
+        first = members[0].trained
+        self.members, self.flip, self.calibration, self._rule = members, flip, calibration, rule
+        self._device, self._point = device, point
+        self._on = torch.device(device.type)
+        for member in members:
+            member.model.to(self._on).eval()
+        self.classes: tuple[str, ...] = first.classes
+        self.positive: str = first.positive
+        self.preprocessing: Preprocessing = first.preprocessing
+        self.sha256 = ensemble_sha256([member.sha256 for member in members])
+        self.n_members = len(members)
+        self._seen = together(seen_by(member.trained.metadata, member.folder) for member in members)
+
+    @classmethod
+    def load(
+        cls,
+        model: Path,
+        *,
+        folds: str = "all",
+        device: str = "auto",
+        precision: str = "auto",
+        flip: bool = False,
+        calibration: Path | None = None,
+        rule: str = "sensitivity>=0.9",
+    ) -> "Ensemble":
+        """Load the networks of a run, of one fold, or of an export as safetensors.
+
+        Args:
+            model: ``runs/x`` or ``runs/x/fold-0``.
+            folds: folds of a run: ``all``, or numbers such as ``0`` or ``0,2``.
+            device, precision: see ``usvit.training.device.resolve_device``.
+            flip: average the probabilities of each image with those of its mirror image.
+            calibration: file that ``usvit recalibrate`` wrote for these networks.
+            rule: ``sensitivity>=0.9``, ``specificity>=0.95``, ``youden``, or a threshold such as ``0.4``.
+
+        Raises:
+            UsvitError: the folder holds no networks, the networks differ in classes, preprocessing or architecture,
+                only some have a temperature, model metadata does not match the weights, the calibration belongs to
+                another model, or there is no such rule, fold or device.
+        """
+        wanted, where = parse_rule(rule), resolve_device(device, precision)
+        fit = None if calibration is None else read_calibration(calibration)
+        members = [_member(folder) for folder in _chosen(model, folds)]
+        _refuse_mixed(members)
+        if fit is None:
+            _refuse_mixed_temperatures(members)
+        first = members[0].trained
+        if fit is not None:
+            fit.refuse_other(ensemble_sha256([member.sha256 for member in members]), first.classes, first.positive)
+            point = of_calibration(fit, wanted)
+        elif len(members) == 1:
+            point = of_member(first, members[0].folder, members[0].fold, wanted)
+        else:
+            temperatures = {member.fold: member.trained.temperature for member in members}
+            point = of_run(model, temperatures, first.classes, first.positive, wanted)
+        if flip and fit is None and wanted.kind != "fixed" and point.threshold is not None:
+            point = replace(point, origin=f"{point.origin}; without mirrored images, which --flip averages in")
+        return cls(members, where, flip=flip, calibration=fit, point=point, rule=wanted)
+
+    @property
+    def threshold(self) -> float | None:
+        """Smallest ``calibrated`` that counts as positive; None if the rule gives no threshold."""
+        return self._point.threshold
+
+    @property
+    def threshold_origin(self) -> str:
+        """The rule and the images on which it was chosen; ``none:`` and the reason if there is no threshold."""
+        return self._point.origin
+
+    @property
+    def device_name(self) -> str:
+        """Device type and precision, on which the last bits of the scores depend."""
+        return f"{self._device.type} {self._device.precision}"
+
+    def seen(self, pixel_sha256: str, group: str) -> bool:
+        """Return whether a network was fitted on an image, or the calibration on an image of its group.
+
+        Args:
+            pixel_sha256: ``usvit.data.io.image_hashes.pixel_sha256`` of the image.
+            group: ``calibration.group_of`` of the image. It is compared with the calibration only, because the
+                networks were trained with other pseudonyms.
+        """
+        fit = self.calibration
+        return pixel_sha256 in self._seen or (fit is not None and fit.knows(pixel_sha256, group))
+
+    def copies_of_seen(self, described: Described) -> set[str]:
+        """Return the pixel hashes of near-duplicates of images that a network or the calibration was fitted on."""
+        fit = self.calibration
+        found = set(self._seen.copies_among(described))
+        return found if fit is None else found | set(copies_of_seen(described, fit.fitted_on_copies))
+
+    def read_settings(self, frames: str, **thumbnails: Any) -> ReadSettings:
+        """Return the settings for reading images for these networks.
+
+        Args:
+            frames: the frame policy.
+            thumbnails: ``thumbnail_side``, ``pictures`` and ``keep_words`` of ``ReadSettings``.
+        """
+        own = self.preprocessing
+        return ReadSettings(own.image_size, own.resize, own.crop, frames, **thumbnails)
+
+    def score(self, pixels: UInt8) -> Scores:
+        """Score a batch of images.
+
+        Args:
+            pixels: (B, S, S, 3) uint8, resized by ``preprocessing.resized``, B >= 1.
+
+        Raises:
+            ValueError: the array has another shape or type.
+            UsvitError: the output of a network is not finite.
+        """
+        side = self.preprocessing.image_size
+        if pixels.dtype != np.uint8 or pixels.shape[1:] != (side, side, 3) or not len(pixels):
+            raise ValueError(
+                f"pixels are {pixels.dtype} of shape {pixels.shape}, expected uint8 (B, {side}, {side}, 3)"
+            )
+        with torch.inference_mode():
+            images = torch.from_numpy(np.ascontiguousarray(pixels)).to(self._on)
+            inputs = self.preprocessing.normalised(images)
+            statistics = picture_statistics(images).cpu().numpy()
+            probs, calibrated, ood = [], [], []
+            for member in self.members:
+                logits, features = self._ask(member, inputs)
+                views = [logits, self._ask(member, inputs.flip(3))[0]] if self.flip else [logits]
+                prob = np.mean([softmax(view, axis=1) for view in views], axis=0)
+                probs.append(prob)
+                calibrated.append(self._calibrated(member, views, prob))
+                if member.ood is not None:
+                    ood.append(member.ood.of(Observed(features, statistics)))
+        prob, each = np.mean(probs, axis=0), np.stack(calibrated)
+        middle = np.median(ood, axis=0) if ood else np.full(len(pixels), np.nan)
+        k = self.classes.index(self.positive)
+        return Scores(
+            prob=prob,
+            calibrated=each.mean(axis=0) if self.calibration is None else self.calibration.scaled(prob)[:, k],
+            spread=each.std(axis=0),
+            ood=middle,
+            unusual=middle > 1,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Return the description of the ensemble for ``summary.json``."""
+        fit = self.calibration
+        return {
+            "sha256": self.sha256,
+            "classes": list(self.classes),
+            "positive_class": self.positive,
+            "preprocessing": {
+                "image_size": self.preprocessing.image_size,
+                "resize": self.preprocessing.resize,
+                "crop": self.preprocessing.crop,
+                "mean": list(self.preprocessing.mean),
+                "std": list(self.preprocessing.std),
+            },
+            "members": [member.describe() for member in self.members],
+            "flip": self.flip,
+            "calibration": None
+            if fit is None
+            else {
+                "temperature": fit.temperature,
+                "n_images": fit.n_images,
+                "n_groups": fit.n_groups,
+                "sha256": fit.sha256,
+            },
+            "rule": self._rule.name,
+            "threshold": self.threshold,
+            "threshold_origin": self.threshold_origin,
+            "novelty": self._novelty(),
+            "seen": self._record_of_seen(),
+            "device": self._device.describe(),
+        }
+
+    def _ask(self, member: EnsembleMember, inputs: torch.Tensor) -> tuple[Float, NDArray[np.float32] | None]:
+        """Return the (B, K) logits of one network, and its features."""
+        with torch.autocast(self._on.type, torch.bfloat16, enabled=self._device.precision == "bf16"):
+            logits, features = logits_and_features(member.model, inputs)
+        found = logits.cpu().numpy().astype(np.float64)
+        if not np.isfinite(found).all():
+            raise UsvitError(
+                f"The outputs of the network of fold {member.fold} are not finite. Pass --precision fp32. If that does "
+                "not help, its weights are damaged."
+            )
+        return found, None if features is None else features.cpu().numpy()
+
+    def _calibrated(self, member: EnsembleMember, views: list[Float], prob: Float) -> Float:
+        """Return the (B,) calibrated probability of the positive class from one network."""
+        k = self.classes.index(self.positive)
+        if self.calibration is not None:
+            return self.calibration.scaled(prob)[:, k]
+        temperature = member.trained.temperature or 1.0
+        return np.asarray(np.mean([softmax(view / temperature, axis=1)[:, k] for view in views], axis=0))
+
+    def _record_of_seen(self) -> dict[str, Any]:
+        """Describe how seen images are recognised, and which of them are not fully recorded."""
+        gaps = [gap.entry() for gap in self._seen.gaps]
+        gaps += [Gap("upstream", "nothing", name).entry() for name in self._seen.unhashed]
+        known = self._seen.known
+        if known == "copies" and self.calibration is not None and not self.calibration.describes_all:
+            known = "hashes"
+            gaps.append(Gap("val", "hashes", "images that the calibration was fitted on").entry())
+        return {
+            "known": known,
+            "n_hashes": len(self._seen),
+            "n_descriptions": len(self._seen.descriptions),
+            "gaps": gaps,
+        }
+
+    def _novelty(self) -> dict[str, Any] | None:
+        """Return how often single networks flag in-distribution images; None if none has an OOD detector."""
+        able = [member for member in self.members if member.ood is not None]
+        if not able:
+            return None
+        records = [member.trained.metadata["novelty"] for member in able]
+        rates = [record["in_distribution"] for record in records if "in_distribution" in record]
+        return {
+            "threshold": 1.0,
+            "combined": "median of the networks",
+            "in_distribution": {
+                "on": "test images of the networks' own folds, each judged by the one network that has not seen it",
+                **pooled_rate(rates),
+            },
+        }
+
+
+def ensemble_sha256(weights: list[str]) -> str:
+    """Return the hash of a set of networks, from the hashes of their weights files in the order of the folds."""
+    return sha256_of_text("\n".join(weights))
+
+
+def _chosen(model: Path, folds: str) -> list[Path]:
+    """Return the folders of the chosen networks, in the order of the folds, each once."""
+    there = fold_folders(model)
+    if folds.strip() == "all":
+        return there
+    if there == [model]:
+        raise UsvitError(f"{model} is the folder of one network. Leave out --fold, or pass the run.")
+    known = {str(number): folder for number, folder in enumerate(there)}
+    wanted = {number.strip() for number in folds.split(",")}
+    for number in sorted(wanted):
+        if number not in known:
+            raise unknown("fold", number, known, "--fold takes 'all', or numbers from 0, such as 0,2.")
+    return [folder for number, folder in known.items() if number in wanted]
+
+
+def _member(folder: Path) -> EnsembleMember:
+    trained = load_trained(folder)
+    fold = trained.metadata.get("fold", 0)
+    weights = sha256_of_file(folder / "model.safetensors")
+    return EnsembleMember(
+        fold if isinstance(fold, int) else 0, trained, weights, folder, read_ood_detector(folder, trained.metadata)
+    )
+
+
+def _refuse_mixed(members: list[EnsembleMember]) -> None:
+    """Raise ``UsvitError`` if the probabilities of the networks cannot be averaged."""
+    first = members[0]
+    for other in members[1:]:
+        for what, one, two in (
+            ("the classes", first.trained.classes, other.trained.classes),
+            ("the positive class", first.trained.positive, other.trained.positive),
+            ("the preprocessing", first.trained.preprocessing, other.trained.preprocessing),
+        ):
+            if one != two:
+                raise UsvitError(
+                    f"The networks do not belong together: {what} of {first.folder.name} is {one}, but that of "
+                    f"{other.folder.name} is {two}. Choose folds that agree (--fold), or restore the run."
+                )
+        if first.trained.spec != other.trained.spec:
+            raise UsvitError(
+                f"The networks do not belong together: {first.folder.name} is {first.trained.spec.name}, "
+                f"but {other.folder.name} is {other.trained.spec.name}, or has other model settings. Restore the run."
+            )
+        if other.fold == first.fold:
+            raise UsvitError(
+                f"{first.folder.name} and {other.folder.name} are both fold {first.fold}. Restore the run."
+            )
+
+
+def _refuse_mixed_temperatures(members: list[EnsembleMember]) -> None:
+    """Raise ``UsvitError`` if only some of the networks have a temperature."""
+    without = [member for member in members if member.trained.temperature is None]
+    if not without or len(without) == len(members):
+        return
+    reasons = "; ".join(
+        f"{member.folder.name}: {member.trained.metadata.get('temperature_reason') or 'no reason is recorded'}"
+        for member in without
+    )
+    able = ",".join(str(member.fold) for member in members if member.trained.temperature is not None)
+    raise UsvitError(
+        f"{len(without)} of {len(members)} networks have no temperature ({reasons}), so that the mean would mix "
+        f"calibrated probabilities with others. Score with the networks that have one (--fold {able}); usvit "
+        "recalibrate can then fit one temperature to their mean (--calibration)."
+    )

@@ -1,0 +1,317 @@
+"""External test: the scores of a frozen model on new patients, compared with their labels."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import logit
+
+from usvit.errors import UsvitError
+from usvit.evaluation import (
+    SUBGROUP_COLUMNS,
+    FoldPoint,
+    OperatingPoint,
+    Predictions,
+    decided_at,
+    listed,
+    measure,
+    refuse_occupied,
+    rows_of,
+)
+from usvit.files import write_csv, write_json
+from usvit.metrics.calibration_statistics import LOWEST_PROB, brier, calibration_line, reliability
+from usvit.metrics.prevalence import check_prevalence, prevalence_section
+from usvit.metrics.proportions import clustered_share, share
+from usvit.metrics.threshold_choice import outcome
+from usvit.scoring.calibration import LocalCalibration, read_calibration
+from usvit.scoring.external.counting import RollUp, Unit, predictions_of
+from usvit.scoring.external.labels import (
+    COPY,
+    FAILED,
+    LEFT_OUT,
+    NOT_SCORED,
+    UNLABELLED,
+    WITHOUT_ID,
+    LabelledSet,
+    LabelTable,
+    join_labels,
+)
+from usvit.scoring.external.leakage import seen_check, without_seen
+from usvit.scoring.external.scored_set import ScoredSet, read_scored_set
+from usvit.scoring.items import PRIVATE_COLUMNS
+
+SEEN = "seen by the model, or a copy of what it has seen, or of a group with such an image"
+ENOUGH = 100
+"""Number of patients of each class below which an external test counts as small.
+
+Source: Vergouwe et al. (2005), J. Clinical Epidemiology 58:475 (100 events and 100 non-events); Collins et al. (2016),
+Statistics in Medicine 35:214 (at least 100 events, better 200).
+"""
+
+
+@dataclass(frozen=True)
+class FrozenPoint:
+    """A threshold that was fixed before any of these labels were known."""
+
+    rule: str
+    origin: str
+    threshold: float | None
+    reason: str | None
+
+
+def evaluate_scores(
+    folder: Path,
+    labels: LabelTable,
+    *,
+    by: Mapping[str, Sequence[float] | None] | None = None,
+    unit: Unit = "frame",
+    roll_up: RollUp = "mean",
+    drop_seen: bool = False,
+    calibration: Path | None = None,
+    prevalence: float | None = None,
+    out: Path | None = None,
+) -> tuple[dict[str, Any], Predictions]:
+    """Evaluate a scored set against labels: all figures of ``usvit evaluate``, and those of an external test.
+
+    Args:
+        folder: folder that ``usvit score`` wrote.
+        labels: the reference classes.
+        by: columns of the label table or of the scores that define subgroups, each with limits that cut it, or None.
+        unit: unit of analysis: each frame, or one row per item, study or patient.
+        roll_up: how several frames become one row: their mean (for several files, the mean of the means, as in
+            patients.csv), or the frame with the highest calibrated probability.
+        drop_seen: leave out groups of which the model has seen an image, instead of raising ``LeakageError``.
+        calibration: file that ``usvit recalibrate`` wrote; its temperature and thresholds replace those of the job.
+        prevalence: share of positives, in (0, 1), for which to compute PPV and NPV.
+        out: folder for metrics.json, predictions.csv (pseudonyms only) and unmatched.csv.
+
+    Returns:
+        The content of metrics.json with the key ``external``, and the table from which it was computed.
+
+    Raises:
+        UsvitError: see ``read_scored_set``, ``join_labels`` and ``read_calibration``; or a column of ``by`` is unknown
+            or private, or ``out`` holds other files.
+        LeakageError: the model or the calibration has seen an image of the test, or a near-duplicate of one.
+    """
+    if prevalence is not None:
+        check_prevalence(prevalence)
+    if out is not None:
+        refuse_occupied(out)
+    scored = read_scored_set(folder)
+    _refuse_private(by or {})
+    labelled = join_labels(scored, labels, extra=[*dict.fromkeys([*SUBGROUP_COLUMNS, *(by or {})])])
+    refit = None if calibration is None else read_calibration(calibration)
+    if refit is not None:
+        refit.refuse_other(scored.model_sha256, scored.classes, scored.positive)
+    rows, dropped = without_seen(scored, labelled, refit, drop=drop_seen)
+    if refit is not None:
+        prob = refit.scaled(rows[[f"prob_{name}" for name in scored.classes]].to_numpy(np.float64))
+        rows[f"calibrated_{scored.positive}"] = prob[:, scored.classes.index(scored.positive)]
+    table, said = predictions_of(rows, scored, unit, roll_up, [*labelled.extra, *(by or {})])
+    found = Predictions(
+        folder.absolute().name, table, list(scored.classes), scored.positive, warnings=[*labelled.said, *said]
+    )
+    divided = {"unusual": None} if table["unusual"].nunique() > 1 else {}
+    metrics = measure(found, {**divided, **(by or {})} or None)
+    points = _frozen_points(scored, refit)
+    metrics["operating_points"] = [
+        *(_operating_point(one, table, scored.positive) for one in points),
+        *metrics["operating_points"],
+    ]
+    if prevalence is not None:
+        metrics["at_prevalence"] = _at_prevalence(table, points, scored, prevalence)
+    decided = None
+    abstained = (rows["decision"] == "") & (scored.threshold is not None)
+    if abstained.any() and not abstained.all():
+        decided, _ = predictions_of(rows[~abstained], scored, unit, roll_up, [])
+    metrics["external"] = {
+        "unit": unit,
+        "roll_up": None if unit == "frame" else roll_up,
+        "joined_by": labelled.by,
+        "model_sha256": scored.model_sha256,
+        "recalibrated": None
+        if refit is None
+        else {"sha256": refit.sha256, "n_images": refit.n_images, "n_groups": refit.n_groups},
+        "counts": _counts(labelled, dropped),
+        "seen": seen_check(scored, rows, refit).describe(),
+        "failures": _failures(labelled, rows, table, points, scored.positive, unit),
+        "abstained": _abstained(int(abstained.sum()), decided, points, scored.positive),
+        "calibrated": _calibrated(table, scored.positive),
+    }
+    metrics = listed({**metrics, "warnings": metrics["warnings"] + _warnings(metrics)})
+    if out is not None:
+        write_csv(out / "predictions.csv", table)
+        write_csv(out / "unmatched.csv", pd.concat([labelled.listed, _dropped(dropped)], ignore_index=True))
+        write_json(out / "metrics.json", metrics)
+    return metrics, found
+
+
+def _refuse_private(by: Mapping[str, Any]) -> None:
+    for name in by:
+        if name in PRIVATE_COLUMNS and name != "device":
+            raise UsvitError(f"--by {name}: a column of original ids (ids of origin) cannot define subgroups.")
+
+
+def _frozen_points(scored: ScoredSet, refit: LocalCalibration | None) -> list[FrozenPoint]:
+    if refit is not None:
+        origin = f"local labels: {refit.n_images} images of {refit.n_groups} groups (usvit recalibrate)"
+        return [FrozenPoint(f"frozen: {one.rule}", origin, one.threshold, one.reason) for one in refit.thresholds]
+    if scored.threshold is None:
+        why = scored.threshold_origin.removeprefix("none:").strip()
+        return [FrozenPoint("frozen: none", "the model", None, why or "the model was scored without a threshold")]
+    name = f"frozen: threshold {scored.threshold:.4g}"
+    return [FrozenPoint(name, scored.threshold_origin or "the model", scored.threshold, None)]
+
+
+def _operating_point(point: FrozenPoint, table: pd.DataFrame, positive: str) -> dict[str, Any]:
+    judged = _outcome(point, table, positive)
+    on_test = None
+    if point.threshold is not None:
+        reference, called = _called(point, table, positive)
+        on_test = outcome(reference, called, table["group_id"].to_numpy(object))
+    fold = FoldPoint(0, point.threshold, point.reason, None, on_test, None)
+    entry = asdict(OperatingPoint(point.rule, point.origin, (fold,), None, point.reason, None))
+    return {**entry, "pooled": judged, "procedure": None, "folds": [asdict(fold)]}
+
+
+def _at_prevalence(
+    table: pd.DataFrame, points: list[FrozenPoint], scored: ScoredSet, prevalence: float
+) -> dict[str, Any]:
+    """Return the predictive values of the most probable class and of the frozen thresholds."""
+    rows = rows_of(table, "test", scored.classes)
+    decisions = decided_at(rows, scored.positive, ()).called
+    for one in points:
+        if one.threshold is not None:
+            decisions[one.rule] = _called(one, table, scored.positive)[1]
+    return prevalence_section(rows.label == rows.index(scored.positive), decisions, rows.group, prevalence)
+
+
+def _called(point: FrozenPoint, table: pd.DataFrame, positive: str) -> tuple[np.ndarray, np.ndarray]:
+    reference = (table["label"] == positive).to_numpy()
+    return reference, (table["calibrated"] >= point.threshold).to_numpy()
+
+
+def _outcome(point: FrozenPoint, table: pd.DataFrame, positive: str) -> dict[str, Any] | None:
+    if point.threshold is None:
+        return None
+    reference, called = _called(point, table, positive)
+    return asdict(outcome(reference, called, table["group_id"].to_numpy(object), interval=clustered_share))
+
+
+def _counts(labelled: LabelledSet, dropped: pd.DataFrame) -> dict[str, int]:
+    return {
+        "label_rows": labelled.n_label_rows,
+        "labels": labelled.n_labels,
+        "labels_without_id": labelled.count(WITHOUT_ID),
+        "labels_left_out": labelled.count(LEFT_OUT),
+        "labelled_failed": labelled.count(FAILED),
+        "labelled_not_scored": labelled.count(NOT_SCORED),
+        "scored_not_labelled": labelled.count(UNLABELLED),
+        "copies_left_out": labelled.count(COPY),
+        "seen_images_left_out": len(dropped),
+    }
+
+
+def _failures(
+    labelled: LabelledSet,
+    rows: pd.DataFrame,
+    table: pd.DataFrame,
+    points: Sequence[FrozenPoint],
+    positive: str,
+    unit: Unit,
+) -> dict[str, Any]:
+    """Count what could not be scored, and compute the figures as if each such image were classified wrongly."""
+    empty: dict[str, Any] = {"n_failed": None, "share": None, "codes": {}, "worst_case": []}
+    if labelled.by != "item_id" or unit in ("study", "patient"):
+        return {
+            **empty,
+            "reason": "a file that cannot be read is known by its item_id alone: join by item_id or path, and count "
+            "frames or items, to know what failed",
+        }
+    failed = labelled.failed
+    if unit == "item":  # an item with a scored frame has a score
+        failed = failed[~failed["item_id"].isin(rows["item_id"])].drop_duplicates("item_id")
+    group = rows.drop_duplicates("item_id").set_index("item_id")["group_id"]
+    lost = failed["item_id"].map(group).fillna("file:" + failed["item_id"]).to_numpy(object)
+    groups = np.concatenate([table["group_id"].to_numpy(object), lost])
+    missed = np.concatenate([np.zeros(len(table), bool), np.ones(len(failed), bool)])
+    worst = []
+    for one in points:
+        if one.threshold is None:
+            continue
+        reference, called = _called(one, table, positive)
+        own = (failed["label"] == positive).to_numpy()
+        reference, called = np.concatenate([reference, own]), np.concatenate([called, ~own])
+        worst.append(
+            {
+                "rule": one.rule,
+                "sensitivity": share(called[reference], groups[reference], of="positives", interval=clustered_share),
+                "specificity": share(~called[~reference], groups[~reference], of="negatives", interval=clustered_share),
+            }
+        )
+    return {
+        "n_failed": len(failed),
+        "share": share(missed, groups, of="images", interval=clustered_share),
+        "codes": {str(code): int(n) for code, n in failed["code"].value_counts().sort_index().items()},
+        "worst_case": worst,
+        "reason": None,
+    }
+
+
+def _abstained(
+    n_abstained: int, decided: pd.DataFrame | None, points: Sequence[FrozenPoint], positive: str
+) -> dict[str, Any]:
+    """Count the images without a decision (``usvit score --abstain``), and compute the figures of the others."""
+    outcomes = (
+        [] if decided is None else [{"rule": one.rule, "outcome": _outcome(one, decided, positive)} for one in points]
+    )
+    return {"n_images": n_abstained, "decided_only": [one for one in outcomes if one["outcome"] is not None]}
+
+
+def _calibrated(table: pd.DataFrame, positive: str) -> dict[str, Any]:
+    """Return the calibration of the calibrated probability of the positive class against the rest."""
+    reference, group = (table["label"] == positive).to_numpy(), table["group_id"].to_numpy(object)
+    prob = table["calibrated"].to_numpy(np.float64)
+    odds = logit(np.clip(prob, LOWEST_PROB, 1 - LOWEST_PROB))
+    return {
+        "reliability": asdict(reliability(reference, prob, group, interval=clustered_share)),
+        **asdict(calibration_line(reference, odds, group)),
+        "brier": asdict(brier(reference, prob, group)),
+    }
+
+
+def _dropped(rows: pd.DataFrame) -> pd.DataFrame:
+    ids = rows["item_id"].drop_duplicates().tolist()
+    return pd.DataFrame({"what": SEEN, "id": ids, "label_row": None, "code": ""}).astype({"label_row": "Int64"})
+
+
+def _warnings(metrics: dict[str, Any]) -> list[str]:
+    said, external = [], metrics["external"]
+    few = [f"'{name}' {count}" for name, count in metrics["class_groups"].items() if 0 < count < ENOUGH]
+    if few:
+        said.append(
+            f"Groups of class {', '.join(few)}: below {ENOUGH} of each an external test is small (Vergouwe 2005, "
+            "Collins 2016). Read the intervals, not the numbers."
+        )
+    if external["seen"]["found"] != "none":
+        said.append(f"Had the model seen these images? {external['seen']['answer']}")
+    counts = external["counts"]
+    if counts["labelled_failed"] or external["failures"]["n_failed"]:
+        said.append(f"{counts['labelled_failed']} labelled files could not be scored: see the worst case.")
+    if counts["labelled_not_scored"]:
+        said.append(f"{counts['labelled_not_scored']} of {counts['labels']} labels find no scored image.")
+    if counts["scored_not_labelled"]:
+        said.append(f"{counts['scored_not_labelled']} scored files have no label.")
+    if counts["seen_images_left_out"]:
+        said.append(
+            f"{counts['seen_images_left_out']} images were left out: the model or its calibration knew the group."
+        )
+    if external["abstained"]["n_images"]:
+        said.append(
+            f"The model abstained from {external['abstained']['n_images']} images; the figures count them, at the "
+            "threshold, unless they say otherwise."
+        )
+    return said

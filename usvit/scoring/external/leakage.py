@@ -1,0 +1,112 @@
+"""Images of an external test that the model or its calibration has seen, and how reliably this is known."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+from usvit.data.splits import copies_of_seen
+from usvit.errors import LeakageError
+from usvit.scoring.calibration import LocalCalibration, group_sha256
+from usvit.scoring.external.labels import LabelledSet
+from usvit.scoring.external.scored_set import ScoredSet
+
+Found = Literal["none", "none by exact hash", "not known"]
+
+
+@dataclass(frozen=True)
+class SeenCheck:
+    """Result of the search for tested images that the model has seen."""
+
+    found: Found
+    """``none``: pixel hashes and near-duplicate descriptions of everything that was seen were compared with all tested
+    images. ``none by exact hash``: for some images only pixel hashes could be compared. ``not known``: there is no
+    complete record of what the model or its initial weights have seen."""
+    answer: str
+    """The result in a sentence."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the entry of ``metrics.json``."""
+        return asdict(self)
+
+
+def without_seen(
+    scored: ScoredSet, labelled: LabelledSet, refit: LocalCalibration | None, *, drop: bool, use: str = "test"
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Split the labelled rows into groups of which nothing has been seen, and the others.
+
+    An image counts as seen if it or a near-duplicate of it was used in training. ``usvit score`` marks such images.
+
+    Args:
+        scored: all scored images, because an unlabelled image of the same patient counts as well.
+        labelled: the images with a label.
+        refit: a calibration; the images that it was fitted on count as seen.
+        drop: leave out seen groups, instead of raising ``LeakageError``.
+        use: purpose of the images, for error messages.
+
+    Raises:
+        LeakageError: a group was seen and ``drop`` is False, or no group is left.
+    """
+    everything, rows = scored.rows, labelled.rows
+    trained = set(everything.loc[everything["seen"], "group_id"])
+    fitted: set[str] = set()
+    if refit is not None:
+        copies = copies_of_seen(scored.descriptions, refit.fitted_on_copies)
+        known = everything["pixel_sha256"].isin(refit.fitted_on | set(copies))
+        known |= everything["group_id"].map(group_sha256).isin(refit.fitted_on_groups)
+        fitted = set(everything.loc[known, "group_id"])
+    at = rows["group_id"].isin(trained | fitted)
+    if at.any() and (not drop or at.all()):
+        who = "The model" if rows["group_id"].isin(trained).any() else f"The calibration {refit and refit.source}"
+        groups = sorted(set(rows.loc[at, "group_id"]))
+        shown = f"{', '.join(groups[:5])}{', ...' if len(groups) > 5 else ''}"
+        advice = (
+            f"Nothing would be left. Use other patients for the {use}."
+            if at.all()
+            else "Use other patients, or pass --drop-seen to leave these groups out."
+        )
+        raise LeakageError(
+            f"{who} has seen images of {len(groups)} groups ({int(at.sum())} of {len(rows)} labelled images) that "
+            f"would be used for the {use}, the images themselves or near-duplicates: {shown}. {advice}"
+        )
+    return rows[~at].reset_index(drop=True), rows[at]
+
+
+def seen_check(scored: ScoredSet, rows: pd.DataFrame, refit: LocalCalibration | None) -> SeenCheck:
+    """Determine how reliably it is known that none of these images has been seen.
+
+    Args:
+        scored: the scored set.
+        rows: the tested images, without those that ``without_seen`` left out.
+        refit: a calibration that was fitted on other images.
+    """
+    record = scored.seen_record
+    blank = rows["flags"].str.split(";").map(lambda flags: "blank" in flags).astype(bool)
+    missing = sorted(set(rows["pixel_sha256"][~blank]) - set(scored.descriptions))
+    gaps = [str(gap.get("what")) for gap in (record or {}).get("gaps", []) if isinstance(gap, dict)]
+    if record is not None and record.get("known") == "nothing":
+        return SeenCheck(
+            "not known",
+            f"It is not on record which images the model has seen: {'; '.join(dict.fromkeys(gaps))}. None of the "
+            f"tested images, or a copy of one, is among the {record.get('n_hashes', 0):,} that are on record.",
+        )
+    why = []
+    if record is None:
+        why.append("the folder does not say that usvit score compared copy descriptions")
+    elif record.get("known") != "copies":
+        why.append(f"there are no copy descriptions of {'; '.join(dict.fromkeys(gaps)) or 'what the model has seen'}")
+    if missing:
+        why.append(f"{len(missing)} tested images have no copy description")
+    if refit is not None and not refit.describes_all:
+        why.append(f"{refit.source} has no copy descriptions of all images that it was fitted on")
+    if why:
+        return SeenCheck(
+            "none by exact hash",
+            f"Not found by exact hash. Copies with other pixels may be among the tested images: {'; and '.join(why)}.",
+        )
+    n = (record or {}).get("n_descriptions", 0)
+    return SeenCheck(
+        "none",
+        f"No image, and no copy of one, found: the tested images were compared with {n:,} images that the model has "
+        "seen, by pixel hash and by copy description.",
+    )

@@ -1,0 +1,291 @@
+"""Refit temperature and thresholds of a frozen model on local labels, and report how uncertain they are."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import usvit
+from usvit.data.splits import described_among, joined
+from usvit.errors import UsvitError
+from usvit.evaluation import NoFit, fit_temperature
+from usvit.files import write_json
+from usvit.metrics.basic import Value
+from usvit.metrics.bootstrap import MAX_UNDEFINED
+from usvit.metrics.checks import group_codes
+from usvit.metrics.intervals import ALPHA, wilson
+from usvit.metrics.proportions import clustered_share
+from usvit.metrics.threshold_choice import RULES, Rule, choose_threshold, outcome
+from usvit.scoring.calibration import SCHEMA_VERSION, group_sha256, log_prob, scaled
+from usvit.scoring.external.evaluation import ENOUGH
+from usvit.scoring.external.labels import LabelTable, join_labels
+from usvit.scoring.external.leakage import seen_check, without_seen
+from usvit.scoring.external.scored_set import read_scored_set
+
+N_RESAMPLES = 1000
+"""Number of bootstrap resamples, each with a fit; 25 of 1,000 lie beyond either bound."""
+
+
+@dataclass(frozen=True)
+class Resamples:
+    """Results of refitting on resampled patients, for B resamples and R rules."""
+
+    temperature: np.ndarray
+    """(B,), NaN if there is no fit."""
+    threshold: np.ndarray
+    """(B, R), NaN if there is no threshold."""
+    optimism: np.ndarray
+    """(B, R, 2): sensitivity and specificity in the resample minus those of the same threshold on all images."""
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """n labelled images in G groups."""
+
+    label: np.ndarray
+    """(n,) int, index of the reference class."""
+    prob: np.ndarray
+    """(n, K) mean probabilities of the ensemble."""
+    group: np.ndarray
+    """(n,) str."""
+    positive: int
+
+
+def recalibrate_scores(
+    folder: Path,
+    labels: LabelTable,
+    *,
+    out: Path,
+    drop_seen: bool = False,
+    rules: Sequence[Rule] = RULES,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Fit a temperature and thresholds on the labelled images of a scored set; the model is not changed.
+
+    The temperature scales the logarithm of the mean probabilities of the ensemble. Thresholds are chosen on the scaled
+    probability of the positive class.
+
+    Args:
+        folder: folder that ``usvit score`` wrote.
+        labels: the reference classes.
+        out: JSON file to write (docs/reference/calibration.schema.json).
+        drop_seen: leave out groups that the model has seen, instead of raising ``LeakageError``.
+        rules: the operating points.
+        n_resamples, seed: number of resamples and seed of the bootstrap over patients.
+
+    Returns:
+        The content of the file.
+
+    Raises:
+        UsvitError: see ``read_scored_set`` and ``join_labels``; or all labels are of one class, or ``out`` exists.
+        LeakageError: the model was trained on these images, so that it would look better calibrated than it is.
+    """
+    if out.is_dir():
+        raise UsvitError(f"--out {out} is a folder. Pass a file, such as {out / 'calibration.json'}.")
+    if out.exists():
+        raise UsvitError(f"--out {out} exists. Nothing was changed. Choose another name, or remove the file first.")
+    scored = read_scored_set(folder)
+    labelled = join_labels(scored, labels)
+    rows, dropped = without_seen(scored, labelled, None, drop=drop_seen, use="refit")
+    index = {name: k for k, name in enumerate(scored.classes)}
+    images = LabelledImages(
+        rows["label"].map(index).to_numpy(np.int64),
+        rows[[f"prob_{name}" for name in scored.classes]].to_numpy(np.float64),
+        rows["group_id"].to_numpy(object),
+        index[scored.positive],
+    )
+    who = "patients" if (rows["patient_id"] != "").all() else "groups"
+    found = fit(images, scored.positive, who=who, rules=rules, n_resamples=n_resamples, seed=seed)
+    own, _ = described_among(scored.descriptions, sorted(set(rows["pixel_sha256"])))
+    record = {
+        "schema_version": SCHEMA_VERSION,
+        "model_sha256": scored.model_sha256,
+        "positive_class": scored.positive,
+        "classes": list(scored.classes),
+        **found,
+        "class_counts": {name: int((images.label == k).sum()) for name, k in index.items()},
+        "n_seen_images_left_out": len(dropped),
+        "fitted_on_sha256": sorted(set(rows["pixel_sha256"])),
+        "fitted_on_copies": base64.b64encode(joined(own).to_bytes()).decode(),
+        "seen": seen_check(scored, rows, None).describe(),
+        "fitted_on_groups_sha256": sorted({group_sha256(one) for one in rows["group_id"]}),
+        "created_with": f"usvit {usvit.__version__}",
+    }
+    record["said"] = [*labelled.said, *record["said"]]
+    write_json(out, record)
+    return record
+
+
+def fit(
+    images: LabelledImages,
+    positive: str,
+    *,
+    who: str = "patients",
+    rules: Sequence[Rule] = RULES,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Fit temperature and thresholds, with intervals.
+
+    Args:
+        images: images of at least two groups, of the positive class and of another one.
+        positive: name of the positive class.
+        who: word for the groups in the messages.
+
+    Returns:
+        ``temperature``, ``thresholds``, ``n_images``, ``n_groups``, ``positive_groups``, ``negative_groups`` and
+        ``said`` as in calibration.json. Intervals of temperature and thresholds are percentiles over resampled groups.
+        Sensitivity and specificity have the interval of a proportion at a fixed threshold, and ``corrected``: the value
+        minus the optimism of choosing and evaluating the threshold on the same images.
+
+    Raises:
+        UsvitError: there are no images of the positive class, or only such images.
+
+    Source: Harrell, Lee & Mark (1996), Statistics in Medicine 15:361 (optimism by bootstrap); Guo et al. (2017).
+    """
+    reference = images.label == images.positive
+    if reference.all() or not reference.any():
+        what = f"of class '{positive}'" if reference.all() else f"of another class than '{positive}'"
+        raise UsvitError(
+            f"All {len(reference)} labelled images are {what}: neither a temperature nor a threshold can be fitted on "
+            "one side alone. Label images of both kinds."
+        )
+    n_groups = len(set(images.group.tolist()))
+    temperature, reason = _temperature(images.label, log_prob(images.prob))
+    score = scaled(images.prob, temperature)[:, images.positive]
+    drawn = resample(images, rules, n_resamples=n_resamples, seed=seed)
+    entries = []
+    for r, rule in enumerate(rules):
+        choice = choose_threshold(reference, score, rule)
+        entry: dict[str, Any] = {
+            "rule": rule.name,
+            "threshold": choice.threshold,
+            "ci95": None,
+            "reason": choice.reason,
+        }
+        if choice.threshold is not None:
+            if rule.kind != "fixed":
+                entry["ci95"] = _percentiles(drawn.threshold[:, r])
+            judged = outcome(reference, score >= choice.threshold, images.group, interval=clustered_share)
+            for k, figure in enumerate((judged.sensitivity, judged.specificity)):
+                name = ("sensitivity", "specificity")[k]
+                entry[name] = {**figure, "corrected": _corrected(figure, drawn.optimism[:, r, k])}
+        entries.append(entry)
+    sides = {
+        name: len(set(images.group[at].tolist())) for name, at in (("positive", reference), ("negative", ~reference))
+    }
+    return {
+        "temperature": {
+            "value": temperature,
+            "ci95": None if temperature is None else _percentiles(drawn.temperature),
+            "reason": reason,
+        },
+        "thresholds": entries,
+        "n_images": len(reference),
+        "n_groups": n_groups,
+        "positive_groups": sides["positive"],
+        "negative_groups": sides["negative"],
+        "said": _sentences(entries, rules, sides, positive, who),
+    }
+
+
+def resample(images: LabelledImages, rules: Sequence[Rule], *, n_resamples: int, seed: int) -> Resamples:
+    """Fit temperature and thresholds on groups drawn with replacement."""
+    reference, logs = images.label == images.positive, log_prob(images.prob)
+    code, n_groups = group_codes(images.group, len(reference))
+    rng = np.random.default_rng(seed)
+    temperature = np.full(n_resamples, np.nan)
+    threshold = np.full((n_resamples, len(rules)), np.nan)
+    optimism = np.full((n_resamples, len(rules), 2), np.nan)
+    for b in range(n_resamples):
+        counts = np.bincount(rng.integers(0, n_groups, n_groups), minlength=n_groups)[code]
+        inside = np.repeat(np.arange(len(code)), counts)
+        own = reference[inside]
+        if own.all() or not own.any():
+            continue
+        value, _ = _temperature(images.label[inside], logs[inside])
+        temperature[b] = np.nan if value is None else value
+        score = scaled(images.prob, value)[:, images.positive]
+        for r, rule in enumerate(rules):
+            choice = choose_threshold(own, score[inside], rule)
+            if choice.threshold is None:
+                continue
+            called = score >= choice.threshold
+            threshold[b, r] = choice.threshold
+            optimism[b, r, 0] = called[inside][own].mean() - called[reference].mean()
+            optimism[b, r, 1] = (~called[inside][~own]).mean() - (~called[~reference]).mean()
+    return Resamples(temperature, threshold, optimism)
+
+
+def more_groups(value: float, n: int) -> int:
+    """Return how many groups, in addition to n, would halve the Wilson interval of a proportion of this value."""
+
+    def width(cases: int) -> float:
+        low, high = wilson(round(value * cases), cases) or (0.0, 1.0)
+        return high - low
+
+    goal, least, most = width(n) / 2, n, 8 * n + 64
+    while least + 1 < most:  # the width falls with n but for the rounding of the successes
+        middle = (least + most) // 2
+        least, most = (least, middle) if width(middle) <= goal else (middle, most)
+    return most - n
+
+
+def _temperature(label: np.ndarray, logs: np.ndarray) -> tuple[float | None, str | None]:
+    """Return the temperature and None, or None and the reason; ``logs`` come from ``log_prob``."""
+    fitted = fit_temperature(label, logs)
+    return (None, fitted.reason) if isinstance(fitted, NoFit) else (fitted.value, None)
+
+
+def _percentiles(drawn: np.ndarray) -> list[float] | None:
+    """Return the 95 % interval of the resamples; None if too many have no value, or all have the same."""
+    known = drawn[~np.isnan(drawn)]
+    if len(drawn) - len(known) > MAX_UNDEFINED * len(drawn):
+        return None
+    if not np.ptp(known):  # one group, or so few that none is ever missing
+        return None
+    low, high = np.quantile(known, [ALPHA / 2, 1 - ALPHA / 2])
+    return [float(low), float(high)]
+
+
+def _corrected(figure: Value, optimism: np.ndarray) -> float | None:
+    known = optimism[~np.isnan(optimism)]
+    if figure["value"] is None or len(optimism) - len(known) > MAX_UNDEFINED * len(optimism):
+        return None
+    return float(np.clip(figure["value"] - known.mean(), 0, 1))
+
+
+def _sentences(
+    entries: Sequence[dict[str, Any]], rules: Sequence[Rule], sides: dict[str, int], positive: str, who: str
+) -> list[str]:
+    """Return the main results as sentences."""
+    named = {"positive": f"{positive} {who}", "negative": f"{who} without '{positive}'"}
+    said = []
+    for entry, rule in zip(entries, rules, strict=True):
+        if rule.kind not in ("sensitivity", "specificity") or entry["threshold"] is None:
+            continue
+        figure = entry[rule.kind]
+        side = "positive" if rule.kind == "sensitivity" else "negative"
+        if figure["ci95"] is None:
+            said.append(f"With {sides[side]} {named[side]}, nothing can be said of {rule.name}: {figure['reason']}.")
+            continue
+        low, high = figure["ci95"]
+        said.append(
+            f"With {sides[side]} {named[side]}, {rule.name} is compatible with {low:.2f} to {high:.2f}: "
+            f"{more_groups(figure['value'], sides[side])} more of them would halve this."
+        )
+    few = [f"{sides[side]} {named[side]}" for side in named if sides[side] < ENOUGH]
+    if few:
+        said.append(
+            f"There are {' and '.join(few)}. Below {ENOUGH} of each a refit is unsure, and may be worse than the "
+            "model's own temperature and thresholds (Vergouwe 2005, Collins 2016)."
+        )
+    said.append(
+        "These figures were fitted and judged on the same images. Judge the calibration on other patients: usvit "
+        "evaluate SCORES --labels OTHERS --calibration FILE (it refuses those of this fit)."
+    )
+    return said

@@ -1,0 +1,1 @@
+"""Reading of image files in worker processes, which may hang or crash."""

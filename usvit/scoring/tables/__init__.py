@@ -1,0 +1,1 @@
+"""Tables of what was scored and what was not."""

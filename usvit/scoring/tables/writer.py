@@ -1,0 +1,126 @@
+"""Write the tables of a scored set in one pass over the rows, each file atomically and with constant memory."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from usvit.files import atomic, sha256_of_file, write_json
+from usvit.scoring.items import COPY_COLUMNS, DESCRIPTION, FAILURE_COLUMNS, score_columns
+from usvit.scoring.tables.cells import Rows, append_csv, parquet_rows, typed
+from usvit.scoring.tables.rollup import RollUps, roll_up_columns, roll_ups
+from usvit.scoring.tables.summary import Summary
+
+ROLL_UPS = {"files.csv": "file", "studies.csv": "study", "patients.csv": "patient"}
+TABLES = ("scores.csv", "scores.parquet", "copies.parquet", "failures.csv", *ROLL_UPS)
+"""Files that ``write_tables`` writes besides ``summary.json``; docs/reference/files.md describes their columns."""
+
+
+def write_tables(
+    out: Path,
+    scores: Iterable[Rows],
+    failures: Iterable[Rows],
+    summary: Mapping[str, Any],
+    *,
+    classes: tuple[str, ...],
+    positive: str,
+    threshold: float | None = None,
+    threshold_origin: str = "",
+    abstain: bool = False,
+) -> dict[str, Any]:
+    """Write ``TABLES`` and ``summary.json`` into a folder.
+
+    ``summary.json`` is deleted first and written last: if it exists, all tables are complete and belong to one job. The
+    same rows give the same bytes, regardless of the number of portions.
+
+    Args:
+        out: folder to write, created if missing.
+        scores: portions of rows with the columns of ``score_columns``. The rows of a file must be adjacent and in the
+            order of its frames. Flags are joined by ``;``; None and NaN are empty cells. Rows that are mappings may
+            hold the near-duplicate description of their image (``items.DESCRIPTION``, bytes) for ``copies.parquet``.
+        failures: portions of rows with ``FAILURE_COLUMNS``.
+        summary: further content of ``summary.json``: ``summary.JOB_KEYS`` and ``MORE_KEYS``.
+        classes: names of the classes, in the order of the network's outputs.
+        positive: the positive class.
+        threshold: threshold on the calibrated probability of a single image; None: no decision is made.
+        threshold_origin: description of the threshold.
+        abstain: whether unusual images get no decision. They are then also left out of the figures of files, studies
+            and patients.
+
+    Returns:
+        The content of ``summary.json``.
+
+    Raises:
+        UsvitError: the disk is full or cannot be written.
+        ValueError: rows are out of order, or the rows of a file are not adjacent.
+    """
+    (out / "summary.json").unlink(missing_ok=True)
+    counted = Summary(
+        classes=classes,
+        positive=positive,
+        threshold=threshold,
+        threshold_origin=threshold_origin,
+        abstain=abstain,
+    )
+    columns = score_columns(classes, positive)
+    rows: dict[str, int] = {}
+    with roll_ups(positive, threshold, abstain=abstain) as rolled:
+        with (
+            atomic(out / "scores.parquet") as parquet,
+            parquet_rows(parquet, columns) as add,
+            atomic(out / "copies.parquet") as copies,
+            parquet_rows(copies, COPY_COLUMNS) as add_copies,
+        ):
+
+            def seen_by_all() -> Iterator[pd.DataFrame]:
+                for portion in scores:
+                    one = typed(portion, columns)
+                    add_copies(_with_descriptions(one, portion))
+                    counted.add_scores(one)
+                    rolled.add(one)
+                    add(one)
+                    yield one
+                rolled.end()
+
+            rows["scores.csv"] = rows["scores.parquet"] = rows["copies.parquet"] = _write(
+                out / "scores.csv", columns, seen_by_all()
+            )
+        rows["failures.csv"] = _write(out / "failures.csv", FAILURE_COLUMNS, _failed(failures, counted, rolled))
+        for name, unit in ROLL_UPS.items():
+            rows[name] = _write(out / name, roll_up_columns(unit, positive), rolled.rows(unit))
+        counts = rolled.counts()
+    files = {name: {"rows": rows[name], "sha256": sha256_of_file(out / name)} for name in TABLES}
+    record = counted.record(summary, counts, files)
+    write_json(out / "summary.json", record)
+    return record
+
+
+def _with_descriptions(rows: pd.DataFrame, portion: Rows) -> pd.DataFrame:
+    """Return the rows of ``copies.parquet``; the description is null for an image without one."""
+    own = [None] * len(rows)
+    if not isinstance(portion, pd.DataFrame):
+        own = [row.get(DESCRIPTION) or None for row in portion]
+    elif DESCRIPTION in portion:
+        own = [one or None for one in portion[DESCRIPTION]]
+    return rows[["item_id", "frame", "pixel_sha256"]].assign(**{DESCRIPTION: pd.Series(own, dtype=object)})
+
+
+def _failed(portions: Iterable[Rows], counted: Summary, rolled: RollUps) -> Iterator[pd.DataFrame]:
+    for portion in portions:
+        rows = typed(portion, FAILURE_COLUMNS)
+        counted.add_failures(rows)
+        for item_id in rows["item_id"]:
+            rolled.fail(item_id)
+        yield rows
+
+
+def _write(path: Path, columns: Sequence[str], portions: Iterable[pd.DataFrame]) -> int:
+    """Write a CSV table portion by portion, and return the number of rows."""
+    n_rows = 0
+    with atomic(path) as file:
+        append_csv(file, pd.DataFrame(columns=list(columns)), header=True)
+        for portion in portions:
+            append_csv(file, portion)
+            n_rows += len(portion)
+    return n_rows

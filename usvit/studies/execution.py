@@ -1,0 +1,105 @@
+"""Execution of a study: finished runs are kept, missing ones are made, and each updates the table."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from usvit.progress import Progress
+from usvit.studies.engines import Engine
+from usvit.studies.pages import write_pages
+from usvit.studies.plan import StudyPlan
+from usvit.studies.state import StudyDir, now, open_study
+from usvit.studies.tables import fill
+from usvit.studies.task import StudyTask
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StudyOutcome:
+    """The result of a study."""
+
+    path: Path
+    record: dict[str, Any]
+    """The content of ``study.json``."""
+    page: Path
+
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        """The runs that failed, each with its ``error``."""
+        return [run for run in self.record["runs"] if run["state"] == "failed"]
+
+
+def default_out(plan: StudyPlan) -> Path:
+    """Return ``studies/<name>``, with the name of the data set if it is not that of the file."""
+    if plan.dataset is None:
+        return Path("studies") / plan.study.name
+    datasets = "+".join(Path(name).stem for name in plan.dataset.split("+"))
+    return Path("studies") / f"{plan.study.name}-{datasets}"
+
+
+def run_study(
+    plan: StudyPlan,
+    *,
+    engine: Engine,
+    roots: dict[str, Path],
+    out: Path | None,
+    command: str,
+    progress: Progress,
+) -> StudyOutcome:
+    """Run, or resume, a study.
+
+    A run that fails is listed with its error, and the others continue; the same call tries it again. A finished run
+    is never repeated.
+
+    Args:
+        plan: The runs (``usvit.studies.plan.make_plan``).
+        engine: The engine that makes them.
+        roots: Folder of each data set by its name; "" for all others.
+        out: The study's folder; None for ``studies/<name>``.
+        command: What the user called, for the record.
+        progress: Where progress is shown.
+
+    Raises:
+        UsvitError: The folder holds another study, or the engine cannot start. Errors of single runs are not raised.
+    """
+    with open_study(out or default_out(plan), plan, command) as study:
+        for run in plan.runs:
+            study.settle(run.id, finished=study.is_finished(run))
+        todo = [run for run in plan.runs if study.state_of(run.id) != "finished"]
+        if len(todo) < len(plan.runs):
+            logger.info(f"Resuming {study.path}: {len(plan.runs) - len(todo)} of {len(plan.runs)} runs are done.")
+        tasks = [
+            StudyTask(
+                id=run.id,
+                kind=plan.study.protocol,
+                config=run.config.model_dump(mode="json"),
+                roots={name: str(root.absolute()) for name, root in roots.items()},
+                out=str(study.run_path(run.id).absolute()),
+                command=command,
+                folder=str(Path.cwd()),
+            )
+            for run in todo
+        ]
+        if todo:
+            study.record |= {"state": "running", "engine": engine.name, "cpus": engine.cpus}
+            study.save()
+        for result in engine(tasks, study.begin, progress):
+            study.end(result.id, error=result.error, details=result.details)
+            if result.error:
+                logger.info(f"FAILED {result.id}: {result.error}")
+            _show(study, plan)
+        states = {run["state"] for run in study.record["runs"]}
+        study.record["state"] = "finished" if states == {"finished"} else "partly"
+        if todo:
+            study.record["finished"] = now()
+        page = _show(study, plan)
+        return StudyOutcome(study.path, study.record, page)
+
+
+def _show(study: StudyDir, plan: StudyPlan) -> Path:
+    """Write the table and its pages for the runs that are finished."""
+    fill(study, plan)
+    study.save()
+    return write_pages(study.path, study.record)

@@ -1,0 +1,170 @@
+"""The folder of a study and its state: created once, and resumed by the same study only."""
+
+import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import usvit
+from usvit.config import identity
+from usvit.errors import UsvitError
+from usvit.experiments import read_record
+from usvit.files import locked, make_folder, read_json, refuse_linked_folders, write_json, write_text
+from usvit.records import StudyRecord, check_record
+from usvit.studies.plan import PlannedRun, StudyPlan, as_json
+
+SCHEMA_VERSION = "1.0"
+
+
+class StudyDir:
+    """The folder of one study: ``study.json``, ``runs/<id>/`` and, for runs that failed, ``errors/<id>.txt``.
+
+    ``record`` is the content of ``study.json``; ``save`` writes it.
+    """
+
+    def __init__(self, path: Path, record: dict[str, Any]):
+        self.path, self.record = path, record
+        self._by_id = {run["id"]: run for run in record["runs"]}
+
+    def save(self) -> None:
+        write_json(self.path / "study.json", self.record)
+
+    def run_path(self, run_id: str) -> Path:
+        """Return the run directory of a run."""
+        return self.path / "runs" / run_id
+
+    def state_of(self, run_id: str) -> str:
+        """Return ``waiting``, ``running``, ``finished`` or ``failed``."""
+        return str(self._by_id[run_id]["state"])
+
+    def is_finished(self, run: PlannedRun) -> bool:
+        """Return whether the run directory is complete, independently of ``study.json``.
+
+        Raises:
+            UsvitError: The directory holds another run.
+        """
+        path = self.run_path(run.id)
+        if not (path / "run.json").is_file():
+            return False
+        found = read_record(path)
+        there = {"kind": found["kind"], **identity(found["config"])}
+        here = {"kind": self.record["protocol"], **identity(run.config.model_dump(mode="json"))}
+        differing = [key for key in here if there.get(key) != here[key]]
+        if differing:
+            raise UsvitError(
+                f"{path} holds a run of another study ({differing[0]} is {there.get(differing[0])!r} there, "
+                f"{here[differing[0]]!r} here). Nothing was changed: move that folder, or choose another --out."
+            )
+        return found["state"] == "finished" and (path / "metrics.json").is_file()
+
+    def begin(self, run_id: str) -> None:
+        """Record that a run has started."""
+        self._by_id[run_id] |= {"state": "running", "error": None}
+        self.save()
+
+    def end(self, run_id: str, *, error: str | None = None, details: str | None = None) -> None:
+        """Record the outcome of a run."""
+        run = self._by_id[run_id]
+        run |= {"state": "failed" if error else "finished", "error": error, "attempts": run["attempts"] + 1}
+        log = self.path / "errors" / f"{run_id}.txt"
+        if error:
+            write_text(log, f"{details or error}\n")
+        else:
+            log.unlink(missing_ok=True)
+        self.save()
+
+    def settle(self, run_id: str, *, finished: bool) -> None:
+        """Set the initial state of a run: finished, or waiting (failed runs are tried again)."""
+        self._by_id[run_id]["state"] = "finished" if finished else "waiting"
+
+
+@contextmanager
+def open_study(path: Path, plan: StudyPlan, command: str) -> Iterator[StudyDir]:
+    """Create the folder of a study, or open an existing one if it holds the same study.
+
+    Titles, notes and the figures of the paper may differ, because they do not affect a run.
+
+    Raises:
+        UsvitError: The folder holds another study or other files, or another process is working on it.
+    """
+    existing = _read(path) if (path / "study.json").is_file() else None
+    if existing is None and path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsvitError(f"{path} exists and is not a study of usvit. Nothing was changed: choose another folder.")
+    if existing is not None:
+        _refuse_other_study(path, existing, plan)
+    make_folder(path / "runs", path)
+    refuse_linked_folders(path)
+    with locked(path / ".lock", f"Another process is working on {path}. Wait for it, or choose another --out."):
+        study = StudyDir(path, existing or _new(plan, command))
+        study.record |= _shown(plan)
+        if existing is None:
+            study.save()
+        yield study
+
+
+def _new(plan: StudyPlan, command: str) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "name": plan.study.name,
+        "protocol": plan.study.protocol,
+        "state": "running",
+        "created": now(),
+        "command": command,
+        "usvit_version": usvit.__version__,
+        **_shown(plan),
+        "engine": None,
+        "cpus": None,
+        "runs": [as_json(run) for run in plan.runs],
+        "table": [],
+        "seed_spread": [],
+    }
+
+
+def _shown(plan: StudyPlan) -> dict[str, Any]:
+    """Return the entries that only the page shows, from the current file."""
+    study = plan.study
+    return {
+        "title": study.title,
+        "figures": list(study.figures),
+        "seeds": list(plan.seeds),
+        "other_dataset": plan.dataset,
+        "changed": list(plan.changed),
+        "paper": study.paper and study.paper.model_dump(mode="json", exclude={"rows"}),
+        "notes": list(study.notes),
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    record = read_json(path / "study.json")
+    version = str(record.get("schema_version", "absent"))
+    if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
+        raise UsvitError(f"{path / 'study.json'}: schema_version is {version}; this usvit reads {SCHEMA_VERSION}.")
+    check_record(record, StudyRecord, path / "study.json")
+    return record
+
+
+def _refuse_other_study(path: Path, existing: dict[str, Any], plan: StudyPlan) -> None:
+    there = {run["id"]: identity(run["config"]) for run in existing["runs"]}
+    here = {run.id: identity(run.config.model_dump(mode="json")) for run in plan.runs}
+    differs = []
+    for key, wanted in (("name", plan.study.name), ("protocol", plan.study.protocol)):
+        if existing[key] != wanted:
+            differs.append(f"its {key} is {existing[key]}, now {wanted}")
+    differs += [f"{name} is new" for name in here if name not in there]
+    differs += [f"{name} is gone" for name in there if name not in here]
+    for name in here:
+        if name in there and (keys := [key for key in here[name] if there[name].get(key) != here[name][key]]):
+            key = keys[0]
+            differs.append(f"{name}: {key} was {there[name].get(key)!r}, now {here[name][key]!r}")
+    if differs:
+        shown = "; ".join(differs[:3]) + (f"; and {len(differs) - 3} more" if len(differs) > 3 else "")
+        raise UsvitError(
+            f"{path} holds another study ({shown}). Nothing was changed: choose another folder with --out, "
+            "or give the same file and options to resume."
+        )
+
+
+def now() -> str:
+    """Return the current time in UTC, in ISO 8601."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,98 @@
+"""Optimizers (from timm) and learning-rate schedules per step."""
+
+import math
+from typing import Any
+
+import torch
+from timm.optim import create_optimizer_v2
+from torch import nn
+
+from usvit.config import OptimConfig
+from usvit.errors import UsvitError
+
+_TIMM_NAMES = {"sgd": "momentum", "adam": "adam", "adamw": "adamw", "lamb": "lamb"}
+"""timm's "sgd" uses Nesterov momentum; the papers mean plain momentum unless they say otherwise."""
+
+
+def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
+    """Make the optimizer of a recipe for the trainable parameters. Biases and normalization layers get no weight decay.
+
+    With ``config.layer_decay`` = d, the groups of layer l of L carry ``lr_scale`` = d ** (L - l), the head's 1
+    (Bao et al. 2022, BEiT; Clark et al. 2020, ELECTRA); the layers are those of the network's ``group_matcher``.
+    timm's LAMB (You et al. 2020) also clips gradients to a norm of 1, its default, which is kept.
+
+    Raises:
+        UsvitError: layer-wise decay is set, but the network does not assign its parameters to layers.
+    """
+    if config.layer_decay is not None:
+        check_layers(model)
+    return create_optimizer_v2(
+        model,
+        opt="sgd" if config.name == "sgd" and config.nesterov else _TIMM_NAMES[config.name],
+        lr=config.lr,
+        weight_decay=config.weight_decay,
+        momentum=config.momentum,  # only SGD reads it
+        layer_decay=config.layer_decay,
+        **_moments(config),
+    )
+
+
+def _moments(config: OptimConfig) -> dict[str, Any]:
+    if config.name == "sgd":
+        return {}
+    given = {"betas": config.betas, "eps": config.eps}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def resolve(config: OptimConfig, batch_size: int, steps_per_epoch: float) -> OptimConfig:
+    """Return the config with learning rates for this batch size (``lr_batch``) and the warm-up in steps."""
+    scale = 1.0 if config.lr_batch is None else batch_size / config.lr_batch
+    warmup = config.warmup_steps if config.warmup_epochs is None else round(config.warmup_epochs * steps_per_epoch)
+    return config.model_copy(
+        update={
+            "lr": config.lr * scale,
+            "min_lr": config.min_lr * scale,
+            "warmup_steps": warmup,
+            "lr_batch": None,
+            "warmup_epochs": None,
+        }
+    )
+
+
+def check_layers(model: nn.Module) -> None:
+    """Raise unless the network assigns its parameters to layers; otherwise timm would invent groups.
+
+    Raises:
+        UsvitError: the network does not.
+    """
+    try:
+        model.group_matcher(coarse=False)  # type: ignore[operator]
+    except (AttributeError, AssertionError) as error:
+        raise UsvitError(
+            f"This network ({type(model).__name__}) does not assign its parameters to layers, so its learning rate "
+            "cannot decay by layer. Set optim.layer_decay to null."
+        ) from error
+
+
+def learning_rate(config: OptimConfig, step: int, steps: int) -> float:
+    """Compute the learning rate of one step.
+
+    It rises linearly from zero to ``config.lr`` over the warm-up (and is above zero at step 0). Then it stays constant,
+    falls to ``config.min_lr`` after the last step by a half cosine or linearly, or falls tenfold at each drop.
+
+    Args:
+        config: peak rate, warm-up steps and schedule, from ``resolve``.
+        step: in [0, steps).
+        steps: number of steps of the training.
+    """
+    if step < config.warmup_steps:
+        return config.lr * (step + 1) / config.warmup_steps
+    progress = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
+    if config.schedule == "cosine":
+        return config.min_lr + (config.lr - config.min_lr) * 0.5 * (1 + math.cos(math.pi * progress))
+    if config.schedule == "linear":
+        return config.min_lr + (config.lr - config.min_lr) * (1 - progress)
+    if config.schedule == "step":
+        drops = 3 * step // steps if config.drops is None else sum(step >= drop for drop in config.drops)
+        return config.lr * 0.1**drops
+    return config.lr

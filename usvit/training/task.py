@@ -1,0 +1,79 @@
+"""What a training minimizes: the one thing in which trainings differ."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from usvit.data.loading import Batch
+from usvit.training.losses import WeightedCrossEntropy
+
+Prepare = Callable[[torch.Tensor], torch.Tensor]
+"""Maps a batch of images (or features), on the device, to the network's input."""
+
+ON_HOST = "seeds_on_host"
+"""Key of a portion under which its ``seeds`` are on the host, so that drawing from them does not wait for a GPU."""
+
+
+class TrainingTask(ABC):
+    """A loss over a batch that may come in portions, and over several processes.
+
+    The loss of a portion is a sum over its examples. The trainer divides it by the ``normalizer`` of the whole batch,
+    summed over all processes, so that neither portions nor processes change the result.
+    """
+
+    module: nn.Module
+    """Everything that is trained or saved: the network, decoders, moving averages, memories. It is trained in place.
+
+    Parts without a gradient (a target network, a memory) are frozen or buffers.
+    """
+
+    def normalizer(self, batch: Batch, step: int) -> torch.Tensor:
+        """Return the divisor of the summed losses of this process's batch; by default the number of images.
+
+        Args:
+            batch: this process's whole batch, on the host.
+            step: index of the batch.
+
+        Returns:
+            () float, on the host or the device.
+        """
+        return torch.tensor(float(len(batch["images"])))
+
+    @abstractmethod
+    def loss(self, module: nn.Module, portion: Batch, step: int) -> torch.Tensor:
+        """Return the sum of the losses of a portion.
+
+        Args:
+            module: ``self.module``, wrapped for precision and processes. Call this one's forward.
+            portion: rows of the batch, on the device; its ``seeds`` are also on the host, under ``ON_HOST``.
+            step: index of the batch. Random numbers may depend on it and on the ``seeds`` of the examples only.
+
+        Returns:
+            () float.
+        """
+
+    def on_step_end(self, step: int) -> None:  # noqa: B027 - optional
+        """Update what follows the weights, such as a target network. Called after each optimizer step."""
+
+
+class ClassificationTask(TrainingTask):
+    """Weighted cross-entropy of a network's logits, for fine-tuning.
+
+    Args:
+        module: maps the output of ``prepare``, (B, 3, S, S) float, to (B, K) logits.
+        loss_fn: the weighted loss.
+        prepare: maps a batch, on the device, to the module's input: ``Preprocessing.normalised``, or the backbone
+            below a head.
+    """
+
+    def __init__(self, module: nn.Module, loss_fn: WeightedCrossEntropy, prepare: Prepare):
+        self.module, self._loss_fn, self._prepare = module, loss_fn, prepare
+
+    def normalizer(self, batch: Batch, step: int) -> torch.Tensor:
+        # A copy from pinned memory does not block: the host need not wait until a GPU has finished its queue.
+        return self._loss_fn.batch_weight(batch["targets"].to(self._loss_fn.class_weights.device, non_blocking=True))
+
+    def loss(self, module: nn.Module, portion: Batch, step: int) -> torch.Tensor:
+        return self._loss_fn(module(self._prepare(portion["images"])), portion["targets"])

@@ -1,0 +1,339 @@
+"""The training loop. Fine-tuning and pre-training run the same ``Trainer`` with different tasks."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lightning_fabric
+import pandas as pd
+import torch
+from torch import nn
+
+from usvit.config import OptimConfig, TrainConfig
+from usvit.data.loading import Batch, InfiniteLoader
+from usvit.models import train_mode
+from usvit.progress import Progress
+from usvit.training.checkpoint import CheckpointManager
+from usvit.training.device import check_compiler
+from usvit.training.distributed import PATIENCE, World, full_state, load_full_state
+from usvit.training.early_stopping import EarlyStopping
+from usvit.training.ema import Ema
+from usvit.training.evaluation import Evaluator, Figures, predict_logits
+from usvit.training.optimizers import learning_rate, make_optimizer, resolve
+from usvit.training.running_loss import RunningLoss, check_weights
+from usvit.training.signals import StopRequest, stop_requests, stopped
+from usvit.training.state import TrainState
+from usvit.training.task import ON_HOST, TrainingTask
+from usvit.training.worker_failures import lost_processes
+
+if TYPE_CHECKING:
+    from usvit.training.step_log import StepLog
+
+__all__ = ["Figures", "FitResult", "Trainer", "fit", "predict_logits", "training_step"]
+
+HISTORY_COLUMNS = ["step", "epoch", "lr", "train_loss", "val_loss", "val_accuracy", "val_auc", "images_per_second"]
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """A finished training. The task's module holds the kept weights."""
+
+    steps: int
+    best_step: int
+    history: pd.DataFrame
+    """One row per evaluation: ``HISTORY_COLUMNS``, and the other figures that ``evaluate`` returns."""
+    seconds: float
+    """Wall time of the loop with its evaluations, including the processes before a resumption."""
+    images_per_second: float
+    """Training images over the seconds spent on training steps."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the entries of ``run.json``; times and rates are rounded to a tenth."""
+        return {
+            "steps": self.steps,
+            "best_step": self.best_step,
+            "seconds": round(self.seconds, 1),
+            "images_per_second": round(self.images_per_second, 1),
+        }
+
+
+class Trainer:
+    """Trains the module of a task, keeps the best weights, and can be killed and resumed at any moment.
+
+    Args:
+        task: the loss. Its module is trained in place. Parameters that need no gradient are left out of the optimizer,
+            and submodules that hold no others stay in evaluation mode.
+        fabric: device, precision and processes (``usvit.training.distributed.launch``).
+        stream: the endless stream of training batches. With several processes, each has its share.
+        evaluate: called in all processes with the module, or with its moving average if ``train.ema`` is set, in
+            evaluation mode. Returns val_loss, val_accuracy, val_auc (None if undefined) and further figures; those of
+            the main process count.
+        train: batch size, length, evaluation and checkpoints.
+        optim: optimizer and learning rate.
+        checkpoint: file of the unfinished state. It is read if it exists and is left there at the end; the caller
+            deletes it after writing the results.
+        name: shown with the progress.
+        progress: shows the progress.
+        log: gets a row every ``train.log_every`` steps; the main process alone writes it.
+        identity: identifies the training; a checkpoint with another identity is refused. If empty, only a checkpoint
+            that does not fit is refused.
+    """
+
+    def __init__(
+        self,
+        task: TrainingTask,
+        fabric: lightning_fabric.Fabric,
+        stream: InfiniteLoader,
+        evaluate: Callable[[nn.Module], Figures],
+        *,
+        train: TrainConfig,
+        optim: OptimConfig,
+        checkpoint: Path,
+        name: str,
+        progress: Progress,
+        log: "StepLog | None" = None,
+        identity: str = "",
+    ):
+        self.task, self.fabric, self.stream, self.train, self.log = task, fabric, stream, train, log
+        self.optim = resolve(optim, train.batch_size, stream.steps_per_epoch)
+        self.steps = train.steps or math.ceil((train.epochs or 0) * stream.steps_per_epoch)
+        self.eval_every = min(train.eval_every or math.ceil(stream.steps_per_epoch), self.steps)
+        self._evaluate_module, self._checkpoint, self._identity = evaluate, checkpoint, identity
+        self._name, self._progress = name, progress
+
+    def fit(self) -> FitResult:
+        """Train to the end, or from the checkpoint to the end.
+
+        Raises:
+            UsvitError: the loss or a weight became NaN or infinite, the disk is full, the checkpoint belongs to
+                another training, another process of the training is gone, or no compiler was found.
+            Stopped: a signal asked for it. The state is saved.
+        """
+        self._set_up()
+        self._resume()
+        batches = self.stream.iterate(self.state.step, self.steps)
+        self._progress.start(self._name, self.steps, "steps", done=self.state.step)
+        try:
+            with stop_requests() as stop, lost_processes(lambda: self.checkpoints.saved_step, batches):
+                if self.state.step < self.steps and not self.state.best.should_stop:
+                    train_mode(self.wrapped)
+                    self._tick = time.monotonic()
+                    for batch in batches:
+                        self._save_or_stop(stop)
+                        lr = self._train_step(batch)
+                        self._log_and_evaluate(lr)
+                        if self.state.best.should_stop:
+                            break
+                    self._stop_if_requested(stop)
+        finally:
+            self._progress.finish()
+            if self.log is not None:
+                self.log.close()
+        return self._finish()
+
+    def _set_up(self) -> None:
+        """Wrap the module for device, precision and processes, and make everything that the loop uses."""
+        module, train = self.task.module, self.train
+        self.world = World(self.fabric, PATIENCE)
+        if train.channels_last:
+            module.to(memory_format=torch.channels_last)
+        if train.compile:
+            check_compiler(self.fabric.device.type, "train.compile", "set train.compile to false")
+            module.compile()
+        self.ema = None if train.ema is None else Ema(module, train.ema)  # before parameters are sharded
+        self.wrapped, self.optimizer = self.world.setup(module, lambda: make_optimizer(module, self.optim))
+        self.kept = module if self.ema is None else self.ema.module
+        evaluated = self.wrapped if self.ema is None else self.world.setup_ema(self.ema.module)
+        self.state = TrainState(EarlyStopping(train.early_stopping), RunningLoss(self.world))
+        self.checkpoints = CheckpointManager(
+            self._checkpoint, self._identity, self.world, module, self.optimizer, self.ema
+        )
+        self.evaluator = Evaluator(
+            self.kept, evaluated, self._evaluate_module, self.world, train.early_stopping.monitor, self.log
+        )
+
+    def _resume(self) -> None:
+        self.checkpoints.restore(self.state)
+        if self.log is not None:
+            self.world.on_main(self.log.resume, self.state.step)
+        self.state.started = time.monotonic()
+
+    def _save_or_stop(self, stop: StopRequest) -> None:
+        """Between two steps, save a checkpoint that is due, and stop after a signal to any of the processes."""
+        is_due = self.checkpoints.is_due(self.state.step, self.train.checkpoint_seconds)
+        asked, at_save = self.world.any(stop.name is not None, is_due)
+        if asked or at_save:
+            self._check_losses()
+            if self.state.step > self.checkpoints.saved_step:
+                self.checkpoints.save(self.state, self._last_lr())
+            self._tick = time.monotonic()
+        if asked:
+            self._stop(stop)
+
+    def _stop_if_requested(self, stop: StopRequest) -> None:
+        """Stop after a signal that came during the last step."""
+        if self.world.any(stop.name is not None)[0]:
+            self.checkpoints.save(self.state, self._last_lr())
+            self._stop(stop)
+
+    def _stop(self, stop: StopRequest) -> None:
+        self.world.barrier()  # a process that left earlier would end the main process, which still writes
+        raise stopped(stop.name or "a signal to another process", self.state.step, self.world.is_main)
+
+    def _train_step(self, batch: Batch) -> float:
+        """Train on one batch; return its learning rate."""
+        step, world = self.state.step, self.world
+        lr = learning_rate(self.optim, step, self.steps)
+        world.reseed(self.stream.seed, step)
+        loss = training_step(
+            self.wrapped, self.fabric, self.optimizer, self.task, batch, step, lr, self.train, self.optim, world
+        )
+        self.state.losses.add(loss, step)
+        self.task.on_step_end(step)
+        if self.ema is not None:
+            self.ema.update_parameters(self.task.module)
+        self.state.step += 1
+        return lr
+
+    def _log_and_evaluate(self, lr: float) -> None:
+        """After a step, add a row to the log and evaluate, each if it is due."""
+        state, step = self.state, self.state.step
+        at_evaluation = step % self.eval_every == 0 or step == self.steps
+        at_log = step % self.train.log_every == 0 or step == self.steps
+        if at_evaluation or at_log:
+            self._check_losses()  # waits for the device
+        state.training_seconds += time.monotonic() - self._tick
+        speed = step * self.stream.batch_size / state.training_seconds
+        row = {"step": step, "epoch": step / self.stream.steps_per_epoch, "lr": lr}
+        if at_log:
+            left, loss = (self.steps - step) * state.training_seconds / step, state.losses.logged()
+            if self.log is not None:
+                logged = {**row, "loss": loss, "images_per_second": speed, "seconds_left": left}
+                self.world.on_main(self.log.add, logged)
+        if at_evaluation:
+            self.evaluator.run(state, row, speed, self.checkpoints.saved_step)
+            train_mode(self.wrapped)
+        self._progress.update(step, _note(speed, state.history))
+        self._tick = time.monotonic()
+
+    def _finish(self) -> FitResult:
+        """Load the kept weights into the task's module."""
+        state, module, world = self.state, self.task.module, self.world
+        world.average_statistics(self.kept)
+        keep_best = self.train.early_stopping.keep == "best" and bool(state.best_weights)
+        if keep_best or self.ema is not None:
+            load_full_state(module, state.best_weights if keep_best else full_state(self.kept))
+        # The last step may have made the weights NaN or infinite, too.
+        weights = full_state(module, keep=world.is_main)
+        world.on_main(check_weights, weights, state.step, self._last_lr(), self.checkpoints.saved_step)
+        return FitResult(
+            steps=state.step,
+            best_step=state.best.best_step if keep_best else state.step,
+            history=pd.DataFrame(state.history, columns=_columns(state.history)),
+            seconds=state.seconds,
+            images_per_second=state.step * self.stream.batch_size / max(state.training_seconds, 1e-9),
+        )
+
+    def _check_losses(self) -> None:
+        self.state.losses.check(self.optim, self.steps, self.checkpoints.saved_step)
+
+    def _last_lr(self) -> float:
+        return learning_rate(self.optim, max(0, self.state.step - 1), self.steps)
+
+
+def fit(
+    task: TrainingTask,
+    fabric: lightning_fabric.Fabric,
+    stream: InfiniteLoader,
+    evaluate: Callable[[nn.Module], Figures],
+    *,
+    train: TrainConfig,
+    optim: OptimConfig,
+    checkpoint: Path,
+    name: str,
+    progress: Progress,
+    log: "StepLog | None" = None,
+    identity: str = "",
+) -> FitResult:
+    """Train a task with a new ``Trainer``, which documents the arguments and errors."""
+    return Trainer(
+        task,
+        fabric,
+        stream,
+        evaluate,
+        train=train,
+        optim=optim,
+        checkpoint=checkpoint,
+        name=name,
+        progress=progress,
+        log=log,
+        identity=identity,
+    ).fit()
+
+
+def training_step(
+    module: Any,
+    fabric: lightning_fabric.Fabric,
+    optimizer: torch.optim.Optimizer,
+    task: TrainingTask,
+    batch: Batch,
+    step: int,
+    lr: float,
+    train: TrainConfig,
+    optim: OptimConfig,
+    world: World | None = None,
+) -> torch.Tensor:
+    """Update the weights once; the batch is processed in portions of ``micro_batch``.
+
+    Args:
+        module: the task's module, as ``fabric.setup`` wraps it.
+        fabric: device and precision.
+        optimizer: of ``module``.
+        task: the loss.
+        batch: this process's share of the batch: B rows of each tensor, on the host.
+        step: index of the batch.
+        lr: learning rate of this step. A parameter group with ``lr_scale`` (layer-wise decay) uses that share of it.
+        train: for ``micro_batch``.
+        optim: for ``clip_norm``.
+        world: the processes; None if ``fabric`` has one.
+
+    Returns:
+        () this process's share of the batch's loss, detached, on the device. The loss is the sum over all processes.
+    """
+    world = world or World(fabric)
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group.get("lr_scale", 1.0)
+    weight = world.sum(task.normalizer(batch, step).to(fabric.device, non_blocking=True))
+    total = torch.zeros((), device=fabric.device)
+    size = len(next(iter(batch.values())))
+    portion = min(train.micro_batch or size, size)
+    optimizer.zero_grad()
+    for start in range(0, size, portion):
+        rows = {
+            key: value[start : start + portion].to(fabric.device, non_blocking=True) for key, value in batch.items()
+        }
+        if "seeds" in batch:
+            rows[ON_HOST] = batch["seeds"][start : start + portion]
+        with world.last_synced(module, start + portion >= size):
+            loss = task.loss(module, rows, step) / weight
+            fabric.backward(loss * world.size)  # gradients are averaged over the processes
+        total += loss.detach()
+    if optim.clip_norm is not None:
+        fabric.clip_gradients(module, optimizer, max_norm=optim.clip_norm, error_if_nonfinite=False)
+    optimizer.step()
+    return total
+
+
+def _columns(history: list[dict[str, Any]]) -> list[str]:
+    more = [key for row in history for key in row if key not in HISTORY_COLUMNS]
+    return [*HISTORY_COLUMNS, *dict.fromkeys(more)]
+
+
+def _note(speed: float, history: list[dict[str, Any]]) -> str:
+    note = f"{speed:.1f} images/s"
+    if history and history[-1]["val_loss"] is not None:
+        note += f", val loss {history[-1]['val_loss']:.3f}"
+    return note
