@@ -33,6 +33,8 @@ FUNCTIONS = (
     "create_model",
     "pretrain",
     "transfer",
+    "run_study",
+    "benchmark",
 )
 """In the order in which their examples build on each other."""
 
@@ -41,14 +43,14 @@ COMMANDS = {
     "train": "usvit.experiments.train",
     "pretrain": "usvit.experiments.pretrain_sweep",
     "transfer": "usvit.experiments.transfer",
-    "study": "usvit.studies.execution.run_study",
+    "study": "usvit.studies.run_study",
     "evaluate": "usvit.evaluation.evaluate",
     "recalibrate": "usvit.scoring.recalibrate_scores",
     "compare": "usvit.reports.compare",
     "report": "usvit.reports.report",
     "score": "usvit.scoring.score",
     "explain": "usvit.explaining.explain",
-    "bench": "usvit.bench.benchmark.run_bench",
+    "bench": "usvit.bench.benchmark",
     "data list": "usvit.data.datasets.card_names",
     "data info": "usvit.data.datasets.load_card",
     "data prepare": "usvit.data.datasets.prepare",

@@ -2,6 +2,7 @@ from . import data as data
 from . import metrics as metrics
 from . import models as models
 from . import training as training
+from .bench import benchmark as benchmark
 from .data import load_dataset as load_dataset
 from .data.datasets import split as split
 from .evaluation import evaluate as evaluate
@@ -19,5 +20,6 @@ from .reports import compare as compare
 from .scoring import Predictor as Predictor
 from .scoring import load_model as load_model
 from .scoring import score as score
+from .studies import run_study as run_study
 
 __version__: str

@@ -8,7 +8,7 @@ import pytest
 
 from tests.bench.conftest import models_seen, row_of, without_number  # noqa: F401 - a fixture
 from tests.conftest import REPOSITORY
-from usvit.bench import benchmark
+from usvit.bench import execution
 
 SCHEMA = json.loads((REPOSITORY / "docs" / "reference" / "bench.schema.json").read_text())
 
@@ -28,8 +28,8 @@ def machine(monkeypatch, models_seen):  # noqa: F811
             return [row_of(case, time, branches=way, peak_memory_mib=None) for way, time in ways]
         return [row_of(case, seconds)]
 
-    defaults = {**benchmark.run_bench.__kwdefaults__, "measure": measure, "look": models_seen}
-    monkeypatch.setattr(benchmark.run_bench, "__kwdefaults__", defaults)
+    defaults = {**execution.run_bench.__kwdefaults__, "measure": measure, "look": models_seen}
+    monkeypatch.setattr(execution.run_bench, "__kwdefaults__", defaults)
     return cases
 
 
@@ -117,7 +117,7 @@ def test_a_busy_machine_and_missing_repeats_are_told(machine, usvit, monkeypatch
     def measure(case):
         return [row_of(case, 1.0, repeats=3, load=7.5)]
 
-    monkeypatch.setitem(benchmark.run_bench.__kwdefaults__, "measure", measure)
+    monkeypatch.setitem(execution.run_bench.__kwdefaults__, "measure", measure)
     out = usvit("bench", "vit_ti16", "--mode", "infer").out
     assert "load up to 7.5 on 2 cores" in out and "1 of 1 measurements were cut short of 30 repeats" in out
 

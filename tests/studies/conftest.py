@@ -9,7 +9,7 @@ import yaml
 from tests.conftest import REPOSITORY
 from usvit.progress import NoProgress
 from usvit.studies.engines import Sequential
-from usvit.studies.execution import run_study
+from usvit.studies.execution import execute
 from usvit.studies.plan import make_plan
 from usvit.studies.specification import StudyConfig
 
@@ -58,7 +58,7 @@ def write_study(path: Path, **changes) -> Path:
 
 def make(root, out, *, engine=None, plan=None, **changes):
     """Run a study in this process, with one thread, without a word."""
-    return run_study(
+    return execute(
         plan or make_plan(study_of(**changes)),
         engine=engine or Sequential(1),
         roots={"": root},

@@ -2,20 +2,13 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from usvit.cli import options as o
-from usvit.errors import EXIT_PARTLY, UsvitError, unknown
-
-if TYPE_CHECKING:
-    from usvit.bench.protocols import Protocol
-
-_MODES = {"train": ("train",), "infer": ("infer",), "both": ("train", "infer")}
-_PRECISIONS = {"auto": ("auto",), "fp32": ("fp32",), "bf16": ("bf16",), "both": ("fp32", "bf16")}
+from usvit.errors import EXIT_PARTLY
 
 
 def bench(
@@ -74,40 +67,31 @@ def bench(
 
     Weights are random, images are noise. Each measurement is made in a process of its own.
     """
-    from usvit.bench.protocols import find_protocol
-
-    chosen = find_protocol(protocol)
-    modes = _MODES.get(mode) if mode else chosen.modes
-    if modes is None:
-        raise unknown("mode", str(mode), _MODES)
-    precisions = _PRECISIONS.get(precision or chosen.precision)
-    if precisions is None:
-        raise unknown("precision", str(precision), _PRECISIONS)
-    if device not in ("auto", "cpu", "cuda"):
-        raise unknown("device", device, ("auto", "cpu", "cuda"))
-    chosen = replace(_with_batch(chosen, batch, max_batch), repeats=repeats)
-    settings = _model_settings(set_ or [], image_size)
-
-    from usvit.bench.benchmark import BenchSettings, run_bench
-    from usvit.bench.case import Hardware
-    from usvit.bench.output import table
+    from usvit.bench import benchmark
+    from usvit.config import parse_overrides
     from usvit.progress import make_progress
 
     try:
-        result = run_bench(
-            BenchSettings(
-                models=tuple(models),
-                protocol=chosen,
-                modes=modes,  # type: ignore[arg-type]
-                precisions=precisions,
-                hardware=Hardware(device, "auto", compile_, channels_last, threads, memory_gb),
-                seconds=seconds,
-                n_classes=classes,
-                model_settings=settings,
-            ),
+        result = benchmark(
+            models,
+            protocol=protocol,
+            mode=mode,
+            batch=batch,
+            max_batch=max_batch,
+            repeats=repeats,
+            seconds=seconds,
+            image_size=image_size,
+            classes=classes,
+            device=device,
+            precision=precision,
+            compile=compile_,
+            channels_last=channels_last,
+            threads=threads,
+            memory_gb=memory_gb,
             out=out,
-            command=o.command_line(),
             progress=make_progress(),
+            command=o.command_line(),
+            overrides=parse_overrides(set_ or []),
         )
     except KeyboardInterrupt:
         if out is not None:
@@ -116,32 +100,10 @@ def bench(
     if json_:
         print(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
     else:
+        from usvit.bench import table  # imports pandas
+
         print(table(result))
         if out is not None:
             print(f"\nwritten: {out / 'bench.json'}, bench.csv, bench.svg")
     if any(row["reported"] and row["status"] != "ok" for row in result["results"]):
         raise typer.Exit(EXIT_PARTLY)
-
-
-def _with_batch(protocol: "Protocol", batch: int | None, max_batch: int | None) -> "Protocol":
-    first, last = batch or protocol.batch, max_batch or protocol.max_batch
-    if protocol.search == "none":
-        if max_batch is not None:
-            raise UsvitError(f"The protocol {protocol.name} measures one batch size: give --batch, not --max-batch.")
-    elif first > last:
-        raise UsvitError(f"--batch {first} is larger than --max-batch {last}: the search would end before it begins.")
-    return replace(protocol, batch=first, max_batch=last)
-
-
-def _model_settings(pairs: list[str], image_size: int | None) -> dict[str, Any]:
-    """Parse ``["vit.stem=hmlp_bn"]`` as the section ``model``; the prefix ``model.`` of a key is optional."""
-    from usvit.config import parse_overrides
-
-    pairs = [pair if pair.startswith("model.") else f"model.{pair}" for pair in pairs]
-    settings: dict[str, Any] = parse_overrides(pairs).get("model", {})
-    for key in ("name", "weights", "weights_sha256"):
-        if key in settings:
-            raise UsvitError(f"--set {key} has no place in a benchmark: models are arguments, weights are random.")
-    if image_size is not None:
-        settings["image_size"] = image_size
-    return settings

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from usvit.cli import options as o
-from usvit.errors import EXIT_PARTLY, UsvitError
+from usvit.errors import EXIT_PARTLY
 
 
 def study(
@@ -51,48 +51,36 @@ def study(
     any run fails).
     """
     from usvit.config import parse_overrides
-    from usvit.studies.specification import load_study
-
-    config = load_study(file)
-    overrides = parse_overrides(set_ or [])
-    if engine not in ("sequential", "ray"):
-        raise UsvitError(f"Unknown engine '{engine}'. Known: sequential, ray.")
     from usvit.progress import make_progress
-    from usvit.studies.engines import make_engine
-    from usvit.studies.execution import run_study  # from here on it takes seconds
-    from usvit.studies.formatters import terminal
-    from usvit.studies.plan import make_plan
+    from usvit.studies import run_study
 
-    plan = make_plan(
-        config,
-        dataset=dataset,
-        n_seeds=seeds,
-        options=o.given(device=device, precision=precision, workers=workers),
-        overrides=overrides,
-        changed=tuple(set_ or []),
-    )
-    if dry_run:
-        print("\n".join(run.id for run in plan.runs))
-        return
-    chosen = make_engine(
-        engine,
-        address=address,
-        cpus=cpus or config.resources.cpus,
-        gpus=gpus if gpus is not None or engine == "sequential" else config.resources.gpus,
-        device=device,
-    )
     with o.resumable():
         outcome = run_study(
-            plan,
-            engine=chosen,
-            roots=o.data_roots(data_root),
+            file,
             out=out,
-            command=o.command_line(),
+            dataset=dataset,
+            seeds=seeds,
+            engine=engine,
+            address=address,
+            cpus=cpus,
+            gpus=gpus,
+            data_root=o.data_roots(data_root),
+            device=device,
+            precision=precision,
+            workers=workers,
+            dry_run=dry_run,
             progress=make_progress(),
+            command=o.command_line(),
+            overrides=parse_overrides(set_ or []),
         )
+    if dry_run:
+        print("\n".join(run["id"] for run in outcome.record["runs"]))
+        return
     if json_:
         print(json.dumps(outcome.record, indent=2, ensure_ascii=False, allow_nan=False))
     else:
+        from usvit.studies import terminal
+
         print(f"{terminal(outcome.record)}\n\npage: {outcome.page}")
     if outcome.failed:
         raise typer.Exit(EXIT_PARTLY)

@@ -4,3 +4,7 @@
 ``execution`` runs the study, and ``state`` keeps its progress. The results are shown by
 ``tables``, ``formatters`` and ``pages``.
 """
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -39,16 +39,16 @@ def default_out(plan: StudyPlan) -> Path:
     return Path("studies") / f"{plan.study.name}-{datasets}"
 
 
-def run_study(
+def execute(
     plan: StudyPlan,
     *,
     engine: Engine,
     roots: dict[str, Path],
-    out: Path | None,
+    out: Path,
     command: str,
     progress: Progress,
 ) -> StudyOutcome:
-    """Run, or resume, a study.
+    """Make the missing runs of a study.
 
     A run that fails is listed with its error, and the others continue; the same call tries it again. A finished run
     is never repeated.
@@ -57,14 +57,14 @@ def run_study(
         plan: The runs (``usvit.studies.plan.make_plan``).
         engine: The engine that makes them.
         roots: Folder of each data set by its name; "" for all others.
-        out: The study's folder; None for ``studies/<name>``.
+        out: The study's folder.
         command: What the user called, for the record.
         progress: Where progress is shown.
 
     Raises:
         UsvitError: The folder holds another study, or the engine cannot start. Errors of single runs are not raised.
     """
-    with open_study(out or default_out(plan), plan, command) as study:
+    with open_study(out, plan, command) as study:
         for run in plan.runs:
             study.settle(run.id, finished=study.is_finished(run))
         todo = [run for run in plan.runs if study.state_of(run.id) != "finished"]

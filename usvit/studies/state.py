@@ -96,14 +96,15 @@ def open_study(path: Path, plan: StudyPlan, command: str) -> Iterator[StudyDir]:
     make_folder(path / "runs", path)
     refuse_linked_folders(path)
     with locked(path / ".lock", f"Another process is working on {path}. Wait for it, or choose another --out."):
-        study = StudyDir(path, existing or _new(plan, command))
+        study = StudyDir(path, existing or new_record(plan, command))
         study.record |= _shown(plan)
         if existing is None:
             study.save()
         yield study
 
 
-def _new(plan: StudyPlan, command: str) -> dict[str, Any]:
+def new_record(plan: StudyPlan, command: str) -> dict[str, Any]:
+    """Return the content of ``study.json`` before the first run."""
     return {
         "schema_version": SCHEMA_VERSION,
         "name": plan.study.name,

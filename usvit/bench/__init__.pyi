@@ -1,0 +1,2 @@
+from .api import benchmark as benchmark
+from .output import table as table
