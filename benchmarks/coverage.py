@@ -24,7 +24,6 @@ from scipy.stats import t as student
 
 from benchmarks import coverage_training
 from usvit.metrics.clustered import area_covariance, area_parts, clustered_difference
-from usvit.metrics.delong import delong, delong_difference
 from usvit.metrics.intervals import Z, logit_interval, wilson
 from usvit.metrics.proportions import clustered_share
 
@@ -107,9 +106,9 @@ def areas(shape: Shape, rho: float, repetitions: int, seed: int) -> tuple[np.nda
     held, length = np.zeros(4), np.zeros(4)
     for positive, score, _, patient in draws(shape, rho, repetitions, seed):
         parts = area_parts(positive, score, patient, len(shape.images))
-        independent = delong(positive, score[:, None])
+        independent = area_parts(positive, score, np.arange(len(score)), len(score))
         assert parts is not None and independent is not None
-        variance, image_variance = area_covariance(parts, parts), float(independent[1][0, 0])
+        variance, image_variance = area_covariance(parts, parts), area_covariance(independent, independent)
         # Satterthwaite's degrees of freedom from the two classes' numbers of patients, as in Brunner & Munzel (2000).
         up, down = int(parts.has_positive.sum()), int(parts.has_negative.sum())
         shares = (
@@ -139,7 +138,7 @@ def false_alarms(shape: Shape, rho: float, repetitions: int, seed: int) -> np.nd
     for positive, a, b, patient in draws(shape, rho, repetitions, seed):
         found += [
             clustered_difference(positive, a, b, patient)["p"] < 0.05,
-            delong_difference(positive, a, b)["p"] < 0.05,
+            clustered_difference(positive, a, b, np.arange(len(a)))["p"] < 0.05,
         ]
     return found / repetitions
 

@@ -90,7 +90,7 @@ def _own_cluster(ray: Any) -> Iterator[None]:
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         os.environ.pop("RAY_AUTH_TOKEN", None)  # it would take precedence over the file
-        _read_environment_again(ray)
+        _read_environment_again()
         try:
             _init(
                 ray,
@@ -110,7 +110,7 @@ def _own_cluster(ray: Any) -> Iterator[None]:
             os.environ.pop(key, None)
             if value is not None:
                 os.environ[key] = value
-        _read_environment_again(ray)
+        _read_environment_again()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -129,7 +129,7 @@ def _short_folder() -> str | None:
     return "/tmp" if os.name == "posix" and len(tempfile.gettempdir()) > _LONGEST_FOLDER - 20 else None
 
 
-def _read_environment_again(ray: Any) -> None:
+def _read_environment_again() -> None:
     """Make Ray read the environment variables again, which it reads only on import."""
     from ray._private import ray_constants
 

@@ -48,7 +48,7 @@ def test_every_part_is_one_of_the_data_sets_parts_and_none_is_two(name):
 
     for dataset in [None, *READ[name].datasets]:
         config = config_of(name, dataset)
-        splits = named_sets([config.source.name])[config.source.name].splits
+        splits = named_sets()[config.source.name].splits
         parts = [config.source.split, config.source.val, config.test]
         known = "+".join(part for part in parts if part).split("+")
         assert set(known) <= set(splits) and len(known) == len(set(known)), (dataset, known)

@@ -7,7 +7,6 @@ import pytest
 
 from usvit.metrics.bootstrap import cluster_bootstrap, figure_values
 from usvit.metrics.clustered import clustered_auc, clustered_difference
-from usvit.metrics.delong import delong, delong_auc, delong_difference
 from usvit.metrics.figures import Figures
 from usvit.metrics.multiclass import Average, multiclass_auc, multiclass_difference
 from usvit.metrics.paired_tests import mcnemar
@@ -32,9 +31,7 @@ def decisions(label, prob, group):
 
 METRICS = {
     "clustered AUC": two_classes(clustered_auc),
-    "DeLong's AUC": two_classes(lambda y, s, g: delong_auc(y, s)),
     "clustered difference": two_classes(lambda y, s, g: clustered_difference(y, s, 0.3 * s**2 + 0.1, g)),
-    "DeLong's difference": two_classes(lambda y, s, g: delong_difference(y, s, np.where(y, 0.5, s))),
     **{
         f"{average} AUC": lambda label, prob, group, average=average: multiclass_auc(
             label, prob, group, average=average
@@ -93,7 +90,7 @@ def test_hard_cases_give_numbers_or_reasons(metric, case, grouping):
             assert 0 <= value["p"] <= 1
 
 
-@pytest.mark.parametrize("metric", ["clustered AUC", "DeLong's AUC", "macro AUC", "weighted AUC", "hand-till AUC"])
+@pytest.mark.parametrize("metric", ["clustered AUC", "macro AUC", "weighted AUC", "hand-till AUC"])
 @pytest.mark.parametrize(("case", "value"), [("perfect", 1), ("inverted", 0), ("constant", 0.5), ("one class", None)])
 def test_every_auc_of_the_clear_cases(metric, case, value):
     label, prob = CASES[case]
@@ -158,11 +155,10 @@ def test_a_label_out_of_range_is_refused_with_its_index(metric, bad):
         METRICS[metric](label, RIGHT, np.arange(24))
 
 
-@pytest.mark.parametrize("function", [clustered_auc, lambda y, s, g: delong_auc(y, s)])
 @pytest.mark.parametrize("bad", [2, -1, np.nan, 0.5])
-def test_a_binary_label_out_of_range_is_refused_with_its_index(function, bad):
+def test_a_binary_label_out_of_range_is_refused_with_its_index(bad):
     with pytest.raises(ValueError, match=r"label .* at index 2 is neither 0 nor 1"):
-        function([0, 1, bad], [0.1, 0.2, 0.3], [1, 2, 3])
+        clustered_auc([0, 1, bad], [0.1, 0.2, 0.3], [1, 2, 3])
 
 
 def test_label_strings_are_refused():
@@ -172,7 +168,7 @@ def test_label_strings_are_refused():
         multiclass_auc(["benign", "malignant"], [[0.1, 0.9], [0.2, 0.8]], [1, 2])
 
 
-@pytest.mark.parametrize("metric", [name for name in METRICS if "DeLong" not in name])
+@pytest.mark.parametrize("metric", METRICS)
 def test_a_row_without_a_group_is_refused_with_its_index(metric):
     group = np.array([f"p{k}" for k in range(24)], dtype=object)
     group[3] = None
@@ -191,14 +187,10 @@ def test_shapes_that_do_not_fit_are_refused():
         multiclass_auc([0, 1, 1], [[0.5, 0.5]] * 2, [1, 2, 3])
     with pytest.raises(ValueError, match="3 and of 2 classes"):
         multiclass_difference([0, 1], np.full((2, 3), 0.3), np.full((2, 2), 0.5), [1, 2])
-    with pytest.raises(ValueError, match=r"expected \(n, R\)"):
-        delong([0, 1], [0.1, 0.2])
     with pytest.raises(ValueError, match="average 'micro' is none of macro, weighted, hand-till"):
         multiclass_auc(LABEL, RIGHT, np.arange(24), average="micro")
     with pytest.raises(ValueError, match="2 class names for 3 columns"):
         figure_values(LABEL, RIGHT, np.arange(24), classes=["a", "b"])
-    with pytest.raises(ValueError, match="'wald' is neither"):
-        figure_values(LABEL, RIGHT, np.arange(24), classes=CLASSES, independent="wald")
     with pytest.raises(ValueError, match="expected 0 to 1"):
         figure_values(LABEL, RIGHT * 2, np.arange(24), classes=CLASSES)
 

@@ -10,10 +10,10 @@ import pytest
 from usvit.errors import UsvitError
 from usvit.files import (
     parse_json,
+    read_bytes,
     read_csv,
     read_json,
     read_parquet,
-    read_text,
     regular_file,
     sha256_of_file,
     sha256_of_text,
@@ -38,7 +38,7 @@ def test_only_regular_files_are_opened_and_a_fifo_does_not_wait(tmp_path):
             regular_file(tmp_path / name)
     with pytest.raises(UsvitError, match="not a regular file"):
         regular_file(tmp_path / "device", follow=True)
-    assert read_text(tmp_path / "link", follow=True) == "x"
+    assert read_bytes(tmp_path / "link", 10, follow=True) == b"x"
     with pytest.raises(UsvitError, match=r"There is no manifest .*none\. Make one\."):
         regular_file(tmp_path / "none", what="manifest", hint="Make one.")
 

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from tests.oracles.slow import hand_till, obuchowski, pairs_won
 from usvit.metrics.bootstrap import cluster_bootstrap
 from usvit.metrics.clustered import area_covariance, area_parts, clustered_auc, clustered_difference
-from usvit.metrics.delong import delong, delong_auc, delong_difference, placements
+from usvit.metrics.delong import placements
 from usvit.metrics.figures import Figures
 from usvit.metrics.multiclass import mean_area, multiclass_auc, multiclass_difference
 
@@ -60,21 +60,20 @@ def by_ranks(label, prob, average):
 
 
 @pytest.mark.parametrize("case", ["small", "large"])
-def test_delong_is_that_of_proc(case):
+def test_the_covariance_of_images_that_are_their_own_groups_is_that_of_proc(case):
     golden = PROC[case]
-    areas, covariance = delong(golden["positive"], np.column_stack([golden["a"], golden["b"]]))
-    np.testing.assert_allclose(areas, [golden["auc_a"], golden["auc_b"]], rtol=1e-12)
-    expected = [[golden["var_a"], golden["cov"]], [golden["cov"], golden["var_b"]]]
-    np.testing.assert_allclose(covariance, expected, rtol=1e-10)
+    positive = np.array(golden["positive"], dtype=bool)
+    alone = np.arange(len(positive))
+    a, b = (area_parts(positive, np.array(golden[name], dtype=float), alone, len(alone)) for name in "ab")
+    np.testing.assert_allclose([a.value, b.value], [golden["auc_a"], golden["auc_b"]], rtol=1e-12)
+    found = [area_covariance(a, a), area_covariance(a, b), area_covariance(b, b)]
+    np.testing.assert_allclose(found, [golden["var_a"], golden["cov"], golden["var_b"]], rtol=1e-10)
 
 
 @pytest.mark.parametrize("case", ["small", "large"])
-@pytest.mark.parametrize(
-    "difference", [delong_difference, lambda y, a, b: clustered_difference(y, a, b, range(len(y)))]
-)
-def test_the_paired_test_is_that_of_proc_also_when_each_image_is_its_own_group(case, difference):
+def test_the_paired_test_of_images_that_are_their_own_groups_is_that_of_proc(case):
     golden = PROC[case]
-    found = difference(golden["positive"], golden["a"], golden["b"])
+    found = clustered_difference(golden["positive"], golden["a"], golden["b"], range(len(golden["a"])))
     assert found["p"] == pytest.approx(golden["p"], rel=1e-9)
     assert found["value"] == pytest.approx(golden["auc_a"] - golden["auc_b"], abs=1e-14)
     error = (golden["var_a"] + golden["var_b"] - 2 * golden["cov"]) ** 0.5
@@ -83,7 +82,7 @@ def test_the_paired_test_is_that_of_proc_also_when_each_image_is_its_own_group(c
 
 def test_procs_interval_and_ours_differ_by_the_logit_scale_alone():
     golden = PROC["large"]
-    found = delong_auc(golden["positive"], golden["a"])
+    found = clustered_auc(golden["positive"], golden["a"], range(len(golden["a"])))
     half = (golden["ci_a"][2] - golden["ci_a"][0]) / 2  # pROC's is symmetric
     middle, stretch = logit(found["value"]), 1 / (found["value"] * (1 - found["value"]))
     assert found["ci95"] == pytest.approx([expit(middle - half * stretch), expit(middle + half * stretch)], rel=1e-9)
@@ -123,14 +122,6 @@ def test_the_clustered_covariance_is_obuchowskis_literally(seed, by_image):
     assert found[0] == pytest.approx(expected[0], rel=1e-10)
     assert found[1][1] == pytest.approx(expected[1][1], rel=1e-10)
     assert area_covariance(other, one) == pytest.approx(expected[1][0], rel=1e-10)
-
-
-def test_one_image_a_patient_gives_delong_exactly():
-    positive, a, b, _ = patients(3)
-    alone = np.random.default_rng(0).permutation(len(a))
-    clustered, independent = clustered_auc(positive, a, alone), delong_auc(positive, a)
-    assert clustered["ci95"] == pytest.approx(independent["ci95"], rel=1e-12)
-    assert clustered_difference(positive, a, b, alone)["p"] == pytest.approx(delong_difference(positive, a, b)["p"])
 
 
 @pytest.mark.parametrize("by_image", [False, True])
@@ -211,7 +202,7 @@ def test_the_interval_is_as_wide_as_with_one_image_when_every_image_is_repeated_
     once, thrice = clustered_auc(positive, a, group), clustered_auc(*(np.repeat(x, 3) for x in (positive, a, group)))
     assert thrice["value"] == pytest.approx(once["value"], abs=1e-14)
     assert thrice["ci95"] == pytest.approx(once["ci95"], rel=1e-12)
-    independent = delong_auc(np.repeat(positive, 3), np.repeat(a, 3))["ci95"]
+    independent = clustered_auc(np.repeat(positive, 3), np.repeat(a, 3), range(3 * len(a)))["ci95"]
     assert independent[1] - independent[0] < 0.75 * (once["ci95"][1] - once["ci95"][0])
     pair = clustered_difference(*(np.repeat(x, 3) for x in (positive, a, b, group)))
     assert pair["p"] == pytest.approx(clustered_difference(positive, a, b, group)["p"])
@@ -320,21 +311,13 @@ def test_the_warning_stands_below_fifty_groups_of_the_rarer_class_and_nowhere_el
     assert "warning" not in clustered_difference(positive, a, b, group)
 
 
-def test_an_interval_from_delong_counts_images_as_groups():
-    positive, a, _, group = patients(12, 40)
-    assert delong_auc(positive, a)["n_groups"] == len(group)
-    assert clustered_auc(positive, a, group)["n_groups"] == 40
-
-
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 5)), min_size=1, max_size=20))
 def test_small_and_tied_data_give_a_number_or_a_reason(rows):
     positive, score, group = (np.array(column) for column in zip(*rows, strict=True))
     for found in (
         clustered_auc(positive, score, group),
-        delong_auc(positive, score),
         clustered_difference(positive, score, -score, group),
-        delong_difference(positive, score, score % 2),
     ):
         json.dumps(found, allow_nan=False)
         assert found["ci95"] is not None or found["reason"]

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 from sklearn.metrics import average_precision_score
+from sklearn.metrics.pairwise import cosine_similarity
 
 from usvit.metrics import retrieval
 from usvit.metrics.retrieval import (
     average_precision,
     average_precisions,
     choose_k,
-    cosine,
-    knn_predict,
     knn_probabilities,
     leave_one_out,
     mean_precisions,
@@ -53,13 +52,13 @@ def test_probabilities_are_equation_2_6(cloud, k, sigma):
     found = knn_probabilities(queries, keys, labels, k, sigma, n_classes=4)
     expected = [equation_2_6(query, keys, labels, k, sigma, 4) for query in queries]
     np.testing.assert_allclose(found, expected, atol=1e-12)
-    np.testing.assert_array_equal(knn_predict(queries, keys, labels, k, sigma), np.argmax(expected, axis=1))
+    np.testing.assert_array_equal(found.argmax(axis=1), np.argmax(expected, axis=1))
 
 
 def test_a_small_sigma_lets_the_nearest_decide_without_overflow(cloud):
     queries, keys, _, labels = cloud
     found = knn_probabilities(queries, keys, labels, 20, 1e-5)
-    np.testing.assert_array_equal(found.argmax(1), labels[cosine(queries, keys).argmax(1)])
+    np.testing.assert_array_equal(found.argmax(1), labels[cosine_similarity(queries, keys).argmax(1)])
     np.testing.assert_allclose(found.sum(1), 1)
 
 
@@ -69,7 +68,7 @@ def test_of_equally_near_keys_the_first_count():
 
 
 def test_a_vector_of_zeros_is_near_nothing():
-    assert cosine([[0.0, 0.0]], [[1.0, 2.0]]).tolist() == [[0.0]]
+    assert knn_probabilities([[0.0, 0.0]], [[1.0, 2.0], [2.0, -1.0]], [0, 1], 2).tolist() == [[0.5, 0.5]]
 
 
 def test_leave_one_out_is_a_loop_without_the_key_itself(cloud):
@@ -129,7 +128,7 @@ def test_portions_change_nothing(cloud, monkeypatch):
 def test_mean_average_precision_is_scikit_learns(cloud):
     queries, keys, of_query, of_key = cloud
     expected = [
-        average_precision_score(of_key == label, cosine([query], keys)[0])
+        average_precision_score(of_key == label, cosine_similarity([query], keys)[0])
         for query, label in zip(queries, of_query, strict=True)
     ]
     assert mean_average_precision(queries, keys, of_query, of_key) == pytest.approx(np.mean(expected), abs=1e-12)
@@ -200,7 +199,7 @@ def test_conditional_ranking_is_equation_2_5_and_the_oracle_ranks_its_coarse_cla
     oracle = np.eye(2)[np.minimum(of_query, 1)]
     best = mean_average_precision(queries, keys, of_query, of_key, coarse_prob=oracle, key_coarse=coarse)
     same = [
-        average_precision_score(of_key == label, 10 * (coarse == min(label, 1)) + cosine([query], keys)[0])
+        average_precision_score(of_key == label, 10 * (coarse == min(label, 1)) + cosine_similarity([query], keys)[0])
         for query, label in zip(queries, of_query, strict=True)
     ]
     assert best == pytest.approx(np.mean(same), abs=1e-12)
@@ -210,10 +209,10 @@ def test_conditional_ranking_is_equation_2_5_and_the_oracle_ranks_its_coarse_cla
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: knn_predict([[1.0]], [[1.0]], [0], 2), "2 neighbours of 1"),
-        (lambda: knn_predict([[1.0]], [[1.0]], [-1], 1), "class numbers"),
-        (lambda: knn_predict([[1.0]], [[np.nan]], [0], 1), "embedding 0 is not finite"),
-        (lambda: knn_predict([[1.0]], [[1.0]], [0], 1, sigma=0), "sigma"),
+        (lambda: knn_probabilities([[1.0]], [[1.0]], [0], 2), "2 neighbours of 1"),
+        (lambda: knn_probabilities([[1.0]], [[1.0]], [-1], 1), "class numbers"),
+        (lambda: knn_probabilities([[1.0]], [[np.nan]], [0], 1), "embedding 0 is not finite"),
+        (lambda: knn_probabilities([[1.0]], [[1.0]], [0], 1, sigma=0), "sigma"),
         (lambda: leave_one_out([[1.0], [2.0]], [0, 1], groups=["a", "a"]), "no key has others"),
         (lambda: mean_average_precision([[1.0]], [[1.0]], [0], [0], key_coarse=[0]), "go together"),
     ],

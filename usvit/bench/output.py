@@ -25,7 +25,7 @@ def line(row: BenchmarkRow) -> str:
     if row.branches:
         about += f", branches {'one after the other' if row.branches == 'sequential' else 'at once'}"
     if row.images_per_second is None:
-        return f"{about}: {_words(row.status)}: {row.reason}"
+        return f"{about}: {row.status.replace('_', ' ')}: {row.reason}"
     memory = f", {row.peak_memory_mib:.0f} MiB" if row.peak_memory_mib is not None else ""
     return f"{about}: {speed(row.images_per_second)} images/s{memory}"
 
@@ -184,7 +184,3 @@ def _aligned(header: list[str], rows: list[list[str]]) -> str:
         ).rstrip()
         for cells in [header, *rows]
     )
-
-
-def _words(status: str) -> str:
-    return status.replace("_", " ")

@@ -198,17 +198,14 @@ def _axes(given: Settings, recipe: str) -> dict[str, dict[str, Settings]]:
     for key, axis in given.items():
         if isinstance(axis, list):
             label = str(key).rsplit(".", 1)[-1]
-            axes[key] = {f"{label}{_text(value)}": nested(str(key), value) for value in axis}
+            named = {f"{value:g}" if isinstance(value, float) else str(value): value for value in axis}
+            axes[key] = {f"{label}{name}": nested(str(key), value) for name, value in named.items()}
         else:
             values = _mapping(axis, recipe, f"sweep.{key}")
             axes[key] = {str(name): _mapping(value or {}, recipe, f"sweep.{key}") for name, value in values.items()}
         if not axes[key]:
             raise _wrong(recipe, f"sweep.{key}", "it has no values")
     return axes
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _without(settings: Settings, given: Settings) -> Settings:

@@ -77,20 +77,6 @@ def read_bytes(path: Path, limit: int, *, follow: bool = False, hint: str = "", 
     return content
 
 
-def read_text(path: Path, limit: int = JSON_BYTES, *, follow: bool = False, hint: str = "") -> str:
-    """Read a text file in UTF-8. Arguments are those of ``regular_file``.
-
-    Raises:
-        UsvitError: As ``regular_file``, or the file is not UTF-8.
-    """
-    try:
-        return read_bytes(path, limit, follow=follow, hint=hint).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsvitError(
-            f"Cannot read {path}: it is not a text in UTF-8 ({error.reason} at byte {error.start})."
-        ) from None
-
-
 def read_json(path: Path, hint: str = "", *, follow: bool = False) -> dict[str, Any]:
     """Read a JSON object from a file.
 

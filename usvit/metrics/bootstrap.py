@@ -12,13 +12,11 @@ from numpy.typing import ArrayLike
 from scipy.stats import norm
 
 from usvit.metrics.basic import Value
-from usvit.metrics.checks import check_prob, group_codes
 from usvit.metrics.figures import PROPORTIONS, Figures, Key
 from usvit.metrics.intervals import (
     ALPHA,
     Interval,
     all_or_none_interval,
-    clopper_pearson,
     undefined,
     wilson,
     with_interval,
@@ -64,7 +62,7 @@ def cluster_bootstrap(
 
     Args:
         figures: function of (B, G) float, how often each of B resamples draws each group, that returns each figure
-            as (B,), NaN if undefined: ``figures.Figures``, or ``by_rows`` for any function.
+            as (B,), NaN if undefined, such as ``figures.Figures``.
         n_groups: G >= 1.
         n_resamples: with 2,000, the bounds are accurate to about 5 % of the length of the interval.
         seed: the same seed draws the same groups for all figures.
@@ -104,50 +102,19 @@ def cluster_bootstrap(
     }
 
 
-def by_rows(
-    function: Callable[[np.ndarray, np.ndarray], Mapping[str, float]],
-    label: ArrayLike,
-    prob: ArrayLike,
-    group: ArrayLike,
-) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
-    """Adapt any function of (label, prob) for ``cluster_bootstrap``; it is called once per resample and therefore slow.
-
-    Args:
-        function: takes (m,) int labels and (m, K) probabilities and returns the same figures each time, NaN if
-            undefined.
-        label: (n,) int in 0 ... K - 1.
-        prob: (n, K) probabilities.
-        group: (n,) int or str.
-
-    Raises:
-        ValueError: as ``checks.check_prob`` and ``checks.group_codes``.
-    """
-    codes, p = check_prob(label, prob)
-    code, _ = group_codes(group, len(codes))
-
-    def figures(counts: np.ndarray) -> dict[str, np.ndarray]:
-        rows = [np.repeat(np.arange(len(codes)), count[code].astype(np.int64)) for count in counts]
-        found = [function(codes[one], p[one]) for one in rows]
-        return {name: np.array([one[name] for one in found], dtype=np.float64) for name in found[0]}
-
-    return figures
-
-
 def figure_values(
     label: ArrayLike,
     prob: ArrayLike,
     group: ArrayLike,
     *,
     classes: Sequence[str],
-    decision: ArrayLike | None = None,
-    independent: Literal["wilson", "clopper-pearson"] = "wilson",
     ranked: bool = True,
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Compute every figure except the AUC with its 95 % interval (the figures of ``figures.Figures``).
 
-    A proportion (accuracy, sensitivity, specificity, PPV, NPV) has the interval ``independent`` if every image has
+    A proportion (accuracy, sensitivity, specificity, PPV, NPV) has Wilson's interval if every image has
     its own group. All other figures have a cluster bootstrap. A proportion of exactly 0 or 1 among clustered images,
     which is the same in every resample, has Clopper and Pearson's bound with the groups as cases; a balanced accuracy
     of 0 or 1 has it with the groups of the rarest class.
@@ -157,8 +124,6 @@ def figure_values(
         prob: (n, K) probabilities.
         group: (n,) int or str, the patient (or duplicate cluster) of each image.
         classes: K names.
-        decision: (n,) int, the decided class; None takes the most probable class.
-        independent: the interval of a proportion of independent images.
         ranked: False leaves out average precision, which takes most of the time.
         n_resamples, seed: of the bootstrap.
 
@@ -167,18 +132,16 @@ def figure_values(
         reason. The n_groups of a proportion counts the groups with an image in its denominator; for other figures, all.
 
     Raises:
-        ValueError: a label or decision outside 0 ... K - 1, a probability that is NaN or outside [0, 1], a
-            missing group (the index is named); not K names; an unknown ``independent``.
+        ValueError: a label outside 0 ... K - 1, a probability that is NaN or outside [0, 1], a
+            missing group (the index is named); not K names.
     """
-    figures = Figures(label, prob, group, decision, ranked=ranked)
+    figures = Figures(label, prob, group, ranked=ranked)
     if len(classes) != figures.n_classes:
         raise ValueError(f"{len(classes)} class names for {figures.n_classes} columns of probabilities")
-    if independent not in ("wilson", "clopper-pearson"):
-        raise ValueError(f"independent '{independent}' is neither wilson nor clopper-pearson")
     resampled = cluster_bootstrap(figures, figures.n_groups, n_resamples=n_resamples, seed=seed)
     out: dict[str, Any] = {}
     for key, one in resampled.items():
-        value = _value(figures, key, one, list(classes), independent, n_resamples)
+        value = _value(figures, key, one, list(classes), n_resamples)
         if key.of_class is None:
             out[key.name] = value
         else:
@@ -186,7 +149,7 @@ def figure_values(
     return out
 
 
-def _value(figures: Figures, key: Key, one: Resampled, classes: list[str], independent: str, n_resamples: int) -> Value:
+def _value(figures: Figures, key: Key, one: Resampled, classes: list[str], n_resamples: int) -> Value:
     n_groups = figures.support(key)
     if np.isnan(one.value):
         return undefined(figures.why_undefined(key, classes), n_groups)
@@ -195,8 +158,7 @@ def _value(figures: Figures, key: Key, one: Resampled, classes: list[str], indep
         looked_at, right = figures.trials(key)
         n, successes = int(looked_at.sum()), int((looked_at & right).sum())
         if n == n_groups:  # each image of another group
-            closed = wilson if independent == "wilson" else clopper_pearson
-            method, ci95, reason = independent, closed(successes, n), ""
+            method, ci95, reason = "wilson", wilson(successes, n), ""
     cases = _independent_cases(figures, key)
     if ci95 is None and cases:
         bound = all_or_none_interval(one.value, cases)

@@ -27,7 +27,7 @@ PROPORTIONS = ("accuracy", "sensitivity", "specificity", "ppv", "npv")
 class Figures:
     """Figures of n images in G groups, as a function of how often each group is drawn.
 
-    C[i, j] is the number of images of class i decided as j (the most probable class unless ``decision`` is given).
+    C[i, j] is the number of images of class i decided as j, the most probable class.
     A class is taken against all others:
 
     - accuracy; balanced_accuracy, the mean of the sensitivities; sensitivity; specificity; ppv; npv;
@@ -49,7 +49,6 @@ class Figures:
         label: ArrayLike,
         prob: ArrayLike,
         group: ArrayLike,
-        decision: ArrayLike | None = None,
         *,
         ranked: bool = True,
     ) -> None:
@@ -59,16 +58,15 @@ class Figures:
             label: (n,) int in 0 ... K - 1.
             prob: (n, K) probabilities.
             group: (n,) int or str.
-            decision: (n,) int in 0 ... K - 1, such as those at a chosen threshold.
             ranked: False leaves out average precision, which takes most of the time.
 
         Raises:
-            ValueError: as ``checks.check_prob`` and ``checks.group_codes``; a decision out of range.
+            ValueError: as ``checks.check_prob`` and ``checks.group_codes``.
         """
         self.label, self.prob = check_prob(label, prob)
         n, self.n_classes = self.prob.shape
         self.code, self.n_groups = group_codes(group, n)
-        self.decided = decide(self.prob) if decision is None else check_prob(decision, self.prob)[0]
+        self.decided = decide(self.prob)
         every = range(self.n_classes)
         self.keys = [
             *(Key(name) for name in ("accuracy", "balanced_accuracy", "mcc", "f1_macro")),

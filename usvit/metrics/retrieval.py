@@ -23,15 +23,6 @@ SIGMA = 0.05
 _CELLS = 4_000_000  # of a block of similarities: 32 MB
 
 
-def cosine(queries: ArrayLike, keys: ArrayLike) -> Floats:
-    """Compute (n, m) cosine similarities of (n, D) and (m, D) vectors; 0 for a vector of zeros.
-
-    Raises:
-        ValueError: shapes that do not fit, or a value that is not finite.
-    """
-    return _unit(queries) @ _unit(keys).T
-
-
 def knn_probabilities(
     queries: ArrayLike,
     keys: ArrayLike,
@@ -72,11 +63,6 @@ def knn_probabilities(
     for rows in _portions(len(asked), len(known)):
         found[rows] = _vote(asked[rows] @ known.T, of_key, k, sigma, n_classes)
     return found
-
-
-def knn_predict(queries: ArrayLike, keys: ArrayLike, labels: ArrayLike, k: int, sigma: float = SIGMA) -> Ints:
-    """Predict the (n,) most probable class of each query with ``knn_probabilities``; of ties, the smaller class."""
-    return knn_probabilities(queries, keys, labels, k, sigma).argmax(axis=1)
 
 
 def leave_one_out(

@@ -33,7 +33,9 @@ def set_drop_path(model: nn.Module, rate: float, schedule: Schedule) -> None:
     if schedule == "model" or not rate:
         return
     layers = _layers(model)
-    reached = {_stack(name) for name, places in layers.items() if any(map(_has_rate, places))}
+    reached = {
+        _stack(name) for name, places in layers.items() for place in places if isinstance(getattr(*place), DropPath)
+    }
     # timm's linear schedule gives a single layer nothing: there are no others to tell its stack by.
     layers = {name: places for name, places in layers.items() if _stack(name) in reached or not reached}
     if not layers:
@@ -60,10 +62,6 @@ def _places(module: nn.Module) -> Iterator[str]:
             value = getattr(module, attribute)
             if value is None or isinstance(value, (DropPath, nn.Identity)):
                 yield attribute
-
-
-def _has_rate(place: tuple[nn.Module, str]) -> bool:
-    return isinstance(getattr(*place), DropPath)
 
 
 def _stack(name: str) -> str:

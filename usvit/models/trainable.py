@@ -138,8 +138,8 @@ def _chosen(model: nn.Module, tune: Tune) -> set[str]:
             f"This network ({type(model).__name__}) has no {_WHAT[tune]}, so model.tune={tune} would train nothing. "
             f"It can be tuned as: {', '.join(able)}."
         )
-    positions = {name for name in named if _is_position(name)} if tune in ("attn", "ffn") else set()
-    return of_head | found[tune] | positions
+    of_positions = {name for name in named if any(map(_POSITION.fullmatch, name.split(".")))}
+    return of_head | found[tune] | (of_positions if tune in ("attn", "ffn") else set())
 
 
 def _of_kind(model: nn.Module, kind: str) -> set[str]:
@@ -163,10 +163,6 @@ def _layer_of(name: str) -> str | None:
         if _MLP.fullmatch(part):
             return "ffn"
     return None
-
-
-def _is_position(name: str) -> bool:
-    return any(_POSITION.fullmatch(part) for part in name.split("."))
 
 
 def _still(module: nn.Module) -> None:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.conftest import REPOSITORY
-from usvit.data.datasets.cards import SECTIONS, card_facts, card_names, load_card, load_cards, read_card, read_prose
+from usvit.data.datasets.cards import card_facts, card_names, load_card, load_cards, read_card, read_prose
 from usvit.data.datasets.readers import reader_for
 from usvit.errors import LeakageError, UsvitError
 from usvit.resources import data_cards_dir
@@ -46,7 +46,8 @@ def test_every_shipped_card_is_whole(name):
     assert card.how_to_get.strip()
     assert card.positive_class == (None if name in OPEN else "malignant")
     headings = re.findall(r"^## (.+)$", read_prose(name), re.MULTILINE)
-    assert [heading for heading in headings if heading in SECTIONS] == list(SECTIONS)
+    sections = ["Known faults", "Licence", "Errata of papers"]
+    assert [heading for heading in headings if heading in sections] == sections
 
 
 @pytest.mark.parametrize("name", card_names())

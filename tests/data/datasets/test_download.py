@@ -200,9 +200,9 @@ def test_full_disk_says_so_and_keeps_what_fits(server, small_disk):
 
 
 def test_small_answer_is_read_whole_and_a_long_one_refused(server):
-    assert read_url(server.serve("/a", Reply(b"", status=500), Reply(b"{}")), 10, NoProgress()) == b"{}"
+    assert read_url(server.serve("/a", Reply(b"", status=500), Reply(b"{}")), 10) == b"{}"
     with pytest.raises(UsvitError, match="more than 10 bytes"):
-        read_url(server.serve("/b", Reply(b"x" * 11)), 10, NoProgress())
+        read_url(server.serve("/b", Reply(b"x" * 11)), 10)
 
 
 def test_the_real_waits_are_seconds_to_half_a_minute():

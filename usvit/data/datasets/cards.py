@@ -15,9 +15,6 @@ from usvit.errors import LeakageError, UsvitError, unknown
 from usvit.plain_yaml import parse_yaml
 from usvit.resources import data_cards_dir
 
-SECTIONS = ("Known faults", "Licence", "Errata of papers")
-"""Headings that every shipped card must have."""
-
 
 class FetchFile(BaseModel):
     """One file that may be downloaded: its address, length and checksum."""
@@ -200,7 +197,8 @@ def read_prose(name_or_file: str) -> str:
     Raises:
         UsvitError: See ``load_card``.
     """
-    return _parts(_path_of(name_or_file))[1].strip() + "\n"
+    path = Path(name_or_file) if name_or_file.endswith(".md") else data_cards_dir() / f"{name_or_file}.md"
+    return _parts(path)[1].strip() + "\n"
 
 
 def card_facts(card: DataCard) -> list[tuple[str, str]]:
@@ -225,10 +223,6 @@ def card_facts(card: DataCard) -> list[tuple[str, str]]:
         ("Citation", card.citation),
         ("Layout", card.layout),
     ]
-
-
-def _path_of(name_or_file: str) -> Path:
-    return Path(name_or_file) if name_or_file.endswith(".md") else data_cards_dir() / f"{name_or_file}.md"
 
 
 def _parts(path: Path) -> tuple[str, str]:

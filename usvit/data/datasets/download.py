@@ -61,13 +61,13 @@ def download(file: FetchFile, path: Path, progress: Progress) -> None:
         _verify(file, path)
         return
     part = path.with_name(path.name + ".part")
-    _patiently(file.url, lambda: _transfer(file, part, progress), progress, part)
+    _patiently(file.url, lambda: _transfer(file, part, progress), part)
     _verify(file, part)
     part.replace(path)
     _etag_of(part).unlink(missing_ok=True)
 
 
-def read_url(url: str, limit: int, progress: Progress) -> bytes:
+def read_url(url: str, limit: int) -> bytes:
     """Read a small response completely.
 
     Raises:
@@ -81,13 +81,13 @@ def read_url(url: str, limit: int, progress: Progress) -> bytes:
             except (OSError, http.client.HTTPException) as error:
                 raise _Broken(f"the connection broke ({error!r})") from error
 
-    answer = _patiently(url, attempt, progress)
+    answer = _patiently(url, attempt)
     if len(answer) > limit:
         raise UsvitError(f"{url} answers with more than {limit:,} bytes.")
     return answer
 
 
-def _patiently(url: str, attempt: Callable[[], _T], progress: Progress, part: Path | None = None) -> _T:
+def _patiently(url: str, attempt: Callable[[], _T], part: Path | None = None) -> _T:
     """Retry after temporary errors; the count of attempts starts again whenever ``part`` has grown."""
     best = failures = 0
     while True:
@@ -145,7 +145,7 @@ def _transfer(file: FetchFile, part: Path, progress: Progress) -> None:
             part.unlink(missing_ok=True)
         raise
     with response, disk_errors(part):
-        start, total = _extent(response, have)
+        start, total = _extent(response)
         most = file.bytes or (MAX_UNTOLD if total is None else MAX_BYTES)
         if file.bytes is None and total is not None and total > most:
             raise UsvitError(_too_long(file.url, most))
@@ -170,7 +170,7 @@ def _transfer(file: FetchFile, part: Path, progress: Progress) -> None:
         raise _Broken(f"the server closed the connection at {have:,} of {total:,} bytes")
 
 
-def _extent(response: http.client.HTTPResponse, asked_for: int) -> tuple[int, int | None]:
+def _extent(response: http.client.HTTPResponse) -> tuple[int, int | None]:
     """Return the offset of the response in the file, and the length of the file if the server reports it."""
     length = response.headers.get("Content-Length")
     if response.status == 206:

@@ -46,7 +46,7 @@ def fetch_dataset(card: DataCard, root: Path | None, progress: Progress) -> Path
         UsvitError: The card has no address (the error says how to get the data), the target exists, or see ``download``
             and ``unpack``. Downloaded files are kept for the next attempt.
     """
-    if root and (present := _present(card, root)) is not None:
+    if root and root.is_dir() and (present := top_folder(card, root)) is not None:
         logger.info(f"{card.name} is in {present} already: nothing is downloaded")
         return present
     if card.fetch is None:
@@ -66,7 +66,7 @@ def fetch_dataset(card: DataCard, root: Path | None, progress: Progress) -> Path
         raise UsvitError(f"Cannot write {work}: {error.strerror}. Choose another --data-root.") from error
     logger.info(f"{card.pretty_name}: licence {card.license}; from {card.host}; to {place}")
     names = []
-    for name, file in _files(card, progress):
+    for name, file in _files(card):
         download(file, work / name, progress)
         names.append(name)
     unpacked = work / "unpacked"
@@ -89,23 +89,18 @@ def fetch_dataset(card: DataCard, root: Path | None, progress: Progress) -> Path
     return place
 
 
-def _present(card: DataCard, root: Path) -> Path | None:
-    """Return the folder below ``root`` where ``open_dataset`` would find the data set; None if it is missing."""
-    return top_folder(card, root) if root.is_dir() else None
-
-
-def _files(card: DataCard, progress: Progress) -> list[tuple[str, FetchFile]]:
+def _files(card: DataCard) -> list[tuple[str, FetchFile]]:
     """Return names and addresses of all files of a data set."""
     assert card.fetch is not None
     if card.fetch.zenodo is not None:
-        return _zenodo_files(card.fetch.zenodo, progress)
+        return _zenodo_files(card.fetch.zenodo)
     return [(_plain_name(unquote(urlsplit(file.url).path.rsplit("/", 1)[-1])), file) for file in card.fetch.files]
 
 
-def _zenodo_files(record: int, progress: Progress) -> list[tuple[str, FetchFile]]:
+def _zenodo_files(record: int) -> list[tuple[str, FetchFile]]:
     """List the files of a Zenodo record: ``{"files": [{"key", "size", "checksum": "md5:...", "links"}]}``."""
     url = f"{os.environ.get('USVIT_ZENODO', ZENODO).rstrip('/')}/api/records/{record}"
-    answer = read_url(url, _MAX_RECORD_BYTES, progress)
+    answer = read_url(url, _MAX_RECORD_BYTES)
     try:
         entries = json.loads(answer)["files"]
         files = [

@@ -217,7 +217,7 @@ def build_manifest(
         )
     opened = {card.name: open_dataset(card, roots, progress, identities[card.name]) for card in cards}
     classes, positive_class = _union_of_classes(cards, {name: records for name, (_, records) in opened.items()})
-    doubtful = _warn_of_several_ids({name: records for name, (_, records) in opened.items()}, progress)
+    doubtful = _warn_of_several_ids({name: records for name, (_, records) in opened.items()})
     entries = [(name, root, record) for name, (root, records) in opened.items() for record in records]
     examined = _examine(entries, progress)
     if (bad := [found for found in examined if isinstance(found, BadImage)]) and not skip_bad:
@@ -259,7 +259,7 @@ def build_manifest(
     )
 
 
-def _warn_of_several_ids(records: dict[str, list[ImageRecord]], progress: Progress) -> dict[str, int]:
+def _warn_of_several_ids(records: dict[str, list[ImageRecord]]) -> dict[str, int]:
     found = {}
     for name, those in records.items():
         doubtful = possibly_one_patient(record.patient_id for record in those)

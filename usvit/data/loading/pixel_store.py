@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -97,8 +96,8 @@ class PixelStore:
             row = rows.iloc[index]
             image, tissue = decode_unchanged(manifest.image_path(row), int(row.frame), row.sha256)
             pixels[index] = preprocessing.resized(image, tissue)
-            if lesions is not None and (masks := _mask_paths(manifest, row)):
-                mask = read_masks(masks, image.shape[:2])
+            if lesions is not None and (names := mask_names(row.mask_path)):
+                mask = read_masks([manifest.roots[row.dataset] / name for name in names], image.shape[:2])
                 lesions[index] = lesion_cells(preprocessing.resized_mask(mask, tissue))
 
         with (
@@ -114,10 +113,6 @@ class PixelStore:
 
     def __len__(self) -> int:
         return len(self.pixels)
-
-
-def _mask_paths(manifest: Manifest, row: pd.Series) -> list[Path]:
-    return [manifest.roots[row.dataset] / name for name in mask_names(row.mask_path)]
 
 
 class TrainBatches(InfiniteLoader):

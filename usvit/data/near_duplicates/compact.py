@@ -111,7 +111,7 @@ class SeenNearDuplicate:
     tested: int
     seen: int
     kind: str
-    """One of ``usvit.data.near_duplicates.search.KINDS``."""
+    """As ``NearDuplicate.kind``."""
     similarity: float
     """As ``NearDuplicate.similarity``."""
 

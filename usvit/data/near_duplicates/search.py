@@ -29,10 +29,6 @@ MIN_TURN = 10.0
 ENOUGH_NEAR_DUPLICATES = 16
 """Two images are not compared if each has this many near-duplicates and they have one in common. Otherwise every frame
 of a long sweep would be compared with every other one."""
-KINDS = ("identical", "same frame", "turned", "flipped", "inverted")
-"""Kinds of near-duplicates. ``identical``: equal pixels. ``same frame``: stored again, cropped, on a canvas, beside
-another view, resized, stretched, annotated, or a neighbouring frame of a sweep. ``turned``: by ``MIN_TURN`` degrees or
-more. ``flipped``: mirrored, left to right or upside down. ``inverted``: black and white exchanged, flipped or not."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,9 @@ class NearDuplicate:
     similarity: float
     """Share of the common landmarks that fit, from ``MIN_SIMILARITY`` to 1 (identical pixels)."""
     kind: str
-    """One of ``KINDS``."""
+    """``identical``: equal pixels. ``same frame``: stored again, cropped, on a canvas, beside another view, resized,
+    stretched, annotated, or a neighbouring frame of a sweep. ``turned``: by ``MIN_TURN`` degrees or more. ``flipped``:
+    mirrored, left to right or upside down. ``inverted``: black and white exchanged, flipped or not."""
 
 
 def find_near_duplicates(descriptions: Sequence[Description], progress: Progress = NO_PROGRESS) -> list[NearDuplicate]:

@@ -177,8 +177,9 @@ def _partial_folder(out: Path) -> Iterator[Path]:
     """Create a hidden folder beside ``out`` under a unique name, and remove it afterwards in any case."""
     out.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{out.name}.partial-"
+    oldest = time.time() - ABANDONED_AFTER_S
     for leftover in out.parent.iterdir():
-        if leftover.name.startswith(prefix) and leftover.is_dir() and _last_touched(leftover) < _abandoned_before():
+        if leftover.name.startswith(prefix) and leftover.is_dir() and _last_touched(leftover) < oldest:
             shutil.rmtree(leftover, ignore_errors=True)
     partial = out.parent / f"{prefix}{os.getpid()}-{secrets.token_hex(8)}"
     partial.mkdir()
@@ -186,10 +187,6 @@ def _partial_folder(out: Path) -> Iterator[Path]:
         yield partial
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _abandoned_before() -> float:
-    return time.time() - ABANDONED_AFTER_S
 
 
 def _last_touched(folder: Path) -> float:

@@ -160,14 +160,10 @@ def _unwrapped(content: Any) -> tuple[str | None, dict[str, torch.Tensor]]:
         content = content[inner]
     if not isinstance(content, Mapping) or len(path) > _MOST_TABLES:
         return None, {}
-    tensors = {_bare(str(key)): value for key, value in content.items()}
+    tensors = {_WRAPPERS.sub("", str(key)): value for key, value in content.items()}
     if not all(isinstance(value, torch.Tensor) for value in tensors.values()):
         return None, {}
     return ".".join(path) or None, tensors
-
-
-def _bare(key: str) -> str:
-    return _WRAPPERS.sub("", key)
 
 
 def _refuse_bomb(data: bytes, path: Path) -> None:

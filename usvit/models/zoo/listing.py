@@ -53,18 +53,6 @@ class Comparison:
     def largest(self) -> float:
         return max(map(abs, self.deviations.values()))
 
-    @property
-    def needs_a_reason(self) -> bool:
-        """More than 1 % away, and more than the printed digits leave open."""
-        allowed = {key: max(0.01, rounding(getattr(self.figures, key))) for key in self.deviations}
-        return any(abs(deviation) > allowed[key] for key, deviation in self.deviations.items())
-
-
-def rounding(printed: float) -> float:
-    """Half a unit of the last printed digit as a share of the number: 22.0 -> 0.0023, 22 -> 0.023."""
-    decimals = len(repr(printed).partition(".")[2])
-    return 0.5 * 10**-decimals / printed
-
 
 def rows(
     family: str | None = None, search: str | None = None, source: str | None = None, max_params: float | None = None

@@ -33,8 +33,6 @@ MOST_WORDS = 20
 """A column with more different words than this is not a column of classes."""
 _HARMLESS = {*JOINS, "label", "labels", "class", "classes", "diagnosis", "pathology", "histology", "truth", "y"}
 """Names of columns that an error message may quote, because they cannot be the name of a patient."""
-LISTED = ("what", "id", "label_row", "code")
-"""Columns of the list of unused labels and files; ``id`` is the id of the join, or of the item."""
 
 FAILED, NOT_SCORED, WITHOUT_ID = "labelled, failed", "labelled, not among the scored files", "label without an id"
 LEFT_OUT, COPY, UNLABELLED = "left out by --map", "copy of another scored file", "scored, not labelled"
@@ -70,7 +68,7 @@ class LabelledSet:
     by: str
     """The pseudonym used for the join: one of ``PSEUDONYMS``."""
     listed: pd.DataFrame
-    """Unused labels and files, with the columns ``LISTED``."""
+    """Unused labels and files, with the columns what, id (of the join, or of the item), label_row and code."""
     n_label_rows: int
     n_labels: int
     """Number of different ids with a label that is used."""

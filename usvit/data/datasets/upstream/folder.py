@@ -121,7 +121,6 @@ def class_folders(
     classes: Sequence[str],
     *,
     names: Sequence[str] | None = None,
-    levels: dict[str, tuple[str, ...]] | None = None,
 ) -> FileSource:
     """List the images of some class folders, folder by folder; files may lie deeper.
 
@@ -130,7 +129,6 @@ def class_folders(
         root: the folder that holds the class folders.
         classes: names of the class folders in the order of the labels.
         names: class names; by default the names of the folders.
-        levels: see ``UpstreamDataset``.
 
     Raises:
         UsvitError: There are no images.
@@ -144,7 +142,7 @@ def class_folders(
             f"{', '.join(sorted(SUFFIXES))}."
         )
     files = (f"{label}/{file}" for label, inner in zip(classes, listed, strict=True) for file in inner)
-    return FileSource(name, root, files, names or classes, np.repeat(np.arange(len(classes)), counts), levels=levels)
+    return FileSource(name, root, files, names or classes, np.repeat(np.arange(len(classes)), counts))
 
 
 def open_folder(path: Path, split: str = "train") -> FileSource:

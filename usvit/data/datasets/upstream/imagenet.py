@@ -73,7 +73,8 @@ def _ground_truth(root: Path) -> dict[int, int]:
                 int(row["ImageId"].rpartition("_")[2]): _class(number, row["PredictionString"].split()[0])
                 for row in csv.DictReader(file)
             }
-    data = next((path for path in _devkits(root) if (path / "ILSVRC2012_validation_ground_truth.txt").is_file()), None)
+    devkits = (root / "ILSVRC2012_devkit_t12" / "data", root / "devkit" / "data", root / "data")
+    data = next((path for path in devkits if (path / "ILSVRC2012_validation_ground_truth.txt").is_file()), None)
     if data is None:
         raise Malformed("val has no class folders, and no list tells the classes of its images")
     from scipy.io import loadmat
@@ -83,10 +84,6 @@ def _ground_truth(root: Path) -> dict[int, int]:
     wnid_of = {int(row[0]): str(row[1]) for row in synsets if int(row[4]) == 0}
     ids = map(int, lines(data / "ILSVRC2012_validation_ground_truth.txt"))
     return {at: _class(number, wnid_of.get(label, str(label))) for at, label in enumerate(ids, start=1)}
-
-
-def _devkits(root: Path) -> list[Path]:
-    return [root / "ILSVRC2012_devkit_t12" / "data", root / "devkit" / "data", root / "data"]
 
 
 def _class(number: dict[str, int], wnid: str) -> int:
@@ -101,7 +98,8 @@ def _read_real(root: Path, split: str) -> UpstreamDataset:
     ``multi`` holds all labels of an image; a prediction is correct if it is one of them. ``targets`` holds the first.
     """
     own = root / "real.json"
-    text = own.read_text(encoding="utf-8") if own.is_file() else _real_of_timm()
+    shipped = package_files("timm.data") / "_info" / "imagenet_real_labels.json"
+    text = (own if own.is_file() else shipped).read_text(encoding="utf-8")
     try:
         real = json.loads(text)
         assert isinstance(real, list) and all(isinstance(labels, list) for labels in real)
@@ -117,10 +115,6 @@ def _read_real(root: Path, split: str) -> UpstreamDataset:
             names.append(name)
             multi.append(tuple(labels))
     return FileSource("imagenet_real", folder, names, wnids(), [labels[0] for labels in multi], multi=multi)
-
-
-def _real_of_timm() -> str:
-    return (package_files("timm.data") / "_info" / "imagenet_real_labels.json").read_text(encoding="utf-8")
 
 
 def _read_v2(root: Path, split: str) -> UpstreamDataset:

@@ -11,7 +11,6 @@ compared with the index and dropped. So the memory does not grow with the number
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,6 @@ from usvit.data.near_duplicates import (
 )
 from usvit.data.splits import MAX_DESCRIBED
 from usvit.errors import UsvitError
-from usvit.files import write_csv
 from usvit.progress import Progress, task
 from usvit.resources import usable_cores
 
@@ -59,7 +57,7 @@ class Excluded:
     similarity: float
     """Similarity from ``MIN_SIMILARITY`` to 1, see ``usvit.data.near_duplicates.NearDuplicate``."""
     kind: str
-    """One of ``usvit.data.near_duplicates.search.KINDS``."""
+    """As ``NearDuplicate.kind``."""
 
 
 def copies_of(source: UpstreamDataset, downstream: Manifest, progress: Progress) -> list[Excluded]:
@@ -140,15 +138,6 @@ def excluded_table(source: UpstreamDataset, found: Sequence[Excluded]) -> pd.Dat
         (one.index, source.image_name(one.index), one.dataset, one.image_id, one.similarity, one.kind) for one in found
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def write_excluded(path: Path, source: UpstreamDataset, found: Sequence[Excluded]) -> None:
-    """Write ``excluded.csv``, only the header if nothing was found.
-
-    Raises:
-        UsvitError: The disk is full or not writable.
-    """
-    write_csv(path, excluded_table(source, found))
 
 
 def _from_elsewhere(source: UpstreamDataset) -> NDArray[np.bool_]:

@@ -1,7 +1,6 @@
 """Opening of the sources that ``source.*`` of a configuration names: splits, limits, coarser classes, unions."""
 
 import csv
-from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,12 +93,12 @@ def open_training(
     return training, validation
 
 
-def named_sets(names: Iterable[str] | None = None) -> "dict[str, NamedSet]":
+def named_sets() -> "dict[str, NamedSet]":
     """Return the data sets that are read from disk by name."""
     sets: dict[str, NamedSet] = {}
     for family in _FAMILIES:
         sets |= {one.name: one for one in import_module(f"usvit.data.datasets.upstream.{family}").SETS}
-    return sets if names is None else {name: sets[name] for name in names}
+    return sets
 
 
 def _open_splits(

@@ -207,7 +207,8 @@ def _read_resisc(root: Path, split: str) -> UpstreamDataset:
         raise Malformed(f"{folder.name} holds {len(classes)} class folders instead of 45")
     if split == "all":
         return class_folders("resisc45", folder, classes)
-    table = next((path for path in _lists(root, folder, split) if path.is_file()), None)
+    lists = [parent / f"resisc45-{split}.txt" for parent in (root, folder, folder.parent)]
+    table = next((path for path in lists if path.is_file()), None)
     if table is None:
         raise Malformed(
             f"there is no list resisc45-{split}.txt: the release has no splits; the split 'all' needs no list, and "
@@ -221,10 +222,6 @@ def _read_resisc(root: Path, split: str) -> UpstreamDataset:
         files.append(inside(f"{label}/{Path(line).name}"))
         targets.append(number[label])
     return FileSource("resisc45", folder, files, classes, targets)
-
-
-def _lists(root: Path, folder: Path, split: str) -> list[Path]:
-    return [parent / f"resisc45-{split}.txt" for parent in (root, folder, folder.parent)]
 
 
 def _numbered(names: dict[int, str], where: str) -> list[str]:

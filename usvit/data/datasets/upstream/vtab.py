@@ -113,7 +113,7 @@ def read_vtab(task: str, root: Path, split: str) -> UpstreamDataset:
     Raises:
         Malformed: A line is not a path and a class number of the task.
     """
-    folder, files, targets = _task_folder(task, root), [], []
+    folder, files, targets = root / task if (root / task).is_dir() else root, [], []
     for line in lines(folder / f"{split}.txt"):
         name, _, number = line.rpartition(" ")
         if not number.isdecimal() or not name or int(number) >= VTAB_TASKS[task]:
@@ -123,10 +123,6 @@ def read_vtab(task: str, root: Path, split: str) -> UpstreamDataset:
         files.append(inside(name.strip()))
         targets.append(int(number))
     return FileSource(f"vtab_{task}", folder, files, map(str, range(VTAB_TASKS[task])), targets)
-
-
-def _task_folder(task: str, root: Path) -> Path:
-    return root / task if (root / task).is_dir() else root
 
 
 def _set(task: str) -> NamedSet:

@@ -49,7 +49,8 @@ class Display:
             (H, W, 3) uint8.
         """
         if self._layout.samples == 3:
-            picture = _upper_bits(values, self._layout.bits_stored)
+            picture = (values >> max(self._layout.bits_stored - 8, 0)).clip(0, 255)
+            picture = np.ascontiguousarray(picture.astype(np.uint8, copy=False))
             return ybr_to_rgb(picture) if colours == "YBR_FULL" else picture
         if self._table is None:
             return _rgb(self._displayed(values))
@@ -146,10 +147,6 @@ def _palette(header: Header, layout: Layout) -> UInt8:
     if max(int(table.entries.max()) for table in tables) > 255:
         colours = colours >> 8
     return colours.astype(np.uint8)
-
-
-def _upper_bits(colours: NDArray[Any], bits: int) -> UInt8:
-    return np.ascontiguousarray((colours >> max(bits - 8, 0)).clip(0, 255).astype(np.uint8, copy=False))
 
 
 def _rgb(grey: UInt8) -> UInt8:
