@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tests.models.test_papers import vit_counts
+from tests.models.zoo.test_listing import vit_counts
 from usvit.errors import UsvitError
 from usvit.models.complexity import Complexity, count
 from usvit.models.info import describe_model
@@ -55,7 +55,7 @@ def test_impossible_sizes_are_told(name, size, says):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", dict.fromkeys(spec.family for spec in ZOO.values()))
 def test_stored_counts_are_those_of_today_s_code(family):
-    """``counts.json`` against every network built again; other sizes are checked by formulas in ``test_papers``."""
+    """``counts.json`` against every network built again; other sizes are in ``zoo/test_listing.py``."""
     for spec in ZOO.values():
         if spec.family == family:
             now = count(spec, spec.image_size)

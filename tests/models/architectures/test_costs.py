@@ -17,7 +17,7 @@ slow = pytest.mark.slow
         (384, 60, 224, 25.2, 4.0),
         pytest.param(384, 60, 384, 25.2, 11.8, marks=slow),
         (768, 60, 224, 99.4, 15.8),
-    ],  # the deeper ones, and L: tests/models/test_papers.py, on the zoo's stored counts
+    ],  # the deeper ones, and L: tests/models/zoo/test_listing.py, on the zoo's stored counts
 )
 def test_patchconvnet_costs_what_the_thesis_prints(width, depth, size, params, macs):
     ours = cost("usvit_patchconvnet", size, width=width, depth=depth)

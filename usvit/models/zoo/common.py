@@ -76,4 +76,4 @@ def scaling(exaflops: float, epochs: int = 7, note: str = "") -> PaperFigures:
 
 
 PADDING = "From exaFLOPs that leave out products with the zeros of padding; without these ours is within 1.5 %."
-"""Of Dosovitskiy et al. 2021, Table 6: as XLA counts, and as ``tests/models/test_papers.py`` recounts."""
+"""Of Dosovitskiy et al. 2021, Table 6: as XLA counts, and as ``tests/models/zoo/test_listing.py`` recounts."""

@@ -1,48 +1,16 @@
-import io
-import pickle
-import struct
 import tracemalloc
 import warnings
-import zlib
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.data.conftest import blob, save, speckle, write_dicom
+from tests.data.conftest import blob, save, speckle
+from tests.data.io.pictures import COLOUR, GREY, png_header, refused
 from usvit.data.io.bad_image import MAX_PIXELS, BadImage
 from usvit.data.io.decoding import decode, read_image, read_mask, read_masks
-from usvit.data.io.image_hashes import fingerprint
-from usvit.data.io.raster import PictureFile
 from usvit.data.io.sniffing import HEAD_BYTES, kind_of
-
-GREY = speckle(1)
-COLOUR = np.stack([speckle(1), speckle(2), speckle(3)], axis=2)
-
-
-def sha256(path: Path) -> str:
-    return fingerprint(read_image(path)).sha256
-
-
-def png_header(width: int, height: int) -> bytes:
-    """A PNG whose header claims a size, and which holds next to nothing."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")
-
-
-def refused(path: Path) -> BadImage:
-    with pytest.raises(BadImage) as caught:
-        read_image(path)
-    assert caught.value.path == path
-    assert str(path) in str(caught.value)
-    assert "--skip-bad" in str(caught.value)
-    return caught.value
 
 
 def test_grey_becomes_three_equal_channels(tmp_path):
@@ -96,41 +64,6 @@ def test_rotation_tag_of_a_camera_is_applied(tmp_path):
     assert pixels.shape == (48, 16, 3)
     assert pixels[:20].min() > 190  # what was left is on top
     assert pixels[28:].max() < 10
-
-
-def test_lossless_recompression_and_another_format_keep_the_hash(tmp_path):
-    files = [
-        save(COLOUR, tmp_path / "fast.png", compress_level=0),
-        save(COLOUR, tmp_path / "small.png", compress_level=9),
-        save(COLOUR, tmp_path / "same.bmp"),
-        save(COLOUR, tmp_path / "same.tif", compression="tiff_lzw"),
-    ]
-    assert len({sha256(path) for path in files}) == 1
-
-
-def test_grey_and_its_rgb_copy_have_one_hash(tmp_path):
-    assert sha256(save(GREY, tmp_path / "a.png")) == sha256(save(GREY, tmp_path / "b.png", "RGB"))
-
-
-def test_one_pixel_changed_by_one_level_alters_the_hash(tmp_path):
-    other = COLOUR.copy()
-    other[20, 30, 2] ^= 1
-    assert sha256(save(COLOUR, tmp_path / "a.png")) != sha256(save(other, tmp_path / "b.png"))
-
-
-def test_the_same_bytes_in_another_shape_have_another_hash():
-    flat = np.zeros((4, 9, 3), np.uint8)
-    assert fingerprint(flat).sha256 != fingerprint(flat.reshape(9, 4, 3)).sha256
-
-
-def test_perceptual_hash_is_near_for_a_brighter_copy_and_far_for_another_image():
-    def distance(one: np.ndarray, other: np.ndarray) -> int:
-        bits = [int(fingerprint(np.stack([image] * 3, axis=2)).phash, 16) for image in (one, other)]
-        return (bits[0] ^ bits[1]).bit_count()
-
-    brighter = (GREY * 0.8 + 20).astype(np.uint8)
-    assert distance(GREY, brighter) <= 6
-    assert distance(GREY, speckle(2)) > 16
 
 
 @pytest.mark.parametrize("name", ["cut.png", "cut.jpg", "cut.bmp", "cut.tif"])
@@ -235,117 +168,10 @@ def test_a_still_has_no_second_frame(tmp_path):
         read_image(save(GREY, tmp_path / "still.png"), 1)
 
 
-def packed(format_: str, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(COLOUR).save(buffer, format_, **options)
-    return buffer.getvalue()
-
-
-@pytest.mark.parametrize("format_", ["PNG", "TIFF", "BMP"])
-def test_a_picture_is_known_by_its_content_whatever_it_is_called(tmp_path, format_):
-    data = packed(format_)
-    assert kind_of(data[:HEAD_BYTES]) == "picture"
-    for name in ("IM0001", "a.dcm", "b.jpg", "c.txt"):
-        (tmp_path / name).write_bytes(data)
-        assert (read_image(tmp_path / name) == COLOUR).all()
-
-
-@pytest.mark.parametrize(
-    "head", [b"II*\0", b"MM\0*", b"II+\0", b"MM\0+", b"BM" + b"\7" * 12 + b"\x28\0\0\0", b"\xff\xd8\xff\xe0"]
-)
-def test_both_byte_orders_and_big_tiff_are_pictures(head):
-    assert kind_of(head.ljust(HEAD_BYTES, b"\7")) == "picture"
-
-
-@pytest.mark.parametrize("format_", ["GIF", "WEBP", "PPM", "TGA", "ICO", "PCX", "EPS", "PDF"])
-def test_formats_that_no_scanner_writes_are_never_given_to_a_decoder(tmp_path, format_):
-    (tmp_path / "image.png").write_bytes(packed(format_))
-    assert kind_of(packed(format_)[:HEAD_BYTES]) is None
-    assert refused(tmp_path / "image.png").code == "not_an_image"
-
-
-def test_dicom_is_known_with_and_without_a_preamble_and_text_is_not(tmp_path):
-    data = write_dicom(tmp_path / "whole.dcm", GREY).read_bytes()
-    assert kind_of(data[:HEAD_BYTES]) == "dicom"
-    assert kind_of(data[132 : 132 + HEAD_BYTES]) == "dicom"  # group 0002 comes first
-    implicit, big = b"\x08\0\5\0\x0a\0\0\0ISO_IR 100", b"\0\x08\0\5CS\0\x0aISO_IR 100"
-    assert kind_of(implicit) == kind_of(big) == kind_of(b"\x08\0\5\0CS\x0a\0ISO_IR 100") == "dicom"
-    others = (
-        b"",
-        b"\0" * 132,
-        b"DICM",
-        b"Patient: ...",
-        b"\x08\0",
-        b"PK\3\4",
-        b"\x7fELF",
-        b"%PDF-1.7",
-        b"\0\0\1\0\1\0",
-    )
-    for other in others:
-        assert kind_of(other) is None
-    (tmp_path / "letter.dcm").write_text("Dear colleague, " * 20)
-    assert refused(tmp_path / "letter.dcm").code == "not_an_image"
-    (tmp_path / "named.png").write_bytes(data)
-    assert (read_image(tmp_path / "named.png") == GREY[:, :, None]).all()
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_random_bytes_are_no_image(seed):
     random = np.random.default_rng(seed)
     assert not any(kind_of(random.bytes(HEAD_BYTES)) for _ in range(200))
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "code"),
-    [
-        ("cut.png", packed("PNG")[:2000], "truncated"),
-        ("cut.jpg", packed("JPEG")[:1000], "truncated"),
-        ("begun.png", packed("PNG")[:12], "damaged"),
-        ("bomb.png", png_header(30_000, 30_000), "too_large"),
-        ("text.png", b"no image", "not_an_image"),
-        ("minutes.bmp", b"BMI of the patients", "not_an_image"),
-    ],
-)
-def test_a_bad_image_has_a_code(tmp_path, name, content, code):
-    (tmp_path / name).write_bytes(content)
-    assert refused(tmp_path / name).code == code
-
-
-def test_what_cannot_be_opened_has_a_code(tmp_path):
-    assert refused(tmp_path / "gone").code == "not_found"
-    (tmp_path / "folder.png").mkdir()
-    assert refused(tmp_path / "folder.png").code == "unreadable"
-    with pytest.raises(BadImage) as caught:
-        read_image(save(GREY, tmp_path / "still.png"), 4)
-    assert caught.value.code == "no_such_frame"
-    assert refused(save(GREY.astype(np.int32), tmp_path / "raw.tif")).code == "unsupported_pixels"
-
-
-def test_a_bad_image_survives_the_way_from_another_process():
-    again = pickle.loads(pickle.dumps(BadImage(Path("a.png"), "it is gone", "not_found")))
-    assert (again.path, again.reason, again.code) == (Path("a.png"), "it is gone", "not_found")
-    assert "a.png: it is gone." in str(again)
-
-
-def test_pages_are_read_from_bytes_in_any_order_and_a_bad_one_leaves_the_others():
-    buffer = io.BytesIO()
-    pages = [Image.fromarray(speckle(seed)) for seed in range(3)]
-    pages[0].save(buffer, "TIFF", save_all=True, append_images=pages[1:], compression="tiff_lzw")
-    with PictureFile(buffer.getvalue()) as picture:
-        assert picture.n_frames == 3
-        for frame in (2, 0, 1, 1):
-            assert (picture.frame(frame) == speckle(frame)[:, :, None]).all()
-        with pytest.raises(BadImage, match="no frame 3"):
-            picture.frame(3)
-        assert (picture.frame(2) == speckle(2)[:, :, None]).all()
-
-
-def test_an_animation_is_one_picture(tmp_path):
-    frames = [Image.fromarray(speckle(seed)) for seed in range(3)]
-    frames[0].save(tmp_path / "a.png", save_all=True, append_images=frames[1:])
-    with PictureFile(tmp_path / "a.png") as picture:
-        assert picture.n_frames == 1
-        assert (picture.frame() == speckle(0)[:, :, None]).all()
 
 
 def test_the_tissue_region_comes_with_a_dicom_frame_alone(tmp_path, real_data):
