@@ -13,7 +13,6 @@ from tests.oracles.slow import hand_till, obuchowski, pairs_won
 from usvit.metrics.bootstrap import cluster_bootstrap
 from usvit.metrics.clustered import area_covariance, area_parts, clustered_auc, clustered_difference
 from usvit.metrics.delong import placements
-from usvit.metrics.figures import Figures
 from usvit.metrics.multiclass import mean_area, multiclass_auc, multiclass_difference
 
 PROC = json.loads((Path(__file__).parents[1] / "oracles/proc.json").read_text())
@@ -54,6 +53,13 @@ def by_ranks(label, prob, average):
         return np.mean([area(prob[label == i, i], prob[label == j, i]) for i, j in pairs])
     areas = [area(prob[label == k, k], prob[label != k, k]) for k in range(3)]
     return np.average(areas, weights=np.bincount(label) if average == "weighted" else None)
+
+
+def resampled_areas(positive, score, counts):
+    """(B,) AUCs of B resamples that draw image i counts[b, i] times."""
+    up, down = counts[:, positive], counts[:, ~positive]
+    won = (score[positive][:, None] > score[~positive]) + 0.5 * (score[positive][:, None] == score[~positive])
+    return ((up @ won) * down).sum(axis=1) / (up.sum(axis=1) * down.sum(axis=1))
 
 
 # --- against R's pROC, for independent cases
@@ -128,12 +134,10 @@ def test_the_clustered_covariance_is_obuchowskis_literally(seed, by_image):
 def test_the_clustered_variance_is_that_of_a_cluster_bootstrap(by_image):
     positive, a, _, group = patients(11, 300, by_image=by_image, ties=False)
     parts = area_parts(positive, a, group, 300)
-    prob = np.column_stack([1 - expit(a), expit(a)])
-    figures = Figures(positive.astype(int), prob, group)
     rng = np.random.default_rng(0)
     counts = np.stack([np.bincount(rng.integers(0, 300, 300), minlength=300) for _ in range(4000)]).astype(float)
-    assert figures.areas(np.ones((1, 300)), 1)[0] == pytest.approx(parts.value, abs=1e-12)
-    spread = figures.areas(counts, 1).std(ddof=1)
+    assert resampled_areas(positive, a, np.ones((1, 300))[:, group])[0] == pytest.approx(parts.value, abs=1e-12)
+    spread = resampled_areas(positive, a, counts[:, group]).std(ddof=1)
     assert area_covariance(parts, parts) ** 0.5 == pytest.approx(spread, rel=0.05)  # 4,000 resamples: 1.1 % each way
 
 
@@ -183,10 +187,12 @@ def test_the_macro_difference_has_the_variance_of_a_paired_cluster_bootstrap():
     label, a, b, group = three_classes(9)
     n_groups = group.max() + 1
     found = multiclass_difference(label, a, b, group)
-    figures = [Figures(label, prob, group) for prob in (a, b)]
 
     def difference(counts):
-        means = [np.mean([one.areas(counts, k) for k in range(3)], axis=0) for one in figures]
+        means = [
+            np.mean([resampled_areas(label == k, prob[:, k], counts[:, group]) for k in range(3)], axis=0)
+            for prob in (a, b)
+        ]
         return {"difference": means[0] - means[1]}
 
     low, high = cluster_bootstrap(difference, n_groups)["difference"].ci95

@@ -122,10 +122,6 @@ class Figures:
             key: overall[key.name] if key.of_class is None else by_class[key.name][:, key.of_class] for key in self.keys
         }
 
-    def areas(self, counts: np.ndarray, of_class: int) -> np.ndarray:
-        """Compute the (B,) one-vs-rest AUC of a class, NaN if undefined; ``clustered`` computes its interval."""
-        return self._rankings[of_class].area(counts)
-
     def trials(self, key: Key) -> tuple[np.ndarray, np.ndarray]:
         """Return the images in the denominator of a proportion, (n,) bool, and the correct images, (n,) bool."""
         k = key.of_class
@@ -172,9 +168,6 @@ class _Ranking:
         ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
         self._end = ends[np.searchsorted(ends, self._positive)]
         self._found = np.searchsorted(self._positive, self._end, "right") - 1
-        starts = np.concatenate([[0], ends[:-1] + 1])
-        self._start = starts[np.searchsorted(ends, self._positive)]
-        self._found_before = np.searchsorted(self._positive, self._start, "left")
 
     def average_precision(self, counts: np.ndarray) -> np.ndarray:
         if not len(self._positive):
@@ -189,19 +182,6 @@ class _Ranking:
         area = _ratio(np.einsum("bi,bi->b", weight, precision), positives)
         # If all images are positive, it is 1 for any scores and therefore undefined.
         return np.where(positives < everything, area, np.nan)
-
-    def area(self, counts: np.ndarray) -> np.ndarray:
-        if not len(self._positive):
-            return np.full(len(counts), np.nan)
-        weight = counts[:, self._code[self._positive]]
-        # A leading 0 allows the count before a run to be looked up.
-        taken = np.pad(counts[:, self._code].cumsum(axis=1), ((0, 0), (1, 0)))
-        found = np.pad(weight.cumsum(axis=1), ((0, 0), (1, 0)))
-        negatives = taken[:, -1] - found[:, -1]
-        above = taken[:, self._start] - found[:, self._found_before]  # negatives that score higher
-        equal = taken[:, self._end + 1] - found[:, self._found + 1] - above
-        won = weight * (negatives[:, None] - above - equal / 2)
-        return _ratio(won.sum(axis=1), found[:, -1] * negatives)
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
