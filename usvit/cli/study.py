@@ -57,6 +57,7 @@ def study(
     overrides = parse_overrides(set_ or [])
     if engine not in ("sequential", "ray"):
         raise UsvitError(f"Unknown engine '{engine}'. Known: sequential, ray.")
+    from usvit.files import read_json
     from usvit.progress import make_progress
     from usvit.studies.engines import make_engine
     from usvit.studies.execution import run_study  # from here on it takes seconds
@@ -91,7 +92,7 @@ def study(
             progress=make_progress(),
         )
     if json_:
-        print(json.dumps(outcome.record, indent=2, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(read_json(outcome.path / "study.json"), indent=2, ensure_ascii=False, allow_nan=False))
     else:
         print(f"{terminal(outcome.record)}\n\npage: {outcome.page}")
     if outcome.failed:
