@@ -163,7 +163,7 @@ def test_a_foreign_folder_a_lock_and_a_damaged_state_are_refused(small_phantom, 
     with pytest.raises(UsvitError, match="damaged"):
         make(small_phantom, tmp_path / "damaged")
     (tmp_path / "damaged" / "study.json").write_text('{"schema_version": "2.0"}')
-    with pytest.raises(UsvitError, match=r"reads 1\.0"):
+    with pytest.raises(UsvitError, match=r"reads 1\.x"):
         make(small_phantom, tmp_path / "damaged")
 
 

@@ -1,5 +1,6 @@
 """Common base of all records: strict types, bounded numbers and lengths, and errors that name the file and the key."""
 
+import json
 import re
 import traceback
 from collections.abc import Callable, Iterator
@@ -129,7 +130,8 @@ def write_record(path: Path, content: dict[str, Any], model: type[OneRecord], *,
     Raises:
         UsvitError: If a key has an invalid value, or the file cannot be written.
     """
-    record = _checked(content, model, path, "This is a bug of usvit: please report it.")[1]
+    as_read = json.loads(json.dumps(content))  # tuples become lists
+    record = _checked(as_read, model, path, "This is a bug of usvit: please report it.")[1]
     write_json(path, content, mode=mode)
     return record
 
