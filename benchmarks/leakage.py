@@ -12,7 +12,6 @@ Finished runs are kept and not made again. docs/explanation/leakage.md tells wha
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors.torch import load_file
@@ -27,6 +26,7 @@ from usvit.experiments.cross_validation_setup import CrossValidationSetup, prepa
 from usvit.metrics.basic import auc
 from usvit.models.weights import Weights
 from usvit.progress import PlainProgress, Progress
+from usvit.records import MetricsRecord, RunRecord
 from usvit.training.trainer import predict_logits
 
 PLANTED = PhantomSpec(n=240, seed=20, size=256, near_duplicates=0.5)
@@ -100,12 +100,12 @@ def on_fresh_patients(config: RunConfig, root: Path, run: Path, fresh: Path, pro
     return float(json.loads(kept.read_text())["auc"])
 
 
-def row(unit: str, seed: int, record: dict[str, Any], metrics: dict[str, Any], fresh: float | None) -> str:
-    pooled = metrics["pooled"]["auc"]["malignant_vs_rest"]["value"]
-    folds = metrics["mean_sd"]["auc"]["malignant_vs_rest"]
+def row(unit: str, seed: int, record: RunRecord, metrics: MetricsRecord, fresh: float | None) -> str:
+    pooled = metrics.pooled.auc["malignant_vs_rest"].value
+    folds = metrics.mean_sd.auc["malignant_vs_rest"]
     truth = "" if fresh is None else f"{fresh:.3f}"
-    leaking = record["folds"]["leaking_groups"]
-    return f"| {unit} | {seed} | {leaking} | {pooled:.3f} | {folds['mean']:.3f} ± {folds['sd']:.3f} | {truth} |"
+    leaking = record.folds.leaking_groups
+    return f"| {unit} | {seed} | {leaking} | {pooled:.3f} | {folds.mean:.3f} ± {folds.sd:.3f} | {truth} |"
 
 
 if __name__ == "__main__":

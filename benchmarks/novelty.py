@@ -96,7 +96,7 @@ def train(name: str, root: Path, given: argparse.Namespace) -> Trained:
     run, progress = given.out / f"{name}-{given.model.replace(':', '-')}-{given.epochs:g}", PlainProgress()
     begun = time.process_time()
     outcome = CrossValidation("cv", config, roots={"": root}, out=run, command="novelty.py", progress=progress).run()
-    area = outcome.result["pooled"]["auc"]["malignant_vs_rest"]["value"]
+    area = outcome.result.pooled.auc["malignant_vs_rest"].value
     print(f"{name}: AUC {area:.3f}, {time.process_time() - begun:.0f} s of processor time", flush=True)
     job = prepare("cv", config, {"": root}, progress)
     store = PixelStore.build(

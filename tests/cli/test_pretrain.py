@@ -6,6 +6,7 @@ import pytest
 
 from usvit.cli import main
 from usvit.cli.printing import go_on
+from usvit.records import RunRecord
 
 
 @pytest.fixture
@@ -50,11 +51,13 @@ def test_a_data_set_that_would_not_be_learnt_from_is_refused(option, usvit):
 
 def test_the_next_command_names_the_network_with_its_parts(tmp_path):
     def record(kind, source):
-        return {
-            "kind": kind,
-            "config": {"source": {"name": source}, "data": {"dataset": "busi"}},
-            "model": {"name": "vit_ti16", "vit": {"width": 32}},
-        }
+        return RunRecord.model_validate(
+            {
+                "kind": kind,
+                "config": {"source": {"name": source}, "data": {"dataset": "busi"}},
+                "model": {"name": "vit_ti16", "vit": {"width": 32}},
+            }
+        )
 
     run = tmp_path / "a run"
     of_folds = go_on(run, record("pretrain", "phantom+data"))

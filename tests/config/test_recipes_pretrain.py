@@ -211,8 +211,8 @@ def tokenizer(tmp_path_factory):
 def test_first_steps_on_two_cores_with_the_stated_override(name, tmp_path, request):
     more = [f"beit.tokenizer={request.getfixturevalue('tokenizer')}"] if name in ("beit", "beit_hmlp") else []
     metrics = _first_steps(name, tmp_path / "run", *more)
-    (kept,) = metrics["kept"]
-    assert kept["step"] == 2 and math.isfinite(kept["train_loss"])
+    (kept,) = metrics.kept
+    assert kept.step == 2 and math.isfinite(kept.train_loss)
 
 
 def _first_steps(name, out, *more):

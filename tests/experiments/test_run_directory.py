@@ -6,6 +6,7 @@ from tests.messages import record_messages
 from usvit.errors import UsvitError
 from usvit.experiments.run_directory import open_run
 from usvit.files import write_json
+from usvit.records import PretrainRecord, TransferRecord
 
 
 @pytest.fixture
@@ -46,10 +47,11 @@ def test_a_finished_run_holds_no_leftovers_of_a_killed_process(run):
 
 
 def test_figures_that_are_gone_or_damaged_are_named(run):
-    write_json(run.path / "figures.json", {"a": 1})
-    outcome = run.outcome("figures.json")
-    assert (outcome.path, outcome.result, outcome.record) == (run.path, {"a": 1}, run.record)
-    (run.path / "figures.json").write_text('{"a"')
-    for name in ("figures.json", "gone.json"):
+    write_json(run.path / "pretrain.json", {"schema_version": "1.0", "kept": [{"fold": 0, "step": 3}]})
+    outcome = run.outcome(PretrainRecord)
+    assert (outcome.path, outcome.result.kept[0].step, outcome.record.kind) == (run.path, 3, "cv")
+    assert outcome.record.model_dump(exclude_unset=True) == run.record
+    (run.path / "pretrain.json").write_text('{"a"')
+    for model, name in ((PretrainRecord, "pretrain.json"), (TransferRecord, "transfer.json")):
         with pytest.raises(UsvitError, match=name):
-            run.outcome(name)
+            run.outcome(model)

@@ -67,9 +67,9 @@ def test_stored_counts_are_those_of_today_s_code(family):
 @pytest.mark.slow
 def test_description_counts_live_and_marks_the_recommended_weights():
     facts = describe_model(find_model("deit_ti"), image_size=32, n_classes=5)
-    assert (facts["params"], facts["macs"]) == vit_counts(192, 16, 12, 32, classes=5)
-    assert [one["recommended"] for one in facts["weights"]] == [True]
-    assert facts["weights"][0]["license"] == "apache-2.0"
-    licences = {one["upstream"]: one["license"] for one in describe_model(find_model("vit_b16"), 32)["weights"]}
+    assert (facts.params, facts.macs) == vit_counts(192, 16, 12, 32, classes=5)
+    assert [one.recommended for one in facts.weights] == [True]
+    assert facts.weights[0].license == "apache-2.0"
+    licences = {one.upstream: one.license for one in describe_model(find_model("vit_b16"), 32).weights}
     assert licences["mae"] == "cc-by-nc-4.0"
-    assert describe_model(find_model("timm:resnet10t"), 32)["family"] == "cnn"
+    assert describe_model(find_model("timm:resnet10t"), 32).family == "cnn"

@@ -107,7 +107,7 @@ def _end(process):
 @pytest.mark.slow
 def test_two_workers_of_ray_give_the_predictions_of_one_run_after_the_other(cluster, finished, small_phantom, tmp_path):
     outcome = make(small_phantom, tmp_path / "study", engine=Ray(1, None, cluster, use_gpus=False))
-    assert outcome.failed == [] and outcome.record["engine"] == "ray"
+    assert outcome.failed == [] and outcome.record.engine == "ray"
     assert set(predictions(outcome.path)) == {RESNET, VIT}
     assert predictions(outcome.path) == predictions(finished.path)
 

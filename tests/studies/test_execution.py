@@ -68,14 +68,14 @@ def test_its_figures_are_those_of_the_runs_metrics(finished):
 def test_a_finished_study_is_not_made_again(finished, small_phantom, breaking):
     before = {path: path.stat().st_mtime_ns for path in (finished.path / "runs").rglob("*") if path.is_file()}
     again = make(small_phantom, finished.path)
-    assert breaking["tried"] == [] and again.record["state"] == "finished"
+    assert breaking["tried"] == [] and again.record.state == "finished"
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
 def test_a_failed_run_is_listed_and_the_others_go_on_and_only_it_is_tried_again(small_phantom, tmp_path, breaking):
     breaking["timm:test_resnet"] = UsvitError("The disk is made of cheese.")
     outcome = make(small_phantom, tmp_path / "study")
-    assert [(run["id"], run["error"]) for run in outcome.failed] == [(RESNET, "The disk is made of cheese.")]
+    assert [(run.id, run.error) for run in outcome.failed] == [(RESNET, "The disk is made of cheese.")]
     assert states(outcome.path) == {RESNET: ("failed", 1), VIT: ("finished", 1)}
     assert read(outcome.path)["state"] == "partly"
     assert "cheese" in (outcome.path / "errors" / f"{RESNET}.txt").read_text()
@@ -93,7 +93,7 @@ def test_a_failed_run_is_listed_and_the_others_go_on_and_only_it_is_tried_again(
 def test_a_bug_in_one_run_costs_that_run_alone_and_leaves_its_traceback(small_phantom, tmp_path, breaking, error):
     breaking |= {"timm:test_resnet": error, "timm:test_vit": UsvitError("not today")}
     outcome = make(small_phantom, tmp_path / "study")
-    assert [run["error"] for run in outcome.failed] == [f"{type(error).__name__}: {error}", "not today"]
+    assert [run.error for run in outcome.failed] == [f"{type(error).__name__}: {error}", "not today"]
     assert "Traceback" in (outcome.path / "errors" / f"{RESNET}.txt").read_text()
     assert "Traceback" not in (outcome.path / "errors" / f"{VIT}.txt").read_text()
 
@@ -163,7 +163,7 @@ def test_a_foreign_folder_a_lock_and_a_damaged_state_are_refused(small_phantom, 
     with pytest.raises(UsvitError, match="damaged"):
         make(small_phantom, tmp_path / "damaged")
     (tmp_path / "damaged" / "study.json").write_text('{"schema_version": "2.0"}')
-    with pytest.raises(UsvitError, match=r"reads 1\.0"):
+    with pytest.raises(UsvitError, match=r"reads 1\.x"):
         make(small_phantom, tmp_path / "damaged")
 
 

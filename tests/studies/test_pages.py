@@ -1,11 +1,11 @@
 """The pages: they say what study.json says, hurt nobody, and stand alone."""
 
-import copy
 import re
 
 import pytest
 
 from tests.studies.conftest import CONTENT, study_of
+from usvit.records.study import StudyTableRow
 from usvit.studies import formatters
 from usvit.studies.pages import write_pages
 
@@ -15,12 +15,13 @@ HOSTILE = '<script>alert(1)</script> & "quotes" | pipes | 100% $x_1$ {braces} \\
 @pytest.fixture
 def hostile(finished):
     """The record of a study whose every text is hostile; one run failed."""
-    record = copy.deepcopy(finished.record)
-    record |= {"title": HOSTILE, "notes": [HOSTILE], "changed": [HOSTILE], "command": HOSTILE}
-    record["paper"] |= {"source": HOSTILE, "table": HOSTILE, "protocol": HOSTILE}
-    record["runs"][0] |= {"state": "failed", "error": HOSTILE, "id": HOSTILE}
-    for line in record["table"]:
-        line |= {"model": HOSTILE, "printed_as": HOSTILE}
+    record = finished.record.model_copy(deep=True)
+    record.title = record.command = HOSTILE
+    record.notes, record.changed = [HOSTILE], [HOSTILE]
+    record.paper.source = record.paper.table = record.paper.protocol = HOSTILE
+    record.runs[0].state, record.runs[0].error, record.runs[0].id = "failed", HOSTILE, HOSTILE
+    for line in record.table:
+        line.model = line.printed_as = HOSTILE
     return record
 
 
@@ -34,7 +35,7 @@ def test_html_escapes_every_text_and_asks_nothing_of_the_network(hostile, tmp_pa
 def test_markdown_keeps_its_columns_whatever_a_cell_holds(hostile, tmp_path):
     write_pages(tmp_path, hostile)
     lines = [line for line in (tmp_path / "study.md").read_text().splitlines() if line.startswith("|")]
-    assert len(lines) == 2 + len(hostile["table"])
+    assert len(lines) == 2 + len(hostile.table)
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
     assert not re.search(r"(?<!\\)<script", (tmp_path / "study.md").read_text())
 
@@ -65,10 +66,10 @@ def test_ours_stands_beside_the_papers_in_the_papers_unit(finished):
 
 
 def test_without_a_paper_there_are_no_columns_for_it(finished):
-    record = copy.deepcopy(finished.record) | {"paper": None}
-    for line in record["table"]:
-        for figure in line["figures"].values():
-            figure["paper"] = figure["within"] = None
+    record = finished.record.model_copy(update={"paper": None}, deep=True)
+    for line in record.table:
+        for figure in line.figures.values():
+            figure.paper = figure.within = None
     assert formatters.grid(record)[0] == [
         "model",
         "images",
@@ -79,13 +80,17 @@ def test_without_a_paper_there_are_no_columns_for_it(finished):
 
 
 def test_what_must_be_known_comes_first(finished):
-    said = formatters.caveats(finished.record | {"other_dataset": "phantom", "changed": ["train.steps=2"]})
+    said = formatters.caveats(
+        finished.record.model_copy(update={"other_dataset": "phantom", "changed": ["train.steps=2"]})
+    )
     assert "not on the paper's data" in said[0] and "train.steps=2" in said[1] and "not said" in said[2]
     assert any("24 groups" in line or "groups only" in line for line in said[3:]), said
 
 
-def test_lines_that_differ_in_their_recipe_or_variant_say_so():
+def test_lines_that_differ_in_their_recipe_or_variant_say_so(finished):
     blocks = [{**CONTENT["grid"][0], "variant": name} for name in ("a", "b")]
     study = study_of(grid=blocks, paper=None)
-    table = [{"dataset": "phantom", "model": "m", "recipe": "demo", "variant": block.variant} for block in study.grid]
-    assert [formatters.label_of(line, {"table": table}) for line in table] == ["m, demo, a", "m, demo, b"]
+    common = {"dataset": "phantom", "model": "m", "recipe": "demo"}
+    table = [StudyTableRow(variant=block.variant, **common) for block in study.grid]
+    record = finished.record.model_copy(update={"table": table})
+    assert [formatters.label_of(line, record) for line in table] == ["m, demo, a", "m, demo, b"]

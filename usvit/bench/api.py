@@ -3,13 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from usvit.bench.case import Hardware
 from usvit.bench.protocols import Protocol, find_protocol
 from usvit.config import merge, nested
 from usvit.errors import UsvitError, unknown
 from usvit.progress import NO_PROGRESS, Progress
+
+if TYPE_CHECKING:
+    from usvit.records import BenchRecord
 
 _MODES = {"train": ("train",), "infer": ("infer",), "both": ("train", "infer")}
 _PRECISIONS = {"auto": ("auto",), "fp32": ("fp32",), "bf16": ("bf16",), "both": ("fp32", "bf16")}
@@ -37,7 +40,7 @@ def benchmark(
     command: str = "usvit.benchmark",
     overrides: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> dict[str, Any]:
+) -> "BenchRecord":
     """Measure images/s and peak memory of networks by the protocol of a paper.
 
     Weights are random and images are noise. Each measurement is made in a process of its own.
@@ -78,7 +81,7 @@ def benchmark(
         ...     "vit_ti16", mode="infer", batch=2, repeats=1, image_size=32, threads=1, device="cpu", precision="fp32",
         ...     vit__depth=1,
         ... )
-        >>> [(row["model"], row["batch"], row["status"]) for row in result["results"]]
+        >>> [(row.model, row.batch, row.status) for row in result.results]
         [('vit_ti16', 2, 'ok')]
     """
     chosen = find_protocol(protocol)

@@ -17,10 +17,9 @@ from usvit.config import build_config
 from usvit.errors import UsvitError
 from usvit.models import find_model
 from usvit.progress import Progress, task
+from usvit.records import BenchRecord
 
 logger = logging.getLogger(__name__)
-
-SCHEMA_VERSION = "1.0"
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def run_bench(
     progress: Progress,
     measure: Measure = run_case,
     look: Callable[[list[BenchmarkCase]], dict[str, Any]] = look,
-) -> dict[str, Any]:
+) -> BenchRecord:
     """Run all measurements, and write the results so far after each of them.
 
     Args:
@@ -72,8 +71,8 @@ def run_bench(
     ]
     seen = look(cases)
     protocol = settings.protocol
-    result: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
+    content: dict[str, Any] = {
+        "schema_version": BenchRecord.VERSION,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": command,
         "protocol": dataclasses.asdict(protocol) | {"modes": list(settings.modes)},
@@ -87,7 +86,7 @@ def run_bench(
         **seen,
         "results": [],
     }
-    del result["settings"]["precision"]
+    del content["settings"]["precision"]
 
     def run(case: BenchmarkCase) -> list[BenchmarkRow]:
         rows = measure(case)
@@ -98,11 +97,11 @@ def run_bench(
     with task(progress, f"protocol {protocol.name}", len(cases), "measurements") as advance:
         for done, case in enumerate(cases, start=1):
             rows = search(protocol.search, case, run, max_batch=protocol.max_batch)
-            result["results"] += [dataclasses.asdict(row) for row in rows]
+            content["results"] += [dataclasses.asdict(row) for row in rows]
             if out is not None:
-                write_results(result, out)
+                write_results(content, out)
             advance(done)
-    return result
+    return BenchRecord.model_validate(content)
 
 
 def _cases(settings: BenchSettings) -> list[BenchmarkCase]:

@@ -1,12 +1,13 @@
 """``bench.svg``: images/s by model on a log axis, or over the batch, with the papers' figures as hollow markers."""
 
 import io
-from typing import Any
 
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from usvit.records import BenchRecord, BenchResult
 
 _COLOURS = ("#2166ac", "#b2182b", "#1b7837", "#8c510a", "#762a83", "#4d4d4d")
 """Colours that colour-blind readers can distinguish; markers differ, too."""
@@ -24,15 +25,15 @@ _STYLE = {
 }
 
 
-def draw(result: dict[str, Any]) -> str:
+def draw(result: BenchRecord) -> str:
     """Draw the figure as SVG. Equal results give equal bytes."""
-    rows = [row for row in result["results"] if row["reported"] and row["images_per_second"] is not None]
+    rows = [row for row in result.results if row.reported and row.images_per_second is not None]
     with style.context(["default", _STYLE]):
-        by_batch = result["protocol"]["search"] == "batches"
+        by_batch = result.protocol.search == "batches"
         figure = _over_batches(rows) if by_batch else _by_model(rows, result)
-        machine = result["machine"]
+        machine = result.machine
         figure.suptitle(
-            f"usvit bench, protocol {result['protocol']['name']}\n{machine['name']}, {machine['threads']} threads",
+            f"usvit bench, protocol {result.protocol.name}\n{machine.name}, {machine.threads} threads",
             fontsize=9,
         )
         buffer = io.StringIO()
@@ -43,20 +44,26 @@ def draw(result: dict[str, Any]) -> str:
     return buffer.getvalue()
 
 
-def _by_model(rows: list[dict[str, Any]], result: dict[str, Any]) -> Figure:
-    names = [model["name"] for model in result["models"]]
-    series = sorted({(row["mode"], row["precision"]) for row in rows}, key=lambda pair: (pair[0] != "infer", pair[1]))
+def middle_half(row: BenchResult) -> tuple[float, float]:
+    """Return images/s at the third and at the first quartile of the times, of a row with status 'ok'."""
+    assert row.seconds_q3 is not None and row.seconds_q1 is not None
+    return row.batch / row.seconds_q3, row.batch / row.seconds_q1
+
+
+def _by_model(rows: list[BenchResult], result: BenchRecord) -> Figure:
+    names = [model.name for model in result.models]
+    series = sorted({(row.mode, row.precision) for row in rows}, key=lambda pair: (pair[0] != "infer", pair[1]))
     height = max(0.3 * len(series), 0.45) * len(names) + 1.6
     figure = Figure(figsize=(7, height), layout="constrained")
     axes = figure.add_subplot()
     step = 0.7 / max(1, len(series))
     for k, (mode, precision) in enumerate(series):
-        mine = [row for row in rows if (row["mode"], row["precision"]) == (mode, precision)]
-        at = [names.index(row["model"]) + (k - (len(series) - 1) / 2) * step for row in mine]
-        speeds = [row["images_per_second"] for row in mine]
+        mine = [row for row in rows if (row.mode, row.precision) == (mode, precision)]
+        at = [names.index(row.model) + (k - (len(series) - 1) / 2) * step for row in mine]
+        speeds = [row.images_per_second or 0.0 for row in mine]
         half = [
-            [abs(row["batch"] / row[key] - row["images_per_second"]) for row in mine]
-            for key in ("seconds_q3", "seconds_q1")
+            [abs(end - speed) for end, speed in zip(ends, speeds, strict=True)]
+            for ends in zip(*map(middle_half, mine), strict=True)
         ]
         axes.errorbar(
             speeds,
@@ -79,12 +86,12 @@ def _by_model(rows: list[dict[str, Any]], result: dict[str, Any]) -> Figure:
     return figure
 
 
-def _papers(axes: Axes, names: list[str], result: dict[str, Any]) -> None:
+def _papers(axes: Axes, names: list[str], result: BenchRecord) -> None:
     points = [
-        (figure["images_per_second"], names.index(model["name"]))
-        for model in result["models"]
-        for figure in model["paper"]
-        if figure["protocol"] == result["protocol"]["figures"] and "infer" in result["protocol"]["modes"]
+        (figure.images_per_second, names.index(model.name))
+        for model in result.models
+        for figure in model.paper
+        if figure.protocol == result.protocol.figures and "infer" in result.protocol.modes
     ]
     if points:
         axes.plot(
@@ -94,32 +101,28 @@ def _papers(axes: Axes, names: list[str], result: dict[str, Any]) -> None:
             markersize=6,
             markerfacecolor="none",
             color="#777777",
-            label=f"paper, other hardware: {result['protocol']['hardware']}",
+            label=f"paper, other hardware: {result.protocol.hardware}",
         )
 
 
-def _over_batches(rows: list[dict[str, Any]]) -> Figure:
+def _over_batches(rows: list[BenchResult]) -> Figure:
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    networks = list(dict.fromkeys((row["model"], row["mode"], row["precision"]) for row in rows))
+    networks = list(dict.fromkeys((row.model, row.mode, row.precision) for row in rows))
     for k, key in enumerate(networks):
         for branches, dashes in ((None, "-"), ("sequential", "--"), ("parallel", "-")):
-            mine = [
-                row
-                for row in rows
-                if (row["model"], row["mode"], row["precision"]) == key and row["branches"] == branches
-            ]
+            mine = [row for row in rows if (row.model, row.mode, row.precision) == key and row.branches == branches]
             if mine:
                 axes.plot(
-                    [row["batch"] for row in mine],
-                    [row["images_per_second"] for row in mine],
+                    [row.batch for row in mine],
+                    [row.images_per_second or 0.0 for row in mine],
                     linestyle=dashes,
                     marker=_MARKERS[k % len(_MARKERS)],
                     color=_COLOURS[k % len(_COLOURS)],
                     markersize=4,
                     label=" ".join(filter(None, [*key, branches])),
                 )
-    batches = sorted({row["batch"] for row in rows})
+    batches = sorted({row.batch for row in rows})
     axes.set_xscale("log", base=2)
     axes.set_xticks(batches, [str(batch) for batch in batches])
     axes.set_xlabel("batch")

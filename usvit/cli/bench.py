@@ -98,12 +98,12 @@ def bench(
             print(f"Stopped. What was measured before stands in {out}.", file=sys.stderr)
         raise
     if json_:
-        print(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(result.model_dump(exclude_unset=True), indent=2, ensure_ascii=False, allow_nan=False))
     else:
         from usvit.bench import table  # imports pandas
 
         print(table(result))
         if out is not None:
             print(f"\nwritten: {out / 'bench.json'}, bench.csv, bench.svg")
-    if any(row["reported"] and row["status"] != "ok" for row in result["results"]):
+    if any(row.reported and row.status != "ok" for row in result.results):
         raise typer.Exit(EXIT_PARTLY)

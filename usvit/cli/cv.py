@@ -3,7 +3,7 @@
 import itertools
 import json
 from collections.abc import Callable
-from operator import itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
 import typer
@@ -14,6 +14,7 @@ from usvit.errors import EXIT_PARTLY
 
 if TYPE_CHECKING:
     from usvit.experiments import RunResult
+    from usvit.records import MetricsRecord
 
 
 def _command(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None]:
@@ -43,6 +44,7 @@ def _command(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None
     ) -> None:
         from usvit import experiments
         from usvit.config import merge, parse_overrides
+        from usvit.files import read_json
         from usvit.progress import make_progress
 
         options = o.given(
@@ -73,10 +75,10 @@ def _command(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None
                 overrides=overrides,
             )
         if json_:
-            print(json.dumps(outcome.result, indent=2, ensure_ascii=False, allow_nan=False))
+            print(json.dumps(read_json(outcome.path / "metrics.json"), indent=2, ensure_ascii=False, allow_nan=False))
         else:
             _print(outcome)
-        if outcome.record["data"]["skipped"]:
+        if outcome.record.data.skipped:
             raise typer.Exit(EXIT_PARTLY)
 
     command.__doc__ = help_text
@@ -93,17 +95,17 @@ cv = _command(
 train = _command("train", "Train once on a 70/15/15 hold-out, with the same files and report as 'usvit cv'.")
 
 
-def _print(outcome: "RunResult") -> None:
-    reason_of = itemgetter("reason")
-    metrics, data, folds = outcome.result, outcome.record["data"], outcome.record["folds"]
-    for reason, images in itertools.groupby(sorted(data["excluded"], key=reason_of), reason_of):
-        names = [f"{image['image_id']} of {image['dataset']}" for image in images]
+def _print(outcome: "RunResult[MetricsRecord]") -> None:
+    reason_of = attrgetter("reason")
+    data, folds = outcome.record.data, outcome.record.folds
+    for reason, images in itertools.groupby(sorted(data.excluded or [], key=reason_of), reason_of):
+        names = [f"{image.image_id} of {image.dataset}" for image in images]
         print(f"left out: {names[0] if len(names) == 1 else f'{len(names)} images'}: {reason}")
-    for skipped in data["skipped"]:
-        print(f"could not be read: {skipped['path']}: {skipped['reason']}")
-    if folds["unit"] == "image":
-        print(f"LEAKING SPLIT (by image, as asked): {folds['leaking_groups']} groups stand in two parts of a fold.")
-    print(f"{data['n_images']} images in {data['n_groups']} groups; test predictions: {metrics['n_images']}")
-    print_figures(metrics)
+    for skipped in data.skipped or []:
+        print(f"could not be read: {skipped.path}: {skipped.reason}")
+    if folds.unit == "image":
+        print(f"LEAKING SPLIT (by image, as asked): {folds.leaking_groups} groups stand in two parts of a fold.")
+    print(f"{data.n_images} images in {data.n_groups} groups; test predictions: {outcome.result.n_images}")
+    print_figures(outcome.result.model_dump())
     print("For research use, not a medical device.")
     print(f"report: {outcome.path / 'report.html'}")

@@ -3,13 +3,16 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from usvit.cli import export
 from usvit.cli import options as o
 from usvit.terminal import plain, terminal_of
+
+if TYPE_CHECKING:
+    from usvit.records import ModelsInfoRecord
 
 app = typer.Typer(help="The zoo of networks.", no_args_is_help=True)
 app.command("export")(export.export)
@@ -83,7 +86,7 @@ def info(
 
     facts = describe_model(spec, image_size, classes)
     if json_:
-        print(json.dumps(facts, indent=2, ensure_ascii=False))
+        print(json.dumps(facts.model_dump(mode="json"), indent=2, ensure_ascii=False))
         return
     _print_info(facts)
 
@@ -108,29 +111,30 @@ def pin(
     print(f"{repository}: revision {found.revision}, {found.file}, SHA-256 {found.sha256}\nnoted in {place}")
 
 
-def _print_info(facts: dict[str, Any]) -> None:
-    print(f"{facts['name']}: {facts['family']}, {facts['source']}")
-    print(f"code           {facts['implementation']}: {facts['architecture']}")
-    print(f"parameters     {facts['params']:,} ({facts['params'] / 1e6:.2f} M), {facts['classes']:,} classes")
-    size = facts["input_size"]
-    print(f"MACs           {facts['macs']:,} ({facts['macs'] / 1e9:.2f} G), one image of {size} x {size} pixels")
-    if facts["shape"]:
-        parts = [f"{key}={value}{' (set)' if key in facts['changed'] else ''}" for key, value in facts["shape"].items()]
+def _print_info(facts: "ModelsInfoRecord") -> None:
+    print(f"{facts.name}: {facts.family}, {facts.source}")
+    print(f"code           {facts.implementation}: {facts.architecture}")
+    print(f"parameters     {facts.params:,} ({facts.params / 1e6:.2f} M), {facts.classes:,} classes")
+    size = facts.input_size
+    print(f"MACs           {facts.macs:,} ({facts.macs / 1e9:.2f} G), one image of {size} x {size} pixels")
+    if facts.shape:
+        shape = facts.shape.model_dump()
+        parts = [f"{key}={value}{' (set)' if key in facts.changed else ''}" for key, value in shape.items()]
         _print_wrapped("shape", ", ".join(parts))
-    if not facts["weights"]:
+    if not facts.weights:
         print("weights        none released: --weights scratch, or a file")
-    for number, one in enumerate(facts["weights"]):
-        print(f"{'' if number else 'weights':15}{one['upstream']}: {one['hub']}")
-        print(f"{'':17}{one['by']}; {one['input_size']} pixels; licence {one['license'] or 'not stated'}")
-        pin = f"pinned to revision {one['revision']}, SHA-256 {one['sha256']}" if one["sha256"] else "not pinned"
+    for number, one in enumerate(facts.weights):
+        print(f"{'' if number else 'weights':15}{one.upstream}: {one.hub}")
+        print(f"{'':17}{one.by}; {one.input_size} pixels; licence {one.license or 'not stated'}")
+        pin = f"pinned to revision {one.revision}, SHA-256 {one.sha256}" if one.sha256 else "not pinned"
         print(f"{'':17}{pin}")
-    for number, line in enumerate(facts["paper"]["figures"]):
-        params = f"{line['params_millions']} M" if line["params_millions"] is not None else ""
-        macs = f"{line['macs_billions']} G" if line["macs_billions"] is not None else ""
-        speed = ", ".join(f"{value:g} im/s ({protocol})" for protocol, value in line["images_per_second"].items())
-        shown = ", ".join(filter(None, (f"{line['input_size']} px", params, macs, speed, line["note"])))
-        _print_wrapped("" if number else "papers print", f"{line['table']}: {shown}")
-    for reference in facts["paper"]["references"]:
+    for number, line in enumerate(facts.paper.figures):
+        params = f"{line.params_millions} M" if line.params_millions is not None else ""
+        macs = f"{line.macs_billions} G" if line.macs_billions is not None else ""
+        speed = ", ".join(f"{value:g} im/s ({protocol})" for protocol, value in line.images_per_second.items())
+        shown = ", ".join(filter(None, (f"{line.input_size} px", params, macs, speed, line.note)))
+        _print_wrapped("" if number else "papers print", f"{line.table}: {shown}")
+    for reference in facts.paper.references:
         print(f"reference      {reference}")
 
 

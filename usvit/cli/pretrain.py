@@ -14,6 +14,7 @@ from usvit.errors import UsvitError
 
 if TYPE_CHECKING:
     from usvit.experiments import RunResult
+    from usvit.records import PretrainRecord
 
 RecipeOption = Annotated[
     str | None,
@@ -93,6 +94,7 @@ def pretrain(
         return _print_cells(recipe or "fractals")
     from usvit import experiments
     from usvit.config import merge, parse_overrides
+    from usvit.files import read_json
     from usvit.progress import make_progress
     from usvit.resources import process_rank, said_once
 
@@ -120,7 +122,7 @@ def pretrain(
     if process_rank() != 0:
         return None
     if json_:
-        results = {name: outcome.result for name, outcome in outcomes.items()}
+        results = {name: read_json(outcome.path / "pretrain.json") for name, outcome in outcomes.items()}
         print(json.dumps(results if len(results) > 1 else next(iter(results.values())), indent=2, allow_nan=False))
     else:
         for outcome in outcomes.values():
@@ -128,19 +130,16 @@ def pretrain(
     return None
 
 
-def _print(outcome: "RunResult") -> None:
-    for kept in outcome.result["kept"]:
-        figures = ", ".join(
-            f"{key.replace('_', ' ')} {kept[key]:.4g}"
-            for key in ("train_loss", "val_loss", "val_accuracy")
-            if kept.get(key) is not None
-        )
-        print(f"fold-{kept['fold']}: {kept['step']} steps, {figures}")
+def _print(outcome: "RunResult[PretrainRecord]") -> None:
+    for kept in outcome.result.kept:
+        named = {"train loss": kept.train_loss, "val loss": kept.val_loss, "val accuracy": kept.val_accuracy}
+        figures = ", ".join(f"{name} {value:.4g}" for name, value in named.items() if value is not None)
+        print(f"fold-{kept.fold}: {kept.step} steps, {figures}")
     where = str(outcome.path)
     print(f"report: {outcome.path / 'report.html'}")
     print(f"curves: history.csv and steps.csv of each fold, or tensorboard --logdir {shlex.quote(where)}")
-    if outcome.record["config"]["objective"] == "tokenizer":
-        if len(outcome.result["kept"]) > 1:  # a run uses one tokenizer
+    if outcome.record.config.objective == "tokenizer":
+        if len(outcome.result.kept) > 1:  # a run uses one tokenizer
             where += "/fold-0"
         following = f"usvit pretrain --recipe beit --set beit.tokenizer={shlex.quote(where)}"
     else:

@@ -2,7 +2,10 @@
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from usvit.records import RunRecord
 
 TITLE = 28
 POOLED = 24
@@ -176,18 +179,19 @@ def _short(title: str) -> str:
     return title if len(title) < TITLE else title[: TITLE - 3] + ".. "
 
 
-def go_on(path: Path, record: dict[str, Any]) -> str:
+def go_on(path: Path, record: "RunRecord") -> str:
     """Return the command that starts from a run of pre-training or transfer, with the settings of its network.
 
     Args:
         path: the run's folder.
         record: the content of its ``run.json``.
     """
-    config, model = record["config"], record["model"]
+    config, model = record.config, record.model
+    source, data = config.source or {}, config.data or {}
     # Only a pre-training fits folds of the same data set: a transfer was trained on images of a hold-out.
-    same = record["kind"] == "pretrain" and "data" in config["source"]["name"].split("+")
-    words = ["usvit", "cv", "--dataset", config["data"]["dataset"] if same else "DATASET"]
-    words += ["--model", model["name"], "--weights", str(path)]
-    for key, value in model["vit"].items():
+    same = record.kind == "pretrain" and "data" in source["name"].split("+")
+    words = ["usvit", "cv", "--dataset", data["dataset"] if same else "DATASET"]
+    words += ["--model", str(model.name), "--weights", str(path)]
+    for key, value in model.vit.items():
         words += ["--set", f"model.vit.{key}={value}"]
     return shlex.join(words)

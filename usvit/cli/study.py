@@ -51,6 +51,7 @@ def study(
     any run fails).
     """
     from usvit.config import parse_overrides
+    from usvit.files import read_json
     from usvit.progress import make_progress
     from usvit.studies import run_study
 
@@ -74,10 +75,10 @@ def study(
             overrides=parse_overrides(set_ or []),
         )
     if dry_run:
-        print("\n".join(run["id"] for run in outcome.record["runs"]))
+        print("\n".join(run.id for run in outcome.record.runs))
         return
     if json_:
-        print(json.dumps(outcome.record, indent=2, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(read_json(outcome.path / "study.json"), indent=2, ensure_ascii=False, allow_nan=False))
     else:
         from usvit.studies import terminal
 

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from usvit.cli.printing import go_on, with_interval
 
 if TYPE_CHECKING:
     from usvit.experiments import RunResult
+    from usvit.records import Recommended, TransferRecord, TransferValue
 
 HowOption = Annotated[
     str | None,
@@ -89,6 +90,7 @@ def transfer(
         return _print_recipes()
     from usvit import experiments
     from usvit.config import merge, parse_overrides
+    from usvit.files import read_json
     from usvit.progress import make_progress
 
     options = o.given(
@@ -117,70 +119,75 @@ def transfer(
             overrides=overrides,
         )
     if json_:
-        print(json.dumps(outcome.result, indent=2, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(read_json(outcome.path / "transfer.json"), indent=2, ensure_ascii=False, allow_nan=False))
     else:
         _print(outcome)
     return None
 
 
-def _print(outcome: "RunResult") -> None:
+def _print(outcome: "RunResult[TransferRecord]") -> None:
     result = outcome.result
-    images = result["images"]
-    dropped = {why: count for why, count in result["dropped"].items() if count}
+    images, of_card = result.images, (outcome.record.config.source or {}).get("name") == "data"
+    dropped = {why: count for why, count in result.dropped.model_dump().items() if count}
     print(
-        f"{images['source']}: {len(images['classes'])} classes; {images['n_train']} training, {images['n_val']} "
-        f"validation and {images['n_test']} test images"
+        f"{images.source}: {len(images.classes)} classes; {images.n_train} training, {images.n_val} "
+        f"validation and {images.n_test} test images"
     )
     for why, count in dropped.items():
         print(f"left out of the test: {count} images ({why.replace('_', ' ')})")
-    if result["how"] in ("knn", "retrieval"):
+    if result.how in ("knn", "retrieval"):
         print("chosen on: the training images, each judged by the others")
-    elif images["chosen_on"] != "none":
-        print(f"chosen on: {images['chosen_on']}")
-        if images["n_val"] < FEW:
-            of_source = outcome.record["config"]["source"]["name"] != "data"
-            advice = " Set source.val to a part, or source.val_share to a larger share." if of_source else ""
-            print(f"Warning: {images['n_val']} images are few to choose on.{advice}")
-    if result["weights"]["source"] == "scratch":
+    elif images.chosen_on != "none":
+        print(f"chosen on: {images.chosen_on}")
+        if images.n_val < FEW:
+            advice = " Set source.val to a part, or source.val_share to a larger share." if not of_card else ""
+            print(f"Warning: {images.n_val} images are few to choose on.{advice}")
+    if result.weights.get("source") == "scratch":
         print("Warning: the first weights are random (scratch), so that nothing was learnt upstream. Use --weights.")
-    if result["recommended"] is not None:
-        _print_recommended(result["recommended"])
+    if result.recommended is not None:
+        _print_recommended(result.recommended)
     print(f"{'':30}{'test accuracy [95 % interval]':32}mean over classes")
-    for line in result["summary"]:
-        precision = {"value": line.get("mean_average_precision"), "ci95": None}  # older results have no interval
-        precision = line.get("intervals", {}).get("mean_average_precision", precision)
-        tail = "" if precision["value"] is None else f"   mAP {with_interval(precision)}"
-        print(f"{line['name'][:29]:30}{with_interval(line['accuracy']):32}{line['mean_class_accuracy']:.3f}{tail}")
-        if "map_conditioned" in line:
-            of_coarse = [("conditioned on the predicted coarse class", line["map_conditioned"])]
-            of_coarse += [("on the true one", line["map_oracle"])]
+    for line in result.summary:
+        precision = line.intervals.mean_average_precision if line.intervals else None
+        if precision is not None and precision.value is not None:
+            tail = f"   mAP {_shown(precision)}"
+        else:  # older results have no interval
+            tail = "" if line.mean_average_precision is None else f"   mAP {line.mean_average_precision:.3f}"
+        print(f"{line.name[:29]:30}{_shown(line.accuracy):32}{line.mean_class_accuracy:.3f}{tail}")
+        if line.coarse_accuracy is not None:
+            of_coarse = [("conditioned on the predicted coarse class", line.map_conditioned)]
+            of_coarse += [("on the true one", line.map_oracle)]
             told = ", ".join(f"{what} {'-' if value is None else f'{value:.3f}'}" for what, value in of_coarse)
-            print(f"  mAP {told}; accuracy of the coarse class {line['coarse_accuracy']:.3f}")
-    if "first_draw" in result["summary"][-1]:
-        last = result["summary"][-1]
-        print(f"These intervals cover {last['accuracy'].get('covers', 'the draw of the training images alone')}.")
-        print(f"Over test images, of the first draw: {last['name']} {with_interval(last['first_draw'])}")
+            print(f"  mAP {told}; accuracy of the coarse class {line.coarse_accuracy:.3f}")
+    last = result.summary[-1]
+    if last.first_draw is not None:
+        print(f"These intervals cover {last.accuracy.covers or 'the draw of the training images alone'}.")
+        print(f"Over test images, of the first draw: {last.name} {_shown(last.first_draw)}")
     print(f"report: {outcome.path / 'report.html'}")
     print(f"all results: {outcome.path / 'results.csv'}")
-    if result["predictions"] is not None:
-        print(f"more figures: usvit evaluate {shlex.quote(str(outcome.path / result['predictions']))}")
+    if result.predictions is not None:
+        print(f"more figures: usvit evaluate {shlex.quote(str(outcome.path / result.predictions))}")
     print(f"weights: {outcome.path}\ngo on with: {go_on(outcome.path, outcome.record)}")
-    config = outcome.record["config"]
-    if config["source"]["name"] == "data" and result["how"] in ("fewshot", "linear"):
-        print(f"In folds of {config['data']['dataset']} itself, begin from the upstream weights: these have seen it.")
+    if of_card and result.how in ("fewshot", "linear"):
+        dataset = (outcome.record.config.data or {})["dataset"]
+        print(f"In folds of {dataset} itself, begin from the upstream weights: these have seen it.")
 
 
-def _print_recommended(found: dict[str, Any]) -> None:
-    width = max(len("upstream network"), *(len(one["name"]) for one in found["candidates"])) + 2
+def _print_recommended(found: "Recommended") -> None:
+    width = max(len("upstream network"), *(len(one.name) for one in found.candidates)) + 2
     print(f"{'upstream network':{width}}{'upstream val':>14}{'downstream val':>16}{'test [95 % interval]':>28}")
-    for one in found["candidates"]:
-        values = [one["upstream_val_accuracy"], one["downstream_val_accuracy"]]
+    for one in found.candidates:
+        values = [one.upstream_val_accuracy, one.downstream_val_accuracy]
         known = ["-" if value is None else f"{value:.3f}" for value in values]
-        print(f"{one['name']:{width}}{known[0]:>14}{known[1]:>16}{with_interval(one['test']):>28}")
-    for way, key in (("upstream validation", "by_upstream_validation"), ("adapting all", "by_adapting_all")):
-        print(f"by {way}: {found[key]['name'] or 'not known: ' + found[key]['reason']}")
-    if found["difference"] is not None:
-        print(f"difference on the test: {with_interval(found['difference']['accuracy'])}")
+        print(f"{one.name:{width}}{known[0]:>14}{known[1]:>16}{_shown(one.test):>28}")
+    for way, choice in (("upstream validation", found.by_upstream_validation), ("adapting all", found.by_adapting_all)):
+        print(f"by {way}: {choice.name or f'not known: {choice.reason}'}")
+    if found.difference is not None:
+        print(f"difference on the test: {_shown(found.difference.accuracy)}")
+
+
+def _shown(value: "TransferValue") -> str:
+    return with_interval(value.model_dump())
 
 
 def _print_recipes() -> None:

@@ -3,6 +3,5 @@ from .base import Experiment
 from .cross_validation import CrossValidation as CrossValidation
 from .cross_validation_setup import default_out as default_out
 from .run_directory import RunResult
-from .run_directory import read_record as read_record
 
 __all__ = ["Experiment", "RunResult", "cross_validate", "pretrain", "pretrain_sweep", "train", "transfer"]

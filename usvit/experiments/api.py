@@ -19,6 +19,7 @@ from usvit.resources import process_rank, said_once
 
 if TYPE_CHECKING:
     from usvit.experiments.run_directory import RunResult
+    from usvit.records import MetricsRecord, PretrainRecord, TransferRecord
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def cross_validate(
     command: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> "RunResult":
+) -> "RunResult[MetricsRecord]":
     """Cross-validate a model: train one network per fold and measure the pooled predictions of the test images.
 
     No patient, and no group of near-duplicates, is in two splits of a fold. A run that was interrupted is resumed by
@@ -63,7 +64,8 @@ def cross_validate(
         **settings: Settings with double underscores for dots.
 
     Returns:
-        The run: its ``path``, its metrics (``result``, the content of ``metrics.json``) and its ``record``.
+        The run: its ``path``, its metrics (``result``, the content of ``metrics.json`` with keys as attributes) and its
+        ``record`` (that of ``run.json``).
 
     Raises:
         UsvitError: A setting, the data or the weights cannot be used. Nothing has been written then.
@@ -75,7 +77,7 @@ def cross_validate(
         ...     "phantom", "timm:test_resnet", recipe="demo", out="runs/small",
         ...     model__image_size=32, split__folds=2, train__steps=2, device="cpu",
         ... )
-        >>> len(run.result["folds"]), run.path.name
+        >>> len(run.result.folds), run.path.name
         (2, 'small')
     """
     return _fine_tune("cv", **locals())
@@ -96,7 +98,7 @@ def train(
     command: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> "RunResult":
+) -> "RunResult[MetricsRecord]":
     """Train one network on a 70/15/15 hold-out and measure its predictions of the test images.
 
     Args:
@@ -117,7 +119,7 @@ def train(
         ...     "phantom", "timm:test_resnet", recipe="demo", out="runs/hold-out",
         ...     model__image_size=32, train__steps=2, device="cpu",
         ... )
-        >>> run.record["kind"], run.record["state"]
+        >>> run.record.kind, run.record.state
         ('train', 'finished')
     """
     return _fine_tune("train", **locals())
@@ -131,7 +133,7 @@ def pretrain(
     cell: str | None = None,
     out: str | Path | None = None,
     **arguments: Any,
-) -> "RunResult":
+) -> "RunResult[PretrainRecord]":
     """Pre-train a network: supervised, distilled or self-supervised.
 
     Args:
@@ -158,7 +160,7 @@ def pretrain(
         ...         source__size=24, source__image_size=32, source__classes=3, train__batch_size=8, train__steps=1,
         ...         workers=0, device="cpu",
         ...     )
-        >>> run.result["kept"][0]["step"]
+        >>> run.result.kept[0].step
         1
     """
     if cell == "all":
@@ -183,7 +185,7 @@ def pretrain_sweep(
     command: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> "dict[str, RunResult]":
+) -> "dict[str, RunResult[PretrainRecord]]":
     """Pre-train one network for each cell of a recipe's sweep, one after the other.
 
     Args:
@@ -252,7 +254,7 @@ def transfer(
     command: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> "RunResult":
+) -> "RunResult[TransferRecord]":
     """Transfer upstream weights to other images: a probe of frozen features, or fine-tuning.
 
     Strengths of regularisation and cells are chosen on validation images; the test images are used once.
@@ -284,7 +286,7 @@ def transfer(
         ...     "knn", "scratch", dataset="phantom", model="timm:test_resnet", out="runs/knn",
         ...     model__image_size=32, device="cpu",
         ... )
-        >>> run.result["how"]
+        >>> run.result.how
         'knn'
     """
     command = command or _call("transfer", locals())
@@ -341,7 +343,7 @@ def _fine_tune(
     command: str | None,
     overrides: Mapping[str, Any] | None,
     settings: Settings,
-) -> "RunResult":
+) -> "RunResult[MetricsRecord]":
     command = command or _call("cross_validate" if kind == "cv" else "train", locals())
     if recipe is None:
         recipe = _default_recipe(dataset if manifest is None else str(manifest), model)

@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from usvit.config import Training, identity
-from usvit.experiments.run_directory import RunDirectory, RunResult, open_run
-from usvit.files import sha256_of_text, write_bytes, write_json
+from usvit.experiments.run_directory import Result, RunDirectory, RunResult, open_run
+from usvit.files import sha256_of_text, write_bytes
 from usvit.models import (
     LoadReport,
     ModelSpec,
@@ -25,17 +25,19 @@ from usvit.models import (
     start_off_zero,
 )
 from usvit.progress import NO_PROGRESS, Progress
+from usvit.records import ModelMetadata, write_record
 from usvit.training import Device, check_layers, seed_everything
 
 Setup = TypeVar("Setup")
 Trained = TypeVar("Trained")
 
 
-class Experiment(ABC, Generic[Setup, Trained]):
+class Experiment(ABC, Generic[Setup, Trained, Result]):
     """A run from a configuration to a finished run directory.
 
     ``run`` is the same for all experiments; a subclass implements the steps that it calls. ``Setup`` is what
-    ``prepare`` resolves, and ``Trained`` is what ``train`` hands to ``conclude`` (None if everything is on disk).
+    ``prepare`` resolves, ``Trained`` is what ``train`` hands to ``conclude`` (None if everything is on disk), and
+    ``Result`` is the model of the result.
 
     Args:
         roots: Folder of each data set by its name; the key "" is the folder of all others.
@@ -44,8 +46,8 @@ class Experiment(ABC, Generic[Setup, Trained]):
         progress: Where progress is shown.
     """
 
-    result_file: ClassVar[str]
-    """The file of the run directory that holds the result: ``metrics.json``, ``pretrain.json`` or ``transfer.json``."""
+    result_model: type[Result]
+    """The model of ``metrics.json``, ``pretrain.json`` or ``transfer.json``, which ``conclude`` writes."""
 
     def __init__(
         self,
@@ -58,7 +60,7 @@ class Experiment(ABC, Generic[Setup, Trained]):
         self.roots, self.out, self.command = dict(roots or {}), out, command
         self.progress = NO_PROGRESS if progress is None else progress
 
-    def run(self) -> RunResult:
+    def run(self) -> RunResult[Result]:
         """Run the experiment, or resume it if the run directory holds a part of it.
 
         Raises:
@@ -71,7 +73,7 @@ class Experiment(ABC, Generic[Setup, Trained]):
                 trained = self.train(setup, run)
                 self.on_main(self._finish, setup, run, trained, begun)
             self.on_main(self.report, run)
-            result: RunResult = self.on_main(run.outcome, self.result_file)
+            result: RunResult[Result] = self.on_main(run.outcome, self.result_model)
             return result
 
     @abstractmethod
@@ -96,7 +98,7 @@ class Experiment(ABC, Generic[Setup, Trained]):
 
     @abstractmethod
     def conclude(self, setup: Setup, run: RunDirectory, trained: Trained) -> None:
-        """Write the results of the whole run, ``result_file`` among them."""
+        """Write the results of the whole run, the file of ``result_model`` among them."""
 
     @abstractmethod
     def report(self, run: RunDirectory) -> None:
@@ -122,7 +124,7 @@ def write_model(folder: Path, state: Mapping[str, Tensor], metadata: Callable[[s
     """
     content = tensor_bytes(state)
     write_bytes(folder / "model.safetensors", content)
-    write_json(folder / "model.json", metadata(hashlib.sha256(content).hexdigest()))
+    write_record(folder / "model.json", metadata(hashlib.sha256(content).hexdigest()), ModelMetadata)
 
 
 def tensor_bytes(state: Mapping[str, Tensor]) -> bytes:

@@ -29,11 +29,12 @@ from usvit.experiments.base import Experiment, adapt, new_model_with_report, wri
 from usvit.experiments.cross_validation_setup import CrossValidationSetup, Kind, default_out, describe, prepare
 from usvit.experiments.model_metadata import calibration_of, downstream_metadata, ood_of
 from usvit.experiments.run_directory import RunDirectory
-from usvit.files import write_atomic, write_bytes, write_csv, write_json
+from usvit.files import write_atomic, write_bytes, write_csv
 from usvit.metrics.basic import auc
 from usvit.models import logits_and_features, ood, statistics_of, vectors
 from usvit.progress import Progress, task
 from usvit.pseudonyms import for_the_owner_alone
+from usvit.records import MetricsRecord, write_record
 from usvit.reports import write_report
 from usvit.seeding import derive_seed
 from usvit.training import (
@@ -51,7 +52,7 @@ from usvit.training import (
 logger = logging.getLogger(__name__)
 
 
-class CrossValidation(Experiment[CrossValidationSetup, None]):
+class CrossValidation(Experiment[CrossValidationSetup, None, MetricsRecord]):
     """A cross-validation (``cv``) or a hold-out (``train``).
 
     Args:
@@ -60,7 +61,7 @@ class CrossValidation(Experiment[CrossValidationSetup, None]):
         **arguments: Those of ``Experiment``.
     """
 
-    result_file = "metrics.json"
+    result_model = MetricsRecord
 
     def __init__(self, kind: Kind, config: RunConfig, **arguments: Any):
         super().__init__(**arguments)
@@ -291,7 +292,7 @@ def _conclude(setup: CrossValidationSetup, run: RunDirectory) -> None:
     # The inner validation rows choose thresholds and fit temperatures; the test rows are measured.
     measured = pd.concat([pooled, inner], ignore_index=True)
     metrics = summarise(measured, classes=setup.classes, positive=setup.manifest.positive_class, columns=rows)
-    write_json(run.path / "metrics.json", metrics)
+    write_record(run.path / "metrics.json", metrics, MetricsRecord)
     if setup.manifest.skipped:
         write_csv(run.path / "skipped.csv", pd.DataFrame(setup.manifest.skipped_rows))
 

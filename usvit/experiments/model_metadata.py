@@ -13,9 +13,8 @@ from usvit.data.transforms import Preprocessing
 from usvit.evaluation import RULES, Choice, NoFit, Temperature, choose_threshold, fit_temperature
 from usvit.metrics.clustered_wilson import ShareSums, rate_record
 from usvit.models import UPSTREAM, ModelSpec, Observed, OodDetector, Weights
+from usvit.records import ModelMetadata
 from usvit.training import FitResult
-
-METADATA_SCHEMA = "1.2"
 
 
 class Statistics(Protocol):
@@ -81,7 +80,7 @@ def downstream_metadata(
     """
     used = setup.preprocessing
     return {
-        "schema_version": METADATA_SCHEMA,
+        "schema_version": ModelMetadata.VERSION,
         "architecture": setup.spec.name,
         **_network(setup, setup.manifest.positive_class, used.image_size, used.resize, used, used.crop),
         "tune": setup.config.model.tune,
@@ -113,7 +112,7 @@ def upstream_metadata(
     """
     config = setup.config
     return {
-        "schema_version": METADATA_SCHEMA,
+        "schema_version": ModelMetadata.VERSION,
         "stage": UPSTREAM,
         "objective": config.objective,
         "architecture": "tokenizer" if config.objective == "tokenizer" else setup.spec.name,

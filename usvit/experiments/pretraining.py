@@ -24,8 +24,9 @@ from usvit.experiments.pretraining_exclusions import EXCLUDED, EXCLUDED_VAL, wit
 from usvit.experiments.pretraining_setup import PretrainingSetup, default_out, describe, new_task, prepare
 from usvit.experiments.pretraining_validation import validation_of
 from usvit.experiments.run_directory import RunDirectory, RunResult
-from usvit.files import read_json, sha256_of_text, write_bytes, write_csv, write_json
+from usvit.files import sha256_of_text, write_bytes, write_csv
 from usvit.progress import NO_PROGRESS, Progress
+from usvit.records import ModelMetadata, PretrainRecord, load_record, write_record
 from usvit.reports import report_upstream
 from usvit.resources import process_rank, said_once
 from usvit.seeding import derive_seed
@@ -44,10 +45,8 @@ from usvit.training import (
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = "1.0"
 
-
-class Pretraining(Experiment[PretrainingSetup, None]):
+class Pretraining(Experiment[PretrainingSetup, None, PretrainRecord]):
     """A pre-training, in one process or in the processes that ``torchrun`` starts.
 
     Args:
@@ -55,7 +54,7 @@ class Pretraining(Experiment[PretrainingSetup, None]):
         **arguments: Those of ``Experiment``.
     """
 
-    result_file = "pretrain.json"
+    result_model = PretrainRecord
     world: World
 
     def __init__(self, config: PretrainConfig, **arguments: Any):
@@ -64,7 +63,7 @@ class Pretraining(Experiment[PretrainingSetup, None]):
         if process_rank() != 0:
             self.progress = NO_PROGRESS
 
-    def run(self) -> RunResult:
+    def run(self) -> RunResult[PretrainRecord]:
         """Run or resume the pre-training.
 
         Raises:
@@ -233,10 +232,11 @@ def _write_figures(setup: PretrainingSetup, run: RunDirectory) -> None:
     folds = []
     for fold in range(len(setup.sources)):
         history = pd.read_csv(run.fold(fold) / "history.csv")
-        kept = history[history.step == read_json(run.fold(fold) / "model.json")["best_step"]]
+        kept = history[history.step == load_record(run.fold(fold) / "model.json", ModelMetadata).best_step]
         row = (kept if len(kept) else history).iloc[-1]
         folds.append({"fold": fold, **{key: _number(value) for key, value in row.items()}})
-    write_json(run.path / Pretraining.result_file, {"schema_version": SCHEMA_VERSION, "kept": folds})
+    content = {"schema_version": PretrainRecord.VERSION, "kept": folds}
+    write_record(run.path / "pretrain.json", content, PretrainRecord)
 
 
 def _number(value: Any) -> float | int | None:

@@ -211,13 +211,12 @@ def _sources(
         )
     manifest = open_manifest(config.data, roots, progress)
     folds = make_folds("cv", manifest.usable, config.split, config.split_seed, manifest.own_ids)
-    parts = tuple(
-        open_training(config.source, roots, seed=config.seed, data=part)[0] for part in _training_parts(manifest, folds)
-    )
-    return parts, None, manifest, folds
+    of_folds = _training_images(manifest, folds)
+    sources = tuple(open_training(config.source, roots, seed=config.seed, data=images)[0] for images in of_folds)
+    return sources, None, manifest, folds
 
 
-def _training_parts(manifest: Manifest, folds: pd.DataFrame) -> Iterator[UpstreamDataset]:
+def _training_images(manifest: Manifest, folds: pd.DataFrame) -> Iterator[UpstreamDataset]:
     """Yield the training images of each fold: those of ``usvit cv`` with the same data, seed and split settings."""
     for fold in range(int(folds.fold.nunique())):
         yield ManifestSource(manifest, rows_of_split(folds, manifest.usable, "train", fold))

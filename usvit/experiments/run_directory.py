@@ -9,28 +9,36 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import usvit
 from usvit.config import RunConfig, identity
 from usvit.errors import UsvitError
-from usvit.files import clear_partials, locked, make_folder, read_json, refuse_linked_folders, write_json
-from usvit.records import read_run_record, run_hashes
+from usvit.files import clear_partials, locked, make_folder, refuse_linked_folders
+from usvit.records import (
+    FileRecord,
+    RunRecord,
+    load_record,
+    load_run_record,
+    read_run_record,
+    run_hashes,
+    write_record,
+)
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = "1.1"
+Result = TypeVar("Result", bound=FileRecord)
 _LIBRARIES = ("torch", "timm", "lightning-fabric", "albumentations", "scikit-learn", "numpy", "pandas", "pillow")
 
 
 @dataclass(frozen=True)
-class RunResult:
+class RunResult(Generic[Result]):
     """The result of a finished run."""
 
     path: Path
-    result: dict[str, Any]
+    result: Result
     """The content of ``metrics.json``, ``pretrain.json`` or ``transfer.json``."""
-    record: dict[str, Any]
+    record: RunRecord
     """The content of ``run.json``."""
 
 
@@ -49,7 +57,7 @@ class RunDirectory:
         return self.path / f"fold-{number}"
 
     def save(self) -> None:
-        write_json(self.path / "run.json", self.record)
+        write_record(self.path / "run.json", self.record, RunRecord)
 
     def unfinished(self, n_folds: int, last: str) -> list[int]:
         """Return the folds that are not complete yet, and log how many are.
@@ -82,13 +90,17 @@ class RunDirectory:
         self.record["files"] = run_hashes(self.path)
         self.save()
 
-    def outcome(self, file: str) -> RunResult:
-        """Read the result of a finished run from one of its files.
+    def outcome(self, model: type[Result]) -> RunResult[Result]:
+        """Read the result of a finished run.
+
+        Args:
+            model: The model of its result; its kind names the file.
 
         Raises:
-            UsvitError: The file is missing or damaged.
+            UsvitError: A file is missing or damaged.
         """
-        return RunResult(self.path, read_json(self.path / file), self.record)
+        result = load_record(self.path / f"{model.KIND}.json", model)
+        return RunResult(self.path, result, load_run_record(self.path))
 
 
 @contextmanager
@@ -103,7 +115,7 @@ def open_run(path: Path, record: dict[str, Any]) -> Iterator[RunDirectory]:
     Raises:
         UsvitError: The folder holds another run or other files, or another process is working on it.
     """
-    existing = read_record(path) if (path / "run.json").is_file() else None
+    existing = read_run_record(path) if (path / "run.json").is_file() else None
     if existing is None and path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsvitError(
             f"{path} exists and is not a run of usvit. Nothing was changed: choose another folder with --out."
@@ -119,19 +131,10 @@ def open_run(path: Path, record: dict[str, Any]) -> Iterator[RunDirectory]:
         yield run
 
 
-def read_record(path: Path) -> dict[str, Any]:
-    """Read the ``run.json`` of a run.
-
-    Raises:
-        UsvitError: The file is missing or is not JSON.
-    """
-    return read_run_record(path)
-
-
 def _circumstances() -> dict[str, Any]:
     versions = {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": RunRecord.VERSION,
         "state": "running",
         "created": _now(),
         "finished": None,

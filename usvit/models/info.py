@@ -1,7 +1,6 @@
 """Content of ``usvit models info`` for one network, counted live."""
 
 from dataclasses import asdict
-from typing import Any
 
 import timm
 
@@ -9,26 +8,27 @@ from usvit.models.complexity import count, licence
 from usvit.models.spec import PROTOCOLS, ModelSpec, Pretrained
 from usvit.models.weights.pins import pin_of
 from usvit.models.zoo.common import SOURCES
-
-INFO_SCHEMA = "1.1"
-"""``docs/reference/models-info.schema.json``."""
+from usvit.records import ModelsInfoRecord
 
 
-def describe_model(spec: ModelSpec, image_size: int | None = None, n_classes: int = 1000) -> dict[str, Any]:
-    """A network as JSON: its cost, its weights with their licences, and what the papers print of it.
+def describe_model(spec: ModelSpec, image_size: int | None = None, n_classes: int = 1000) -> ModelsInfoRecord:
+    """Describe a network: its cost, its weights with their licences, and the figures that its papers print.
 
     Args:
         spec: which network.
         image_size: side of the square image, in pixels; None: that of the paper.
         n_classes: outputs of the head.
 
+    Returns:
+        The content of ``usvit models info --json`` (docs/reference/models-info.schema.json).
+
     Raises:
         UsvitError: the network cannot take this size.
     """
     image_size = image_size or spec.image_size
     counts = count(spec, image_size, n_classes)
-    return {
-        "schema_version": INFO_SCHEMA,
+    content = {
+        "schema_version": ModelsInfoRecord.VERSION,
         "name": spec.name,
         "family": spec.family,
         "source": spec.source,
@@ -60,9 +60,10 @@ def describe_model(spec: ModelSpec, image_size: int | None = None, n_classes: in
             "protocols": {key: PROTOCOLS[key] for printed in spec.paper for key in printed.images_per_second},
         },
     }
+    return ModelsInfoRecord.model_validate(content)
 
 
-def _weights(upstream: str, hub: Pretrained, recommended: bool) -> dict[str, Any]:
+def _weights(upstream: str, hub: Pretrained, recommended: bool) -> dict[str, object]:
     config, pin = timm.get_pretrained_cfg(hub.timm), pin_of(f"timm/{hub.timm}")
     return {
         "upstream": upstream,

@@ -8,7 +8,7 @@ Keys that a model does not name are kept, since newer versions add some; keys th
 
 from usvit.records.audit import AuditRecord
 from usvit.records.base import FileRecord, Record, check_record, fitting, load_record, read_record, write_record
-from usvit.records.bench import BenchRecord
+from usvit.records.bench import BenchRecord, BenchResult
 from usvit.records.calibration import CalibrationRecord
 from usvit.records.compare import CompareRecord
 from usvit.records.explain import ExplainRecord
@@ -17,11 +17,20 @@ from usvit.records.integrity import refuse_changed, refuse_changed_run, run_hash
 from usvit.records.metrics import MetricsRecord
 from usvit.records.model import ModelMetadata
 from usvit.records.models_info import ModelsInfoRecord
-from usvit.records.run import RunRecord, read_run_record
+from usvit.records.phantom import PhantomRecord
+from usvit.records.run import RunRecord, load_run_record, read_run_record
 from usvit.records.scores import JobRecord, SummaryRecord
-from usvit.records.study import StudyRecord
+from usvit.records.study import CellRecord, StudyFigure, StudyRecord, StudyRun
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
-from usvit.records.upstream import UPSTREAM_RECORDS, PretrainRecord, TransferRecord
+from usvit.records.upstream import (
+    UPSTREAM_RECORDS,
+    PretrainRecord,
+    Recommended,
+    TransferRecord,
+    TransferRow,
+    TransferValue,
+)
+from usvit.records.values import Value
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
     AuditRecord,
@@ -34,6 +43,7 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     MetricsRecord,
     ModelMetadata,
     ModelsInfoRecord,
+    PhantomRecord,
     PretrainRecord,
     RunRecord,
     StudyRecord,
@@ -50,7 +60,9 @@ __all__ = [
     "UPSTREAM_RECORDS",
     "AuditRecord",
     "BenchRecord",
+    "BenchResult",
     "CalibrationRecord",
+    "CellRecord",
     "CompareRecord",
     "CsvRow",
     "ExplainRecord",
@@ -62,17 +74,25 @@ __all__ = [
     "MetricsRecord",
     "ModelMetadata",
     "ModelsInfoRecord",
+    "PhantomRecord",
     "PredictionRow",
     "PretrainRecord",
+    "Recommended",
     "Record",
     "RunRecord",
     "ScoreRow",
+    "StudyFigure",
     "StudyRecord",
+    "StudyRun",
     "SummaryRecord",
     "TransferRecord",
+    "TransferRow",
+    "TransferValue",
+    "Value",
     "check_record",
     "fitting",
     "load_record",
+    "load_run_record",
     "read_record",
     "read_run_record",
     "refuse_changed",

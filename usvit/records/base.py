@@ -1,8 +1,9 @@
 """Common base of all records: strict types, bounded numbers and lengths, and errors that name the file and the key."""
 
+import json
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -36,13 +37,21 @@ def key(description: str = "", *, alias: str | None = None, **schema: Any) -> An
     return Field(description=description or None, alias=alias, json_schema_extra=schema or None)
 
 
-def written(description: str = "", *, null: bool = False, alias: str | None = None, **schema: Any) -> Any:
+def written(
+    description: str = "",
+    *,
+    null: bool = False,
+    alias: str | None = None,
+    empty: Callable[[], Any] = lambda: None,
+    **schema: Any,
+) -> Any:
     """Declare a key that usvit always writes, and that reading does not require, since older files may lack it.
 
-    The schema requires the key, and allows null only if ``null`` is true. The other arguments are those of ``key``.
+    The schema requires the key, and allows null only if ``null`` is true. ``empty`` returns the value of a file without
+    the key, such as a section without entries. The other arguments are those of ``key``.
     """
     extra = {"x-required": True, "x-null": null, **schema}
-    return Field(None, description=description or None, alias=alias, json_schema_extra=extra)
+    return Field(default_factory=empty, description=description or None, alias=alias, json_schema_extra=extra)
 
 
 def nullable(description: str = "", **schema: Any) -> Any:
@@ -106,7 +115,7 @@ def read_record(path: Path, model: type[FileRecord], hint: str = "", *, follow: 
     return _checked(read_json(path, hint, follow=follow), model, path)[0]
 
 
-def write_record(path: Path, content: dict[str, Any], model: type[FileRecord], *, mode: int = 0o666) -> None:
+def write_record(path: Path, content: dict[str, Any], model: type[OneRecord], *, mode: int = 0o666) -> OneRecord:
     """Write a JSON file after its content has been checked against its model.
 
     Args:
@@ -115,11 +124,16 @@ def write_record(path: Path, content: dict[str, Any], model: type[FileRecord], *
         model: Model of this kind of file.
         mode: Permissions of a new file, before the umask.
 
+    Returns:
+        The content as an instance of its model.
+
     Raises:
         UsvitError: If a key has an invalid value, or the file cannot be written.
     """
-    _checked(content, model, path, "This is a bug of usvit: please report it.")
+    as_read = json.loads(json.dumps(content))  # tuples become lists
+    record = _checked(as_read, model, path, "This is a bug of usvit: please report it.")[1]
     write_json(path, content, mode=mode)
+    return record
 
 
 def check_record(content: dict[str, Any], model: type[FileRecord], path: Path) -> None:

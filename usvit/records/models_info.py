@@ -49,8 +49,8 @@ class PaperFiguresRecord(Record):
     """Figures that a paper prints."""
 
     table: Text
-    params_millions: Number | None
-    macs_billions: Number | None
+    params_millions: int | Number | None = key("As printed: 86 and 86.0 differ in their precision.")
+    macs_billions: int | Number | None
     input_size: _Whole
     images_per_second: dict[str, Annotated[float, Field(gt=0)]] = key("Protocol -> speed on the paper's own hardware.")
     note: Text = key("Why our count differs, if it does by more than 1 %.")

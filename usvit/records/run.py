@@ -18,6 +18,7 @@ from usvit.records.base import (
     Sha256,
     Text,
     Version,
+    load_record,
     optional,
     read_record,
     written,
@@ -42,6 +43,22 @@ class Folds(Record):
     file: Text | None = optional("The file of folds that was given.")
 
 
+class ExcludedImage(Record):
+    """Image that was left out."""
+
+    dataset: Name | None = written()
+    image_id: Text | None = written()
+    reason: Text = written(empty=str)
+
+
+class UnreadableFile(Record):
+    """File that could not be read."""
+
+    model_config = OPEN
+    path: Text | None = written()
+    reason: Text | None = written()
+
+
 class Data(Record):
     """Images of the run. Runs of usvit pretrain and transfer describe their sources with further keys."""
 
@@ -56,8 +73,9 @@ class Data(Record):
         "Images by what defines their group: the patient, near-duplicates or the image alone."
     )
     manifest_sha256: Sha256 | None = optional()
-    excluded: list[dict[str, Any]] | None = optional("Images that were left out, by reason.")
-    skipped: list[dict[str, Any]] | None = optional("Files that could not be read (--skip-bad).")
+    excluded: list[ExcludedImage] | None = optional("Images that were left out, by reason.")
+    skipped: list[UnreadableFile] | None = optional("Files that could not be read (--skip-bad).")
+    validation: dict[str, Any] | None = optional("Only of usvit pretrain: its validation images.", null=True)
 
 
 class FoldResultRecord(Record):
@@ -88,11 +106,11 @@ class Model(Record):
 
     model_config = OPEN
     name: Name | None = written()
-    vit: dict[str, Any] | None = written("Parts of a ViT that were exchanged.")
+    vit: dict[str, Any] = written("Parts of a ViT that were exchanged.", empty=dict)
     timm: Name | None = written()
     params: Count | None = written("Number of parameters.")
     trainable: Count | None = optional("Number of parameters that are trained.")
-    weights: WeightsRecord | None = written()
+    weights: WeightsRecord = written(empty=WeightsRecord)
 
 
 class DeviceRecord(Record):
@@ -118,6 +136,8 @@ class Config(Record):
     train: dict[str, Any] | None = written()
     split: dict[str, Any] | None = written()
     input: dict[str, Any] | None = optional()
+    objective: Name | None = optional("Only of usvit pretrain and transfer.")
+    source: dict[str, Any] | None = optional("Only of usvit pretrain and transfer: their images.")
 
 
 class RunRecord(FileRecord):
@@ -129,20 +149,22 @@ class RunRecord(FileRecord):
     kind: Literal["cv", "train", "pretrain", "transfer"] | None = written()
     name: Name | None = written()
     command: Text | None = written("The command line that began the run.")
-    config: Config | None = written("The complete configuration.")
+    config: Config = written("The complete configuration.", empty=Config)
     config_sha256: Sha256 | None = written()
     seed: int | None = written()
-    device: DeviceRecord | None = written()
-    data: Data | None = written()
-    folds: Folds | None = written()
-    model: Model | None = written()
+    device: DeviceRecord = written(empty=DeviceRecord)
+    data: Data = written(empty=Data)
+    folds: Folds = written(empty=Folds)
+    model: Model = written(empty=Model)
     schema_version: Version | None = written()
     state: Literal["running", "finished"] | None = written()
     created: Name | None = written("Start of the run, ISO 8601.")
     finished: Name | None = written("End of the run, ISO 8601; null while it is running.", null=True)
     usvit_version: Name | None = written()
     versions: dict[str, Name] | None = written("Package -> version.")
-    results: Annotated[list[FoldResultRecord], Field(max_length=MAX_FOLDS)] | None = written("One entry for each fold.")
+    results: Annotated[list[FoldResultRecord], Field(max_length=MAX_FOLDS)] = written(
+        "One entry for each fold.", empty=list
+    )
     seconds: Annotated[Number, Field(ge=0)] | None = optional("Duration since the run was last resumed.")
     files: dict[str, Sha256] | None = optional(
         "Name -> SHA-256 of the tables and records of a finished run. Since schema 1.1."
@@ -150,14 +172,14 @@ class RunRecord(FileRecord):
 
     @field_validator("data")
     @classmethod
-    def _classes_of_a_classifier(cls, data: Data | None, info: ValidationInfo) -> Data | None:
+    def _classes_of_a_classifier(cls, data: Data, info: ValidationInfo) -> Data:
         """Require two classes of a classifier; a pre-training may have any number, or none without labels."""
-        if data is not None and data.classes is not None and info.data.get("kind") not in UPSTREAM:
+        if data.classes is not None and info.data.get("kind") not in UPSTREAM:
             TypeAdapter(Classes).validate_python(data.classes)
         return data
 
 
-def read_run_record(run: Path, hint: str = "") -> dict[str, Any]:
+def load_run_record(run: Path, hint: str = "") -> RunRecord:
     """Read a run's ``run.json``.
 
     Args:
@@ -167,6 +189,16 @@ def read_run_record(run: Path, hint: str = "") -> dict[str, Any]:
     Raises:
         UsvitError: If the file is missing or damaged, or is of a later major version.
     """
+    _refuse_other_folder(run, hint)
+    return load_record(run / "run.json", RunRecord, hint)
+
+
+def read_run_record(run: Path, hint: str = "") -> dict[str, Any]:
+    """Read a ``run.json`` that will be continued as a dictionary; arguments and errors as ``load_run_record``."""
+    _refuse_other_folder(run, hint)
+    return read_record(run / "run.json", RunRecord, hint)
+
+
+def _refuse_other_folder(run: Path, hint: str) -> None:
     if not (run / "run.json").exists():
         raise UsvitError(f"{run} is no run directory: it has no run.json. {hint}".rstrip())
-    return read_record(run / "run.json", RunRecord, hint)

@@ -39,7 +39,7 @@ class StudyRun(CellRecord):
 class PaperFigure(Record):
     """Figure of the paper."""
 
-    printed: Text | None = written("As the paper prints it: 86.7%.")
+    printed: Text = written("As the paper prints it: 86.7%.", empty=str)
     value: Number | None = written()
 
 
@@ -66,7 +66,7 @@ class StudyTableRow(CellRecord):
     state: State | None = written(_STATE)
     n_images: Count | None = nullable(minimum=1)
     n_groups: Count | None = nullable(minimum=1)
-    figures: dict[str, StudyFigure] | None = written()
+    figures: dict[str, StudyFigure] = written(empty=dict)
 
 
 class Spread(Record):
@@ -82,15 +82,15 @@ class Spread(Record):
 class SpreadRow(CellRecord):
     """Spread of a cell's figures over seeds."""
 
-    figures: dict[str, Spread] | None = written()
+    figures: dict[str, Spread] = written(empty=dict)
 
 
 class StudyPaper(Record):
     """The table that the study is compared with."""
 
-    source: Text | None = written()
-    table: Text | None = written()
-    protocol: Text | None = written()
+    source: Text = written(empty=str)
+    table: Text = written(empty=str)
+    protocol: Text = written(empty=str)
 
 
 class StudyRecord(FileRecord):
@@ -103,7 +103,7 @@ class StudyRecord(FileRecord):
     VERSION: ClassVar[str] = "1.0"
     schema_version: Version
     name: Name
-    title: Text | None = written()
+    title: Text = written(empty=str)
     protocol: Literal["cv", "train"]
     state: Literal["running", "finished", "partly"] = key(
         "partly: it ended, but a run failed. running: it is under way, or was stopped."
@@ -112,17 +112,19 @@ class StudyRecord(FileRecord):
     finished: Name | None = optional("End of the last call that ran something.", format="date-time")
     command: Text | None = written("The command that began the study.")
     usvit_version: Name | None = written()
-    figures: list[Name] | None = written(
-        "Names within 'pooled' of metrics.json; sensitivity.positive is that of the positive class.", minItems=1
+    figures: list[Name] = written(
+        "Names within 'pooled' of metrics.json; sensitivity.positive is that of the positive class.",
+        empty=list,
+        minItems=1,
     )
-    seeds: list[_Seed] | None = written("The table shows the first.", minItems=1)
+    seeds: list[_Seed] = written("The table shows the first.", empty=list, minItems=1)
     other_dataset: Text | None = written(
         "Data set that replaced those of the study's file (--dataset); nothing is compared with the paper then.",
         null=True,
     )
-    changed: list[Text] | None = written("Settings of the command line, for all runs.")
+    changed: list[Text] = written("Settings of the command line, for all runs.", empty=list)
     paper: StudyPaper | None = written(null=True)
-    notes: list[Text] | None = written()
+    notes: list[Text] = written(empty=list)
     engine: Literal["sequential", "ray"] | None = written(
         "Of the last call that ran something; null before the first.", null=True
     )

@@ -47,17 +47,17 @@ class PretrainRecord(FileRecord):
     KIND: ClassVar[str] = "pretrain"
     VERSION: ClassVar[str] = "1.0"
     schema_version: Version | None = written()
-    kept: list[KeptWeights] | None = written("One entry for each fold.", minItems=1)
+    kept: list[KeptWeights] = written("One entry for each fold.", empty=list, minItems=1)
 
 
 class TransferImages(Record):
     """Images of a transfer."""
 
     source: Text | None = written()
-    classes: Classes | None = written()
+    classes: Classes = written(empty=list)
     chosen_on: Text | None = written("Which images are the validation images; never the test images.")
     n_train: Count | None = written(minimum=1)
-    n_val: Count | None = written()
+    n_val: Count = written(empty=int)
     n_test: Count | None = written("Without the images that were dropped.", minimum=1)
 
 
@@ -89,8 +89,8 @@ class RetrievalIntervals(Record):
 class TransferRow(Record):
     """Line of the printed table."""
 
-    name: Text | None = written()
-    accuracy: TransferValue | None = written()
+    name: Text = written(empty=str)
+    accuracy: TransferValue
     mean_class_accuracy: Share | None = written()
     first_draw: TransferValue | None = optional("Only for fewshot: with the interval over test images.")
     mean_average_precision: Share | None = optional(null=True)
@@ -133,12 +133,12 @@ class Chosen(Record):
 class Candidate(Record):
     """One of several upstream networks."""
 
-    name: Text | None = written()
+    name: Text = written(empty=str)
     weights: Text | None = written()
     upstream_val_accuracy: Number | None = nullable()
     upstream_validation: Text | None = nullable()
     downstream_val_accuracy: Number | None = nullable()
-    test: TransferValue | None = written()
+    test: TransferValue
 
 
 class ChoiceRecord(Record):
@@ -151,7 +151,7 @@ class ChoiceRecord(Record):
 class ChoiceDifference(Record):
     """Difference between the two choices on the test images."""
 
-    accuracy: TransferValue | None = written()
+    accuracy: TransferValue
     mcnemar: dict[str, Any] | None = nullable()
 
 
@@ -159,9 +159,9 @@ class Recommended(Record):
     """Choice among several upstream networks (Steiner et al. 2022, section 4.5)."""
 
     kept: Text | None = written()
-    candidates: list[Candidate] | None = written(minItems=2)
-    by_upstream_validation: ChoiceRecord | None = written()
-    by_adapting_all: ChoiceRecord | None = written()
+    candidates: list[Candidate] = written(empty=list, minItems=2)
+    by_upstream_validation: ChoiceRecord = written(empty=ChoiceRecord)
+    by_adapting_all: ChoiceRecord = written(empty=ChoiceRecord)
     difference: ChoiceDifference | None = nullable()
     difference_of: Text | None = written()
 
@@ -173,18 +173,19 @@ class TransferRecord(FileRecord):
     VERSION: ClassVar[str] = "1.0"
     schema_version: Version | None = written()
     how: Literal["fewshot", "linear", "knn", "retrieval", "finetune"] | None = written()
-    images: TransferImages | None = written()
-    dropped: Dropped | None = written()
+    images: TransferImages = written(empty=TransferImages)
+    dropped: Dropped = written(empty=Dropped)
     model: Name | None = written()
     tune: Name | None = written(enum=TUNE)
     image_size: Count | None = written(minimum=32)
-    weights: dict[str, Any] | None = written(required=["source", "name", "sha256"])
-    upstream: UpstreamValidation | None = written()
-    summary: list[TransferRow] | None = written(
+    weights: dict[str, Any] = written(empty=dict, required=["source", "name", "sha256"])
+    upstream: UpstreamValidation = written(empty=UpstreamValidation)
+    summary: list[TransferRow] = written(
         "The printed table. The predictions are those of the last line; for fewshot, those of its first draw.",
+        empty=list,
         minItems=1,
     )
-    chosen: Chosen | None = written()
+    chosen: Chosen = written(empty=Chosen)
     predictions: Name | None = written(null=True, enum=["predictions.csv", None])
     predictions_missing: Text | None = written("Why there is no predictions.csv.", null=True)
     recommended: Recommended | None = written("Null for a single upstream network.", null=True)

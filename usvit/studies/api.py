@@ -71,7 +71,7 @@ def run_study(
     Example:
         >>> import usvit
         >>> study = usvit.run_study("gheflati2022_table4", dataset="phantom", dry_run=True, train__steps=20)
-        >>> study.record["runs"][0]["id"], study.record["changed"]
+        >>> study.record.runs[0].id, study.record.changed
         ('phantom-vit_b32-gheflati2022_vit-seed0', ['train.steps=20'])
     """
     config = load_study(str(study))
@@ -83,6 +83,7 @@ def run_study(
         changes = merge(changes, nested(key, value))
     options = {"device": device, "precision": precision, "workers": workers}
 
+    from usvit.records import StudyRecord
     from usvit.studies.execution import StudyOutcome, default_out, execute
     from usvit.studies.plan import make_plan
     from usvit.studies.state import new_record
@@ -99,7 +100,7 @@ def run_study(
     )
     folder = default_out(plan) if out is None else Path(out)
     if dry_run:
-        return StudyOutcome(folder, new_record(plan, command), folder / "study.html")
+        return StudyOutcome(folder, StudyRecord.model_validate(new_record(plan, command)), folder / "study.html")
     from usvit.studies.engines import make_engine
 
     chosen = make_engine(

@@ -3,10 +3,11 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from usvit.progress import Progress
+from usvit.records import StudyRecord, StudyRun
 from usvit.studies.engines import Engine
+from usvit.studies.formatters import failures
 from usvit.studies.pages import write_pages
 from usvit.studies.plan import StudyPlan
 from usvit.studies.state import StudyDir, now, open_study
@@ -21,14 +22,14 @@ class StudyOutcome:
     """The result of a study."""
 
     path: Path
-    record: dict[str, Any]
+    record: StudyRecord
     """The content of ``study.json``."""
     page: Path
 
     @property
-    def failed(self) -> list[dict[str, Any]]:
+    def failed(self) -> list[StudyRun]:
         """The runs that failed, each with its ``error``."""
-        return [run for run in self.record["runs"] if run["state"] == "failed"]
+        return failures(self.record)
 
 
 def default_out(plan: StudyPlan) -> Path:
@@ -94,12 +95,11 @@ def execute(
         study.record["state"] = "finished" if states == {"finished"} else "partly"
         if todo:
             study.record["finished"] = now()
-        page = _show(study, plan)
-        return StudyOutcome(study.path, study.record, page)
+        return _show(study, plan)
 
 
-def _show(study: StudyDir, plan: StudyPlan) -> Path:
+def _show(study: StudyDir, plan: StudyPlan) -> StudyOutcome:
     """Write the table and its pages for the runs that are finished."""
     fill(study, plan)
-    study.save()
-    return write_pages(study.path, study.record)
+    record = study.save()
+    return StudyOutcome(study.path, record, write_pages(study.path, record))

@@ -1,8 +1,11 @@
 """Names of figures in a study, their titles, and their places in ``metrics.json``."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from usvit.errors import UsvitError, unknown
+
+if TYPE_CHECKING:
+    from usvit.records import MetricsRecord, Value
 
 OVERALL = {
     "accuracy": "accuracy",
@@ -54,18 +57,17 @@ def title_of(name: str) -> str:
     return f"{OF_CLASS[head]}, {of_class}" if of_class else OVERALL[head]
 
 
-def value_of(metrics: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """Return the figure of a ``metrics.json`` ({"value", "ci95", ...}) that should be quoted, or None.
+def value_of(metrics: "MetricsRecord", name: str) -> "Value | None":
+    """Return the figure of a ``metrics.json`` that should be quoted, or None.
 
     It is the figure of the headline (the mean within folds) if the headline has it, otherwise the pooled figure.
     """
     head, _, of_class = name.partition(".")
-    headline = metrics.get("headline") or {}
-    if head in headline and of_class in ("", "positive", metrics["positive_class"]):
-        found: dict[str, Any] = headline[head]
-        return found
-    value = metrics["pooled"].get(head)
-    if of_class and value is not None:
-        chosen = metrics["positive_class"] if of_class == "positive" else of_class
-        value = value.get(f"{chosen}_vs_rest" if head == "auc" else chosen)
-    return value
+    headline: Value | None = getattr(metrics.headline, head, None)
+    if headline is not None and of_class in ("", "positive", metrics.positive_class):
+        return headline
+    pooled: dict[str, Value] | Value | None = getattr(metrics.pooled, head)
+    if not isinstance(pooled, dict):
+        return pooled
+    chosen = metrics.positive_class if of_class == "positive" else of_class
+    return pooled.get(f"{chosen}_vs_rest" if head == "auc" else chosen)

@@ -9,26 +9,23 @@ from typing import Any
 import usvit
 from usvit.config import identity
 from usvit.errors import UsvitError
-from usvit.experiments import read_record
-from usvit.files import locked, make_folder, read_json, refuse_linked_folders, write_json, write_text
-from usvit.records import StudyRecord, check_record
+from usvit.files import locked, make_folder, refuse_linked_folders, write_text
+from usvit.records import StudyRecord, load_run_record, read_record, write_record
 from usvit.studies.plan import PlannedRun, StudyPlan, as_json
-
-SCHEMA_VERSION = "1.0"
 
 
 class StudyDir:
     """The folder of one study: ``study.json``, ``runs/<id>/`` and, for runs that failed, ``errors/<id>.txt``.
 
-    ``record`` is the content of ``study.json``; ``save`` writes it.
+    ``record`` is the content of ``study.json``; ``save`` writes it, and returns it as an instance of its model.
     """
 
     def __init__(self, path: Path, record: dict[str, Any]):
         self.path, self.record = path, record
         self._by_id = {run["id"]: run for run in record["runs"]}
 
-    def save(self) -> None:
-        write_json(self.path / "study.json", self.record)
+    def save(self) -> StudyRecord:
+        return write_record(self.path / "study.json", self.record, StudyRecord)
 
     def run_path(self, run_id: str) -> Path:
         """Return the run directory of a run."""
@@ -47,8 +44,8 @@ class StudyDir:
         path = self.run_path(run.id)
         if not (path / "run.json").is_file():
             return False
-        found = read_record(path)
-        there = {"kind": found["kind"], **identity(found["config"])}
+        found = load_run_record(path)
+        there = {"kind": found.kind, **identity(found.config.model_dump(exclude_unset=True))}
         here = {"kind": self.record["protocol"], **identity(run.config.model_dump(mode="json"))}
         differing = [key for key in here if there.get(key) != here[key]]
         if differing:
@@ -56,7 +53,7 @@ class StudyDir:
                 f"{path} holds a run of another study ({differing[0]} is {there.get(differing[0])!r} there, "
                 f"{here[differing[0]]!r} here). Nothing was changed: move that folder, or choose another --out."
             )
-        return found["state"] == "finished" and (path / "metrics.json").is_file()
+        return found.state == "finished" and (path / "metrics.json").is_file()
 
     def begin(self, run_id: str) -> None:
         """Record that a run has started."""
@@ -88,7 +85,7 @@ def open_study(path: Path, plan: StudyPlan, command: str) -> Iterator[StudyDir]:
     Raises:
         UsvitError: The folder holds another study or other files, or another process is working on it.
     """
-    existing = _read(path) if (path / "study.json").is_file() else None
+    existing = read_record(path / "study.json", StudyRecord) if (path / "study.json").is_file() else None
     if existing is None and path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsvitError(f"{path} exists and is not a study of usvit. Nothing was changed: choose another folder.")
     if existing is not None:
@@ -106,7 +103,7 @@ def open_study(path: Path, plan: StudyPlan, command: str) -> Iterator[StudyDir]:
 def new_record(plan: StudyPlan, command: str) -> dict[str, Any]:
     """Return the content of ``study.json`` before the first run."""
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": StudyRecord.VERSION,
         "name": plan.study.name,
         "protocol": plan.study.protocol,
         "state": "running",
@@ -134,15 +131,6 @@ def _shown(plan: StudyPlan) -> dict[str, Any]:
         "paper": study.paper and study.paper.model_dump(mode="json", exclude={"rows"}),
         "notes": list(study.notes),
     }
-
-
-def _read(path: Path) -> dict[str, Any]:
-    record = read_json(path / "study.json")
-    version = str(record.get("schema_version", "absent"))
-    if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
-        raise UsvitError(f"{path / 'study.json'}: schema_version is {version}; this usvit reads {SCHEMA_VERSION}.")
-    check_record(record, StudyRecord, path / "study.json")
-    return record
 
 
 def _refuse_other_study(path: Path, existing: dict[str, Any], plan: StudyPlan) -> None:

@@ -3,7 +3,7 @@
 import statistics
 from typing import Any
 
-from usvit.records import MetricsRecord, RunRecord, read_record
+from usvit.records import MetricsRecord, RunRecord, load_record
 from usvit.studies.metric_names import value_of
 from usvit.studies.plan import Cell, StudyPlan, matches
 from usvit.studies.specification import PrintedRow, fraction
@@ -23,15 +23,15 @@ def fill(study: StudyDir, plan: StudyPlan) -> None:
     study.record["seed_spread"] = [_spread(plan, cell, of, metrics) for cell in plan.cells] if several else []
     for run in study.record["runs"]:
         if run["id"] in metrics:
-            run["seconds"] = read_record(study.run_path(run["id"]) / "run.json", RunRecord)["seconds"]
+            run["seconds"] = load_record(study.run_path(run["id"]) / "run.json", RunRecord).seconds
 
 
-def _metrics(study: StudyDir, run_id: str) -> dict[str, Any]:
-    return read_record(study.run_path(run_id) / "metrics.json", MetricsRecord)
+def _metrics(study: StudyDir, run_id: str) -> MetricsRecord:
+    return load_record(study.run_path(run_id) / "metrics.json", MetricsRecord)
 
 
 def _line(
-    study: StudyDir, plan: StudyPlan, cell: Cell, run_id: str, metrics: dict[str, dict[str, Any]]
+    study: StudyDir, plan: StudyPlan, cell: Cell, run_id: str, metrics: dict[str, MetricsRecord]
 ) -> dict[str, Any]:
     own = metrics.get(run_id)
     printed = _printed(plan, cell)
@@ -41,8 +41,8 @@ def _line(
         "run": run_id,
         "seed": plan.seeds[0],
         "state": study.state_of(run_id),
-        "n_images": own and own["n_images"],
-        "n_groups": own and own["n_groups"],
+        "n_images": own and own.n_images,
+        "n_groups": own and own.n_groups,
         "figures": {name: _figure(plan, name, own, printed) for name in plan.study.figures},
     }
 
@@ -55,9 +55,10 @@ def _printed(plan: StudyPlan, cell: Cell) -> PrintedRow | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _figure(plan: StudyPlan, name: str, metrics: dict[str, Any] | None, printed: PrintedRow | None) -> dict[str, Any]:
+def _figure(plan: StudyPlan, name: str, metrics: MetricsRecord | None, printed: PrintedRow | None) -> dict[str, Any]:
     value = value_of(metrics, name) if metrics else None
-    ours = {key: value and value.get(key) for key in ("value", "ci95", "method", "n_groups", "warning", "reason")}
+    names = ("value", "ci95", "method", "n_groups", "warning", "reason")
+    ours = {name: value and getattr(value, name) for name in names}
     if metrics and value is None:
         ours["reason"] = "this run's metrics have no such figure"
     text = printed.figures.get(name) if printed else None
@@ -77,13 +78,13 @@ def _figure(plan: StudyPlan, name: str, metrics: dict[str, Any] | None, printed:
 
 
 def _spread(
-    plan: StudyPlan, cell: Cell, of: dict[tuple[Cell, int], str], metrics: dict[str, dict[str, Any]]
+    plan: StudyPlan, cell: Cell, of: dict[tuple[Cell, int], str], metrics: dict[str, MetricsRecord]
 ) -> dict[str, Any]:
     done = [metrics[of[cell, seed]] for seed in plan.seeds if of[cell, seed] in metrics]
     figures: dict[str, Any] = {}
     for name in plan.study.figures:
         values = [value_of(one, name) for one in done]
-        known = [value["value"] for value in values if value and value["value"] is not None]
+        known = [value.value for value in values if value and value.value is not None]
         figures[name] = {
             "n": len(known),
             "mean": statistics.fmean(known) if known else None,

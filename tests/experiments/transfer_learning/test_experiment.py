@@ -44,9 +44,9 @@ def accuracy_of(path):
 def test_probes_of_a_random_network_tell_easy_pictures_apart(settings, tmp_path, how):
     outcome = run(settings, tmp_path / "run", {"how": how})
     expected = {part: 3 * count for part, count in N.items()} | ({"val": 0} if how == "knn" else {})
-    assert {part: outcome.result["images"][f"n_{part}"] for part in N} == expected
-    best = outcome.result["summary"][-1]["accuracy"]
-    assert best["value"] > 0.7
+    assert {part: getattr(outcome.result.images, f"n_{part}") for part in N} == expected
+    best = outcome.result.summary[-1].accuracy
+    assert best.value > 0.7
     results = pd.read_csv(outcome.path / "results.csv")
     test = results[(results.part == "test") & results.chosen]
     assert test.accuracy.tolist() == [pytest.approx(accuracy_of(outcome.path))]
@@ -59,15 +59,15 @@ def test_fewshot_rows_are_every_draw_and_the_summary_is_their_mean(settings, tmp
     results = pd.read_csv(outcome.path / "results.csv")
     test = results[results.part == "test"]
     assert sorted(zip(test.k, test.draw, strict=True)) == [(k, draw) for k in (1, 5) for draw in range(3)]
-    for line, k in zip(outcome.result["summary"], (1, 5), strict=True):
+    for line, k in zip(outcome.result.summary, (1, 5), strict=True):
         found = test[test.k == k].accuracy
         half = 4.302653 * found.std(ddof=1) / np.sqrt(3)  # t of two degrees of freedom
-        assert line["name"] == f"{k}-shot"
-        assert line["accuracy"]["value"] == pytest.approx(found.mean())
+        assert line.name == f"{k}-shot"
+        assert line.accuracy.value == pytest.approx(found.mean())
         low, high = max(0, found.mean() - half), min(1, found.mean() + half)
         expected = None if found.std() == 0 else [pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-6)]
-        assert line["accuracy"]["ci95"] == expected
-    assert outcome.result["summary"][0]["accuracy"]["ci95"] is not None  # one image of each class: draws differ
+        assert line.accuracy.ci95 == expected
+    assert outcome.result.summary[0].accuracy.ci95 is not None  # one image of each class: draws differ
     tried = results[results.part == "val"]
     assert len(tried) == 4 and tried[tried.chosen].groupby("k").size().tolist() == [1, 1]
 
@@ -81,8 +81,8 @@ def test_the_strength_is_chosen_on_validation_images_whatever_the_test_says(sett
         (tmp_path / "other" / "test" / f"x{number}").rename(tmp_path / "other" / "test" / CLASSES[number - 1])
     right = run(settings, tmp_path / "a", {"how": "linear"}).result
     wrong = run(settings, tmp_path / "b", {"how": "linear", "source": {"path": str(tmp_path / "other")}}).result
-    assert wrong["chosen"] == right["chosen"]
-    assert wrong["summary"][0]["accuracy"]["value"] < 0.4
+    assert wrong.chosen == right.chosen
+    assert wrong.summary[0].accuracy.value < 0.4
 
 
 @pytest.mark.slow
@@ -137,8 +137,8 @@ def test_a_training_image_among_the_test_images_is_refused_or_dropped(settings, 
     with pytest.raises(LeakageError, match=r"1 test images .* grass/99\.png"):
         run(settings, tmp_path / "a", more)
     outcome = run(settings, tmp_path / "a", more, {"leaks": "drop"})
-    assert outcome.result["dropped"] == {"seen_by_weights": 0, "in_training": 1}
-    assert outcome.result["images"]["n_test"] == 18
+    assert outcome.result.dropped.model_dump() == {"seen_by_weights": 0, "in_training": 1}
+    assert outcome.result.images.n_test == 18
     assert not read_predictions(outcome.path / "predictions.csv").image_id.str.contains("99").any()
 
 
@@ -176,11 +176,11 @@ def test_few_shots_need_no_more_features_than_are_drawn(settings, tmp_path, monk
 
     monkeypatch.setattr(features.FeatureExtractor, "_forward", counted)
     outcome = run(settings, tmp_path / "run", {"how": "fewshot", "shots": [1], "draws": 2, "l2": [1.0]})
-    assert 3 <= looked_at["train"] <= 6 and outcome.result["images"]["n_train"] == 30
+    assert 3 <= looked_at["train"] <= 6 and outcome.result.images.n_train == 30
     all_of_them = {"how": "fewshot", "shots": [1, 10], "draws": 2, "l2": [1.0]}
     more = run(settings, tmp_path / "more", all_of_them)
     assert looked_at["train"] == 30
-    assert outcome.result["summary"][0] == more.result["summary"][0]  # the same draws of one image
+    assert outcome.result.summary[0] == more.result.summary[0]  # the same draws of one image
 
 
 @pytest.mark.slow
@@ -236,7 +236,8 @@ def test_json_is_what_the_schema_says(settings, tmp_path):
 
     schema = json.loads((REPOSITORY / "docs/reference/transfer.schema.json").read_text())
     for how in ("fewshot", "knn"):
-        jsonschema.validate(run(settings, tmp_path / how, {"how": how}).result, schema)
+        run(settings, tmp_path / how, {"how": how})
+        jsonschema.validate(json.loads((tmp_path / how / "transfer.json").read_text()), schema)
 
 
 @pytest.mark.slow
@@ -244,9 +245,9 @@ def test_a_data_cards_images_are_divided_by_groups_and_its_predictions_name_them
     config = build(TransferConfig, settings, {"how": "knn", "source": {"name": "data", "path": None, "val": None}})
     config = config.model_copy(update={"data": config.data.model_copy(update={"dataset": "phantom"})})
     outcome = Transfer(config, roots={"": small_phantom}, out=tmp_path / "run").run()
-    images = outcome.result["images"]
-    assert set(images["classes"]) == {"benign", "malignant", "normal"}
-    assert (images["chosen_on"], images["n_val"]) == ("none", 0)  # k is chosen on the training images
+    images = outcome.result.images
+    assert set(images.classes) == {"benign", "malignant", "normal"}
+    assert (images.chosen_on, images.n_val) == ("none", 0)  # k is chosen on the training images
     table = read_predictions(outcome.path / "predictions.csv")
-    assert len(table) == images["n_test"] and set(table.dataset) == {"phantom"}
-    assert outcome.result["summary"][0]["accuracy"]["n_groups"] == table.group_id.nunique() < len(table)
+    assert len(table) == images.n_test and set(table.dataset) == {"phantom"}
+    assert outcome.result.summary[0].accuracy.n_groups == table.group_id.nunique() < len(table)

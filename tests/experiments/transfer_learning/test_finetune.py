@@ -36,13 +36,13 @@ def sweep(settings):
 def test_validation_chooses_the_cell_and_the_chosen_is_tested_and_kept(sweep, tmp_path, monkeypatch):
     told = Told()
     outcome = run(sweep, tmp_path / "run", progress=told)
-    chosen = outcome.result["chosen"]
-    assert (chosen["cell"], chosen["n_cells"]) == ("moving", 3)
+    chosen = outcome.result.chosen
+    assert (chosen.cell, chosen.n_cells) == ("moving", 3)
     assert any("wild" in line and "diverged" in line for line in told.lines)
     results = pd.read_csv(outcome.path / "results.csv").set_index("cell")
     val = results[results.part == "val"]
     assert val.accuracy.idxmax() == "moving" and pd.isna(val.accuracy["wild"])
-    assert val.accuracy["moving"] == pytest.approx(chosen["val_accuracy"])
+    assert val.accuracy["moving"] == pytest.approx(chosen.val_accuracy)
     tested = results[results.part == "test"]
     assert list(tested.index) == ["moving"]  # no other cell has seen the test
     assert tested.accuracy.item() == pytest.approx(accuracy_of(outcome.path))
@@ -59,7 +59,7 @@ def test_validation_chooses_the_cell_and_the_chosen_is_tested_and_kept(sweep, tm
 @pytest.mark.slow
 def test_a_head_of_two_layers_is_trained_tested_and_left_behind(sweep, tmp_path):
     outcome = run(sweep, tmp_path / "run", {"cells": {}, "model": {"head": "mlp"}})
-    told = outcome.result["summary"][0]["accuracy"]["value"]
+    told = outcome.result.summary[0].accuracy.value
     assert told == pytest.approx(accuracy_of(outcome.path)) and told > 0.5
     weights = resolve_weights(str(outcome.path), find_model("vit_ti16", sweep["model"]["vit"]))
     assert {"head.0.weight", "head.1.running_mean", "head.3.weight"} <= set(weights.read().tensors)
@@ -86,7 +86,7 @@ def test_finished_cells_are_not_trained_again(sweep, tmp_path, monkeypatch):
     before = (tmp_path / "run" / "cells" / "still" / "run.json").read_bytes()
     resumed = run(sweep, tmp_path / "run")
     assert (tmp_path / "run" / "cells" / "still" / "run.json").read_bytes() == before
-    assert resumed.result["chosen"]["cell"] == "moving"
+    assert resumed.result.chosen.cell == "moving"
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_the_chosen_is_trained_again_on_all_images_where_the_recipe_says_so(swee
     outcome = run(sweep, tmp_path / "run", {"cells": {"moving": SWEEP["moving"]}, "final": "train+val"})
     record = json.loads((outcome.path / "final" / "run.json").read_text())
     assert record["data"]["sources"][0]["images"] == 42 and record["config"]["source"]["val"] is None
-    assert outcome.result["chosen"]["final"] == "train+val"
+    assert outcome.result.chosen.final == "train+val"
 
 
 def test_a_cell_is_the_recipe_with_its_own_settings_and_nothing_of_the_transfer(sweep):

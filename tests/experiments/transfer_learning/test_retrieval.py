@@ -139,10 +139,10 @@ def searched(run, out, *layers):
 
 def test_a_run_of_grafit_searches_its_training_images_with_its_validation_images(grafit, pictures, tmp_path):
     outcome = searched(grafit, tmp_path / "run", {"k": [3]})
-    line = outcome.result["summary"][0]
-    assert outcome.result["images"]["classes"] == list(CLASSES)  # the fine ones
-    assert [outcome.result["images"][f"n_{part}"] for part in N] == [30, 0, 12]
-    assert outcome.result["image_size"] == 32
+    line = outcome.result.summary[0]
+    assert outcome.result.images.classes == list(CLASSES)  # the fine ones
+    assert [getattr(outcome.result.images, f"n_{part}") for part in N] == [30, 0, 12]
+    assert outcome.result.image_size == 32
 
     embedding, views = load_embedding(grafit), {}
     for part in ("train", "val"):  # the embedding, by hand
@@ -154,33 +154,34 @@ def test_a_run_of_grafit_searches_its_training_images_with_its_validation_images
         assert vectors.shape == (len(files), 8)
         views[part] = LabelledFeatures(vectors, fine, np.array([0, 1, 0])[fine])
     queries, keys = views["val"], views["train"]
-    assert line["mean_average_precision"] == pytest.approx(
+    assert line.mean_average_precision == pytest.approx(
         mean_ap(queries, keys, lambda i, j: cosine(queries.vectors[i], keys.vectors[j])), abs=1e-4
     )
     for name, value in coarse_figures(queries, keys, 0.05).items():
-        assert line[name] == pytest.approx(value, abs=1e-4)
+        assert getattr(line, name) == pytest.approx(value, abs=1e-4)
     table = pd.read_csv(outcome.path / "results.csv")
-    for name, one in line["intervals"].items():
-        assert one["value"] == line[name] and one["n_groups"] == 12
-    low, high = line["intervals"]["mean_average_precision"]["ci95"]
-    assert low < line["mean_average_precision"] < high
+    for name, one in line.intervals:
+        assert one.value == getattr(line, name) and one.n_groups == 12
+    low, high = line.intervals.mean_average_precision.ci95
+    assert low < line.mean_average_precision < high
     of_test = table[table.part == "test"].iloc[0]
     assert (of_test.map_ci95_low, of_test.map_ci95_high) == (pytest.approx(low), pytest.approx(high))
-    assert table[table.part == "test"].map_oracle.tolist() == [pytest.approx(line["map_oracle"])]
+    assert table[table.part == "test"].map_oracle.tolist() == [pytest.approx(line.map_oracle)]
     assert set(read_predictions(outcome.path / "predictions.csv").label) == set(CLASSES)
     jsonschema = pytest.importorskip("jsonschema")
     from tests.conftest import REPOSITORY
 
-    jsonschema.validate(outcome.result, json.loads((REPOSITORY / "docs/reference/transfer.schema.json").read_text()))
+    schema = json.loads((REPOSITORY / "docs/reference/transfer.schema.json").read_text())
+    jsonschema.validate(json.loads((outcome.path / "transfer.json").read_text()), schema)
 
 
 def test_any_network_can_search_and_does_so_by_its_features(settings, tmp_path, grafit):
-    plain = transferred(settings, tmp_path / "plain", {"how": "retrieval"}).result["summary"][0]
-    knn = transferred(settings, tmp_path / "knn", {"how": "knn"}).result["summary"][0]
+    plain = transferred(settings, tmp_path / "plain", {"how": "retrieval"}).result.summary[0]
+    knn = transferred(settings, tmp_path / "knn", {"how": "knn"}).result.summary[0]
     assert plain == knn
     coarse = str(grafit.parent / "coarse.csv")
     line = transferred(settings, tmp_path / "coarse", {"how": "retrieval", "source": {"coarse": coarse}})
-    line = line.result["summary"][0]
+    knn, line = (row.model_dump(exclude_unset=True) for row in (knn, line.result.summary[0]))
     more = ("map_conditioned", "map_oracle", "coarse_accuracy")
     intervals = line.pop("intervals")
     assert set(intervals) == {*knn.pop("intervals"), *more}

@@ -14,6 +14,7 @@ from usvit.experiments.transfer_learning.upstream_selection import (
     recommend,
     upstream_figures,
 )
+from usvit.records import TransferRecord
 
 
 class Test12:
@@ -33,7 +34,7 @@ def candidate(name, upstream, downstream, validation="x"):
         "predictions": None,
         "predictions_missing": "none",
     }
-    return UpstreamCandidate(name, f"runs/{name}", None, result, Test12())
+    return UpstreamCandidate(name, f"runs/{name}", None, TransferRecord.model_validate(result), Test12())
 
 
 def test_both_ways_choose_by_their_own_validation():
@@ -95,14 +96,14 @@ def test_several_weights_are_adapted_alike_and_the_best_by_validation_is_kept(se
     one = run(settings, tmp_path / "one", {"how": "linear", "seed": 1})
     more = {"how": "linear", "upstream": ["scratch", str(one.path)]}
     outcome = run({**settings, "source": {**settings["source"]}}, tmp_path / "both", more)
-    found = outcome.result["recommended"]
-    assert [row["name"] for row in found["candidates"]] == ["0-scratch", "1-one"]
-    best = max(found["candidates"], key=lambda row: row["downstream_val_accuracy"])
-    assert found["kept"] == best["name"]
-    kept = outcome.path / "upstream" / found["kept"]
+    found = outcome.result.recommended
+    assert [row.name for row in found.candidates] == ["0-scratch", "1-one"]
+    best = max(found.candidates, key=lambda row: row.downstream_val_accuracy)
+    assert found.kept == best.name
+    kept = outcome.path / "upstream" / found.kept
     for file in ("predictions.csv", "results.csv", "fold-0/model.safetensors", "fold-0/model.json"):
         assert (outcome.path / file).read_bytes() == (kept / file).read_bytes()
-    assert accuracy_of(outcome.path) == outcome.result["summary"][0]["accuracy"]["value"]
+    assert accuracy_of(outcome.path) == outcome.result.summary[0].accuracy.value
     assert run({**settings}, tmp_path / "both", more).result == outcome.result
 
 
@@ -114,14 +115,14 @@ def test_of_several_networks_the_record_names_the_one_that_is_kept(settings, tmp
     )
 
     def keep_last(candidates):
-        return {**candidates[-1].result, "recommended": {"kept": candidates[-1].name}}
+        return {**candidates[-1].result.model_dump(exclude_unset=True), "recommended": {"kept": candidates[-1].name}}
 
     monkeypatch.setattr("usvit.experiments.transfer_learning.experiment.recommend", keep_last)
     several = {**settings, "how": "knn", "upstream": [str(first.path), str(last.path)], "model": {"image_size": 32}}
     outcome = run(several, tmp_path / "both", named=False)
-    assert outcome.record["model"]["vit"] == last.record["model"]["vit"] != first.record["model"]["vit"]
-    assert str(last.record["model"]["vit"]["width"]) in go_on(outcome.path, outcome.record)
-    assert outcome.record["name"] == "transfer-knn-folder-several-seed0"
+    assert outcome.record.model.vit == last.record.model.vit != first.record.model.vit
+    assert str(last.record.model.vit["width"]) in go_on(outcome.path, outcome.record)
+    assert outcome.record.name == "transfer-knn-folder-several-seed0"
     assert run(several, tmp_path / "both", named=False).result == outcome.result  # and goes on as the same run
 
 

@@ -61,11 +61,11 @@ def split(
         progress=make_progress(),
     )
     if json_:
-        print(json.dumps(summary, indent=2, ensure_ascii=False))
+        print(json.dumps(summary.model_dump(mode="json"), indent=2, ensure_ascii=False))
         return
-    for row in summary["parts"]:
-        classes = ", ".join(f"{count} {label}" for label, count in row["classes"].items())
-        print(f"fold {row['fold']} {row['part']:5} {row['images']:6} images {row['groups']:6} groups   {classes}")
-    if summary["unit"] == "image":
-        print(f"LEAKING SPLIT (by image, as asked): {summary['leaking_groups']} groups stand in two parts of a fold.")
-    print(f"{summary['n_images']} images in {summary['n_groups']} groups; sha256 {summary['sha256'][:12]}: {out}")
+    for row in summary.parts:
+        classes = ", ".join(f"{count} {label}" for label, count in row.classes.items())
+        print(f"fold {row.fold} {row.part:5} {row.images:6} images {row.groups:6} groups   {classes}")
+    if summary.unit == "image":
+        print(f"LEAKING SPLIT (by image, as asked): {summary.leaking_groups} groups stand in two parts of a fold.")
+    print(f"{summary.n_images} images in {summary.n_groups} groups; sha256 {summary.sha256[:12]}: {out}")

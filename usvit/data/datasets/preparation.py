@@ -20,9 +20,10 @@ from usvit.data.datasets.manifest import Manifest, build_manifest, mask_names
 from usvit.data.datasets.manifest_file import dataset_or_manifest, open_manifest, read_manifest, write_manifest
 from usvit.data.splits import SPLITS, folds_sha256, leaking_groups, make_folds, read_folds
 from usvit.errors import UsvitError
-from usvit.files import write_csv, write_json
+from usvit.files import write_csv
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.pseudonyms import LinkTable, for_the_owner_alone
+from usvit.records import FoldsRecord, write_record
 
 
 @dataclass(frozen=True)
@@ -205,9 +206,6 @@ def write_link(dataset: str, out: Path, *, roots: dict[str, Path] | None = None)
     return n
 
 
-SCHEMA_VERSION = "1.0"
-
-
 def save_splits(
     config: RunConfig,
     out: Path,
@@ -215,7 +213,7 @@ def save_splits(
     hold_out: bool = False,
     roots: dict[str, Path] | None = None,
     progress: Progress = NO_PROGRESS,
-) -> dict[str, Any]:
+) -> FoldsRecord:
     """Make folds and write them to a CSV file, with a summary in a JSON file beside it.
 
     Args:
@@ -249,7 +247,7 @@ def save_splits(
             row = {"fold": int(fold), "part": part, "images": len(there), "groups": int(there.group_id.nunique())}
             parts.append({**row, "classes": counts})
     summary = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": FoldsRecord.VERSION,
         "sha256": folds_sha256(folds),
         "manifest_sha256": manifest.sha256(),
         "datasets": list(manifest.roots),
@@ -263,9 +261,9 @@ def save_splits(
         "parts": parts,
     }
     with for_the_owner_alone() if manifest.is_private else nullcontext():
-        write_json(out.with_suffix(".json"), summary)
+        record = write_record(out.with_suffix(".json"), summary, FoldsRecord)
         write_csv(out, folds)
-    return summary
+    return record
 
 
 def split(
@@ -282,7 +280,7 @@ def split(
     data_root: DataRoot = None,
     overrides: Mapping[str, Any] | None = None,
     progress: Progress = NO_PROGRESS,
-) -> dict[str, Any]:
+) -> FoldsRecord:
     """Divide a data set into folds that keep patients and near-duplicates together, and save them to a CSV file.
 
     Args:
@@ -309,7 +307,7 @@ def split(
     Example:
         >>> import usvit
         >>> summary = usvit.split("phantom", "folds.csv", folds=3)
-        >>> summary["unit"], summary["leaking_groups"]
+        >>> summary.unit, summary.leaking_groups
         ('group', 0)
     """
     settings = {

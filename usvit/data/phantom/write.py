@@ -1,7 +1,6 @@
 """Write a phantom data set to a folder, completely or not at all."""
 
 import dataclasses
-import json
 import math
 import os
 import secrets
@@ -24,8 +23,9 @@ from usvit.data.phantom.render import MARKS, Patient, cut_lesion, render_image, 
 from usvit.data.phantom.signs import SIGN_LAWS
 from usvit.data.phantom.spec import CLASS_SHARE, GENERATOR_VERSION, PhantomSpec
 from usvit.errors import UsvitError
-from usvit.files import disk_errors, write_csv, write_json
+from usvit.files import disk_errors, write_csv
 from usvit.progress import NO_PROGRESS, Progress, task
+from usvit.records import PhantomRecord, load_record, write_record
 from usvit.resources import usable_cores
 
 PNG_LEVEL = 4  # speckle hardly compresses, so a higher level costs time without saving space
@@ -70,7 +70,7 @@ def write_phantom(
         rows = _write_images(spec, patients, partial, workers, progress)
         table = pd.DataFrame(rows).sort_values("image_id", kind="stable")
         write_csv(partial / "phantom.csv", table)
-        write_json(partial / "phantom.json", _description(spec, table))
+        write_record(partial / "phantom.json", _description(spec, table), PhantomRecord)
         _move_into_place(partial, out, spec)
     return out
 
@@ -151,6 +151,7 @@ def _lesion_columns(lesion: Lesion | None, extent_mm: float) -> dict[str, float]
 
 def _description(spec: PhantomSpec, table: pd.DataFrame) -> dict[str, Any]:
     return {
+        "schema_version": PhantomRecord.VERSION,
         "generator_version": GENERATOR_VERSION,
         "key": spec.key,
         "spec": dataclasses.asdict(spec),
@@ -212,7 +213,7 @@ def _move_into_place(partial: Path, out: Path, spec: PhantomSpec) -> None:
 
 def _holds(out: Path, spec: PhantomSpec) -> bool:
     try:
-        found = json.loads((out / "phantom.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = load_record(out / "phantom.json", PhantomRecord)
+    except UsvitError:
         return False
-    return found.get("generator_version") == GENERATOR_VERSION and found.get("spec") == dataclasses.asdict(spec)
+    return found.generator_version == GENERATOR_VERSION and found.spec.model_dump() == dataclasses.asdict(spec)

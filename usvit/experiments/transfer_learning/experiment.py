@@ -21,17 +21,16 @@ from usvit.experiments.transfer_learning.probes import PROBES, FeatureSet, Probe
 from usvit.experiments.transfer_learning.retrieval import searching
 from usvit.experiments.transfer_learning.transfer_setup import TransferSetup, default_out, describe, prepare
 from usvit.experiments.transfer_learning.upstream_selection import UpstreamCandidate, recommend, upstream_figures
-from usvit.files import copy_file, copy_folder, sha256_of_text, write_csv, write_json
+from usvit.files import copy_file, copy_folder, sha256_of_text, write_csv
 from usvit.progress import Progress
+from usvit.records import TransferRecord, write_record
 from usvit.reports import report_upstream
 from usvit.training import FitResult
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = "1.0"
 
-
-class Transfer(Experiment[TransferSetup, ProbeResult]):
+class Transfer(Experiment[TransferSetup, ProbeResult, TransferRecord]):
     """A transfer of one network.
 
     Args:
@@ -41,7 +40,7 @@ class Transfer(Experiment[TransferSetup, ProbeResult]):
         **arguments: Those of ``Experiment``.
     """
 
-    result_file = "transfer.json"
+    result_model = TransferRecord
 
     def __init__(
         self,
@@ -74,13 +73,13 @@ class Transfer(Experiment[TransferSetup, ProbeResult]):
 
     def conclude(self, setup: TransferSetup, run: RunDirectory, trained: ProbeResult) -> None:
         write_csv(run.path / "results.csv", metrics.results_table(trained.rows))
-        missing = metrics.write_predictions(run.path / "predictions.csv", setup.parts.test, np.asarray(trained.logits))
-        write_json(
-            run.path / self.result_file,
+        missing = metrics.write_predictions(run.path / "predictions.csv", setup.splits.test, np.asarray(trained.logits))
+        write_record(
+            run.path / "transfer.json",
             {
-                "schema_version": SCHEMA_VERSION,
+                "schema_version": TransferRecord.VERSION,
                 "how": setup.config.how,
-                "images": {key: value for key, value in setup.parts.describe().items() if key != "parts"},
+                "images": {key: value for key, value in setup.splits.describe().items() if key != "parts"},
                 "dropped": setup.dropped,
                 "model": setup.spec.name,
                 "tune": setup.config.model.tune if setup.config.how == "finetune" else "head",
@@ -93,6 +92,7 @@ class Transfer(Experiment[TransferSetup, ProbeResult]):
                 "predictions_missing": missing,
                 "recommended": None,
             },
+            TransferRecord,
         )
         shutil.rmtree(run.path / "features", ignore_errors=True)
         run.enter(0, {"summary": trained.summary})
@@ -102,7 +102,10 @@ class Transfer(Experiment[TransferSetup, ProbeResult]):
         report_upstream(run.path)
 
 
-class UpstreamSelection(Experiment[list[TransferSetup], list[tuple[UpstreamCandidate, RunResult]]]):
+AllTransfers = list[tuple[UpstreamCandidate, RunResult[TransferRecord]]]
+
+
+class UpstreamSelection(Experiment[list[TransferSetup], AllTransfers, TransferRecord]):
     """A transfer of each of several networks, in a folder of its own, and the choice of one of them.
 
     Args:
@@ -111,7 +114,7 @@ class UpstreamSelection(Experiment[list[TransferSetup], list[tuple[UpstreamCandi
         **arguments: Those of ``Experiment``.
     """
 
-    result_file = Transfer.result_file
+    result_model = TransferRecord
 
     def __init__(self, config: TransferConfig, *, model_named: bool = True, **arguments: Any):
         super().__init__(**arguments)
@@ -129,7 +132,7 @@ class UpstreamSelection(Experiment[list[TransferSetup], list[tuple[UpstreamCandi
         record["model"]["weights"] = {"sha256": sha256_of_text("\n".join(str(one.weights.sha256) for one in setup))}
         return record
 
-    def train(self, setup: list[TransferSetup], run: RunDirectory) -> list[tuple[UpstreamCandidate, RunResult]]:
+    def train(self, setup: list[TransferSetup], run: RunDirectory) -> AllTransfers:
         found = []
         for number, one in enumerate(setup):
             choice = one.config.model.weights
@@ -137,21 +140,20 @@ class UpstreamSelection(Experiment[list[TransferSetup], list[tuple[UpstreamCandi
             name = f"{number}-{_name_of(choice)}"
             shared: dict[str, Any] = {"roots": self.roots, "command": self.command, "progress": self.progress}
             outcome = Transfer(one.config, setup=one, out=run.path / "upstream" / name, **shared).run()
-            found.append((UpstreamCandidate(name, choice, outcome.path, outcome.result, one.parts.test), outcome))
+            found.append((UpstreamCandidate(name, choice, outcome.path, outcome.result, one.splits.test), outcome))
         return found
 
-    def conclude(
-        self, setup: list[TransferSetup], run: RunDirectory, trained: list[tuple[UpstreamCandidate, RunResult]]
-    ) -> None:
+    def conclude(self, setup: list[TransferSetup], run: RunDirectory, trained: AllTransfers) -> None:
         result = recommend([candidate for candidate, _ in trained])
         kept = next(outcome for candidate, outcome in trained if candidate.name == result["recommended"]["kept"])
         copy_folder(kept.path / "fold-0", run.fold(0))
         for file in ("predictions.csv", "results.csv"):
             if (kept.path / file).is_file():
                 copy_file(kept.path / file, run.path / file)
-        write_json(run.path / self.result_file, result)
+        write_record(run.path / "transfer.json", result, TransferRecord)
         # The record names the network that is kept; the hash of the weights remains that of all candidates.
-        run.record["model"] = kept.record["model"] | {"weights": run.record["model"]["weights"]}
+        network = kept.record.model.model_dump(mode="json", exclude_unset=True)
+        run.record["model"] = network | {"weights": run.record["model"]["weights"]}
         run.enter(0, {"summary": result["summary"]})
 
     def report(self, run: RunDirectory) -> None:
@@ -161,7 +163,7 @@ class UpstreamSelection(Experiment[list[TransferSetup], list[tuple[UpstreamCandi
 def _probe(setup: TransferSetup, run: RunDirectory, progress: Progress) -> ProbeResult:
     """Classify the features of the network, and write the network with the classifier as its head."""
     model = setup.network()
-    extractor, splits = setup.extractor(progress), setup.parts
+    extractor, splits = setup.extractor(progress), setup.splits
     retrieval = setup.config.how == "retrieval"
     embedding = searching(model, setup.weights, setup.config.model.image_size) if retrieval else model
     seen = {
@@ -179,7 +181,7 @@ def _probe(setup: TransferSetup, run: RunDirectory, progress: Progress) -> Probe
 def _write_network(
     setup: TransferSetup, run: RunDirectory, model: nn.Module, probed: ProbeResult, progress: Progress
 ) -> None:
-    source = setup.parts.train.source
+    source = setup.splits.train.source
     result = FitResult(
         steps=0, best_step=0, history=metrics.results_table(probed.rows), seconds=0.0, images_per_second=0.0
     )
@@ -188,7 +190,7 @@ def _write_network(
         hashes: dict[str, list[str]] = {"train": []}
         unhashed: set[str] = set()
         described: dict[str, CompactDescriptions] = {}
-        for split in (setup.parts.train, setup.parts.val):
+        for split in (setup.splits.train, setup.splits.val):
             if split is not None and split.name in probed.learnt_from:
                 if setup.config.source.hashes:
                     hashes[split.name] = split.hashes(progress) or []

@@ -34,7 +34,7 @@ class FeatureExtractor:
     progress: Progress
     batch_size: int = BATCH
 
-    def features(self, model: nn.Module, part: TransferSplit, kept: Path) -> Floats:
+    def features(self, model: nn.Module, split: TransferSplit, kept: Path) -> Floats:
         """Return the input of the classifier, or Grafit's embedding, of shape (n, D), float32.
 
         The features are stored in the file ``kept``, which a resumed run reads.
@@ -45,7 +45,7 @@ class FeatureExtractor:
         """
         if kept.is_file():
             return np.asarray(np.load(kept, allow_pickle=False), dtype=np.float32)
-        _, features = self._forward(model, part, "features")
+        _, features = self._forward(model, split, "features")
         if features is None:
             raise UsvitError(
                 f"This network ({type(model).__name__}) does not expose the input of its classifier, so its features "
@@ -54,22 +54,22 @@ class FeatureExtractor:
         write_atomic(kept, lambda file: np.save(file, features))
         return features
 
-    def logits(self, model: nn.Module, part: TransferSplit) -> Floats:
+    def logits(self, model: nn.Module, split: TransferSplit) -> Floats:
         """Return the outputs of the network, of shape (n, K), float32.
 
         Raises:
             BadImage: An image cannot be read.
             UsvitError: The outputs are not finite.
         """
-        return self._forward(model, part, "predictions")[0]
+        return self._forward(model, split, "predictions")[0]
 
-    def _forward(self, model: nn.Module, part: TransferSplit, what: str) -> tuple[Floats, Floats | None]:
+    def _forward(self, model: nn.Module, split: TransferSplit, what: str) -> tuple[Floats, Floats | None]:
         wrapped = self.fabric.setup_module(model).eval()
         logits: list[Floats] = []
         features: list[Floats | None] = []
-        with torch.inference_mode(), task(self.progress, f"{what}: {part.name}", len(part), "images") as advance:
+        with torch.inference_mode(), task(self.progress, f"{what}: {split.name}", len(split), "images") as advance:
             done = 0
-            for pixels in self._batches(part):
+            for pixels in self._batches(split):
                 inputs = self.preprocessing.normalised(torch.from_numpy(pixels).to(self.fabric.device))
                 if isinstance(model, Embedding):
                     out = caught = wrapped(inputs).float()
@@ -85,12 +85,12 @@ class FeatureExtractor:
             raise UsvitError("The network's outputs are not finite. Use --precision fp32, or other weights.")
         return whole
 
-    def _batches(self, part: TransferSplit) -> Iterator[NDArray[np.uint8]]:
+    def _batches(self, split: TransferSplit) -> Iterator[NDArray[np.uint8]]:
         size, crop = self.preprocessing.image_size, self.test_crop
 
         def view(row: int) -> NDArray[np.uint8]:
-            return test_view(part.source.image(row), size, crop)
+            return test_view(split.source.image(row), size, crop)
 
         with ThreadPoolExecutor(usable_cores()) as pool:
-            for start in range(0, len(part), self.batch_size):
-                yield np.stack([*pool.map(view, part.rows[start : start + self.batch_size].tolist())])
+            for start in range(0, len(split), self.batch_size):
+                yield np.stack([*pool.map(view, split.rows[start : start + self.batch_size].tolist())])

@@ -1,6 +1,5 @@
 """Fine-tuning over a sweep: each cell is one training; validation images choose a cell, and only that is tested."""
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,10 @@ from usvit.experiments.run_directory import RunDirectory
 from usvit.experiments.transfer_learning import metrics
 from usvit.experiments.transfer_learning.probes import ProbeResult
 from usvit.experiments.transfer_learning.transfer_setup import TransferSetup
-from usvit.files import copy_folder, write_json
+from usvit.files import copy_folder
 from usvit.models import Weights, build_model, give_mlp_head, read_state_dict
 from usvit.progress import Progress
+from usvit.records import ModelMetadata, read_record, write_record
 
 logger = logging.getLogger(__name__)
 
@@ -42,14 +42,14 @@ def finetune(
     """
     cells = setup.config.cells or {ONLY: {}}
     configs = {name: cell_config(setup.config, overrides) for name, overrides in cells.items()}  # checks all cells
-    n_val = 0 if setup.parts.val is None else len(setup.parts.val)
+    n_val = 0 if setup.splits.val is None else len(setup.splits.val)
     found: list[dict[str, Any]] = []
     for number, (name, config) in enumerate(configs.items(), start=1):
         logger.info(f"Cell {number} of {len(cells)}: {name}")
         out = run.path / "cells" / name
         try:
             outcome = Pretraining(config, roots=roots, out=out, command=command, progress=progress).run()
-            accuracy = outcome.result["kept"][0].get("val_accuracy")
+            accuracy = outcome.result.kept[0].val_accuracy
         except Diverged as error:  # a sweep may include learning rates that are too high
             if len(cells) == 1:
                 raise
@@ -72,17 +72,17 @@ def finetune(
     _remember_validation(setup, run.fold(0), progress)
 
     logits = setup.extractor(progress, configs[best]).logits(
-        _whole_network(setup, configs[best], run.fold(0)), setup.parts.test
+        _whole_network(setup, configs[best], run.fold(0)), setup.splits.test
     )
-    hits = metrics.right(setup.parts.test, logits)
+    hits = metrics.right(setup.splits.test, logits)
     rows = [{key: value for key, value in row.items() if value is not None} for row in found]
-    rows.append(metrics.row("finetune", setup.parts.test, hits, interval=True, cell=best, chosen=True))
+    rows.append(metrics.row("finetune", setup.splits.test, hits, interval=True, cell=best, chosen=True))
     accuracy = next(row["accuracy"] for row in found if row["cell"] == best)
     summary = [
         {
             "name": f"fine-tuned ({setup.config.model.tune})",
-            "accuracy": metrics.accuracy(setup.parts.test, hits),
-            "mean_class_accuracy": metrics.mean_class_accuracy(setup.parts.test.targets, hits),
+            "accuracy": metrics.accuracy(setup.splits.test, hits),
+            "mean_class_accuracy": metrics.mean_class_accuracy(setup.splits.test.targets, hits),
             "cell": best,
         }
     ]
@@ -132,7 +132,7 @@ def _whole_network(setup: TransferSetup, config: PretrainConfig, folder: Path) -
     """Load the trained network with its head on the CPU."""
     with torch.random.fork_rng(devices=[]):
         model = build_model(
-            setup.spec, Weights("scratch"), n_classes=len(setup.parts.classes), image_size=config.model.image_size
+            setup.spec, Weights("scratch"), n_classes=len(setup.splits.classes), image_size=config.model.image_size
         )
         if config.model.head == "mlp":
             give_mlp_head(model)
@@ -142,11 +142,11 @@ def _whole_network(setup: TransferSetup, config: PretrainConfig, folder: Path) -
 
 def _remember_validation(setup: TransferSetup, folder: Path, progress: Progress) -> None:
     """Add the validation images to the images that the network has seen: they chose its cell or its step."""
-    val = setup.parts.val
+    val = setup.splits.val
     hashes = None if val is None or not setup.config.source.hashes else val.hashes(progress)
     if val is None or not hashes:
         return
-    metadata = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    metadata = read_record(folder / "model.json", ModelMetadata)
     written = write_seen(folder, {"val": hashes}, described=val.descriptions(progress), name=val.source.name)
     told, more = metadata["seen_sha256"], written["seen_sha256"]
     told["val"] = more["val"]
@@ -158,7 +158,7 @@ def _remember_validation(setup: TransferSetup, folder: Path, progress: Progress)
             key: [*(entry for entry in copies[key] if entry["part"] != "val"), *written["seen_copies"][key]]
             for key in (FILES, GAPS)
         }
-    write_json(folder / "model.json", metadata)
+    write_record(folder / "model.json", metadata, ModelMetadata)
 
 
 def forget_networks(folder: Path) -> None:

@@ -29,20 +29,20 @@ MAX_CELLS = 5_000_000
 """Largest table (images x classes) that is written; that of ImageNet would take 2 GB."""
 
 
-def right(part: TransferSplit, values: NDArray[np.floating]) -> Bools:
+def right(split: TransferSplit, values: NDArray[np.floating]) -> Bools:
     """Return whether the class of the largest value is right, of shape (n,).
 
     If an image has several labels, each of them is right (ReaL).
 
     Args:
-        part: The images.
+        split: The images.
         values: Shape (n, K); of equal values, the first class is taken.
     """
     decision = values.argmax(axis=1)
-    several = part.source.multi
+    several = split.source.multi
     if several is None:
-        return np.asarray(decision == part.targets)
-    return np.array([one in several[row] for one, row in zip(decision, part.rows, strict=True)])
+        return np.asarray(decision == split.targets)
+    return np.array([one in several[row] for one, row in zip(decision, split.rows, strict=True)])
 
 
 def mean_class_accuracy(targets: NDArray[np.int64], hits: Bools) -> float:
@@ -51,18 +51,18 @@ def mean_class_accuracy(targets: NDArray[np.int64], hits: Bools) -> float:
     return float((np.bincount(targets, hits.astype(float))[counts > 0] / counts[counts > 0]).mean())
 
 
-def row(how: str, part: TransferSplit, hits: Bools, *, interval: bool = False, **more: Any) -> dict[str, Any]:
+def row(how: str, split: TransferSplit, hits: Bools, *, interval: bool = False, **more: Any) -> dict[str, Any]:
     """Return one row of ``results.csv``."""
-    found: dict[str, Any] = {"how": how, "part": part.name, "n_images": len(hits), "accuracy": float(hits.mean())}
+    found: dict[str, Any] = {"how": how, "part": split.name, "n_images": len(hits), "accuracy": float(hits.mean())}
     if interval:
-        ci95 = accuracy(part, hits)["ci95"]
+        ci95 = accuracy(split, hits)["ci95"]
         found |= {} if ci95 is None else {"ci95_low": ci95[0], "ci95_high": ci95[1]}
-    return {**found, "mean_class_accuracy": mean_class_accuracy(part.targets, hits), **more}
+    return {**found, "mean_class_accuracy": mean_class_accuracy(split.targets, hits), **more}
 
 
-def accuracy(part: TransferSplit, hits: Bools) -> Value:
+def accuracy(split: TransferSplit, hits: Bools) -> Value:
     """Return the accuracy with its interval, clustered by patient if patients are known."""
-    groups = np.arange(len(hits)) if part.groups is None else part.groups
+    groups = np.arange(len(hits)) if split.groups is None else split.groups
     return clustered_share(hits, groups)
 
 
@@ -99,7 +99,7 @@ def results_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     return table
 
 
-def write_predictions(path: Path, part: TransferSplit, logits: NDArray[np.floating]) -> str | None:
+def write_predictions(path: Path, split: TransferSplit, logits: NDArray[np.floating]) -> str | None:
     """Write the predictions of the test images, which ``usvit evaluate`` and ``usvit compare`` read.
 
     Returns:
@@ -107,8 +107,8 @@ def write_predictions(path: Path, part: TransferSplit, logits: NDArray[np.floati
     """
     if logits.size > MAX_CELLS:
         return f"{len(logits)} images of {logits.shape[1]} classes: the table would hold {logits.size} probabilities"
-    several = part.source.multi
+    several = split.source.multi
     if several is not None:
         return "the images have several labels each, and a predictions table has one"
-    write_csv(path, predictions_table(part.table(), logits, classes=part.source.classes, fold=0, part="test"))
+    write_csv(path, predictions_table(split.table(), logits, classes=split.source.classes, fold=0, part="test"))
     return None

@@ -33,13 +33,13 @@ _SMALLEST = 1e-12  # smallest probability, because the table holds logarithms
 class FeatureSet:
     """The features of those images of a split that a probe needs (``needed``)."""
 
-    part: TransferSplit
+    split: TransferSplit
     features: NDArray[np.float32]
     """Shape (n, D)."""
 
     @property
     def targets(self) -> NDArray[np.int64]:
-        return self.part.targets
+        return self.split.targets
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ Probe = Callable[[TransferConfig, TransferSplits, dict[str, FeatureSet], Progres
 
 
 def fewshot(
-    config: TransferConfig, parts: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
+    config: TransferConfig, splits: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
 ) -> ProbeResult:
     """Fit the few-shot probe on k images of each class, drawn several times.
 
@@ -73,7 +73,7 @@ def fewshot(
     """
     train, test, val = seen["train"], seen["test"], seen.get("val")
     strengths = config.l2 or least_squares.L2
-    n_classes = len(parts.classes)
+    n_classes = len(splits.classes)
     rows: list[dict[str, Any]] = []
     summary: list[dict[str, Any]] = []
     kept: tuple[Affine, dict[str, Any]] | None = None
@@ -82,8 +82,8 @@ def fewshot(
         for number, k in enumerate(sorted(config.shots)):
             problems = []
             for draw in range(config.draws):
-                drawn = draw_shots(parts.train.targets, k, config.seed, draw)
-                shots = np.searchsorted(train.part.rows, parts.train.rows[drawn])
+                drawn = draw_shots(splits.train.targets, k, config.seed, draw)
+                shots = np.searchsorted(train.split.rows, splits.train.rows[drawn])
                 problems.append(LeastSquares.of(train.features[shots], train.targets[shots], n_classes))
                 advance(number * config.draws + draw + 1)
             strength = strengths[0]
@@ -92,7 +92,7 @@ def fewshot(
                     {
                         "l2": l2,
                         "draw": draw,
-                        "accuracy": float(metrics.right(val.part, one.solve(l2)(val.features)).mean()),
+                        "accuracy": float(metrics.right(val.split, one.solve(l2)(val.features)).mean()),
                     }
                     for l2 in strengths
                     for draw, one in enumerate(problems)
@@ -102,20 +102,20 @@ def fewshot(
                 means = table.groupby("l2").accuracy.mean()
                 of_val = float(means[strength])
                 rows += [
-                    {"accuracy": float(means[l2]), "l2": l2, "chosen": l2 == strength, **_of_val(val.part, k)}
+                    {"accuracy": float(means[l2]), "l2": l2, "chosen": l2 == strength, **_of_val(val.split, k)}
                     for l2 in strengths
                 ]
             found = []
             for draw, problem in enumerate(problems):
                 probe = problem.solve(strength)
-                hits = metrics.right(test.part, probe(test.features))
+                hits = metrics.right(test.split, probe(test.features))
                 of_table = draw == 0 and k == max(config.shots)
                 more = {"draw": draw, "k": k, "l2": strength, "chosen": of_table}
-                found.append(metrics.row("fewshot", test.part, hits, interval=True, **more))
+                found.append(metrics.row("fewshot", test.split, hits, interval=True, **more))
                 if of_table:
                     kept = probe, {"k": k, "l2": strength, "draw": 0, "val_accuracy": of_val}
             rows += found
-            one = metrics.accuracy(test.part, metrics.right(test.part, problems[0].solve(strength)(test.features)))
+            one = metrics.accuracy(test.split, metrics.right(test.split, problems[0].solve(strength)(test.features)))
             summary.append(
                 {
                     "name": f"{k}-shot",
@@ -131,11 +131,11 @@ def fewshot(
 
 
 def logistic(
-    config: TransferConfig, parts: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
+    config: TransferConfig, splits: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
 ) -> ProbeResult:
     """Fit a logistic regression; accuracy, then cross-entropy, on validation images choose its strength."""
     train, test, val = seen["train"], seen["test"], seen.get("val")
-    strengths, n_classes = config.l2 or linear.L2, len(parts.classes)
+    strengths, n_classes = config.l2 or linear.L2, len(splits.classes)
     rows: list[dict[str, Any]] = []
     best, score = 0, None  # if there are no validation images, there is only one strength
     probes = []
@@ -145,12 +145,12 @@ def logistic(
             advance(done)
     if val is not None:
         values = [probe(val.features) for probe in probes]
-        hits = [metrics.right(val.part, one) for one in values]
+        hits = [metrics.right(val.split, one) for one in values]
         loss = [linear.cross_entropy(one, val.targets) for one in values]
         best = linear.choose(strengths, [float(one.mean()) for one in hits], loss)
         score = float(hits[best].mean())
         rows += [
-            metrics.row("linear", val.part, one, l2=l2, chosen=number == best)
+            metrics.row("linear", val.split, one, l2=l2, chosen=number == best)
             for number, (l2, one) in enumerate(zip(strengths, hits, strict=True))
         ]
     probe, learnt_from = probes[best], ("train", "val") if val is not None else ("train",)
@@ -158,14 +158,14 @@ def logistic(
         both = np.concatenate([train.features, val.features]), np.concatenate([train.targets, val.targets])
         probe = linear.fit_logistic(*both, n_classes, strengths[best])
     logits = probe(test.features)
-    hits_test = metrics.right(test.part, logits)
-    rows.append(metrics.row("linear", test.part, hits_test, interval=True, l2=strengths[best], chosen=True))
-    summary = [_line("linear probe", test.part, hits_test, l2=strengths[best])]
+    hits_test = metrics.right(test.split, logits)
+    rows.append(metrics.row("linear", test.split, hits_test, interval=True, l2=strengths[best], chosen=True))
+    summary = [_line("linear probe", test.split, hits_test, l2=strengths[best])]
     return ProbeResult(rows, summary, {"l2": strengths[best], "val_accuracy": score}, logits, probe, learnt_from)
 
 
 def neighbours(
-    config: TransferConfig, parts: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
+    config: TransferConfig, splits: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
 ) -> ProbeResult:
     """Classify by the nearest neighbours among the training images.
 
@@ -173,19 +173,19 @@ def neighbours(
     random sample is left out.
     """
     train, test = seen["train"], seen["test"]
-    n_classes, how, rows_judged = len(parts.classes), config.how, None
-    if len(train.part) > N_LEAVE_ONE_OUT:
+    n_classes, how, rows_judged = len(splits.classes), config.how, None
+    if len(train.split) > N_LEAVE_ONE_OUT:
         rng = np.random.default_rng(derive_seed(config.seed, "neighbours"))
-        rows_judged = np.sort(rng.choice(len(train.part), N_LEAVE_ONE_OUT, replace=False))
+        rows_judged = np.sort(rng.choice(len(train.split), N_LEAVE_ONE_OUT, replace=False))
     tried = leave_one_out(
-        train.features, train.targets, config.k, config.sigma, groups=train.part.groups, rows=rows_judged
+        train.features, train.targets, config.k, config.sigma, groups=train.split.groups, rows=rows_judged
     )
-    k, n_judged = choose_k(tried), min(len(train.part), N_LEAVE_ONE_OUT)
+    k, n_judged = choose_k(tried), min(len(train.split), N_LEAVE_ONE_OUT)
     logger.info(f"Nearest neighbours: k = {k} of {', '.join(map(str, tried))}.")
     prob = knn_probabilities(test.features, train.features, train.targets, k, config.sigma, n_classes=n_classes)
-    hits = metrics.right(test.part, prob)
+    hits = metrics.right(test.split, prob)
     precision = average_precisions(test.features, train.features, test.targets, train.targets)
-    of_map = mean_precisions({"mean_average_precision": precision}, test.part.groups)["mean_average_precision"]
+    of_map = mean_precisions({"mean_average_precision": precision}, test.split.groups)["mean_average_precision"]
     rows = [
         {"how": how, "part": "train", "n_images": n_judged, "k": one, "accuracy": value, "chosen": one == k}
         for one, value in tried.items()
@@ -193,20 +193,20 @@ def neighbours(
     low, high = of_map["ci95"] or (None, None)
     figures = {"mean_average_precision": of_map["value"], "k": k}
     more = figures | {"map_ci95_low": low, "map_ci95_high": high, "chosen": True}
-    rows.append(metrics.row(how, test.part, hits, interval=True, **more))
+    rows.append(metrics.row(how, test.split, hits, interval=True, **more))
     intervals = {"mean_average_precision": of_map}
-    summary = [_line(f"{k} nearest neighbours", test.part, hits, **figures, intervals=intervals)]
+    summary = [_line(f"{k} nearest neighbours", test.split, hits, **figures, intervals=intervals)]
     chosen = {"k": k, "sigma": config.sigma, "leave_one_out_accuracy": tried[k]}
     return ProbeResult(rows, summary, chosen, np.log(np.maximum(prob, _SMALLEST)), learnt_from=())
 
 
 def retrieval(
-    config: TransferConfig, parts: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
+    config: TransferConfig, splits: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
 ) -> ProbeResult:
     """Run ``neighbours``; if there are coarse classes, also measure what they add to the search (eq. 2.5)."""
-    found = neighbours(config, parts, seen, progress)
+    found = neighbours(config, splits, seen, progress)
     queries, keys = (seen[name] for name in ("test", "train"))
-    of_query, of_key = queries.part.coarse_targets, keys.part.coarse_targets
+    of_query, of_key = queries.split.coarse_targets, keys.split.coarse_targets
     if of_query is None or of_key is None:
         return found
     ranking = rank_by_coarse(
@@ -214,8 +214,8 @@ def retrieval(
         LabelledFeatures(keys.features, keys.targets, of_key),
         config.sigma,
     )
-    intervals = mean_precisions(ranking.precisions, queries.part.groups)
-    intervals["coarse_accuracy"] = metrics.accuracy(queries.part, ranking.right)
+    intervals = mean_precisions(ranking.precisions, queries.split.groups)
+    intervals["coarse_accuracy"] = metrics.accuracy(queries.split, ranking.right)
     figures = {name: one["value"] for name, one in intervals.items()}
     found.rows[-1].update(figures)
     found.summary[-1].update(figures)
@@ -226,27 +226,27 @@ def retrieval(
 PROBES: dict[str, Probe] = {"fewshot": fewshot, "linear": logistic, "knn": neighbours, "retrieval": retrieval}
 
 
-def needed(config: TransferConfig, parts: TransferSplits) -> list[TransferSplit]:
+def needed(config: TransferConfig, splits: TransferSplits) -> list[TransferSplit]:
     """Return the splits whose features are needed; for a few-shot probe, only the training images that are drawn."""
-    train = parts.train
+    train = splits.train
     if config.how == "fewshot":
         most = max(config.shots)  # includes the images of fewer shots
         drawn = [draw_shots(train.targets, most, config.seed, draw) for draw in range(config.draws)]
         train = replace(train, rows=train.rows[np.unique(np.concatenate(drawn))])
-    return [part for part in (train, parts.val, parts.test) if part is not None]
+    return [split for split in (train, splits.val, splits.test) if split is not None]
 
 
-def check(config: TransferConfig, parts: TransferSplits) -> None:
+def check(config: TransferConfig, splits: TransferSplits) -> None:
     """Check before any image is read that all choices and draws are possible.
 
     Raises:
         UsvitError: A setting, which is named, must be changed.
     """
     if config.how == "fewshot":
-        check_shots(parts.train.targets, parts.classes, config.shots)
+        check_shots(splits.train.targets, splits.classes, config.shots)
     choices = {"fewshot": config.l2 or least_squares.L2, "linear": config.l2 or linear.L2, "finetune": config.cells}
     count = len(choices.get(config.how, ()))
-    if count > 1 and parts.val is None:
+    if count > 1 and splits.val is None:
         what = "cells of the sweep" if config.how == "finetune" else "strengths l2"
         raise UsvitError(
             f"There are {count} {what} to choose from, but no validation images, and test images must not be used for "
@@ -259,7 +259,7 @@ def _of_val(val: TransferSplit, k: int) -> dict[str, Any]:
     return {"how": "fewshot", "part": "val", "n_images": len(val), "k": k}
 
 
-def _line(name: str, part: TransferSplit, hits: metrics.Bools, **more: Any) -> dict[str, Any]:
-    found: Value = metrics.accuracy(part, hits)
-    mean = metrics.mean_class_accuracy(part.targets, hits)
+def _line(name: str, split: TransferSplit, hits: metrics.Bools, **more: Any) -> dict[str, Any]:
+    found: Value = metrics.accuracy(split, hits)
+    mean = metrics.mean_class_accuracy(split.targets, hits)
     return {"name": name, "accuracy": found, "mean_class_accuracy": mean, **more}

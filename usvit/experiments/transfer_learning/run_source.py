@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from usvit.errors import UsvitError
-from usvit.experiments.run_directory import read_record
+from usvit.records import load_run_record
 
 _SOURCE = ("name", "path", "split", "val", "val_share", "limit", "coarse", "size", "classes", "image_size")
 
@@ -26,11 +26,11 @@ def own_images(choice: str) -> dict[str, Any]:
     advice = "Name images with --source and --data-root."
     if not (run / "run.json").is_file():
         raise UsvitError(f"--weights {choice} is not a run, so it does not name the images to search. {advice}")
-    record = read_record(run)
-    if record.get("kind") != "pretrain":
+    record = load_run_record(run)
+    if record.kind != "pretrain":
         raise UsvitError(f"{run} is not a run of usvit pretrain, so it does not name the images to search. {advice}")
     try:
-        config = record["config"]
+        config = record.config.model_dump(exclude_unset=True)
         source = {key: config["source"][key] for key in _SOURCE}
         found = {"source": source, "seed": config["seed"], "sigma": config["grafit"]["sigma"], "test": None}
         found["views"] = {"test_crop": config["views"]["test_crop"]}

@@ -138,43 +138,43 @@ class TransferSplits:
 
     def describe(self) -> dict[str, Any]:
         """Return the entry of ``run.json`` and ``transfer.json``."""
-        parts = {"train": self.train, "val": self.val, "test": self.test}
+        splits = {"train": self.train, "val": self.val, "test": self.test}
         return {
             "source": self.train.source.name,
             "classes": list(self.classes),
             "chosen_on": self.chosen_on,
-            **{f"n_{name}": 0 if part is None else len(part) for name, part in parts.items()},
-            "parts": {name: None if part is None else part.describe() for name, part in parts.items()},
+            **{f"n_{name}": 0 if split is None else len(split) for name, split in splits.items()},
+            "parts": {name: None if split is None else split.describe() for name, split in splits.items()},
         }
 
 
-def open_parts(config: TransferConfig, roots: dict[str, Path], progress: Progress) -> TransferSplits:
+def open_splits(config: TransferConfig, roots: dict[str, Path], progress: Progress) -> TransferSplits:
     """Open the training, validation and test images.
 
     Raises:
         UsvitError: The images are missing, are unlabelled, or differ in their classes.
     """
-    parts = _of_card(config, roots, progress) if config.source.name == DATA else _of_source(config, roots)
-    for part in filter(None, (parts.train, parts.val, parts.test)):
-        if len(part.source.classes) < 2 or (part.targets < 0).any():
+    splits = _of_card(config, roots, progress) if config.source.name == DATA else _of_source(config, roots)
+    for split in filter(None, (splits.train, splits.val, splits.test)):
+        if len(split.source.classes) < 2 or (split.targets < 0).any():
             raise UsvitError(
-                f"A transfer needs labels of two or more classes, and the {part.name} part of source.name="
+                f"A transfer needs labels of two or more classes, and the {split.name} part of source.name="
                 f"{config.source.name} has none. Choose a labelled source."
             )
-        if part.source.classes != parts.classes:
+        if split.source.classes != splits.classes:
             raise UsvitError(
-                f"The {part.name} part of source.name={config.source.name} has other classes "
-                f"({_some(part.source.classes)}) than the training part ({_some(parts.classes)})."
+                f"The {split.name} part of source.name={config.source.name} has other classes "
+                f"({_some(split.source.classes)}) than the training part ({_some(splits.classes)})."
             )
-        if not len(part):
-            raise UsvitError(f"The {part.name} part of source.name={config.source.name} is empty.")
-    absent = set(range(len(parts.classes))) - set(parts.train.targets.tolist())
+        if not len(split):
+            raise UsvitError(f"The {split.name} part of source.name={config.source.name} is empty.")
+    absent = set(range(len(splits.classes))) - set(splits.train.targets.tolist())
     if absent:
-        names = _some([parts.classes[label] for label in sorted(absent)])
+        names = _some([splits.classes[label] for label in sorted(absent)])
         raise UsvitError(
             f"{len(absent)} classes have no training image: {names}. Use fewer images for validation, or set no limit."
         )
-    return parts
+    return splits
 
 
 def _of_source(config: TransferConfig, roots: dict[str, Path]) -> TransferSplits:
@@ -182,11 +182,11 @@ def _of_source(config: TransferConfig, roots: dict[str, Path]) -> TransferSplits
     tested = set() if config.test is None else set(config.test.split("+"))
     if config.how in ("knn", "retrieval") and config.test is not None:
         settings = settings.model_copy(update={"val": None, "val_share": 0.0})  # k is chosen on the training images
-    for name, part in (("split", settings.split), ("val", settings.val or ""), ("final", config.final or "")):
-        if shared := tested & set(part.split("+")):
+    for name, used in (("split", settings.split), ("val", settings.val or ""), ("final", config.final or "")):
+        if shared := tested & set(used.split("+")):
             key = name if name == "final" else f"source.{name}"
             raise LeakageError(
-                f"test={config.test} and {key}={part} share the part {', '.join(shared)}: test images must not "
+                f"test={config.test} and {key}={used} share the part {', '.join(shared)}: test images must not "
                 "be used for training or for choices. Set test to another part, or choose on a share of the "
                 "training images (source.val=null, source.val_share=0.1)."
             )
@@ -228,14 +228,14 @@ def _of_card(config: TransferConfig, roots: dict[str, Path], progress: Progress)
 
 
 def without_leaks(
-    parts: TransferSplits, config: TransferConfig, seen: Mapping[str, SeenImages], progress: Progress
+    splits: TransferSplits, config: TransferConfig, seen: Mapping[str, SeenImages], progress: Progress
 ) -> tuple[TransferSplits, dict[str, int | None]]:
     """Refuse or remove test images that a network has seen, or that are also training or validation images.
 
     Near-duplicates with other pixels count as the same image if both have descriptions.
 
     Args:
-        parts: The splits.
+        splits: The splits.
         config: Whether to refuse or to drop such images (``leaks``), and whether to compare the training images
             (``source.hashes``).
         seen: Name of each network in error messages -> the images that it has seen.
@@ -252,14 +252,14 @@ def without_leaks(
         if doubt := unrecorded(known, who):
             logger.warning(doubt)
     counts: dict[str, int | None] = {"seen_by_weights": None, "in_training": None}
-    tested = parts.test.hashes(progress) if config.source.hashes or any(map(len, seen.values())) else None
+    tested = splits.test.hashes(progress) if config.source.hashes or any(map(len, seen.values())) else None
     if tested is None:
-        return parts, counts
-    table = parts.test.table().assign(sha256=tested)
+        return splits, counts
+    table = splits.test.table().assign(sha256=tested)
     without = "test on the others only: --set leaks=drop"
     leaking = np.zeros(len(table), dtype=bool)
     compared = config.source.hashes or any(known.described for known in seen.values())
-    described = parts.test.descriptions(progress) if compared else {}
+    described = splits.test.descriptions(progress) if compared else {}
     for who, known in seen.items():
         copies = known.copies_among(described)
         leaking |= table.sha256.map(known.__contains__).to_numpy(bool) | table.sha256.isin(list(copies)).to_numpy()
@@ -268,33 +268,33 @@ def without_leaks(
     leaking = table.group_id.isin(table.group_id[leaking]).to_numpy()
     counts["seen_by_weights"] = int(leaking.sum())
     if config.source.hashes:
-        others = [part for part in (parts.train, parts.val) if part is not None]
-        learnt = {one for part in others for one in part.hashes(progress) or ()}
-        inside = table.sha256.isin(learnt | _near_duplicates_in(others, described, parts, progress)).to_numpy()
+        others = [split for split in (splits.train, splits.val) if split is not None]
+        learnt = {one for split in others for one in split.hashes(progress) or ()}
+        inside = table.sha256.isin(learnt | _near_duplicates_in(others, described, splits, progress)).to_numpy()
         if config.leaks == "refuse" and inside.any():
             raise LeakageError(
-                f"{int(inside.sum())} test images of {parts.test.source.name} are also among its training "
+                f"{int(inside.sum())} test images of {splits.test.source.name} are also among its training "
                 f"images, as the same pixels or near-duplicates: {_some(table.image_id[inside].tolist())}. Remove them "
                 f"from one part, or {without}."
             )
         counts["in_training"] = int((inside & ~leaking).sum())
         leaking = leaking | inside
     if leaking.all():
-        raise LeakageError(f"Every test image of {parts.test.source.name} has been seen: none is left to test on.")
-    rest = replace(parts.test, rows=parts.test.rows[~leaking], _described={})
-    return replace(parts, test=rest), counts
+        raise LeakageError(f"Every test image of {splits.test.source.name} has been seen: none is left to test on.")
+    rest = replace(splits.test, rows=splits.test.rows[~leaking], _described={})
+    return replace(splits, test=rest), counts
 
 
 def _near_duplicates_in(
-    others: Sequence[TransferSplit], described: Described, parts: TransferSplits, progress: Progress
+    others: Sequence[TransferSplit], described: Described, splits: TransferSplits, progress: Progress
 ) -> set[str]:
     """Return the pixel hashes of test images that are near-duplicates of other images.
 
     The split of a data card has already kept near-duplicates together.
     """
-    if parts.manifest is not None or not described:
+    if splits.manifest is not None or not described:
         return set()
-    known = {sha256: one for part in others for sha256, one in part.descriptions(progress).items()}
+    known = {sha256: one for split in others for sha256, one in split.descriptions(progress).items()}
     return set(copies_of_seen(described, joined(known))) if known else set()
 
 

@@ -18,7 +18,7 @@ from usvit.experiments.base import head_of_record, in_runs, model_of_record
 from usvit.experiments.transfer_learning import probes
 from usvit.experiments.transfer_learning.features import FeatureExtractor
 from usvit.experiments.transfer_learning.retrieval import forbidden, searching
-from usvit.experiments.transfer_learning.splits import TransferSplits, open_parts, without_leaks
+from usvit.experiments.transfer_learning.splits import TransferSplits, open_splits, without_leaks
 from usvit.files import sha256_of_text
 from usvit.models import (
     LoadReport,
@@ -46,7 +46,7 @@ class TransferSetup:
     spec: ModelSpec
     weights: Weights
     device: Device
-    parts: TransferSplits
+    splits: TransferSplits
     dropped: dict[str, int | None]
     """Reason -> number of test images that are left out (``without_leaks``)."""
     preprocessing: Preprocessing
@@ -55,7 +55,7 @@ class TransferSetup:
 
     def network(self) -> nn.Module:
         """Build the network with its initial weights and a new head on the CPU; each call returns the same network."""
-        return _build(self.config, self.spec, self.weights, len(self.parts.classes))[0]
+        return _build(self.config, self.spec, self.weights, len(self.splits.classes))[0]
 
     def extractor(self, progress: Progress, config: PretrainConfig | None = None) -> FeatureExtractor:
         """Return the feature extractor for the configuration of the transfer, or of a cell."""
@@ -65,11 +65,11 @@ class TransferSetup:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self.parts.classes
+        return self.splits.classes
 
     @property
     def manifest(self) -> Manifest | None:
-        return self.parts.manifest
+        return self.splits.manifest
 
     @property
     def inputs(self) -> Preprocessing:
@@ -139,7 +139,7 @@ def prepare(
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsvitError("usvit transfer runs in one process: start it without torchrun.")
-    splits = open_parts(config, roots, progress)
+    splits = open_splits(config, roots, progress)
     setups = []
     for choice in config.upstream or (config.model.weights,):
         one = with_model_of(config.model_copy(update={"upstream": ()}), choice, named=model_named)
@@ -149,7 +149,7 @@ def prepare(
     return checked(setups, progress)
 
 
-def _prepare_one(config: TransferConfig, parts: TransferSplits) -> TransferSetup:
+def _prepare_one(config: TransferConfig, splits: TransferSplits) -> TransferSetup:
     """Resolve and check everything except leaks, the cheapest checks first."""
     device = resolve_device(config.device, config.precision)
     spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
@@ -160,12 +160,12 @@ def _prepare_one(config: TransferConfig, parts: TransferSplits) -> TransferSetup
             f"Name one of them: {config.model.weights}/fold-0."
         )
     mean, std = input_statistics(spec, weights)
-    probes.check(config, parts)
-    model, loaded = _build(config, spec, weights, len(parts.classes))
+    probes.check(config, splits)
+    model, loaded = _build(config, spec, weights, len(splits.classes))
     if config.how == "retrieval":
         searching(model, weights, config.model.image_size)  # an incomplete run fails here
     preprocessing = Preprocessing(config.model.image_size, "squash", mean, std)
-    return TransferSetup(config, spec, weights, device, parts, {}, preprocessing, count_parameters(model), loaded)
+    return TransferSetup(config, spec, weights, device, splits, {}, preprocessing, count_parameters(model), loaded)
 
 
 def checked(setups: Sequence[TransferSetup], progress: Progress) -> list[TransferSetup]:
@@ -178,22 +178,22 @@ def checked(setups: Sequence[TransferSetup], progress: Progress) -> list[Transfe
     seen = {f"The network of --weights {setup.config.model.weights}": seen_of(setup.weights) for setup in setups}
     if warning := setups[0].weights.warning:
         logger.warning(warning)
-    parts, dropped = without_leaks(setups[0].parts, setups[0].config, seen, progress)
-    return [replace(setup, parts=parts, dropped=dropped) for setup in setups]
+    splits, dropped = without_leaks(setups[0].splits, setups[0].config, seen, progress)
+    return [replace(setup, splits=splits, dropped=dropped) for setup in setups]
 
 
 def describe(setup: TransferSetup, command: str) -> dict[str, Any]:
     """Return the content of ``run.json`` before the transfer begins."""
-    parts = setup.parts.describe()
+    splits = setup.splits.describe()
     # Images without a data card have no positive class; tables that need one take the first.
-    positive = setup.parts.classes[0] if setup.manifest is None else setup.manifest.positive_class
+    positive = setup.splits.classes[0] if setup.manifest is None else setup.manifest.positive_class
     return {
         **head_of_record("transfer", default_out(setup.config), setup.config, setup.device, command),
         "data": {
-            **parts,
+            **splits,
             "positive_class": positive,
             "dropped": setup.dropped,
-            "sha256": sha256_of_text(str((parts, setup.dropped))),
+            "sha256": sha256_of_text(str((splits, setup.dropped))),
         },
         "folds": {"n": 1},
         "model": model_of_record(setup.spec, setup.n_parameters, None, setup.weights, setup.loaded),

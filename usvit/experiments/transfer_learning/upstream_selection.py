@@ -20,7 +20,7 @@ from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
 from usvit.metrics.checks import group_codes
 from usvit.metrics.intervals import undefined, with_interval
 from usvit.metrics.paired_tests import mcnemar
-from usvit.records import PretrainRecord, RunRecord, read_record
+from usvit.records import PretrainRecord, Record, RunRecord, TransferRecord, TransferRow, load_record
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,15 @@ class UpstreamCandidate:
     """The value of ``--weights``."""
     path: Path
     """The run directory of its transfer."""
-    result: dict[str, Any]
+    result: TransferRecord
     """The content of ``transfer.json``."""
     test: TransferSplit
 
     @property
     def downstream(self) -> float | None:
         """Its accuracy on the images on which choices were made; None if there are none."""
-        chosen = self.result["chosen"]
-        found = chosen.get("val_accuracy", chosen.get("leave_one_out_accuracy"))
-        return None if found is None else float(found)
+        chosen = self.result.chosen
+        return chosen.leave_one_out_accuracy if chosen.val_accuracy is None else chosen.val_accuracy
 
 
 def upstream_figures(choice: str) -> dict[str, Any]:
@@ -55,19 +54,17 @@ def upstream_figures(choice: str) -> dict[str, Any]:
     path = path.parent if path.is_file() else path
     run = path.absolute().parent if (path / "model.json").is_file() else path
     try:
-        folds = read_record(run / "pretrain.json", PretrainRecord)["kept"]
-        kept = next(one for one in folds if run == path or f"fold-{one['fold']}" == path.absolute().name)
-        record = read_record(run / "run.json", RunRecord)
-        images = record["data"].get("validation")
-        validation = None if images is None else str(images.get("listing_sha256") or sorted(images.items()))
-        return {
-            "val_accuracy": kept.get("val_accuracy"),
-            "val_loss": kept.get("val_loss"),
-            "validation": validation,
-            "name": None if images is None else images.get("name"),
-        }
-    except (UsvitError, OSError, ValueError, KeyError, StopIteration, TypeError, AttributeError):
+        folds = load_record(run / "pretrain.json", PretrainRecord).kept
+        kept = next(one for one in folds if run == path or f"fold-{one.fold}" == path.absolute().name)
+        images = load_record(run / "run.json", RunRecord).data.validation
+    except (UsvitError, OSError, StopIteration):
         return none  # foreign weights have no record
+    return {
+        "val_accuracy": kept.val_accuracy,
+        "val_loss": kept.val_loss,
+        "validation": None if images is None else str(images.get("listing_sha256") or sorted(images.items())),
+        "name": None if images is None else images.get("name"),
+    }
 
 
 def recommend(candidates: Sequence[UpstreamCandidate]) -> dict[str, Any]:
@@ -92,10 +89,10 @@ def recommend(candidates: Sequence[UpstreamCandidate]) -> dict[str, Any]:
             {
                 "name": one.name,
                 "weights": Path(one.choice).name,
-                "upstream_val_accuracy": one.result["upstream"]["val_accuracy"],
-                "upstream_validation": one.result["upstream"]["name"],
+                "upstream_val_accuracy": one.result.upstream.val_accuracy,
+                "upstream_validation": one.result.upstream.name,
                 "downstream_val_accuracy": one.downstream,
-                "test": _headline(one)["accuracy"],
+                "test": _content(_headline(one).accuracy),
             }
             for one in candidates
         ],
@@ -107,7 +104,7 @@ def recommend(candidates: Sequence[UpstreamCandidate]) -> dict[str, Any]:
         "difference": difference,
         "difference_of": "test accuracy of the network chosen by upstream validation, less that by adapting all",
     }
-    return {**kept.result, "recommended": recommended}
+    return {**_content(kept.result), "recommended": recommended}
 
 
 def paired_difference(a: UpstreamCandidate, b: UpstreamCandidate) -> dict[str, Any]:
@@ -123,9 +120,9 @@ def paired_difference(a: UpstreamCandidate, b: UpstreamCandidate) -> dict[str, A
         return {"accuracy": zero, "mcnemar": None}
     tables = []
     for one in (a, b):
-        if one.result["predictions"] is None:
-            return {"accuracy": undefined(one.result["predictions_missing"], len(one.test)), "mcnemar": None}
-        tables.append(read_predictions(one.path / one.result["predictions"]).sort_values(["dataset", "image_id"]))
+        if one.result.predictions is None:
+            return {"accuracy": undefined(str(one.result.predictions_missing), len(one.test)), "mcnemar": None}
+        tables.append(read_predictions(one.path / one.result.predictions).sort_values(["dataset", "image_id"]))
     first, second = (_right(table) for table in tables)
     group = tables[0].group_id.to_numpy(object)
     n_groups = len(set(group.tolist()))
@@ -154,13 +151,13 @@ def accuracy_difference(right_a: np.ndarray, right_b: np.ndarray, group: np.ndar
 
 def _by_upstream(candidates: Sequence[UpstreamCandidate]) -> tuple[UpstreamCandidate | None, str | None]:
     """Return the best by upstream validation accuracy, or the reason why it is unknown."""
-    figures = [one.result["upstream"] for one in candidates]
-    unknown = [one.choice for one, has in zip(candidates, figures, strict=True) if has["val_accuracy"] is None]
+    figures = [one.result.upstream for one in candidates]
+    unknown = [one.choice for one, has in zip(candidates, figures, strict=True) if has.val_accuracy is None]
     if unknown:
         return None, f"no upstream validation accuracy is known of {', '.join(Path(one).name for one in unknown)}"
-    if len({has["validation"] for has in figures}) > 1:
+    if len({has.validation for has in figures}) > 1:
         return None, "the upstream networks were validated on different images, so their accuracies do not compare"
-    return _best(candidates, [has["val_accuracy"] for has in figures]), None
+    return _best(candidates, [has.val_accuracy for has in figures]), None
 
 
 def _best(candidates: Sequence[UpstreamCandidate], score: Sequence[float | None]) -> UpstreamCandidate | None:
@@ -170,10 +167,14 @@ def _best(candidates: Sequence[UpstreamCandidate], score: Sequence[float | None]
     return candidates[int(np.argmax(np.array(score, dtype=np.float64)))]
 
 
-def _headline(candidate: UpstreamCandidate) -> dict[str, Any]:
+def _headline(candidate: UpstreamCandidate) -> TransferRow:
     """Return the line of the summary that describes the predictions: the last, with the most shots."""
-    line: dict[str, Any] = candidate.result["summary"][-1]
-    return line
+    return candidate.result.summary[-1]
+
+
+def _content(record: Record) -> dict[str, Any]:
+    """Return the keys of a record as they are in its file."""
+    return record.model_dump(mode="json", exclude_unset=True)
 
 
 def _right(table: pd.DataFrame) -> np.ndarray:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from usvit.errors import UsvitError
 from usvit.files import refuse_linked_folders
-from usvit.records import RunRecord, read_record, refuse_changed_run
+from usvit.records import RunRecord, load_record, refuse_changed_run
 
 _FILES = ("model.safetensors", "model.json")
 
@@ -18,13 +18,13 @@ def fold_folders(path: Path) -> list[Path]:
     if (path / _FILES[0]).is_file():
         run = path.absolute().parent
         if (run / "run.json").is_file():
-            refuse_changed_run(run, read_record(run / "run.json", RunRecord), only=path.name)
+            refuse_changed_run(run, load_record(run / "run.json", RunRecord), only=path.name)
         return [path]
     if not (path / "run.json").is_file():
         raise UsvitError(f"The folder {path} is no run of usvit: it has no run.json, and no model.safetensors either.")
     refuse_linked_folders(path)
-    record = read_record(path / "run.json", RunRecord)
-    state, n = record.get("state"), (record.get("folds") or {}).get("n")
+    record = load_record(path / "run.json", RunRecord)
+    state, n = record.state, record.folds.n
     if state is None or n is None:
         raise UsvitError(f"{path / 'run.json'} is damaged (it has no state, or no folds.n). Copy the run again.")
     if state != "finished":
