@@ -10,11 +10,23 @@ from usvit.records.audit import AuditRecord
 from usvit.records.base import FileRecord, Record, check_record, fitting, load_record, read_record, write_record
 from usvit.records.bench import BenchRecord
 from usvit.records.calibration import CalibrationRecord
-from usvit.records.compare import CompareRecord
-from usvit.records.explain import ExplainRecord
+from usvit.records.compare import CompareRecord, Pair
+from usvit.records.explain import ExplainedImage, ExplainRecord, ExplanationRecord
 from usvit.records.folds import FoldsRecord
 from usvit.records.integrity import refuse_changed, refuse_changed_run, run_hashes
-from usvit.records.metrics import MetricsRecord
+from usvit.records.metrics import (
+    AtPrevalence,
+    BinRecord,
+    ClassCalibration,
+    DecisionCurveRecord,
+    Headline,
+    MainFigures,
+    MetricsRecord,
+    OneFigure,
+    OperatingPointRecord,
+    OutcomeRecord,
+    ProcedureRecord,
+)
 from usvit.records.model import ModelMetadata
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.run import RunRecord, read_run_record
@@ -22,6 +34,7 @@ from usvit.records.scores import JobRecord, SummaryRecord
 from usvit.records.study import StudyRecord
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
 from usvit.records.upstream import UPSTREAM_RECORDS, PretrainRecord, TransferRecord
+from usvit.records.values import MeanSd, PlainValue, Value
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
     AuditRecord,
@@ -48,28 +61,44 @@ __all__ = [
     "FILE_RECORDS",
     "TABLE_ROWS",
     "UPSTREAM_RECORDS",
+    "AtPrevalence",
     "AuditRecord",
     "BenchRecord",
+    "BinRecord",
     "CalibrationRecord",
+    "ClassCalibration",
     "CompareRecord",
     "CsvRow",
+    "DecisionCurveRecord",
     "ExplainRecord",
+    "ExplainedImage",
+    "ExplanationRecord",
     "FailureRow",
     "FileRecord",
     "FoldRow",
     "FoldsRecord",
+    "Headline",
     "JobRecord",
+    "MainFigures",
+    "MeanSd",
     "MetricsRecord",
     "ModelMetadata",
     "ModelsInfoRecord",
+    "OneFigure",
+    "OperatingPointRecord",
+    "OutcomeRecord",
+    "Pair",
+    "PlainValue",
     "PredictionRow",
     "PretrainRecord",
+    "ProcedureRecord",
     "Record",
     "RunRecord",
     "ScoreRow",
     "StudyRecord",
     "SummaryRecord",
     "TransferRecord",
+    "Value",
     "check_record",
     "fitting",
     "load_record",

@@ -10,6 +10,7 @@ from typing import Any
 
 from usvit.errors import UsvitError
 from usvit.files import JSON_BYTES, TABLE_BYTES, regular_file, sha256_of_file
+from usvit.records.run import RunRecord
 
 _RESULTS = ("*.json", "*.csv", "*.parquet", "fold-*/*.json", "fold-*/*.csv")
 _OTHERS = ("run.json",)
@@ -26,7 +27,7 @@ def run_hashes(run: Path) -> dict[str, str]:
     return {name: sha256_of_file(run / name) for name in names if name not in _OTHERS}
 
 
-def refuse_changed_run(run: Path, record: Mapping[str, Any], only: str | None = None) -> None:
+def refuse_changed_run(run: Path, record: RunRecord | Mapping[str, Any], only: str | None = None) -> None:
     """Check the files of a run against the hashes in its run.json; older runs have none.
 
     Args:
@@ -37,7 +38,7 @@ def refuse_changed_run(run: Path, record: Mapping[str, Any], only: str | None = 
     Raises:
         UsvitError: As ``refuse_changed``.
     """
-    recorded = record.get("files") or {}
+    recorded = (record.files if isinstance(record, RunRecord) else record.get("files")) or {}
     names = [name for name in recorded if ".." not in name.split("/") and not name.startswith(("/", "."))]
     refuse_changed(run, recorded, "run.json", [one for one in names if only is None or one.startswith(f"{only}/")])
 
