@@ -207,9 +207,10 @@ def go_on(path: Path, record: "RunRecord | dict[str, Any]") -> str:
 
     record = RunRecord.model_validate(record)
     config, model = record.config, record.model
+    sources = str((config.source or {}).get("name")).split("+") if config else []
     dataset = "DATASET"
     # Only a pre-training fits folds of the same data set: a transfer was trained on images of a hold-out.
-    if record.kind == "pretrain" and config and config.data and "data" in (config.source or {})["name"].split("+"):
+    if record.kind == "pretrain" and config and config.data and "data" in sources:
         dataset = config.data.dataset or dataset
     words = ["usvit", "cv", "--dataset", dataset, "--model", (model and model.name) or "MODEL", "--weights", str(path)]
     for key, value in ((model and model.vit) or {}).items():
