@@ -46,6 +46,7 @@ def metrics_of_the_fold() -> dict[str, Any]:
         for name, value in figures.items()
     }
     return {
+        "schema_version": "1.3",
         "positive_class": "malignant",
         "classes": list(CLASSES),
         "n_images": 7,

@@ -9,6 +9,7 @@ from jinja2 import Environment, meta
 
 from tests.reports.conftest import fake_run
 from usvit.errors import UsvitError
+from usvit.records import ExplanationRecord
 from usvit.reports.author_answers import Answers, read_answers
 from usvit.reports.checklists import AUTHORS, CHECKLISTS, NOTHING, PARTLY, RUN, fill_checklists
 from usvit.reports.run_files import read_run
@@ -34,7 +35,8 @@ def test_the_guidelines_numbers_are_kept():
 def test_every_fact_that_an_item_asks_for_can_be_had(tmp_path):
     run = read_run(fake_run(tmp_path / "run"))
     masks = {"n_images": 3, "n_groups": 3} | {key: {"value": 0.5} for key in ("pointing", "centre", "share", "area")}
-    explained = SaliencyImages(methods={"rollout": {"images": [], "against_masks": masks}})
+    rollout = ExplanationRecord.model_validate({"images": [], "against_masks": masks})
+    explained = SaliencyImages(methods={"rollout": rollout})
     known = {*facts_of(run, cards_of(run)), "limits"}
     assert explained_fact(explained).startswith("Created by usvit explain: attention rollout.")
     asked = set()

@@ -2,11 +2,13 @@
 
 import pytest
 
+from usvit.records import RunRecord
 from usvit.reports.energy import BOARD_POWER, energy_estimate
 
 
 def record(name, kind, seconds=1800.0):
-    return {"device": {"name": name, "type": kind}, "results": [{"seconds": seconds}, {"seconds": seconds}]}
+    content = {"device": {"name": name, "type": kind}, "results": [{"seconds": seconds}, {"seconds": seconds}]}
+    return RunRecord.model_validate(content)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +36,8 @@ def test_what_is_not_known_is_not_guessed():
         record("AMD EPYC", "cpu"),
         record("NVIDIA L40", "cuda"),
         record("NVIDIA GeForce RTX 3090 Ti", "cuda"),
-        {"device": {"name": "NVIDIA H200", "type": "cuda"}},
-        {},
+        RunRecord.model_validate({"device": {"name": "NVIDIA H200", "type": "cuda"}}),
+        RunRecord(),
     ):
         energy = energy_estimate(one)
         assert energy.kwh is None

@@ -2,6 +2,7 @@
 
 import pytest
 
+from usvit.records import DecisionCurveRecord
 from usvit.reports.formatting import usefulness
 
 BAND = {"difference": [0.1], "lower": [0.0], "upper": [0.2]}
@@ -29,4 +30,5 @@ BAND = {"difference": [0.1], "lower": [0.0], "upper": [0.2]}
     ids=["schema 1.2", "schema 1.2, nowhere", "not shown", "shown", "nowhere", "no band"],
 )
 def test_better_is_said_only_where_the_band_shows_it(curve, said):
-    assert usefulness(curve) == said
+    lines = {"thresholds": [0.5], "model": [0.1], "treat_all": [0.0], "treat_none": [0.0]}
+    assert usefulness(DecisionCurveRecord.model_validate(lines | curve)) == said

@@ -12,7 +12,7 @@ from tests.reports.conftest import HASH, fake_run
 from usvit.errors import UsvitError
 from usvit.evaluation.metrics_record import summarise
 from usvit.files import write_csv, write_json
-from usvit.records import run_hashes
+from usvit.records import Value, run_hashes
 from usvit.reports import write_report
 from usvit.reports.formatting import count, decimals, duration
 
@@ -328,8 +328,8 @@ def test_a_missing_file_is_named(run_dir, name):
     [
         ("metrics.json", "{", r"metrics\.json"),
         ("metrics.json", "[]", "expected a JSON object"),
-        ("metrics.json", '{"schema_version": "2.0"}', "schema_version is 2.0"),
-        ("metrics.json", '{"schema_version": "1.0"}', "no key class_counts, classes"),
+        ("metrics.json", '{"schema_version": "2.0"}', r"metrics\.json has schema_version 2\.0"),
+        ("metrics.json", '{"schema_version": "1.0"}', r"metrics\.json is damaged: key positive_class: Field required"),
         ("folds.csv", "image_id\na\n", r"folds\.csv: no column fold, part"),
         ("fold-0/history.csv", "", r"history\.csv as a CSV"),
     ],
@@ -351,7 +351,7 @@ def test_numbers_are_written_for_people():
     assert [duration(s) for s in (8.44, 59.96, 200, 3900)] == ["8.4 s", "60.0 s", "3 min 20 s", "1 h 05 min"]
     assert count(88224232) == "88,224,232"
     assert decimals(0.86666) == "0.867"
-    assert decimals({"value": 0.5}) == "0.500"
+    assert decimals(Value(value=0.5)) == "0.500"
     assert decimals(None) == count(None) == duration(None) == "not recorded"
 
 

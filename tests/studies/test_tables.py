@@ -30,6 +30,7 @@ def metrics_of(accuracy, ci95):
     means = dict.fromkeys(("accuracy", "balanced_accuracy", "auc_macro_ovr"), mean)
     means |= {name: dict.fromkeys(figures[name], mean) for name in ("auc", "sensitivity", "specificity")}
     return {
+        "schema_version": "1.3",
         "positive_class": "m",
         "classes": ["m", "n"],
         "n_images": 48,

@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from usvit.cli import options as o
+
+if TYPE_CHECKING:
+    from usvit.records import CompareRecord
 
 
 def compare(
@@ -34,55 +37,59 @@ def compare(
     """
     from usvit import reports
     from usvit.cli.printing import p_value, with_interval
+    from usvit.records import CompareRecord
 
-    record, folder = reports.compare(*runs, positive=positive, non_inferiority_margin=non_inferiority_margin, out=out)
+    found, folder = reports.compare(*runs, positive=positive, non_inferiority_margin=non_inferiority_margin, out=out)
     if json_:
-        print(json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    print(f"{record['n_images']} images in {record['n_groups']} groups, {record['n_folds']} folds")
-    folds, several = record["n_folds"] > 1, len(record["pairs"]) > 1
+    record = CompareRecord.model_validate(found)
+    print(f"{record.n_images} images in {record.n_groups} groups, {record.n_folds} folds")
+    folds, several = record.n_folds > 1, len(record.pairs) > 1
     what = ", mean within folds [95 % interval]; pooled" if folds else " [95 % interval]"
-    print(f"AUC, {record['positive_class']} vs rest{what}")
-    wide = max(len(run["name"]) for run in record["runs"])
-    for run in record["runs"]:
-        pooled = f"; {with_interval(run['auc'])}" if folds else ""
-        print(f"  {run['name']:{wide}}  {with_interval(run['headline'])}{pooled}")
+    print(f"AUC, {record.positive_class} vs rest{what}")
+    wide = max(len(run.name) for run in record.runs)
+    for run in record.runs:
+        pooled = f"; {with_interval(run.auc)}" if folds else ""
+        print(f"  {run.name:{wide}}  {with_interval(run.headline)}{pooled}")
     tests = {"headline": "these two models"}
     if folds:
         tests = {"headline": "way of training (corrected)", "auc": "these predictions (pooled)"}
-    for pair in record["pairs"]:
+    for pair in record.pairs:
         for test, answers in tests.items():
-            area = pair[test]
-            p = "" if area.get("p") is None else f", p {p_value(area['p'])}"
-            if several and area.get("p_holm") is not None:
-                p += f" (Holm {p_value(area['p_holm'])})"
-            print(f"{pair['a']} less {pair['b']}, {answers}: {with_interval(area)}{p}")
+            area = getattr(pair, test)
+            p = "" if area.p is None else f", p {p_value(area.p)}"
+            if several and area.p_holm is not None:
+                p += f" (Holm {p_value(area.p_holm)})"
+            print(f"{pair.a} less {pair.b}, {answers}: {with_interval(area)}{p}")
     _print_decisions(record)
-    for warning in record["warnings"]:
+    for warning in record.warnings:
         print(f"Warning: {warning}")
     print(f"page: {folder / 'compare.html'}")
 
 
-def _print_decisions(record: dict[str, Any]) -> None:
+def _print_decisions(record: "CompareRecord") -> None:
     """Print differences of decisions for the most probable class, and verdicts of non-inferiority with a margin."""
     from usvit.cli.printing import holm_words, with_interval
 
-    print(f"decisions for {record['positive_class']}, most probable class; at operating points: see the page")
-    margin = record["non_inferiority_margin"]
-    for pair in record["pairs"]:
-        first = pair["decisions"][0]
-        for name in ("sensitivity", "specificity"):
-            print(f"{pair['a']} less {pair['b']}, {name}: {with_interval(first[name])}{holm_words(first[name])}")
+    print(f"decisions for {record.positive_class}, most probable class; at operating points: see the page")
+    margin = record.non_inferiority_margin
+    for pair in record.pairs:
+        first = pair.decisions[0]
+        for name, value in (("sensitivity", first.sensitivity), ("specificity", first.specificity)):
+            if value is not None:
+                print(f"{pair.a} less {pair.b}, {name}: {with_interval(value)}{holm_words(value)}")
     if margin is None:
         return
     print(f"non-inferiority with a stated margin of {margin:g}, by the bound of the one-sided 97.5 % interval")
-    for pair in record["pairs"]:
-        found = pair["non_inferiority"]
-        figures = [("AUC", found["auc"])]
-        if found["decisions"]:
-            figures += [(name, found["decisions"][0][name]) for name in ("sensitivity", "specificity")]
-        for a, b, side in ((pair["a"], pair["b"], "a_vs_b"), (pair["b"], pair["a"], "b_vs_a")):
+    for pair in record.pairs:
+        if pair.non_inferiority is None:
+            continue
+        figures = [("AUC", pair.non_inferiority.auc)]
+        for one in pair.non_inferiority.decisions[:1]:
+            figures += [("sensitivity", one.sensitivity), ("specificity", one.specificity)]
+        for a, b, side in ((pair.a, pair.b, "a_vs_b"), (pair.b, pair.a, "b_vs_a")):
             for title, both in figures:
-                bound = both[side]["bound"]
-                shown = f"no bound: {both[side]['reason']}" if bound is None else f"bound {bound:+.3f}"
-                print(f"{a} against {b}, {title}: {both[side]['verdict']} ({shown})")
+                verdict = getattr(both, side)
+                shown = f"no bound: {verdict.reason}" if verdict.bound is None else f"bound {verdict.bound:+.3f}"
+                print(f"{a} against {b}, {title}: {verdict.verdict} ({shown})")

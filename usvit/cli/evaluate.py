@@ -141,27 +141,34 @@ def evaluate(
             prevalence=prevalence,
             out=out,
         )
-    from usvit.cli import printing
-    from usvit.cli.printing import print_calibration, print_figures, print_operating_points, print_subgroups
-
     if json_:
         print(json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    known = metrics["patients"]["n_patients"]
+    from usvit.cli.printing import (
+        print_at_prevalence,
+        print_calibration,
+        print_figures,
+        print_operating_points,
+        print_subgroups,
+    )
+    from usvit.records import MetricsRecord
+
+    record = MetricsRecord.model_validate(metrics)
+    known = record.patients.n_patients if record.patients else None
     patients = "" if known is None else f", {known} known patients"
-    counts = ", ".join(f"{name} {count}" for name, count in metrics["class_counts"].items())
-    print(f"{metrics['n_images']} images in {metrics['n_groups']} groups{patients}: {counts}")
-    print_figures(metrics)
-    if "external" in metrics:
+    counts = ", ".join(f"{name} {count}" for name, count in record.class_counts.items())
+    print(f"{record.n_images} images in {record.n_groups} groups{patients}: {counts}")
+    print_figures(record)
+    if record.external:
         print("(accuracy, sensitivity and specificity above: of the most probable class; below: at a threshold)")
-        there = [one for one in metrics["operating_points"] if one["pooled"] is not None]
-        print_operating_points({**metrics, "operating_points": there})
+        there = [one for one in record.operating_points or [] if one.pooled is not None]
+        print_operating_points(record.model_copy(update={"operating_points": there}))
         _print_external(metrics)
     else:
-        print_operating_points(metrics)
-    printing.print_at_prevalence(metrics)
-    print_calibration(metrics)
-    print_subgroups(metrics)
+        print_operating_points(record)
+    print_at_prevalence(record)
+    print_calibration(record)
+    print_subgroups(record)
     if out is not None:
         print(f"\nmetrics: {out / 'metrics.json'}")
         if labels is not None:
@@ -172,6 +179,7 @@ def evaluate(
 def _print_external(metrics: dict[str, Any]) -> None:
     """Print the parts of an external test: frozen thresholds, failures, calibrated probability."""
     from usvit.cli.printing import calibration_in_words, with_interval
+    from usvit.records import ClassCalibration
 
     external, positive = metrics["external"], metrics["positive_class"]
     print(f"images that the model has seen: {external['seen']['answer']}")
@@ -195,7 +203,8 @@ def _print_external(metrics: dict[str, Any]) -> None:
         for one in failures["worst_case"] if failures["n_failed"] else []:
             both = ", ".join(f"{name} {with_interval(one[name])}" for name in ("sensitivity", "specificity"))
             print(f"{one['rule']}, had each of these been called wrongly: {both}")
-    print(f"\ncalibrated probability of {positive}: {calibration_in_words(external['calibrated'])}")
+    calibrated = ClassCalibration.model_validate(external["calibrated"])
+    print(f"\ncalibrated probability of {positive}: {calibration_in_words(calibrated)}")
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:

@@ -5,159 +5,176 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from usvit.records import RunRecord
+    from usvit.records import (
+        ClassCalibration,
+        MetricsRecord,
+        OutcomeRecord,
+        PlainValue,
+        ProcedureRecord,
+        RunRecord,
+        Value,
+    )
 
 TITLE = 28
 POOLED = 24
 
 
-def print_figures(metrics: dict[str, Any]) -> None:
+def print_figures(metrics: "MetricsRecord | dict[str, Any]") -> None:
     """Print the headline of metrics.json with the pooled figures and the SD of the folds, then the warnings."""
-    positive, n_folds = metrics["positive_class"], len(metrics["folds"])
-    auc = f"{positive}_vs_rest"
-    several = n_folds > 1
+    from usvit.records import MetricsRecord
     from usvit.reports import quoted
 
-    headline, pooled, over_folds = quoted(metrics), metrics["pooled"], metrics["mean_sd"]
+    metrics = MetricsRecord.model_validate(metrics)
+    positive, n_folds = metrics.positive_class, len(metrics.folds)
+    auc = f"{positive}_vs_rest"
+    several = n_folds > 1
+    headline, pooled, over_folds = quoted(metrics), metrics.pooled, metrics.mean_sd
     heads = (f"mean of {n_folds} folds [95 %]", "pooled [95 %]", "SD of folds") if several else ("value [95 %]", "", "")
     print(f"{'':{TITLE}}{heads[0]:{POOLED}}{heads[1]:{POOLED}}{heads[2]}".rstrip())
     rows = [
-        (f"AUC, {positive} vs rest", headline["auc"], pooled["auc"][auc], over_folds["auc"][auc]),
-        *((title, headline[key], pooled[key], over_folds[key]) for title, key in _OVERALL),
-        *((f"{key}, {positive}", headline[key], pooled[key][positive], over_folds[key][positive]) for key in _BY_CLASS),
-        ("Brier score", headline["brier"], pooled["brier"], over_folds["brier"]),
+        (f"AUC, {positive} vs rest", headline.auc, pooled.auc[auc], over_folds.auc[auc]),
+        *((title, getattr(headline, key), pooled.figure(key), over_folds.figure(key)) for title, key in _OVERALL),
+        *(
+            (
+                f"{key}, {positive}",
+                getattr(headline, key),
+                pooled.figure(key, positive),
+                over_folds.figure(key, positive),
+            )
+            for key in _BY_CLASS
+        ),
+        ("Brier score", headline.brier, pooled.figure("brier"), over_folds.figure("brier")),
     ]
-    if len(metrics["classes"]) == 2:
+    if len(metrics.classes) == 2:
         del rows[1]  # the same number
     for title, value, whole, spread in rows:
-        more = f"{spread['sd']:.3f}" if spread["sd"] is not None else ""
+        more = f"{spread.sd:.3f}" if spread.sd is not None else ""
         tail = f"{with_interval(whole):{POOLED}}{more}" if several else ""
         print(f"{_short(title):{TITLE}}{with_interval(value):{POOLED}}{tail}".rstrip())
-    print(headline["explains"])
+    print(headline.explains)
     if several:
         print("Pooled: all test images as one set, so that scores of different models are ranked against each other.")
-    for warning in metrics["warnings"]:
+    for warning in metrics.warnings or []:
         print(f"Warning: {warning}")
 
 
-def print_operating_points(metrics: dict[str, Any]) -> None:
+def print_operating_points(metrics: "MetricsRecord") -> None:
     """Print the pooled sensitivity and specificity of each rule, and those of every fold.
 
     The first interval is that of the procedure, which includes the choice of the thresholds. The interval that is
     conditional on these thresholds is below it.
     """
-    frozen = "external" in metrics  # no fold has chosen anything here
+    frozen = metrics.external is not None  # no fold has chosen anything here
     heads = ("thresholds", "") if frozen else ("thresholds (nested)", "folds below target")
     print(f"\n{heads[0]:{TITLE}}{'sensitivity':{POOLED}}{'specificity':{POOLED}}{heads[1]}".rstrip())
-    said = ""
-    for one in metrics["operating_points"]:
-        if one["pooled"] is None:
-            print(f"{one['rule']:{TITLE}}none{', likewise' if one['reason'] == said else ': ' + one['reason']}")
-            said = one["reason"]
+    said: str | None = ""
+    for one in metrics.operating_points or []:
+        if one.pooled is None:
+            print(f"{one.rule:{TITLE}}none{', likewise' if one.reason == said else f': {one.reason}'}")
+            said = one.reason
         else:
-            missed = "" if one["n_below_target"] is None else f"{one['n_below_target']} of {len(one['folds'])}"
-            first = one.get("procedure") or one["pooled"]
-            names = ("sensitivity", "specificity")
-            both = "".join(f"{with_interval(first[name]):{POOLED}}" for name in names)
-            print(f"{one['rule']:{TITLE}}{both}{missed}".rstrip())
-            if one.get("procedure"):
-                both = "".join(f"{with_interval(one['pooled'][name]):{POOLED}}" for name in names)
-                print(f"{'  given these thresholds':{TITLE}}{both}".rstrip())
-        tested = [fold["on_test"] for fold in one["folds"]]
+            missed = "" if one.n_below_target is None else f"{one.n_below_target} of {len(one.folds)}"
+            print(f"{one.rule:{TITLE}}{_both(one.procedure or one.pooled)}{missed}".rstrip())
+            if one.procedure:
+                print(f"{'  given these thresholds':{TITLE}}{_both(one.pooled)}".rstrip())
+        tested = [fold.on_test for fold in one.folds]
         if len(tested) > 1 and any(tested):
-            for name in ("sensitivity", "specificity"):
-                values = [None if outcome is None else outcome[name]["value"] for outcome in tested]
+            for name in _BY_CLASS:
+                values = [None if outcome is None else getattr(outcome, name).value for outcome in tested]
                 shown = "  ".join("  -  " if value is None else f"{value:.3f}" for value in values)
                 print(f"{f'  {name} by fold':{TITLE}}{shown}".rstrip())
 
 
-def print_calibration(metrics: dict[str, Any]) -> None:
+def _both(outcome: "OutcomeRecord | ProcedureRecord") -> str:
+    """Format sensitivity and specificity, each with its interval, for their columns."""
+    return "".join(f"{with_interval(getattr(outcome, name)):{POOLED}}" for name in _BY_CLASS)
+
+
+def print_calibration(metrics: "MetricsRecord") -> None:
     """Print calibration of the positive class, the effect of temperature scaling, and the decision curve."""
-    positive = metrics["positive_class"]
-    own = metrics["calibration"]["pooled"]["classes"][positive]
-    frozen = "external" in metrics
+    positive, calibration = metrics.positive_class, metrics.calibration
+    if calibration is None or calibration.pooled is None:
+        return
+    own = calibration.pooled.classes[positive]
+    frozen = metrics.external is not None
     title = f"probability of {positive} as the networks say it" if frozen else f"\ncalibration of {positive}"
     print(f"{title}: {calibration_in_words(own)}")
-    if curve := metrics.get("decision_curve"):
+    if metrics.decision_curve:
         from usvit.reports import usefulness
 
-        print(f"decision curve: {usefulness(curve)}")
+        print(f"decision curve: {usefulness(metrics.decision_curve)}")
     if frozen:  # nothing may be fitted on these labels
         return
-    for one in metrics["calibration"]["recalibration"]:
-        if one["method"] == "temperature" and one["after"] is None:
-            print(one["reason"])
-        elif one["method"] == "temperature":
-            before, after = (one[when]["log_loss"]["value"] for when in ("before", "after"))
-            fitted = ", ".join(f"{fold['temperature']:.2f}" for fold in one["folds"])
+    for one in calibration.recalibration or []:
+        if one.method == "temperature" and one.after is None:
+            print(one.reason)
+        elif one.method == "temperature" and one.after is not None:
+            before, after = one.before.log_loss.value, one.after.log_loss.value
+            fitted = ", ".join(f"{fold.temperature:.2f}" for fold in one.folds)
             print(f"temperatures from inner validation images: {fitted}; log loss {before:.3f} -> {after:.3f}")
 
 
-def calibration_in_words(one: dict[str, Any]) -> str:
+def calibration_in_words(one: "ClassCalibration") -> str:
     """Format slope, intercept, calibration-in-the-large and calibration error of one class with intervals."""
-    error = one["reliability"]
-    debiased = error.get("ece_debiased")  # since schema 1.3
-    values = [("slope", one["slope"]), ("intercept", one["intercept"]), ("in the large", one["in_the_large"])]
+    error, debiased = one.reliability, one.reliability.ece_debiased  # since schema 1.3
+    values = [("slope", one.slope), ("intercept", one.intercept), ("in the large", one.in_the_large)]
     parts = [f"{title} {with_interval(value)}" for title, value in values]
     if debiased is None:
-        return ", ".join([*parts, f"ECE {with_interval(error['ece'])}"])
-    plain = f"plain {with_interval(error['ece'])}"
-    floor = error["ece_noise_floor"]
+        return ", ".join([*parts, f"ECE {with_interval(error.ece)}"])
+    plain = f"plain {with_interval(error.ece)}"
+    floor = error.ece_noise_floor
     chance = "" if floor is None else f", of which chance alone makes {floor:.3f}"
     return ", ".join([*parts, f"ECE, debiased {with_interval(debiased)} ({plain}{chance})"])
 
 
-def print_at_prevalence(metrics: dict[str, Any]) -> None:
+def print_at_prevalence(metrics: "MetricsRecord") -> None:
     """Print predictive values at a stated prevalence, if they were requested."""
-    found = metrics.get("at_prevalence")
+    found = metrics.at_prevalence
     if found is None:
         return
-    title = f"at a prevalence of {found['prevalence']:g}"
+    title = f"at a prevalence of {found.prevalence:g}"
     print(f"\n{title:{TITLE}}{'PPV':{POOLED}}{'NPV':{POOLED}}".rstrip())
-    for one in found["rules"]:
-        print(f"{one['rule']:{TITLE}}{_narrow(one['ppv']):{POOLED}}{_narrow(one['npv'])}".rstrip())
-    share = found["of_test_images"]
+    for one in found.rules:  # four decimals, because a predictive value may be very near 0 or 1
+        print(f"{one.rule:{TITLE}}{with_interval(one.ppv, 4):{POOLED}}{with_interval(one.npv, 4)}".rstrip())
+    share = found.of_test_images
     print(
         f"(of the test images {share:.3f} are positive; sensitivity and specificity are taken to be the same elsewhere)"
     )
 
 
-def _narrow(value: dict[str, Any]) -> str:
-    """Format a predictive value with four decimals, because it may be very near 0 or 1."""
-    return with_interval(value, 4)
-
-
-def print_subgroups(metrics: dict[str, Any]) -> None:
+def print_subgroups(metrics: "MetricsRecord") -> None:
     """Print the AUC of each subgroup with its numbers of images and groups."""
-    auc = f"{metrics['positive_class']}_vs_rest"
-    for one in metrics["subgroups"]:
-        print(f"\n{_short('by ' + one['by']):{TITLE}}{'AUC':{POOLED}}{'images':>8}{'groups':>8}")
-        if not one["levels"]:
-            print(f"  {one['reason']}")
-        for level in one["levels"]:
-            area = with_interval(level["figures"]["auc"][auc])
-            print(f"{_short('  ' + level['level']):{TITLE}}{area:{POOLED}}{level['n_images']:8}{level['n_groups']:8}")
-        for entry in one.get("differences", []):
-            for name in ("auc", "accuracy"):
-                if entry[name]["value"] is not None:
-                    p = holm_words(entry[name])
-                    print(f"  {entry['level']} less {entry['against']}, {name}: {with_interval(entry[name])}{p}")
+    auc = f"{metrics.positive_class}_vs_rest"
+    for one in metrics.subgroups or []:
+        print(f"\n{_short('by ' + one.by):{TITLE}}{'AUC':{POOLED}}{'images':>8}{'groups':>8}")
+        if not one.levels:
+            print(f"  {one.reason}")
+        for level in one.levels:
+            area = with_interval(level.figures.auc[auc])
+            print(f"{_short('  ' + level.level):{TITLE}}{area:{POOLED}}{level.n_images:8}{level.n_groups:8}")
+        for entry in one.differences or []:
+            for name, value in (("auc", entry.auc), ("accuracy", entry.accuracy)):
+                if value.value is not None:
+                    print(f"  {entry.level} less {entry.against}, {name}: {with_interval(value)}{holm_words(value)}")
 
 
-def with_interval(value: dict[str, Any], digits: int = 3) -> str:
+def with_interval(value: "PlainValue | dict[str, Any]", digits: int = 3) -> str:
     """Format ``0.921 [0.884, 0.947]``; the number alone without an interval; the reason if it is undefined."""
-    if value["value"] is None:
-        return f"undefined: {value['reason']}"
-    text = f"{value['value']:.{digits}f}"
-    return text if value["ci95"] is None else f"{text} [{value['ci95'][0]:.{digits}f}, {value['ci95'][1]:.{digits}f}]"
+    from usvit.records import PlainValue
+
+    value = PlainValue.model_validate(value)
+    if value.value is None:
+        return f"undefined: {value.reason}"
+    text = f"{value.value:.{digits}f}"
+    return text if value.ci95 is None else f"{text} [{value.ci95[0]:.{digits}f}, {value.ci95[1]:.{digits}f}]"
 
 
-def holm_words(value: dict[str, Any]) -> str:
+def holm_words(value: "Value") -> str:
     """Format ``, p = 0.012 (Holm = 0.036)``; empty without a p-value."""
-    if value.get("p") is None:
+    if value.p is None:
         return ""
-    corrected = "" if value.get("p_holm") is None else f" (Holm {p_value(value['p_holm'])})"
-    return f", p {p_value(value['p'])}{corrected}"
+    corrected = "" if value.p_holm is None else f" (Holm {p_value(value.p_holm)})"
+    return f", p {p_value(value.p)}{corrected}"
 
 
 def p_value(p: float) -> str:
@@ -187,11 +204,12 @@ def go_on(path: Path, record: "RunRecord") -> str:
         record: the content of its ``run.json``.
     """
     config, model = record.config, record.model
-    source, data = config.source or {}, config.data or {}
+    sources = str((config.source or {}).get("name")).split("+")
+    dataset = "DATASET"
     # Only a pre-training fits folds of the same data set: a transfer was trained on images of a hold-out.
-    same = record.kind == "pretrain" and "data" in source["name"].split("+")
-    words = ["usvit", "cv", "--dataset", data["dataset"] if same else "DATASET"]
-    words += ["--model", str(model.name), "--weights", str(path)]
+    if record.kind == "pretrain" and config.data and "data" in sources:
+        dataset = config.data.dataset or dataset
+    words = ["usvit", "cv", "--dataset", dataset, "--model", model.name or "MODEL", "--weights", str(path)]
     for key, value in model.vit.items():
         words += ["--set", f"model.vit.{key}={value}"]
     return shlex.join(words)

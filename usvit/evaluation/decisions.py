@@ -1,17 +1,17 @@
 """Decisions of a run on its test images: by the most probable class, and at each nested operating point."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from usvit.errors import LeakageError
 from usvit.evaluation.prediction_arrays import Rows, rows_of
-from usvit.evaluation.thresholds import operating_points
+from usvit.evaluation.thresholds import OperatingPoint, operating_points
 from usvit.metrics.basic import decide
 from usvit.metrics.threshold_choice import RULES
+from usvit.records import OperatingPointRecord
 
 MOST_PROBABLE = "most probable class"
 KEY = ["dataset", "image_id"]
@@ -39,22 +39,22 @@ class Decided:
         return self.rows.label == self.rows.index(self.positive)
 
 
-def decided_at(rows: Rows, positive: str, points: Iterable[Mapping[str, Any]]) -> Decided:
+def decided_at(rows: Rows, positive: str, points: Iterable[OperatingPoint | OperatingPointRecord]) -> Decided:
     """Decide at operating points that are already known.
 
     Args:
         rows: the test images.
         positive: one of the classes.
-        points: ``operating_points`` of metrics.json: rule, folds with fold and threshold, pooled, reason.
+        points: the operating points with their thresholds.
     """
     k = rows.index(positive)
     called, reasons = {MOST_PROBABLE: decide(rows.prob) == k}, {}
     for one in points:
-        threshold = {fold["fold"]: fold["threshold"] for fold in one["folds"]}
-        if one["pooled"] is None:
-            reasons[one["rule"]] = one["reason"]
+        threshold = {fold.fold: fold.threshold for fold in one.folds}
+        if one.pooled is None:
+            reasons[one.rule] = one.reason or ""
         else:
-            called[one["rule"]] = rows.prob[:, k] >= np.array([threshold[int(fold)] for fold in rows.fold])
+            called[one.rule] = rows.prob[:, k] >= np.array([threshold[int(fold)] for fold in rows.fold])
     return Decided(rows, positive, called, reasons)
 
 
@@ -71,7 +71,7 @@ def decided_of(table: pd.DataFrame, positive: str, classes: Iterable[str]) -> De
     except LeakageError as error:
         fixed = [rule for rule in RULES if rule.kind == "fixed"]
         points, why = operating_points(table, positive=positive, rules=fixed), str(error)
-    found = decided_at(rows, positive, [asdict(one) for one in points])
+    found = decided_at(rows, positive, points)
     if why:
         found.reasons.update({rule.name: why for rule in RULES if rule.kind != "fixed"})
     return found

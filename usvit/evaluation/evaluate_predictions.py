@@ -15,9 +15,17 @@ from usvit.evaluation.metrics_record import summarise
 from usvit.evaluation.metrics_sections import NO_PATIENT_ID, SUBGROUP_COLUMNS
 from usvit.evaluation.predictions import check_complete, classes_of, read_predictions
 from usvit.evaluation.run_checks import refuse_upstream
-from usvit.files import read_csv, read_parquet, refuse_linked_folders, write_csv, write_json
+from usvit.files import read_csv, read_parquet, refuse_linked_folders, write_csv
 from usvit.metrics.prevalence import check_prevalence
-from usvit.records import ModelMetadata, fitting, read_record, read_run_record, refuse_changed_run
+from usvit.records import (
+    MetricsRecord,
+    ModelMetadata,
+    RunRecord,
+    fitting,
+    load_record,
+    refuse_changed_run,
+    write_record,
+)
 
 KEY = ["dataset", "image_id"]
 USUAL_COLUMNS = Columns()
@@ -36,11 +44,16 @@ class Predictions:
     positive: str
     columns: pd.DataFrame | None = None
     """The manifest: one row per image."""
-    record: dict[str, Any] | None = None
+    record: RunRecord | None = None
     """run.json of the run, or of the run that contains the table."""
     test_over_train: float | None = None
     """Mean over folds of test images / training images; None if it is not known."""
     warnings: list[str] = field(default_factory=list)
+
+    @property
+    def split_by_image(self) -> bool:
+        """Whether the run's splits are disjoint by image only, as requested, so that they leak."""
+        return self.record is not None and self.record.folds is not None and self.record.folds.unit == "image"
 
 
 def evaluate(
@@ -93,7 +106,7 @@ def evaluate(
         metrics = measure(found, by, prevalence)
     if out is not None:
         write_csv(out / "predictions.csv", found.table)
-        write_json(out / "metrics.json", metrics)
+        write_record(out / "metrics.json", metrics, MetricsRecord)
     return metrics
 
 
@@ -166,20 +179,19 @@ def _run_of(path: Path) -> Path | None:
 
 
 def _open_run(run: Path) -> Predictions:
-    record = read_run_record(run)
+    record = load_record(run / "run.json", RunRecord)
     refuse_upstream(run, record, "An evaluation", but=("transfer",))
     refuse_linked_folders(run)
     refuse_changed_run(run, record)
-    if record.get("kind") == "transfer" and not (run / "predictions.csv").is_file():
+    if record.kind == "transfer" and not (run / "predictions.csv").is_file():
         raise UsvitError(
             f"{run} is a run of usvit transfer without predictions.csv: its transfer.json says why "
             "(predictions_missing); or it is not finished. Its figures are in results.csv."
         )
-    try:
-        n_folds, classes = int(record["folds"]["n"]), list(record["data"]["classes"])
-        positive = record["data"]["positive_class"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsvitError(f"{run / 'run.json'} is damaged: it names no folds, classes or positive class.") from error
+    data, n_folds = record.data, record.folds.n if record.folds else None
+    if data is None or data.classes is None or data.positive_class is None or n_folds is None:
+        raise UsvitError(f"{run / 'run.json'} is damaged: it names no folds, classes or positive class.")
+    classes = data.classes
     files = {fold: run / f"fold-{fold}" / "predictions.csv" for fold in range(n_folds)}
     missing = [str(fold) for fold, file in files.items() if not file.is_file()]
     if len(missing) == n_folds and (run / "predictions.csv").is_file():
@@ -201,13 +213,13 @@ def _open_run(run: Path) -> Predictions:
         sizes = folds.groupby(["fold", "part"]).size().unstack(fill_value=0)
         if "train" in sizes and (sizes["train"] > 0).all():
             ratio = float((sizes["test"] / sizes["train"]).mean())
-    return Predictions(run.absolute().name, table, classes, positive, record=record, test_over_train=ratio)
+    return Predictions(run.absolute().name, table, classes, data.positive_class, record=record, test_over_train=ratio)
 
 
 def _open_table(path: Path, run: Path | None, columns: Columns, positive: str | None) -> Predictions:
-    record = None if run is None else read_run_record(run)
-    if record is not None:
-        positive = positive or (record.get("data") or {}).get("positive_class")
+    record = None if run is None else load_record(run / "run.json", RunRecord)
+    if record is not None and record.data is not None:
+        positive = positive or record.data.positive_class
     table, said = as_predictions(read_raw(path), str(path), columns, positive, dataset=path.stem)
     if run is not None and path.absolute().parent == run and (run / "folds.csv").exists():
         folds = _folds(run)
@@ -245,7 +257,7 @@ def _refuse_seen(found: Predictions, run: Path | None, metadata: Path | None) ->
         if found.columns is None:
             raise UsvitError(f"--metadata {metadata} lists images by the hash of their pixels: give --manifest, too.")
         files = {None: metadata / "model.json" if metadata.is_dir() else metadata}
-    elif run is None or ((found.record or {}).get("folds") or {}).get("unit") == "image":
+    elif run is None or found.split_by_image:
         return
     else:
         files = {fold: run / f"fold-{fold}" / "model.json" for fold in sorted(set(found.table["fold"].tolist()))}
@@ -259,7 +271,7 @@ def _refuse_seen(found: Predictions, run: Path | None, metadata: Path | None) ->
     for fold, file in files.items():
         if fold is not None and not file.is_file():
             continue  # the weights of the run were not kept
-        seen = seen_by(read_record(file, ModelMetadata, follow=fold is None), file.parent)
+        seen = seen_by(load_record(file, ModelMetadata, follow=fold is None), file.parent)
         own = tested if fold is None else tested[tested["fold"] == fold]
         copies = seen.copies_among(described_among(described, own["sha256"])[0])
         refuse_seen(own, seen, f"The network of {file.parent}", copies=copies)

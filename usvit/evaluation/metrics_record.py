@@ -23,8 +23,7 @@ from usvit.evaluation.prediction_arrays import rows_of
 from usvit.evaluation.predictions import check_predictions, classes_of, first_repeat
 from usvit.metrics.basic import confusion
 from usvit.metrics.prevalence import prevalence_section
-
-SCHEMA_VERSION = "1.3"
+from usvit.records import MetricsRecord, OperatingPointRecord
 
 
 def summarise(
@@ -86,7 +85,7 @@ def summarise(
     label, prob, group = rows.label, rows.prob, rows.group
     pooled = figures_with_intervals(label, prob, group, classes=classes, positive=positive)
     summary: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": MetricsRecord.VERSION,
         "positive_class": positive,
         "classes": classes,
         "n_images": len(rows),
@@ -106,7 +105,8 @@ def summarise(
         "subgroups": subgroup_section(table, positive, columns, by),
     }
     if prevalence is not None:
-        decided = decided_at(rows, positive, summary["operating_points"])
+        points = [OperatingPointRecord.model_validate(listed(one)) for one in summary["operating_points"]]
+        decided = decided_at(rows, positive, points)
         summary["at_prevalence"] = prevalence_section(decided.reference, decided.called, rows.group, prevalence)
     summary["warnings"] = warnings_of(table, summary)
     return {key: listed(value) for key, value in summary.items()}

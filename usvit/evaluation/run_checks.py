@@ -17,12 +17,13 @@ from usvit.evaluation.prediction_arrays import rows_of
 from usvit.evaluation.predictions import classes_of, first_repeat, read_predictions
 from usvit.metrics.basic import auc, decide
 from usvit.metrics.cross_validation import fold_mean
+from usvit.records import MainFigures, MetricsRecord, OneFigure, RunRecord
 
 TOLERANCE = 1e-6
 """Tolerance for a figure in [0, 1]: far above rounding, far below one image in a million."""
 
 
-def refuse_other_figures(metrics: dict[str, Any], test: pd.DataFrame, where: Path) -> None:
+def refuse_other_figures(metrics: MetricsRecord, test: pd.DataFrame, where: Path) -> None:
     """Refuse a ``metrics.json`` whose main figures differ from those of the test predictions.
 
     The check computes, pooled, the confusion matrix, accuracy, and the AUC, sensitivity and specificity of each class;
@@ -30,19 +31,19 @@ def refuse_other_figures(metrics: dict[str, Any], test: pd.DataFrame, where: Pat
     pooled figures are those of repeat 0.
 
     Args:
-        metrics: the content of metrics.json, which ``MetricsRecord`` accepts.
+        metrics: the content of metrics.json.
         test: the predictions of split test.
         where: path of metrics.json for the error text.
 
     Raises:
         UsvitError: a figure differs; the first one is named.
     """
-    classes = list(metrics["classes"])
+    classes = metrics.classes
     code, decided, prob = _arrays(first_repeat(test), classes)
     counts = np.zeros((len(classes), len(classes)), dtype=np.int64)
     np.add.at(counts, (code, decided), 1)
-    order = [classes.index(name) for name in metrics["confusion"]["labels"]]
-    if metrics["confusion"]["counts"] != counts[np.ix_(order, order)].tolist():
+    order = [classes.index(name) for name in metrics.confusion.labels]
+    if metrics.confusion.counts != counts[np.ix_(order, order)].tolist():
         raise _differs(where, "confusion.counts")
     found: dict[str, float | None] = {"accuracy": float((code == decided).mean())}
     for k, name in enumerate(classes):
@@ -52,31 +53,30 @@ def refuse_other_figures(metrics: dict[str, Any], test: pd.DataFrame, where: Pat
         found[f"specificity.{name}"] = _share(
             len(code) - counts[k].sum() - counts[:, k].sum() + right, len(code) - counts[k].sum()
         )
-    for key, own in found.items():
-        _compare(_at(metrics["pooled"], key), own, where, f"pooled.{key}")
-    told = {one["fold"]: one for one in metrics["folds"]}
+    for key, value in found.items():
+        _compare(_figure(metrics.pooled, key).value, value, where, f"pooled.{key}")
+    told = {one.fold: one for one in metrics.folds}
     if set(told) != set(test["fold"].tolist()):
         raise _differs(where, "folds")
-    for fold, rows in test.groupby("fold"):
-        code, decided, prob = _arrays(rows, classes)
-        _compare(told[fold]["accuracy"]["value"], float((code == decided).mean()), where, f"folds.{fold}.accuracy")
+    for fold, own in told.items():
+        code, decided, prob = _arrays(test[test["fold"] == fold], classes)
+        _compare(own.accuracy.value, float((code == decided).mean()), where, f"folds.{fold}.accuracy")
         for k, name in enumerate(classes):
             key = f"auc.{name}_vs_rest"
-            _compare(_at(told[fold], key), auc(code == k, prob[:, k]), where, f"folds.{fold}.{key}")
+            _compare(_figure(own, key).value, auc(code == k, prob[:, k]), where, f"folds.{fold}.{key}")
     for key in ("accuracy", *(f"auc.{name}_vs_rest" for name in classes)):
-        each = [value for one in metrics["folds"] if (value := _at(one, key)) is not None]
-        _compare(_at(metrics["mean_sd"], key, "mean"), float(np.mean(each)) if each else None, where, f"mean_sd.{key}")
+        each = [value for one in metrics.folds if (value := _figure(one, key).value) is not None]
+        _compare(_figure(metrics.mean_sd, key).mean, float(np.mean(each)) if each else None, where, f"mean_sd.{key}")
     _refuse_other_headline(metrics, test, where)
 
 
-def _refuse_other_headline(metrics: dict[str, Any], test: pd.DataFrame, where: Path) -> None:
-    headline, positive = metrics.get("headline"), metrics["positive_class"]
-    if headline is None:  # before schema 1.3
+def _refuse_other_headline(metrics: MetricsRecord, test: pd.DataFrame, where: Path) -> None:
+    if metrics.headline is None:  # before schema 1.3
         return
     rows = rows_of(test, "test", every_repeat=True)
-    for name, repeats in fold_figures(rows, rows.index(positive)).items():
+    for name, repeats in fold_figures(rows, rows.index(metrics.positive_class)).items():
         mean = fold_mean(repeats)
-        _compare(headline[name]["value"], None if mean is None else mean.value, where, f"headline.{name}")
+        _compare(getattr(metrics.headline, name).value, None if mean is None else mean.value, where, f"headline.{name}")
 
 
 def refuse_other_pool(run: Path, test: pd.DataFrame) -> None:
@@ -106,7 +106,7 @@ def refuse_other_pool(run: Path, test: pd.DataFrame) -> None:
             )
 
 
-def refuse_upstream(run: Path, record: Mapping[str, Any], what: str, *, but: tuple[str, ...] = ()) -> None:
+def refuse_upstream(run: Path, record: RunRecord | Mapping[str, Any], what: str, *, but: tuple[str, ...] = ()) -> None:
     """Refuse a run of ``usvit pretrain`` or ``usvit transfer`` if a tested classifier is needed.
 
     Args:
@@ -118,7 +118,7 @@ def refuse_upstream(run: Path, record: Mapping[str, Any], what: str, *, but: tup
     Raises:
         UsvitError: the run is of another kind; the text says where its figures are.
     """
-    kind = record.get("kind")
+    kind = record.kind if isinstance(record, RunRecord) else record.get("kind")
     if kind in but or kind not in ("pretrain", "transfer"):
         return
     own = "pretrain.json and fold-0/history.csv" if kind == "pretrain" else "transfer.json and results.csv"
@@ -143,10 +143,10 @@ def _share(part: int, whole: int) -> float | None:
     return float(part / whole) if whole else None
 
 
-def _at(figures: dict[str, Any], key: str, name: str = "value") -> float | None:
+def _figure(figures: MainFigures[OneFigure], key: str) -> OneFigure:
+    """Return the figure that a key such as ``accuracy`` or ``auc.malignant_vs_rest`` names."""
     first, _, of = key.partition(".")
-    found: float | None = (figures[first][of] if of else figures[first])[name]
-    return found
+    return figures.figure(first, of or None)
 
 
 def _compare(told: float | None, found: float | None, where: Path, key: str) -> None:

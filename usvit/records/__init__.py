@@ -10,11 +10,23 @@ from usvit.records.audit import AuditRecord
 from usvit.records.base import FileRecord, Record, check_record, fitting, load_record, read_record, write_record
 from usvit.records.bench import BenchRecord, BenchResult
 from usvit.records.calibration import CalibrationRecord
-from usvit.records.compare import CompareRecord
-from usvit.records.explain import ExplainRecord
+from usvit.records.compare import CompareRecord, Pair
+from usvit.records.explain import ExplainedImage, ExplainRecord, ExplanationRecord
 from usvit.records.folds import FoldsRecord
 from usvit.records.integrity import refuse_changed, refuse_changed_run, run_hashes
-from usvit.records.metrics import MetricsRecord
+from usvit.records.metrics import (
+    AtPrevalence,
+    BinRecord,
+    ClassCalibration,
+    DecisionCurveRecord,
+    Headline,
+    MainFigures,
+    MetricsRecord,
+    OneFigure,
+    OperatingPointRecord,
+    OutcomeRecord,
+    ProcedureRecord,
+)
 from usvit.records.model import ModelMetadata
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.phantom import PhantomRecord
@@ -30,7 +42,7 @@ from usvit.records.upstream import (
     TransferRow,
     TransferValue,
 )
-from usvit.records.values import Value
+from usvit.records.values import MeanSd, PlainValue, Value
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
     AuditRecord,
@@ -58,25 +70,40 @@ __all__ = [
     "FILE_RECORDS",
     "TABLE_ROWS",
     "UPSTREAM_RECORDS",
+    "AtPrevalence",
     "AuditRecord",
     "BenchRecord",
     "BenchResult",
+    "BinRecord",
     "CalibrationRecord",
     "CellRecord",
+    "ClassCalibration",
     "CompareRecord",
     "CsvRow",
+    "DecisionCurveRecord",
     "ExplainRecord",
+    "ExplainedImage",
+    "ExplanationRecord",
     "FailureRow",
     "FileRecord",
     "FoldRow",
     "FoldsRecord",
+    "Headline",
     "JobRecord",
+    "MainFigures",
+    "MeanSd",
     "MetricsRecord",
     "ModelMetadata",
     "ModelsInfoRecord",
+    "OneFigure",
+    "OperatingPointRecord",
+    "OutcomeRecord",
+    "Pair",
     "PhantomRecord",
+    "PlainValue",
     "PredictionRow",
     "PretrainRecord",
+    "ProcedureRecord",
     "Recommended",
     "Record",
     "RunRecord",

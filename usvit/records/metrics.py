@@ -14,6 +14,7 @@ from usvit.records.base import (
     Record,
     Share,
     Text,
+    Version,
     key,
     nullable,
     optional,
@@ -35,6 +36,12 @@ class MainFigures(Record, Generic[OneFigure]):
     auc: dict[str, OneFigure] = key("<class>_vs_rest -> AUC.", **_OVR)
     sensitivity: dict[str, OneFigure]
     specificity: dict[str, OneFigure]
+
+    def figure(self, name: str, of: str | None = None) -> OneFigure:
+        """Return a figure by its name; ``of`` names the class of a figure that each class has (for auc, its key)."""
+        found = getattr(self, name)
+        figure: OneFigure = found if of is None else found[of]
+        return figure
 
 
 class AllFigures(MainFigures[OneFigure], Generic[OneFigure]):
@@ -374,10 +381,10 @@ class Level(Record):
 class LevelDifference(Record):
     """Figures of one level minus those of all other images whose value is recorded."""
 
-    level: Text | None = written(minLength=1)
-    against: Text | None = written("The other level if there are two, otherwise 'all others'.", minLength=1)
-    auc: Value | None = written("Of the positive class against the rest.")
-    accuracy: Value | None = written()
+    level: Text = key(minLength=1)
+    against: Text = key("The other level if there are two, otherwise 'all others'.", minLength=1)
+    auc: Value = key("Of the positive class against the rest.")
+    accuracy: Value
 
 
 class Subgrouping(Record):
@@ -434,17 +441,17 @@ class Patients(Record):
 class RuleAtPrevalence(Record):
     """Predictive values of one rule."""
 
-    rule: Text | None = written("'most probable class', or an operating point's; its thresholds are taken as given.")
-    ppv: ShareValue | None = written()
-    npv: ShareValue | None = written()
+    rule: Text = key("'most probable class', or an operating point's; its thresholds are taken as given.")
+    ppv: ShareValue
+    npv: ShareValue
 
 
 class AtPrevalence(Record):
     """Predictive values at a stated prevalence (--prevalence), by Bayes' rule from sensitivity and specificity."""
 
-    prevalence: Share | None = written("As the user stated it; taken as known.", exclusiveMinimum=0, exclusiveMaximum=1)
-    of_test_images: Share | None = written("Share of positive images in the test; ppv and npv elsewhere refer to it.")
-    rules: list[RuleAtPrevalence] | None = written(minItems=1)
+    prevalence: Share = key("As the user stated it; taken as known.", exclusiveMinimum=0, exclusiveMaximum=1)
+    of_test_images: Share = key("Share of positive images in the test; ppv and npv elsewhere refer to it.")
+    rules: list[RuleAtPrevalence] = key(minItems=1)
 
 
 class SeenAnswer(Record):
@@ -529,7 +536,7 @@ class MetricsRecord(FileRecord):
 
     KIND: ClassVar[str] = "metrics"
     VERSION: ClassVar[str] = "1.3"
-    schema_version: Annotated[str, Field(pattern=r"^\d{1,4}\.\d{1,4}$")] | None = written()
+    schema_version: Version
     positive_class: Name = key(
         "One of classes; the class that the headline, the operating points and the decision curve describe."
     )

@@ -3,7 +3,15 @@
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, TypeAdapter, ValidationInfo, field_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    TypeAdapter,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from usvit.errors import UsvitError
 from usvit.records.base import (
@@ -95,6 +103,7 @@ class WeightsRecord(Record):
     model_config = OPEN
     source: Name | None = written("Such as scratch, hub, file or run.")
     name: Text | None = written(null=True)
+    file: Text | None = optional("The file, or the repository of the hub.")
     sha256: Sha256 | None = written(null=True)
     license: Text | None = written(null=True)
     upstream: Text | None = written(null=True)
@@ -123,21 +132,93 @@ class DeviceRecord(Record):
     threads: Count | None = written()
 
 
+class DataSection(Record):
+    """Configuration of the images."""
+
+    model_config = OPEN
+    dataset: Text | None = written()
+    classes: list[Text] | None = written(null=True)
+    keep_list: Text | None = written(null=True)
+
+
+class ModelSection(Record):
+    """Configuration of the network."""
+
+    model_config = OPEN
+    image_size: Count | None = written(minimum=1)
+
+
+class LossSection(Record):
+    """Configuration of the loss."""
+
+    model_config = OPEN
+    class_weights: Name | None = written(null=True)
+
+
+class OptimSection(Record):
+    """Configuration of the optimizer."""
+
+    model_config = OPEN
+    name: Name | None = written()
+    lr: Number | None = written()
+    schedule: Name | None = written()
+    weight_decay: Number | None = written()
+
+
+class StoppingSection(Record):
+    """Configuration of early stopping."""
+
+    model_config = OPEN
+    monitor: Name | None = written()
+    keep: Name | None = written()
+
+
+class TrainSection(Record):
+    """Configuration of the training; its length is given in steps or in epochs."""
+
+    model_config = OPEN
+    batch_size: Count | None = written()
+    steps: Count | None = written(null=True)
+    epochs: Number | None = written(null=True)
+    early_stopping: StoppingSection | None = written()
+
+
+class InputSection(Record):
+    """Configuration of the input."""
+
+    model_config = OPEN
+    resize: Name | None = written()
+    crop: Name | None = written()
+    augment: Name | None = written()
+
+
 class Config(Record):
     """Sections of the configuration that the report reads; ``usvit.config`` checks a configuration that is run."""
 
     model_config = OPEN
     recipe: Text | None = written()
     seed: int | None = written()
-    data: dict[str, Any] | None = written()
-    model: dict[str, Any] | None = written()
-    loss: dict[str, Any] | None = written()
-    optim: dict[str, Any] | None = written()
-    train: dict[str, Any] | None = written()
+    data: DataSection | None = written()
+    model: ModelSection | None = written()
+    loss: LossSection | None = written()
+    optim: OptimSection | None = written()
+    train: TrainSection | None = written()
     split: dict[str, Any] | None = written()
-    input: dict[str, Any] | None = optional()
+    input: InputSection | None = optional()
     objective: Name | None = optional("Only of usvit pretrain and transfer.")
     source: dict[str, Any] | None = optional("Only of usvit pretrain and transfer: their images.")
+    _written: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep(cls, content: Any, check: ModelWrapValidatorHandler["Config"]) -> "Config":
+        found = check(content)
+        found._written = dict(content)
+        return found
+
+    def as_written(self) -> dict[str, Any]:
+        """Return the complete configuration with its keys in the order of the file."""
+        return self._written
 
 
 class RunRecord(FileRecord):
@@ -169,6 +250,12 @@ class RunRecord(FileRecord):
     files: dict[str, Sha256] | None = optional(
         "Name -> SHA-256 of the tables and records of a finished run. Since schema 1.1."
     )
+
+    @property
+    def training_seconds(self) -> float | None:
+        """Training time of all folds; None if no time is recorded."""
+        seconds = [one.seconds for one in self.results or [] if one.seconds is not None]
+        return sum(seconds) if seconds else None
 
     @field_validator("data")
     @classmethod

@@ -65,7 +65,7 @@ class ScoreCounts(Record):
 class Reason(Record):
     """Failures with one code."""
 
-    rows: Count | None = written(minimum=1)
+    rows: Count = key(minimum=1)
     reason: Text | None = written("What the code means.")
 
 
@@ -148,17 +148,15 @@ class SummaryRecord(FileRecord):
     schema_version: Version | None = written()
     research_use_only: bool | None = written(const=True)
     classes: Classes | None = written("In the order of the network's outputs.")
-    positive_class: Name | None = written(
-        "The class of calibrated_, spread_, mean_calibrated_, max_calibrated_ and decision."
-    )
-    counts: ScoreCounts | None = written()
-    failures: dict[str, Reason] | None = written("Code -> rows of failures.csv and what the code means.")
+    positive_class: Name = key("The class of calibrated_, spread_, mean_calibrated_, max_calibrated_ and decision.")
+    counts: ScoreCounts
+    failures: dict[str, Reason] = key("Code -> rows of failures.csv and what the code means.")
     flags: dict[str, Count] | None = written(
         "Flag -> frames that have it.", additionalProperties={"type": "integer", "minimum": 1}
     )
-    threshold: ScoreThresholdRecord | None = written()
+    threshold: ScoreThresholdRecord
     novelty: OodSummary | None = written()
-    model: ScoringModelRecord | None = written()
+    model: ScoringModelRecord
     settings: dict[str, Any] | None = written("The options of the job; no paths.")
     versions: dict[str, Text] | None = written("Package -> version.")
     started: Name | None = written("ISO 8601; of the first process if the job was resumed.")

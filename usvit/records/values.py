@@ -6,9 +6,7 @@ from pydantic import ConfigDict, Field
 
 from usvit.records.base import Count, Number, Record, Text, key, optional, written
 
-Interval = Annotated[
-    list[Number | None], Field(min_length=2, max_length=2, json_schema_extra={"items": {"type": "number"}})
-]
+Interval = Annotated[list[Number], Field(min_length=2, max_length=2, json_schema_extra={"items": {"type": "number"}})]
 
 
 class PlainValue(Record):

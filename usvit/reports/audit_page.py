@@ -24,10 +24,10 @@ from usvit.data.datasets import DataRoot, build_manifest, is_private, load_cards
 from usvit.data.io import BadImage
 from usvit.data.near_duplicates import NearDuplicate
 from usvit.errors import UsvitError
-from usvit.files import csv_text, disk_errors, write_csv, write_json, write_text
+from usvit.files import csv_text, disk_errors, write_csv, write_text
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.pseudonyms import for_the_owner_alone
-from usvit.records import AuditRecord, read_record
+from usvit.records import AuditRecord, load_record, write_record
 from usvit.reports.svg import SERIES, drawing_style, to_svg
 from usvit.reports.templating import script_of
 
@@ -110,7 +110,7 @@ def write_audit(result: Audit, out: Path, card_counts: dict[str, dict[str, int |
     partial = out.parent / f".{out.name}.partial-{secrets.token_hex(8)}"
     with disk_errors(out):
         try:
-            write_json(partial / "audit.json", result.record)
+            write_record(partial / "audit.json", result.record, AuditRecord)
             write_csv(partial / "keep.csv", result.keep)
             write_text(partial / "audit.html", page)
             if out.is_dir() and any(
@@ -129,7 +129,7 @@ def _refuse_occupied(out: Path, manifest_sha256: str | None) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     try:
-        there = read_record(out / "audit.json", AuditRecord)["manifest_sha256"]
+        there = load_record(out / "audit.json", AuditRecord).manifest_sha256
     except UsvitError:
         raise UsvitError(
             f"{out} exists and is not an audit of usvit. Nothing was changed: choose another folder with --out."

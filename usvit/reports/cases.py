@@ -53,7 +53,7 @@ def find_cases(run: Run, pictures: Pictures, explained: SaliencyImages, most: in
     Confident errors are misclassified images, sorted by the probability of the decided class, highest first. Uncertain
     cases are sorted by the difference between the two highest probabilities, smallest first.
     """
-    test, classes = run.test, run.metrics["classes"]
+    test, classes = run.test, run.metrics.classes
     prob = test[[f"prob_{name}" for name in classes]].to_numpy(np.float64)
     decision = prob.argmax(axis=1)
     wrong = np.array(classes, dtype=object)[decision] != test["label"].to_numpy(object)

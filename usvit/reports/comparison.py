@@ -27,20 +27,21 @@ from usvit.evaluation import (
     first_repeat,
     headline_section,
     judge_non_inferiority,
+    listed,
     mean_and_sd,
     open_predictions,
     paired_tables,
     rows_of,
 )
-from usvit.files import write_json, write_text
+from usvit.files import write_text
 from usvit.metrics.basic import roc
 from usvit.metrics.checks import group_codes
 from usvit.metrics.paired_tests import check_margin, holm
 from usvit.metrics.support import few_groups_sentences
+from usvit.records import CompareRecord, MeanSd, Pair, PlainValue, write_record
 from usvit.reports.formatting import p_words
 from usvit.reports.svg import DASHES, GRID, INK, MUTED, N_SERIES, SERIES, drawing_style, to_svg
 
-SCHEMA_VERSION = "1.1"
 FILES = ("compare.json", "compare.md", "compare.tex", "compare.html")
 FIGURES = ("auc_macro_ovr", "accuracy", "balanced_accuracy", "sensitivity", "specificity")
 TESTS = ("headline", "auc", "auc_macro_ovr", "mcnemar", "auc_over_folds")
@@ -97,16 +98,17 @@ def compare(
     folder = Path(out) if out else Path("compare-" + re.sub(r"[^\w.+-]+", "-", "-".join(names)))
     if folder.exists() and not (folder.is_dir() and {one.name for one in folder.iterdir()} <= {*FILES}):
         raise UsvitError(f"{folder} holds other files. Nothing was changed: choose another folder with --out.")
-    record = compare_predictions(opened, names, margin)
+    content = listed(compare_predictions(opened, names, margin))
     tables = [rows_of(one.table, "test", opened[0].classes) for one in opened]
     k = opened[0].classes.index(opened[0].positive)
     curves = [roc(rows.label == k, rows.prob[:, k]) for rows in tables]
-    write_json(folder / "compare.json", record)
+    write_record(folder / "compare.json", content, CompareRecord)
+    record = CompareRecord.model_validate(content)
     write_text(folder / "compare.md", _render("compare.md.j2", record))
     write_text(folder / "compare.tex", _render("compare.tex.j2", record))
-    drawings = {"roc": _draw_roc(curves), "differences": _draw_differences(record["pairs"])}
+    drawings = {"roc": _draw_roc(curves), "differences": _draw_differences(record.pairs)}
     write_text(folder / "compare.html", _render("compare.html.j2", record, drawings=drawings))
-    return record, folder
+    return content, folder
 
 
 def compare_predictions(
@@ -145,10 +147,10 @@ def compare_predictions(
     said = [*dict.fromkeys(warning for one in opened for warning in one.warnings)]
     tested = rows_of(first.table, "test", first.classes)
     said += few_groups_sentences(tested.label, group_codes(tested.group, len(tested))[0], first.classes)
-    if any(one.record is not None and one.record.get("folds", {}).get("unit") == "image" for one in opened):
+    if any(one.split_by_image for one in opened):
         said.append("LEAKING SPLIT: the images were split one by one, so patients occur in both training and test.")
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": CompareRecord.VERSION,
         "positive_class": first.positive,
         "classes": first.classes,
         "n_images": len(test_rows),
@@ -232,17 +234,17 @@ def _draw_roc(curves: Sequence[tuple[np.ndarray, np.ndarray] | None]) -> Markup:
         )
 
 
-def _draw_differences(pairs: Sequence[dict[str, Any]]) -> Markup:
+def _draw_differences(pairs: Sequence[Pair]) -> Markup:
     with drawing_style():
         figure = Figure(figsize=(4.6, 0.7 + 0.28 * len(pairs)), layout="constrained")
         axes = figure.add_subplot()
         axes.axvline(0, color=MUTED, linewidth=1)
         for row, pair in enumerate(pairs):
-            area = pair["headline"]
-            if area["ci95"] is not None:
-                axes.plot(area["ci95"], [row, row], color=INK, linewidth=1.4)
-            if area["value"] is not None:
-                axes.plot(area["value"], row, marker="o", markersize=4, color=SERIES[0])
+            area = pair.headline
+            if area.ci95 is not None:
+                axes.plot(area.ci95, [row, row], color=INK, linewidth=1.4)
+            if area.value is not None:
+                axes.plot(area.value, row, marker="o", markersize=4, color=SERIES[0])
         axes.set(xlabel="Mean difference of AUCs within folds, 95 % interval", ylim=(len(pairs) - 0.5, -0.5))
         axes.set_yticks(range(len(pairs)), [str(row + 1) for row in range(len(pairs))])
         axes.grid(axis="y", visible=False)
@@ -250,7 +252,7 @@ def _draw_differences(pairs: Sequence[dict[str, Any]]) -> Markup:
         return to_svg(figure, name="plot-differences", title=title)
 
 
-def _render(template: str, record: dict[str, Any], **more: Any) -> str:
+def _render(template: str, record: CompareRecord, **more: Any) -> str:
     environment = Environment(
         loader=PackageLoader("usvit.reports"),
         autoescape=template.endswith(".html.j2"),
@@ -265,22 +267,20 @@ def _render(template: str, record: dict[str, Any], **more: Any) -> str:
     return environment.get_template(template).render(**values, **more)
 
 
-def _figure(value: dict[str, Any], dash: str = "–") -> str:
+def _figure(value: PlainValue, dash: str = "–") -> str:
     """``0.921 (0.884–0.947)``, as journals print it."""
-    if value["value"] is None:
+    if value.value is None:
         return "undefined"
-    number = f"{value['value']:.3f}"
-    if value["ci95"] is None:
-        return number
-    low, high = (f"{end:.3f}" for end in value["ci95"])
-    between = " to " if value["ci95"][0] < 0 else dash
-    return f"{number} ({low}{between}{high})"
+    if value.ci95 is None:
+        return f"{value.value:.3f}"
+    low, high = value.ci95
+    return f"{value.value:.3f} ({low:.3f}{' to ' if low < 0 else dash}{high:.3f})"
 
 
-def _spread(one: dict[str, Any], sign: str = " ± ") -> str:
-    if one["mean"] is None:
+def _spread(one: MeanSd, sign: str = " ± ") -> str:
+    if one.mean is None:
         return "undefined"
-    return f"{one['mean']:.3f}" if one["sd"] is None else f"{one['mean']:.3f}{sign}{one['sd']:.3f}"
+    return f"{one.mean:.3f}" if one.sd is None else f"{one.mean:.3f}{sign}{one.sd:.3f}"
 
 
 def _bound(bound: float | None) -> str:

@@ -2,22 +2,31 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from usvit.data.datasets import DataCard, card_facts, card_names, read_prose
 from usvit.errors import UsvitError
-from usvit.evaluation import decided_at, rows_of
+from usvit.evaluation import decided_at, listed, rows_of
 from usvit.metrics.prevalence import check_prevalence, prevalence_section
-from usvit.records import AuditRecord, fitting, read_record
+from usvit.records import (
+    AtPrevalence,
+    AuditRecord,
+    Headline,
+    MeanSd,
+    MetricsRecord,
+    RunRecord,
+    Value,
+    fitting,
+    load_record,
+)
 from usvit.reports.author_answers import Answers
 from usvit.reports.cases import Cases, find_cases
 from usvit.reports.checklists import Checklist, fill_checklists
 from usvit.reports.energy import Energy, energy_estimate
 from usvit.reports.figures import fold_strip, loss_curves, precision_recall, roc_by_class, roc_with_band
 from usvit.reports.figures_probability import calibration_plot, decision_plot
-from usvit.reports.formatting import decimals, dig, estimate, interval, quoted, spread
+from usvit.reports.formatting import estimate, quoted, short, spread
 from usvit.reports.leakage import Check, leakage_checks
 from usvit.reports.limitations import limits_of
 from usvit.reports.run_files import Run, read_run
@@ -57,10 +66,10 @@ class Measure:
     """One row of the main table."""
 
     name: str
-    headline: dict[str, Any]
-    """The Value that a reader should quote: the mean within folds, or the pooled value without a headline."""
-    pooled: dict[str, Any]
-    spread: dict[str, Any]
+    headline: Value
+    """The value that a reader should quote: the mean within folds, or the pooled value without a headline."""
+    pooled: Value
+    spread: MeanSd
     """Mean and SD of the folds."""
 
 
@@ -74,7 +83,7 @@ class ReportContent:
     plots: dict[str, Plot]
     losses: dict[int, Plot]
     checks: tuple[Check, ...]
-    audit: dict[str, Any] | None
+    audit: AuditRecord | None
     cases: Cases
     pictures: Pictures
     explained: SaliencyImages
@@ -86,21 +95,21 @@ class ReportContent:
     checklists: tuple[Checklist, ...]
     answers: Answers
     config: str | None
-    at_prevalence: dict[str, Any] | None
+    at_prevalence: AtPrevalence | None
     """Predictive values at a stated prevalence, as in metrics.json; None if not requested."""
 
     @property
     def cross_validated(self) -> bool:
-        return self.run.record.get("kind") != "train"
+        return self.run.record.kind != "train"
 
     @property
-    def quoted(self) -> dict[str, Any]:
+    def quoted(self) -> Headline:
         """The figures that a reader should quote."""
         return quoted(self.run.metrics)
 
     @property
     def positive(self) -> str:
-        return self.run.metrics["positive_class"]
+        return self.run.metrics.positive_class
 
 
 def gather(run_dir: Path, options: Options) -> ReportContent:
@@ -124,7 +133,7 @@ def _gather(run: Run, run_dir: Path, options: Options) -> ReportContent:
     if fact := explained_fact(explained):
         facts["explained"] = fact
     return ReportContent(
-        title=record.get("name") or run_dir.resolve().name,
+        title=record.name or run_dir.resolve().name,
         run=run,
         headline=_headline(metrics),
         plots=_plots(run),
@@ -135,7 +144,7 @@ def _gather(run: Run, run_dir: Path, options: Options) -> ReportContent:
         pictures=pictures,
         explained=explained,
         energy=energy,
-        training_seconds=training_seconds(record),
+        training_seconds=record.training_seconds,
         data_cards=tuple(_data_card(card) for card in pictures.cards.values() if card),
         model_card=_model_card(run, facts),
         limits=limits,
@@ -146,19 +155,19 @@ def _gather(run: Run, run_dir: Path, options: Options) -> ReportContent:
     )
 
 
-def _at_prevalence(run: Run, prevalence: float | None) -> dict[str, Any] | None:
+def _at_prevalence(run: Run, prevalence: float | None) -> AtPrevalence | None:
     """Compute predictive values from predictions and recorded thresholds if the user states a prevalence."""
     if prevalence is None:
-        found: dict[str, Any] | None = run.metrics.get("at_prevalence")
-        return found
+        return run.metrics.at_prevalence
     check_prevalence(prevalence)
-    rows = rows_of(run.test, "test", run.metrics["classes"])
-    decided = decided_at(rows, run.metrics["positive_class"], run.metrics.get("operating_points") or [])
-    return prevalence_section(decided.reference, decided.called, rows.group, prevalence)
+    rows = rows_of(run.test, "test", run.metrics.classes)
+    decided = decided_at(rows, run.metrics.positive_class, run.metrics.operating_points or [])
+    found = prevalence_section(decided.reference, decided.called, rows.group, prevalence)
+    return AtPrevalence.model_validate(listed(found))
 
 
-def _headline(metrics: dict[str, Any]) -> tuple[Measure, ...]:
-    pooled, means, positive = metrics["pooled"], metrics["mean_sd"], metrics["positive_class"]
+def _headline(metrics: MetricsRecord) -> tuple[Measure, ...]:
+    pooled, means, positive = metrics.pooled, metrics.mean_sd, metrics.positive_class
     own, area = quoted(metrics), f"{positive}_vs_rest"
     names = [
         ("Accuracy", "accuracy", None),
@@ -168,48 +177,46 @@ def _headline(metrics: dict[str, Any]) -> tuple[Measure, ...]:
         (f"Sensitivity, {positive}", "sensitivity", positive),
         (f"Specificity, {positive}", "specificity", positive),
     ]
-    if len(metrics["classes"]) == 2:
+    if len(metrics.classes) == 2:
         del names[3]  # the same number
     rows = []
     for name, key, of in names:
-        whole, spread = (one[key] if of is None else one[key][of] for one in (pooled, means))
-        rows.append(Measure(name, own[key], whole, spread))
+        rows.append(Measure(name, getattr(own, key), pooled.figure(key, of), means.figure(key, of)))
     return tuple(rows)
 
 
 def _plots(run: Run) -> dict[str, Plot]:
-    metrics, classes, positive = run.metrics, run.metrics["classes"], run.metrics["positive_class"]
-    folds = metrics["folds"]
-    area = f"{positive}_vs_rest"
-    several = len(folds) > 1
+    metrics, classes, positive = run.metrics, run.metrics.classes, run.metrics.positive_class
+    pooled, area = metrics.pooled, f"{positive}_vs_rest"
+    several = len(metrics.folds) > 1
     plots = {
         "roc": roc_with_band(
             run.test,
             positive,
-            estimate(metrics["pooled"]["auc"][area]),
-            f"{spread(metrics['mean_sd']['auc'][area])} (SD)" if several else None,
+            estimate(pooled.auc[area]),
+            f"{spread(metrics.mean_sd.auc[area])} (SD)" if several else None,
         )
     }
     if len(classes) > 2:
-        areas = [_short(metrics["pooled"]["auc"][f"{name}_vs_rest"]) for name in classes]
+        areas = [short(pooled.auc[f"{name}_vs_rest"]) for name in classes]
         plots["roc_classes"] = roc_by_class(run.test, classes, areas)
-    average = dig(metrics["pooled"].get("average_precision"), positive)
+    average = (pooled.average_precision or {}).get(positive)
     plots["precision_recall"] = precision_recall(
         run.test, positive, estimate(average) if average else "not recorded", by_fold=several
     )
-    reliability = dig(metrics, "calibration.pooled.classes")
-    if reliability and positive in reliability:
-        shown = reliability[positive]["reliability"]
-        plots["calibration"] = calibration_plot(shown["bins"], _short(shown["ece"]))
-    if metrics.get("decision_curve"):
-        plots["decision"] = decision_plot(metrics["decision_curve"])
+    calibration = metrics.calibration and metrics.calibration.pooled
+    if calibration and positive in calibration.classes:
+        shown = calibration.classes[positive].reliability
+        plots["calibration"] = calibration_plot(shown.bins, short(shown.ece))
+    if metrics.decision_curve:
+        plots["decision"] = decision_plot(metrics.decision_curve)
     if several:
         plots["folds"] = fold_strip(_strip_rows(metrics))
     return plots
 
 
-def _strip_rows(metrics: dict[str, Any]) -> list[tuple[str, dict[str, Any], list[float], float | None]]:
-    positive = metrics["positive_class"]
+def _strip_rows(metrics: MetricsRecord) -> list[tuple[str, Value, list[float], float | None]]:
+    positive = metrics.positive_class
     places: list[tuple[str, str, str | None]] = [
         ("Accuracy", "accuracy", None),
         ("Balanced accuracy", "balanced_accuracy", None),
@@ -218,49 +225,35 @@ def _strip_rows(metrics: dict[str, Any]) -> list[tuple[str, dict[str, Any], list
     places += [("Specificity", "specificity", positive)]
     rows = []
     for name, key, of in places:
-        pooled, mean = metrics["pooled"][key], metrics["mean_sd"][key]
-        values = [fold[key] if of is None else fold[key][of] for fold in metrics["folds"]]
-        known = [value["value"] for value in values if value["value"] is not None]
-        rows.append((name, pooled if of is None else pooled[of], known, (mean if of is None else mean[of])["mean"]))
+        values = [fold.figure(key, of).value for fold in metrics.folds]
+        known = [value for value in values if value is not None]
+        rows.append((name, metrics.pooled.figure(key, of), known, metrics.mean_sd.figure(key, of).mean))
     return rows
 
 
-def _short(value: dict[str, Any]) -> str:
-    if value.get("value") is None:
-        return "undefined"
-    ends = interval(value)
-    return decimals(value) + (f" ({ends})" if ends else "")
-
-
-def best_steps(record: dict[str, Any]) -> dict[int, int]:
+def best_steps(record: RunRecord) -> dict[int, int]:
     """Return fold -> step whose weights were kept, from ``run.json``."""
-    results = record.get("results") or []
-    return {one["fold"]: one["best_step"] for one in results if "fold" in one and one.get("best_step") is not None}
+    results = record.results or []
+    return {one.fold: one.best_step for one in results if one.fold is not None and one.best_step is not None}
 
 
-def training_seconds(record: dict[str, Any]) -> float | None:
-    """Return the training time of all folds from ``run.json``; None if no time is recorded."""
-    seconds = [one["seconds"] for one in record.get("results") or [] if one.get("seconds") is not None]
-    return sum(seconds) if seconds else None
-
-
-def config_text(record: dict[str, Any]) -> str | None:
+def config_text(record: RunRecord) -> str | None:
     """Return the configuration in ``run.json`` as YAML; None if there is none."""
-    config = record.get("config")
+    config = record.config and record.config.as_written()
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True) if config else None
 
 
-def _audit(run: Run, path: Path | None) -> dict[str, Any] | None:
+def _audit(run: Run, path: Path | None) -> AuditRecord | None:
     if path is None:
         path = run.folder / "audit"
         if not (path / "audit.json").is_file():
             return None
     file = path / "audit.json" if path.is_dir() else path
-    audit = read_record(file, AuditRecord, follow=path is file)
-    ours, theirs = dig(run.record, "data.manifest_sha256"), audit.get("manifest_sha256")
+    audit = load_record(file, AuditRecord, follow=path is file)
+    ours, theirs = run.record.data and run.record.data.manifest_sha256, audit.manifest_sha256
     if theirs != ours:
         raise UsvitError(
-            f"{file} is an audit of other images than the run's (manifest {str(theirs)[:12]}..., the run's "
+            f"{file} is an audit of other images than the run's (manifest {theirs[:12]}..., the run's "
             f"{str(ours)[:12]}...). Audit the same data set with 'usvit data audit'."
         )
     return audit
@@ -285,7 +278,7 @@ def _data_card(card: DataCard) -> ShownImages:
 
 
 def _model_card(run: Run, facts: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    licences = {name: text for one in run.metadata.values() for name, text in (one.get("data_licenses") or {}).items()}
+    licences = {name: text for one in run.metadata.values() for name, text in (one.data_licenses or {}).items()}
     rows: list[tuple[str, str | None]] = [
         ("Network", facts.get("model")),
         ("Input", " ".join(filter(None, [facts.get("inputs"), facts.get("preprocessing")]))),

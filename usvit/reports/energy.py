@@ -2,7 +2,8 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
+
+from usvit.records import RunRecord
 
 BOARD_POWER = {
     "h200 nvl": 600,
@@ -35,7 +36,7 @@ class Energy:
     text: str
 
 
-def energy_estimate(record: dict[str, Any], watts: float | None = None, source: str | None = None) -> Energy:
+def energy_estimate(record: RunRecord, watts: float | None = None, source: str | None = None) -> Energy:
     """Estimate the energy of the training of all folds.
 
     Args:
@@ -47,12 +48,11 @@ def energy_estimate(record: dict[str, Any], watts: float | None = None, source: 
         The user's power times the time. Without it, on a GPU whose board power is known, that power times the time: an
         upper bound for the GPU alone. Otherwise no number, because the power of a shared CPU is not known.
     """
-    seconds = [one["seconds"] for one in record.get("results") or [] if one.get("seconds") is not None]
-    if not seconds:
+    seconds = record.training_seconds
+    if seconds is None:
         return Energy(None, "not supplied: the run recorded no training time")
-    device = record.get("device") or {}
-    name = str(device.get("name") or "")
-    hours = sum(seconds) / 3600
+    kind, name = (record.device.type, record.device.name or "") if record.device else (None, "")
+    hours = seconds / 3600
     if watts is not None:
         kwh = watts * hours / 1000
         how = f"{source}" if source else "no source given"
@@ -61,7 +61,7 @@ def energy_estimate(record: dict[str, Any], watts: float | None = None, source: 
     found = next(
         (power for part, power in BOARD_POWER.items() if re.search(rf"\b{part}\b(?! ti\b)", name.lower())), None
     )
-    if device.get("type") != "cuda" or found is None:
+    if kind != "cuda" or found is None:
         what = f"the power of {name or 'the device'} during this training is not known"
         return Energy(None, f"not supplied: {what} (give 'watts' in the --answers file)")
     kwh = found * hours / 1000

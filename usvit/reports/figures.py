@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from sklearn.metrics import precision_recall_curve
 
 from usvit.metrics.basic import roc
+from usvit.records import Value
 from usvit.reports.roc_band import roc_band
 from usvit.reports.svg import DASHES, N_SERIES, LegendEntry, Pens, Plot
 
@@ -108,11 +109,11 @@ def precision_recall(test: pd.DataFrame, positive: str, average: str, *, by_fold
     return Plot("precision-recall", title, draw, tuple(legend))
 
 
-def fold_strip(rows: Sequence[tuple[str, dict, list[float], float | None]]) -> Plot:
+def fold_strip(rows: Sequence[tuple[str, Value, list[float], float | None]]) -> Plot:
     """Plot the value of each fold, their mean, and the pooled value with its interval, on one axis for each measure.
 
     Args:
-        rows: (name of the measure, the pooled Value, the folds' known values, their mean).
+        rows: (name of the measure, the pooled value, the folds' known values, their mean).
     """
 
     def draw(pens: Pens) -> Figure:
@@ -123,11 +124,11 @@ def fold_strip(rows: Sequence[tuple[str, dict, list[float], float | None]]) -> P
             axes.plot(folds, [at - 0.17] * len(folds), "o", color=pens.muted, markersize=4, fillstyle="none")
             if mean is not None:
                 axes.plot([mean, mean], [at - 0.31, at - 0.03], color=pens.ink, linewidth=1.4)
-            if pooled["value"] is not None:
-                ends = pooled["ci95"] or []
+            if pooled.value is not None:
+                ends = pooled.ci95 or []
                 axes.plot(ends, [at + 0.2] * len(ends), color=pens.series[0], linewidth=1.8)
-                axes.plot(pooled["value"], at + 0.2, "D", color=pens.series[0], markersize=4.5)
-                lowest = min([lowest, pooled["value"], *ends])
+                axes.plot(pooled.value, at + 0.2, "D", color=pens.series[0], markersize=4.5)
+                lowest = min([lowest, pooled.value, *ends])
             lowest = min([lowest, *folds])
         axes.set(ylim=(len(rows) - 0.45, -0.55), xlim=(max(0.0, np.floor(lowest * 10 - 0.3) / 10), 1.01))
         axes.set_yticks(range(len(rows)), [name for name, *_ in rows])

@@ -1,48 +1,48 @@
 """Numbers and lists as text for reports."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jinja2 import Undefined
 
+from usvit.records import DecisionCurveRecord, Headline, MeanSd, MetricsRecord, PlainValue
+
 NOT_RECORDED = "not recorded"
 
 
-def dig(value: Any, path: str) -> Any:
-    """``dig(record, "model.weights.source")``; None if a step of the path is absent or null."""
-    for key in path.split("."):
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(key)
-    return value
-
-
 def decimals(value: Any, digits: int = 3) -> str:
-    """``0.8667`` -> ``0.867``; accepts a number or a Value of metrics.json."""
-    if isinstance(value, dict):
-        value = value.get("value")
-    return absent(value) or f"{value:.{digits}f}"
+    """``0.8667`` -> ``0.867``; accepts a number or a value with its interval."""
+    number = value.value if isinstance(value, PlainValue) else value
+    return absent(number) or f"{number:.{digits}f}"
 
 
 def interval(value: Any, digits: int = 3) -> str:
-    """``0.812 to 0.901``, the 95 % interval of a metrics.json Value; empty if it has none."""
-    ends = value.get("ci95") if isinstance(value, Mapping) else None
+    """``0.812 to 0.901``, the 95 % interval of a value; empty if it has none."""
+    ends = value.ci95 if isinstance(value, PlainValue) else None
     return f"{ends[0]:.{digits}f} to {ends[1]:.{digits}f}" if ends else ""
 
 
-def estimate(value: Mapping[str, Any], digits: int = 3) -> str:
+def estimate(value: PlainValue, digits: int = 3) -> str:
     """``0.867 (95 % interval 0.812 to 0.901)``, ``undefined: no image of class 'x'``."""
-    if value.get("value") is None:
-        return f"undefined: {value.get('reason', 'no reason recorded')}"
+    if value.value is None:
+        return f"undefined: {value.reason or 'no reason recorded'}"
     ends = interval(value, digits)
     return decimals(value, digits) + (f" (95 % interval {ends})" if ends else "")
 
 
-def spread(one: Mapping[str, Any] | None) -> str:
-    """``0.867 ± 0.021``, a mean and SD over folds."""
-    if not one or one.get("mean") is None:
+def short(value: PlainValue | None) -> str:
+    """``0.867 (0.812 to 0.901)``, ``undefined``."""
+    if value is None or value.value is None:
         return "undefined"
-    return decimals(one["mean"]) + ("" if one.get("sd") is None else f" ± {decimals(one['sd'])}")
+    ends = interval(value)
+    return decimals(value) + (f" ({ends})" if ends else "")
+
+
+def spread(one: MeanSd) -> str:
+    """``0.867 ± 0.021``, a mean and SD over folds."""
+    if one.mean is None:
+        return "undefined"
+    return decimals(one.mean) + ("" if one.sd is None else f" ± {decimals(one.sd)}")
 
 
 def p_words(p: float | None) -> str:
@@ -86,14 +86,14 @@ def absent(value: Any) -> str:
     return NOT_RECORDED if value is None or isinstance(value, Undefined) else ""
 
 
-def usefulness(curve: dict[str, Any]) -> str:
+def usefulness(curve: DecisionCurveRecord) -> str:
     """Describe the thresholds at which the model is better than both defaults, according to the simultaneous band."""
-    if "band" not in curve:  # until schema 1.2
-        ranges = _ranges(curve["useful"])
+    if curve.estimated_useful is None:  # until schema 1.2
+        ranges = _ranges(curve.useful)
         return f"the estimate alone lies above both defaults at {ranges}" if ranges else "nowhere above both defaults"
-    if curve["band"] is None:
-        return f"no band and therefore no statement: {curve['band_reason']}"
-    estimated, sure = _ranges(curve["estimated_useful"]), _ranges(curve["useful"])
+    if curve.band is None:
+        return f"no band and therefore no statement: {curve.band_reason}"
+    estimated, sure = _ranges(curve.estimated_useful), _ranges(curve.useful)
     if not estimated:
         return "nowhere above both defaults"
     if not sure:
@@ -101,21 +101,26 @@ def usefulness(curve: dict[str, Any]) -> str:
     return f"better than both defaults at {sure} (the estimate alone lies above them at {estimated})"
 
 
-def _ranges(runs: Iterable[tuple[float, float]]) -> str:
-    return ", ".join(f"{a:.2f}" if a == b else f"{a:.2f} to {b:.2f}" for a, b in runs)
+def _ranges(runs: Iterable[Sequence[float]] | None) -> str:
+    return ", ".join(f"{a:.2f}" if a == b else f"{a:.2f} to {b:.2f}" for a, b in runs or ())
 
 
-def quoted(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures that a reader should quote, a Value each.
+def quoted(metrics: MetricsRecord) -> Headline:
+    """Return the figures that a reader should quote.
 
     These are the headline of ``metrics.json``, the means within folds. For a file from an earlier usvit they are the
     pooled figures, and ``explains`` says so.
     """
-    if headline := metrics.get("headline"):
-        found: dict[str, Any] = headline
-        return found
-    pooled, positive = metrics["pooled"], metrics["positive_class"]
-    own = {key: pooled[key] for key in ("auc_macro_ovr", "accuracy", "balanced_accuracy", "brier") if key in pooled}
-    own |= {key: pooled[key][positive] for key in ("sensitivity", "specificity")}
-    explains = "An earlier usvit wrote metrics.json, without means within folds; 'usvit evaluate' computes them."
-    return own | {"auc": pooled["auc"][f"{positive}_vs_rest"], "explains": explains}
+    if metrics.headline is not None:
+        return metrics.headline
+    pooled, positive = metrics.pooled, metrics.positive_class
+    return Headline.model_construct(
+        auc=pooled.auc[f"{positive}_vs_rest"],
+        auc_macro_ovr=pooled.auc_macro_ovr,
+        accuracy=pooled.accuracy,
+        balanced_accuracy=pooled.balanced_accuracy,
+        sensitivity=pooled.sensitivity[positive],
+        specificity=pooled.specificity[positive],
+        brier=pooled.brier,
+        explains="An earlier usvit wrote metrics.json, without means within folds; 'usvit evaluate' computes them.",
+    )

@@ -128,8 +128,8 @@ def _seen(run: Run, parts: pd.DataFrame | None, described: Described, keys: tupl
 
 
 def _from_scratch(run: Run) -> bool:
-    weights = (run.record.get("model") or {}).get("weights") or {}
-    return bool(weights.get("source") == "scratch")
+    model = run.record.model
+    return model is not None and model.weights is not None and model.weights.source == "scratch"
 
 
 def _untested(run: Run) -> Check:

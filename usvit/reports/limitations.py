@@ -2,18 +2,18 @@
 
 from usvit.data.datasets import DataCard
 from usvit.metrics.intervals import FEW_GROUPS
-from usvit.reports.formatting import count, dig, listed
+from usvit.reports.formatting import count, listed
 from usvit.reports.run_files import Run
 
 
 def limits_of(run: Run, cards: dict[str, DataCard | None]) -> list[str]:
     """Return the limits of a run as sentences, the most serious first."""
-    metrics, folds = run.metrics, run.record.get("folds") or {}
-    positive = metrics["positive_class"]
+    metrics, folds = run.metrics, run.record.folds
+    positive = metrics.positive_class
     found = []
-    if folds.get("unit") == "image":
+    if folds and folds.unit == "image":
         found.append(
-            f"The split leaks: {count(folds.get('leaking_groups'))} groups occur in two splits of a fold. The "
+            f"The split leaks: {count(folds.leaking_groups)} groups occur in two splits of a fold. The "
             "figures are inflated and do not apply to new patients."
         )
     if patients(run) in ("none", "some"):
@@ -22,9 +22,9 @@ def limits_of(run: Run, cards: dict[str, DataCard | None]) -> list[str]:
             "patient may be in both the training and the test split, and the intervals, which then count images or "
             "near-duplicates, may be too narrow."
         )
-    of_class = {name: n for name, n in (metrics.get("class_groups") or {}).items() if n}
+    of_class = {name: n for name, n in (metrics.class_groups or {}).items() if n}
     rarest = min(of_class, key=lambda name: of_class[name], default="")
-    fewest = min(metrics["n_groups"], of_class.get(rarest, metrics["n_groups"]))
+    fewest = min(metrics.n_groups, of_class.get(rarest, metrics.n_groups))
     if fewest < FEW_GROUPS:
         found.append(
             f"There are only {fewest} groups{f' with an image of class {rarest!r}' if rarest else ''}; "
@@ -34,7 +34,7 @@ def limits_of(run: Run, cards: dict[str, DataCard | None]) -> list[str]:
         "There was no external test: all images come from the data sets that the model was developed on. Performance "
         "may differ in other hospitals, on other devices and with other operators."
     )
-    share = metrics["class_counts"].get(positive, 0) / metrics["n_images"]
+    share = metrics.class_counts.get(positive, 0) / metrics.n_images
     found.append(
         f"{share:.0%} of the test images are {positive}. In a clinic this share is different, usually far lower. "
         "PPV, NPV, calibration and decision curve hold for this share only."
@@ -46,7 +46,7 @@ def limits_of(run: Run, cards: dict[str, DataCard | None]) -> list[str]:
         "The model sees one image at a time, without history, other views or earlier examinations. It gives an answer "
         "for any picture, whether it shows a breast or not."
     )
-    if len(metrics["folds"]) > 1:
+    if len(metrics.folds) > 1:
         found.append(
             "The models of the folds share most of their training images, so the SD over folds is not a confidence "
             "interval. "
@@ -62,14 +62,15 @@ def limits_of(run: Run, cards: dict[str, DataCard | None]) -> list[str]:
         found.append(
             "One model was trained once. How much the results change with another seed or split was not measured."
         )
-    if (dig(run.record, "config.loss.class_weights") or "") == "balanced":
+    config = run.record.config
+    if config and config.loss and config.loss.class_weights == "balanced":
         found.append("The loss weighted the classes, so probabilities are shifted towards rare classes.")
     return found
 
 
 def patients(run: Run) -> str | None:
     """Return whether "all", "some" or "none" of the images carry a patient identifier; None if it is not recorded."""
-    grouping = dig(run.record, "data.grouping")
+    grouping = run.record.data and run.record.data.grouping
     if not grouping:
         return None
     by_patient, total = grouping.get("patient", 0), sum(grouping.values())

@@ -3,10 +3,21 @@
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
 
+from usvit.records import OutcomeRecord, ProcedureRecord
+from usvit.records.run import DeviceRecord
 from usvit.reports.content import ReportContent
-from usvit.reports.formatting import count, decimals, duration, estimate, interval, p_words, usefulness
+from usvit.reports.formatting import (
+    NOT_RECORDED,
+    count,
+    decimals,
+    duration,
+    estimate,
+    interval,
+    p_words,
+    short,
+    usefulness,
+)
 from usvit.reports.statements import tested
 
 
@@ -64,31 +75,31 @@ def _bullets(sentences: Iterable[str]) -> str:
 
 
 def _warnings(content: ReportContent) -> list[str]:
-    run, folds = content.run.record, content.run.record.get("folds") or {}
+    run, folds = content.run.record, content.run.record.folds
     found = []
-    if folds.get("unit") == "image":
+    if folds and folds.unit == "image":
         found.append(
-            f"LEAKING SPLIT. {count(folds.get('leaking_groups'))} groups occur in two splits of a fold: the figures "
+            f"LEAKING SPLIT. {count(folds.leaking_groups)} groups occur in two splits of a fold: the figures "
             "are inflated and do not apply to new patients."
         )
-    if run.get("state") != "finished":
+    if run.state != "finished":
         found.append("This run is not marked as finished.")
-    found += content.run.metrics.get("warnings") or []
+    found += content.run.metrics.warnings or []
     return [f"> **{text(one)}**" for one in found]
 
 
 def _results(content: ReportContent) -> str:
-    several = len(content.run.metrics["folds"]) > 1
+    several = len(content.run.metrics.folds) > 1
     header = ["Measure", "Mean of the folds" if several else "Hold-out", "95 % interval", "Groups"]
     rows = []
     for one in content.headline:
-        row = [one.name, decimals(one.headline) if one.headline["value"] is not None else estimate(one.headline)]
-        row += [interval(one.headline) or "none", count(one.headline["n_groups"])]
-        rows.append([*row, *([_short(one.pooled), decimals(one.spread["sd"])] if several else [])])
+        row = [one.name, decimals(one.headline) if one.headline.value is not None else estimate(one.headline)]
+        row += [interval(one.headline) or "none", count(one.headline.n_groups)]
+        rows.append([*row, *([short(one.pooled), decimals(one.spread.sd)] if several else [])])
     body = f"Tested: {text(tested(content.run))}.\n\n"
     body += _rows([*header, *(["Pooled", "SD of the folds"] if several else [])], rows)
-    if explains := (content.run.metrics.get("headline") or {}).get("explains"):
-        body += f"{text(explains)}\n\n"
+    if headline := content.run.metrics.headline:
+        body += f"{text(headline.explains)}\n\n"
     if several:
         area = f"{content.positive}_vs_rest"
         body += (
@@ -98,8 +109,8 @@ def _results(content: ReportContent) -> str:
         body += _rows(
             ["Fold", "Images", "Groups", "Accuracy", f"AUC {content.positive}"],
             (
-                [one["fold"], one["n_images"], one["n_groups"], _short(one["accuracy"]), _short(one["auc"][area])]
-                for one in content.run.metrics["folds"]
+                [one.fold, one.n_images, one.n_groups, short(one.accuracy), short(one.auc[area])]
+                for one in content.run.metrics.folds
             ),
         )
     return _section("Results", body)
@@ -107,20 +118,21 @@ def _results(content: ReportContent) -> str:
 
 def _by_class(content: ReportContent) -> str:
     metrics = content.run.metrics
-    labels, pooled = metrics["confusion"]["labels"], metrics["pooled"]
+    labels, pooled = metrics.confusion.labels, metrics.pooled
     body = "Confusion matrix, reference in rows, decision in columns:\n\n"
-    rows = zip(labels, metrics["confusion"]["counts"], strict=True)
+    rows = zip(labels, metrics.confusion.counts, strict=True)
     body += _rows(["", *labels], ([name, *map(count, counts)] for name, counts in rows))
     body += _rows(
         ["Class", "Images", "Sensitivity", "Specificity", "AUC vs rest"],
         (
             [
                 name,
-                count(metrics["class_counts"][name]),
-                *(_short(pooled[key][name]) for key in ("sensitivity", "specificity")),
-                _short(pooled["auc"][f"{name}_vs_rest"]),
+                count(metrics.class_counts[name]),
+                short(pooled.sensitivity[name]),
+                short(pooled.specificity[name]),
+                short(pooled.auc[f"{name}_vs_rest"]),
             ]
-            for name in metrics["classes"]
+            for name in metrics.classes
         ),
     )
     return _section("Classes and errors", body)
@@ -128,48 +140,47 @@ def _by_class(content: ReportContent) -> str:
 
 def _points(content: ReportContent) -> str:
     rows = []
-    for point in content.run.metrics.get("operating_points") or []:
-        for one in point["folds"]:
-            if one["on_test"]:
-                rows.append([point["rule"], one["fold"], decimals(one["threshold"]), *_four(one["on_test"])])
+    for point in content.run.metrics.operating_points or []:
+        for one in point.folds:
+            if one.on_test:
+                rows.append([point.rule, one.fold, decimals(one.threshold), *_four(one.on_test)])
             else:
-                rows.append([point["rule"], one["fold"], one["reason"], "", "", "", ""])
-        several = "pooled" if len(point["folds"]) > 1 else "hold-out"
-        if point.get("procedure"):  # since schema 1.3
-            rows.append([point["rule"], f"{several}, procedure", "", *_four(point["procedure"])])
-        if point["pooled"] and (len(point["folds"]) > 1 or point.get("procedure")):
-            given = ", given these thresholds" if point.get("procedure") else ""
-            rows.append([point["rule"], f"{several}{given}", "", *_four(point["pooled"])])
+                rows.append([point.rule, one.fold, one.reason, "", "", "", ""])
+        several = "pooled" if len(point.folds) > 1 else "hold-out"
+        if point.procedure:  # since schema 1.3
+            rows.append([point.rule, f"{several}, procedure", "", *_four(point.procedure)])
+        if point.pooled and (len(point.folds) > 1 or point.procedure):
+            given = ", given these thresholds" if point.procedure else ""
+            rows.append([point.rule, f"{several}{given}", "", *_four(point.pooled)])
     header = ["Rule", "Fold", "Threshold", "Sensitivity", "Specificity", "PPV", "NPV"]
     said = "The intervals of the procedure include the choice of the thresholds on other inner validation images.\n\n"
     return _section(f"Operating points for {content.positive}", said + _rows(header, rows) if rows else "")
 
 
-def _four(outcome: dict[str, Any]) -> list[str]:
-    return [_short(outcome[key]) for key in ("sensitivity", "specificity", "ppv", "npv")]
+def _four(outcome: OutcomeRecord | ProcedureRecord) -> list[str]:
+    return [short(value) for value in (outcome.sensitivity, outcome.specificity, outcome.ppv, outcome.npv)]
 
 
 def _at_prevalence(content: ReportContent) -> str:
     found = content.at_prevalence
     if found is None:
         return ""
-    rows = [[one["rule"], *(estimate(one[name], 4) for name in ("ppv", "npv"))] for one in found["rules"]]
+    rows = [[one.rule, estimate(one.ppv, 4), estimate(one.npv, 4)] for one in found.rules]
     body = (
-        f"A share of {found['of_test_images']:.3f} of the test images are {text(content.positive)}. Sensitivity and "
+        f"A share of {found.of_test_images:.3f} of the test images are {text(content.positive)}. Sensitivity and "
         "specificity are assumed to be the same elsewhere; the thresholds are taken as given.\n\n"
     )
-    title = f"Predictive values at a prevalence of {found['prevalence']:g}"
+    title = f"Predictive values at a prevalence of {found.prevalence:g}"
     return _section(title, body + _rows(["Decision", "PPV", "NPV"], rows))
 
 
 def _subgroups(content: ReportContent) -> str:
     area, rows = f"{content.positive}_vs_rest", []
-    for division in content.run.metrics.get("subgroups") or []:
-        for one in division["levels"]:
-            figures = one["figures"]
-            found = [_short(figures["accuracy"]), _short(figures["auc"][area])]
-            found += [_short(figures[key][content.positive]) for key in ("sensitivity", "specificity")]
-            rows.append([division["by"], one["level"], count(one["n_images"]), count(one["n_groups"]), *found])
+    for division in content.run.metrics.subgroups or []:
+        for one in division.levels:
+            found = [short(one.figures.accuracy), short(one.figures.auc[area])]
+            found += [short(each[content.positive]) for each in (one.figures.sensitivity, one.figures.specificity)]
+            rows.append([division.by, one.level, count(one.n_images), count(one.n_groups), *found])
     header = ["By", "Level", "Images", "Groups", "Accuracy", "AUC", "Sensitivity", "Specificity"]
     body = (_rows(header, rows) if rows else "") + _differences(content)
     return _section(f"Subgroups, {content.positive} against the rest", body)
@@ -177,16 +188,10 @@ def _subgroups(content: ReportContent) -> str:
 
 def _differences(content: ReportContent) -> str:
     rows = [
-        [
-            division["by"],
-            f"{one['level']} minus {one['against']}",
-            name,
-            _short(one[key]),
-            *map(p_words, _both(one[key])),
-        ]
-        for division in content.run.metrics.get("subgroups") or []
-        for one in division.get("differences") or []
-        for key, name in (("auc", "AUC"), ("accuracy", "Accuracy"))
+        [division.by, f"{one.level} minus {one.against}", name, short(value), p_words(value.p), p_words(value.p_holm)]
+        for division in content.run.metrics.subgroups or []
+        for one in division.differences or []
+        for name, value in (("AUC", one.auc), ("Accuracy", one.accuracy))
     ]
     if not rows:
         return ""
@@ -194,27 +199,22 @@ def _differences(content: ReportContent) -> str:
     return "Differences between subgroups, with Holm's correction for all of them:\n\n" + _rows(header, rows)
 
 
-def _both(value: dict[str, Any]) -> tuple[float | None, float | None]:
-    return value.get("p"), value.get("p_holm")
-
-
 def _calibration(content: ReportContent) -> str:
     metrics = content.run.metrics
-    if not metrics.get("calibration"):
+    if not metrics.calibration or not metrics.calibration.pooled:
         return ""
-    one = metrics["calibration"]["pooled"]["classes"][content.positive]
-    error = one["reliability"]
-    debiased = error.get("ece_debiased")  # since schema 1.3
+    one = metrics.calibration.pooled.classes[content.positive]
+    error, debiased = one.reliability, one.reliability.ece_debiased  # since schema 1.3
     rows: list[tuple[str, str]] = [
-        ("Slope", _short(one["slope"])),
-        ("Intercept", _short(one["intercept"])),
-        ("In the large", _short(one["in_the_large"])),
-        *([("Expected calibration error, debiased", _short(debiased))] if debiased else []),
-        ("Expected calibration error, plain", f"{_short(error['ece'])}, {error['ece'].get('method', '')}"),
-        ("Brier score", _short(one["brier"]["score"])),
+        ("Slope", short(one.slope)),
+        ("Intercept", short(one.intercept)),
+        ("In the large", short(one.in_the_large)),
+        *([("Expected calibration error, debiased", short(debiased))] if debiased else []),
+        ("Expected calibration error, plain", f"{short(error.ece)}, {error.ece.method or ''}"),
+        ("Brier score", short(one.brier.score if one.brier else None)),
     ]
-    if curve := metrics.get("decision_curve"):
-        rows.append(("Decision curve, thresholds", usefulness(curve)))
+    if metrics.decision_curve:
+        rows.append(("Decision curve, thresholds", usefulness(metrics.decision_curve)))
     return _section(f"Calibration and utility, {content.positive}", _rows(("", ""), rows))
 
 
@@ -223,7 +223,7 @@ def _figures(figures: dict[str, str]) -> str:
 
 
 def _cases(content: ReportContent) -> str:
-    classes = content.run.metrics["classes"]
+    classes = content.run.metrics.classes
     header = ["Image", "Data set", "Fold", "Reference", "Decision", *(f"P({name})" for name in classes)]
     body = f"{content.cases.n_errors:,} of {content.cases.n_images:,} test images were misclassified.\n\n"
     for title, cases in (
@@ -244,11 +244,11 @@ def _leakage(content: ReportContent) -> str:
 
 
 def _effort(content: ReportContent) -> str:
-    device = content.run.record.get("device") or {}
+    device = content.run.record.device or DeviceRecord()
+    name, kind, precision = (one or NOT_RECORDED for one in (device.name, device.type, device.precision))
     return _bullets(
         [
-            f"Device: {device.get('name', 'not recorded')} ({device.get('type', 'not recorded')}), "
-            f"precision {device.get('precision', 'not recorded')}",
+            f"Device: {name} ({kind}), precision {precision}",
             f"Training: {duration(content.training_seconds)}",
             f"Energy, estimated: {content.energy.text}",
         ]
@@ -269,18 +269,11 @@ def _checklists(content: ReportContent) -> list[str]:
 
 def _repeat(content: ReportContent) -> str:
     record = content.run.record
-    rows: list[tuple[str, Any]] = [
-        ("Command", record.get("command")),
-        ("usvit", record.get("usvit_version")),
-        ("Manifest, SHA-256", (record.get("data") or {}).get("manifest_sha256")),
-        ("Split, SHA-256", (record.get("folds") or {}).get("sha256")),
-        ("Configuration, SHA-256", record.get("config_sha256")),
+    rows = [
+        ("Command", record.command),
+        ("usvit", record.usvit_version),
+        ("Manifest, SHA-256", record.data and record.data.manifest_sha256),
+        ("Split, SHA-256", record.folds and record.folds.sha256),
+        ("Configuration, SHA-256", record.config_sha256),
     ]
     return _bullets(f"{name}: {value}" for name, value in rows if value)
-
-
-def _short(value: dict[str, Any]) -> str:
-    if value.get("value") is None:
-        return "undefined"
-    ends = interval(value)
-    return decimals(value) + (f" ({ends})" if ends else "")

@@ -52,19 +52,18 @@ def overview(contents: list[tuple[str, ReportContent]]) -> str:
 def _values(content: ReportContent) -> dict[str, Any]:
     run = content.run
     metrics, record = run.metrics, run.record
-    curve = metrics.get("decision_curve")
     return {
         "c": content,
         "title": content.title,
         "run": record,
         "metrics": metrics,
-        "classes": metrics["classes"],
+        "classes": metrics.classes,
         "positive": content.positive,
         "cross_validated": content.cross_validated,
         "parts": run.parts,
-        "results": {one["fold"]: one for one in record.get("results") or [] if "fold" in one},
+        "results": {one.fold: one for one in record.results or [] if one.fold is not None},
         "patients": patients(run),
-        "useful": usefulness(curve) if curve else "",
+        "useful": usefulness(metrics.decision_curve) if metrics.decision_curve else "",
         "source": _source(content),
         "config": content.config,
     }
@@ -72,5 +71,6 @@ def _values(content: ReportContent) -> dict[str, Any]:
 
 def _source(content: ReportContent) -> str:
     """Describe the images that chose the thresholds; the text for a hold-out does not mention folds."""
-    points = content.run.metrics.get("operating_points") or [{"source": ""}]
-    return points[0]["source"] if content.cross_validated else points[0]["source"].replace(" of the same fold", "")
+    points = content.run.metrics.operating_points
+    source = points[0].source if points else ""
+    return source if content.cross_validated else source.replace(" of the same fold", "")

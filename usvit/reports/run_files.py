@@ -3,7 +3,6 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -16,12 +15,9 @@ from usvit.evaluation import (
     refuse_other_pool,
     refuse_upstream,
 )
-from usvit.files import read_csv, read_json, read_parquet, refuse_linked_folders
-from usvit.records import MetricsRecord, ModelMetadata, RunRecord, check_record, read_record, refuse_changed_run
+from usvit.files import read_csv, read_parquet, refuse_linked_folders
+from usvit.records import MetricsRecord, ModelMetadata, RunRecord, load_record, refuse_changed_run
 from usvit.records.run import MAX_FOLDS
-
-_NEEDED = {"positive_class", "classes", "n_images", "n_groups", "class_counts"}
-_NEEDED |= {"pooled", "folds", "mean_sd", "confusion"}
 
 _NEEDS_RUN = "A report is made from the directory of a finished run."
 
@@ -30,10 +26,8 @@ _NEEDS_RUN = "A report is made from the directory of a finished run."
 class Run:
     """The content of the files of one run."""
 
-    record: dict[str, Any]
-    """run.json."""
-    metrics: dict[str, Any]
-    """metrics.json."""
+    record: RunRecord
+    metrics: MetricsRecord
     test: pd.DataFrame
     """Test rows of predictions.csv, each image once: of the first repeat if there are several."""
     predicted: pd.DataFrame
@@ -46,7 +40,7 @@ class Run:
     """folds.csv: dataset, image_id, fold, part; None if the file or a column is absent."""
     manifest: pd.DataFrame | None = None
     """manifest.parquet; None if the file is absent."""
-    metadata: dict[int, dict[str, Any]] = field(default_factory=dict)
+    metadata: dict[int, ModelMetadata] = field(default_factory=dict)
     """Fold -> model.json; folds without the file are left out."""
     folder: Path = Path()
 
@@ -58,9 +52,9 @@ class Run:
     @property
     def design(self) -> str:
         """``5-fold cross-validation``, ``5-fold cross-validation, 3 repeats`` or ``hold-out``."""
-        if self.record.get("kind") == "train":
+        if self.record.kind == "train":
             return "hold-out"
-        n_folds = len(self.metrics["folds"]) // self.n_repeats
+        n_folds = len(self.metrics.folds) // self.n_repeats
         return f"{n_folds}-fold cross-validation" + (f", {self.n_repeats} repeats" if self.n_repeats > 1 else "")
 
 
@@ -74,37 +68,27 @@ def read_run(run_dir: Path) -> Run:
             numbers of images.
     """
     refuse_linked_folders(run_dir)
-    if (run_dir / "run.json").is_file():
-        refuse_upstream(run_dir, read_json(run_dir / "run.json"), "A report")
-    metrics = read_json(run_dir / "metrics.json", _NEEDS_RUN)
-    version = str(metrics.get("schema_version", "absent"))
-    if version.partition(".")[0] != "1":
-        raise UsvitError(f"{run_dir / 'metrics.json'}: schema_version is {version}; this usvit reads version 1.")
-    missing = sorted(_NEEDED - metrics.keys())
-    if missing:
-        raise UsvitError(
-            f"{run_dir / 'metrics.json'}: no key {', '.join(missing)} (docs/reference/metrics.schema.json)."
-        )
-    check_record(metrics, MetricsRecord, run_dir / "metrics.json")
-    record = read_record(run_dir / "run.json", RunRecord, _NEEDS_RUN)
+    record = load_record(run_dir / "run.json", RunRecord, _NEEDS_RUN)
+    refuse_upstream(run_dir, record, "A report")
+    metrics = load_record(run_dir / "metrics.json", MetricsRecord, _NEEDS_RUN)
     table = read_predictions(run_dir / "predictions.csv")
     predicted = table[table["part"] == "test"]
     test = first_repeat(predicted)
     refuse_changed_run(run_dir, record)
-    if len(test) != metrics["n_images"] or sorted(classes_of(test)) != sorted(metrics["classes"]):
+    if len(test) != metrics.n_images or sorted(classes_of(test)) != sorted(metrics.classes):
         raise UsvitError(
-            f"In {run_dir}, metrics.json ({metrics['n_images']} images; {', '.join(metrics['classes'])}) was not made "
+            f"In {run_dir}, metrics.json ({metrics.n_images} images; {', '.join(metrics.classes)}) was not made "
             f"from predictions.csv ({len(test)} images of part test; {', '.join(classes_of(test))})."
         )
     refuse_other_figures(metrics, predicted, run_dir / "metrics.json")
     refuse_other_pool(run_dir, predicted)
     histories, metadata = {}, {}
-    for one in metrics["folds"]:
-        folder = run_dir / f"fold-{one['fold']}"
+    for one in metrics.folds:
+        folder = run_dir / f"fold-{one.fold}"
         if (folder / "history.csv").is_file():
-            histories[one["fold"]] = read_csv(folder / "history.csv", text=False, needed=["step"])
+            histories[one.fold] = read_csv(folder / "history.csv", text=False, needed=["step"])
         if (folder / "model.json").is_file():
-            metadata[one["fold"]] = read_record(folder / "model.json", ModelMetadata)
+            metadata[one.fold] = load_record(folder / "model.json", ModelMetadata)
     folds = _read_folds(run_dir / "folds.csv")
     keyed = folds if folds is not None and {"dataset", "image_id"} <= {*folds.columns} else None
     return Run(

@@ -1,16 +1,14 @@
 """Saliency images of a run, if ``usvit explain`` created them (docs/reference/explain.schema.json)."""
 
 import io
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
 from usvit.errors import UsvitError
 from usvit.files import read_bytes
-from usvit.records import ExplainRecord, read_record
+from usvit.records import ExplainedImage, ExplainRecord, ExplanationRecord, load_record
 from usvit.reports.formatting import estimate, listed, plural
 from usvit.reports.thumbnails import SIDE, jpeg_uri
 
@@ -32,8 +30,7 @@ class SaliencyImages:
     """The content of ``RUN/explain``; empty if the folder does not exist."""
 
     folder: Path = Path()
-    methods: dict[str, Any] = field(default_factory=dict)
-    """As in explain.json."""
+    methods: dict[str, ExplanationRecord] = field(default_factory=dict)
 
     @property
     def sentences(self) -> list[str]:
@@ -41,15 +38,13 @@ class SaliencyImages:
         found = []
         for name, one in self.methods.items():
             text = WORDS.get(name, name)
-            if "images" in one:
-                text += f" of {plural(len(one['images']), 'test image')}"
-            if masks := one.get("against_masks"):
-                text += f"; against the lesion masks of {plural(masks['n_images'], 'image')} in "
-                text += (
-                    f"{plural(masks['n_groups'], 'group')}: pointing game {estimate(masks['pointing'])} (a map that "
-                )
-                text += f"points at the centre: {estimate(masks['centre'])}), share of the map in the mask "
-                text += f"{estimate(masks['share'])} (area of the lesions: {estimate(masks['area'])})"
+            if one.images is not None:
+                text += f" of {plural(len(one.images), 'test image')}"
+            if masks := one.against_masks:
+                text += f"; against the lesion masks of {plural(masks.n_images, 'image')} in "
+                text += f"{plural(masks.n_groups, 'group')}: pointing game {estimate(masks.pointing)} (a map that "
+                text += f"points at the centre: {estimate(masks.centre)}), share of the map in the mask "
+                text += f"{estimate(masks.share)} (area of the lesions: {estimate(masks.area)})"
             found.append(text[0].upper() + text[1:])
         return found
 
@@ -59,33 +54,25 @@ class SaliencyImages:
         Args:
             dataset, image_id: the image.
             show_image: whether a picture may show the image itself next to or below its map.
-
-        Raises:
-            UsvitError: explain.json names a file outside its folder.
         """
         found = []
         for name, one in self.methods.items():
-            for image in one.get("images") or []:
-                if (image.get("dataset"), image.get("image_id")) != (dataset, image_id):
+            for image in one.images or []:
+                if (image.dataset, image.image_id) != (dataset, image_id) or image.file is None:
                     continue
-                if image.get("shows_image") and not show_image:
+                if image.shows_image and not show_image:
                     continue
-                if not re.fullmatch(r"[A-Za-z0-9._-]+\.png", str(image.get("file"))):
-                    raise UsvitError(
-                        f"{self.folder / 'explain.json'} names '{image.get('file')}', which is not a PNG "
-                        "in the same folder."
-                    )
                 try:
-                    content = read_bytes(self.folder / image["file"], PICTURE_BYTES)
+                    content = read_bytes(self.folder / image.file, PICTURE_BYTES)
                     with Image.open(io.BytesIO(content)) as picture:
                         found.append((self._caption(name, image), jpeg_uri(picture, (3 * SIDE, 3 * SIDE // 2))))
                 except (UsvitError, OSError, ValueError, SyntaxError, Image.DecompressionBombError):
                     continue  # the map is an extra; the case stands without it
         return tuple(found)
 
-    def _caption(self, name: str, image: dict[str, Any]) -> str:
-        of_class = f" for {image['class']}" if image.get("class") else ""
-        return WORDS.get(name, name) + of_class + (", the same everywhere" if image.get("blank") else "")
+    def _caption(self, name: str, image: ExplainedImage) -> str:
+        of_class = f" for {image.class_}" if image.class_ else ""
+        return WORDS.get(name, name) + of_class + (", the same everywhere" if image.blank else "")
 
 
 def read_explained(run_dir: Path) -> SaliencyImages:
@@ -97,7 +84,7 @@ def read_explained(run_dir: Path) -> SaliencyImages:
     path = run_dir / "explain" / "explain.json"
     if not path.exists():
         return SaliencyImages()
-    return SaliencyImages(path.parent, read_record(path, ExplainRecord)["methods"])
+    return SaliencyImages(path.parent, load_record(path, ExplainRecord).methods)
 
 
 def explained_fact(explained: SaliencyImages) -> str | None:

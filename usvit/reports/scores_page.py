@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from usvit.data.audit import MEANINGS
 from usvit.errors import UsvitError
 from usvit.files import atomic
-from usvit.records import SummaryRecord, read_record
+from usvit.records import SummaryRecord, load_record
 from usvit.reports.data_table import Column, DataTable, highest, parquet_portions
 from usvit.reports.figures_scores import novelty_plot, probability_plot, quality_plot
-from usvit.reports.formatting import dig, listed
+from usvit.reports.formatting import listed
 from usvit.reports.svg import Plot
 from usvit.reports.templating import environment, script_of
 
@@ -85,7 +85,7 @@ def write_scores_page(
         UsvitError: a table is absent or damaged, or the page cannot be written.
     """
     out = Path(out)
-    summary = read_record(out / "summary.json", SummaryRecord, "usvit score writes it when all tables are complete.")
+    summary = load_record(out / "summary.json", SummaryRecord, "usvit score writes it when all tables are complete.")
     try:
         content = _content(out, summary, iter(thumbnails), max_rows, max_thumbnails)
         with atomic(out / "scores.html") as file:
@@ -96,8 +96,8 @@ def write_scores_page(
     return out / "scores.html"
 
 
-def _content(out: Path, summary: dict[str, Any], thumbnails: Any, max_rows: int, max_thumbnails: int) -> dict[str, Any]:
-    positive, threshold = summary["positive_class"], summary["threshold"]["value"]
+def _content(out: Path, summary: SummaryRecord, thumbnails: Any, max_rows: int, max_thumbnails: int) -> dict[str, Any]:
+    positive, threshold, members = summary.positive_class, summary.threshold.value, summary.model.members or []
     values = _values(out / "scores.parquet", positive)
     first = next(thumbnails, None)
     images = DataTable.of_parquet(
@@ -108,17 +108,16 @@ def _content(out: Path, summary: dict[str, Any], thumbnails: Any, max_rows: int,
     )
     if first is not None:
         images.picture(first, thumbnails, highest(values["calibrated"], min(max_rows, max_thumbnails)))
-    failures = summary["failures"]
     return {
         "summary": summary,
-        "counts": summary["counts"],
+        "counts": summary.counts,
         "positive": positive,
-        "model": summary["model"],
-        "members": _members(summary),
-        "name": listed(dict.fromkeys(one["architecture"] for one in _members(summary))),
+        "model": summary.model,
+        "members": members,
+        "name": listed(dict.fromkeys(one.architecture for one in members)),
         "threshold": threshold,
-        "rate": dig(summary, "model.novelty.in_distribution"),
-        "most_failures": max((one["rows"] for one in failures.values()), default=1),
+        "rate": (summary.model.novelty or {}).get("in_distribution"),
+        "most_failures": max((one.rows for one in summary.failures.values()), default=1),
         "plots": _plots(values, positive, summary) if len(values["calibrated"]) else [],
         "meanings": MEANINGS | FLAG_MEANINGS,
         "products": PRODUCTS,
@@ -148,9 +147,9 @@ def _values(path: Path, positive: str) -> dict[str, NDArray[Any]]:
     return found | {"unusual": found["unusual"] == 1, "has_path": np.array(has_path)}
 
 
-def _plots(values: dict[str, NDArray[Any]], positive: str, summary: dict[str, Any]) -> list[tuple[Plot, str]]:
+def _plots(values: dict[str, NDArray[Any]], positive: str, summary: SummaryRecord) -> list[tuple[Plot, str]]:
     """Return the figures and their captions."""
-    threshold = summary["threshold"]["value"]
+    threshold = summary.threshold.value
     plots = [
         (
             probability_plot(values["calibrated"], values["unusual"], threshold),
@@ -158,7 +157,7 @@ def _plots(values: dict[str, NDArray[Any]], positive: str, summary: dict[str, An
         )
     ]
     if np.isfinite(values["novelty"]).any():
-        limit = dig(summary, "novelty.threshold")
+        limit = summary.novelty.threshold if summary.novelty else None
         plots.append(
             (
                 novelty_plot(values["novelty"], limit),
@@ -171,26 +170,21 @@ def _plots(values: dict[str, NDArray[Any]], positive: str, summary: dict[str, An
     return plots
 
 
-def _image_columns(positive: str, summary: dict[str, Any], *, with_path: bool) -> tuple[Column, ...]:
+def _image_columns(positive: str, summary: SummaryRecord, *, with_path: bool) -> tuple[Column, ...]:
     return (
         Column("item_id", "Image", "id"),
         Column("frame", "Frame", "count"),
         *((Column("path", "Path"),) if with_path else ()),
-        *((Column("decision", "Decision", "decision"),) if summary["threshold"]["value"] is not None else ()),
+        *((Column("decision", "Decision", "decision"),) if summary.threshold.value is not None else ()),
         Column(f"calibrated_{positive}", "Calibrated", "prob"),
         Column(f"prob_{positive}", "Raw", "number"),
-        *((Column(f"spread_{positive}", "Spread", "number"),) if len(_members(summary)) != 1 else ()),
+        *((Column(f"spread_{positive}", "Spread", "number"),) if len(summary.model.members or []) != 1 else ()),
         Column("novelty", "OOD score", "number"),
         Column("flags", "Flags", "flags"),
         Column("quality", "Quality", "number"),
         Column("patient_id", "Patient", "id"),
         Column("study_id", "Study", "id"),
     )
-
-
-def _members(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    found = dig(summary, "model.members")
-    return found if isinstance(found, list) else []
 
 
 def _group_columns(unit: str, positive: str) -> tuple[Column, ...]:

@@ -114,10 +114,11 @@ def jpeg_uri(image: Image.Image, size: tuple[int, int] = (SIDE, SIDE)) -> str:
 
 def cards_of(run: Run) -> dict[str, DataCard | None]:
     """Map each data set to its card; None if there is none (a user's card that was moved, another tool's table)."""
-    names = (run.record.get("data") or {}).get("datasets") or pd.unique(run.test["dataset"]).tolist()
-    asked = ((run.record.get("config") or {}).get("data") or {}).get("dataset")
+    data, config = run.record.data, run.record.config
+    names = (data and data.datasets) or pd.unique(run.test["dataset"]).tolist()
+    asked = config.data.dataset if config and config.data else None
     try:
-        known = {card.name: card for card in load_cards(asked)} if isinstance(asked, str) else {}
+        known = {card.name: card for card in load_cards(asked)} if asked is not None else {}
     except UsvitError:
         known = {}
     return {str(name): known.get(name) or _shipped(str(name)) for name in names}

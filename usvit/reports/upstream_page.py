@@ -9,8 +9,8 @@ import pandas as pd
 
 from usvit.data.splits import seen_by, together, unrecorded
 from usvit.files import write_text
-from usvit.records import UPSTREAM_RECORDS, ModelMetadata, RunRecord, read_record
-from usvit.reports.content import best_steps, config_text, training_seconds
+from usvit.records import ModelMetadata, PretrainRecord, RunRecord, TransferRecord, fitting, load_record
+from usvit.reports.content import best_steps, config_text
 from usvit.reports.energy import Energy, energy_estimate
 from usvit.reports.figures import loss_curves
 from usvit.reports.figures_transfer import tried_plot
@@ -18,7 +18,6 @@ from usvit.reports.run_files import read_csv
 from usvit.reports.svg import Plot
 from usvit.reports.templating import environment
 
-RESULTS = {"pretrain": "pretrain.json", "transfer": "transfer.json"}
 _NOT_FIGURES = {"fold", "step", "epoch", "lr", "images_per_second"}
 
 
@@ -62,22 +61,28 @@ def write_upstream_report(run_dir: Path) -> Path:
     Raises:
         UsvitError: a needed file is absent or damaged, or the page cannot be written.
     """
-    record = read_record(run_dir / "run.json", RunRecord)
-    result = read_record(run_dir / RESULTS[record["kind"]], UPSTREAM_RECORDS[record["kind"]])
-    values = {
-        "c": _content(run_dir, record, result),
-        "run": record,
-        "result": result,
-        "title": record.get("name") or run_dir.resolve().name,
-        "results": {one["fold"]: one for one in record.get("results") or [] if "steps" in one},
-        "cross_validated": (record.get("folds") or {}).get("n", 1) > 1,
-    }
+    record = load_record(run_dir / "run.json", RunRecord)
+    result: PretrainRecord | TransferRecord
+    if record.kind == "pretrain":
+        result = load_record(run_dir / "pretrain.json", PretrainRecord)
+    else:
+        result = load_record(run_dir / "transfer.json", TransferRecord)
+    with fitting(run_dir):
+        values = {
+            "c": _content(run_dir, record, result),
+            "run": record,
+            "result": result,
+            "title": record.name or run_dir.resolve().name,
+            "results": {one.fold: one for one in record.results or [] if one.steps is not None},
+            "cross_validated": record.folds is not None and (record.folds.n or 1) > 1,
+        }
+        page = environment().get_template("upstream.html.j2").render(values)
     path = run_dir / "report.html"
-    write_text(path, environment().get_template("upstream.html.j2").render(values))
+    write_text(path, page)
     return path
 
 
-def _content(run_dir: Path, record: dict[str, Any], result: dict[str, Any]) -> UpstreamContent:
+def _content(run_dir: Path, record: RunRecord, result: PretrainRecord | TransferRecord) -> UpstreamContent:
     folds = sorted(run_dir.glob("fold-*/"), key=lambda folder: int(folder.name.removeprefix("fold-")))
     histories = {
         int(folder.name.removeprefix("fold-")): read_csv(folder / "history.csv", text=False, needed=["step"])
@@ -85,26 +90,26 @@ def _content(run_dir: Path, record: dict[str, Any], result: dict[str, Any]) -> U
         if (folder / "history.csv").is_file()
     }
     metadata = [
-        (read_record(folder / "model.json", ModelMetadata), folder)
+        (load_record(folder / "model.json", ModelMetadata), folder)
         for folder in folds
         if (folder / "model.json").is_file()
     ]
     seen = together(seen_by(metadata, folder) for metadata, folder in metadata)
-    weights = (metadata[0][0].get("upstream") if metadata else None) or {}
+    weights = (metadata[0][0].upstream if metadata else None) or {}
     return UpstreamContent(
         losses=loss_curves(histories, best_steps(record)),
-        training_seconds=training_seconds(record),
+        training_seconds=record.training_seconds,
         energy=energy_estimate(record),
         config=config_text(record),
         lineage=tuple(_stages(weights)),
         n_seen=len(seen),
         unrecorded=unrecorded(seen, "The network"),
-        **(_of_pretraining(folds, result) if record["kind"] == "pretrain" else _of_transfer(run_dir)),
+        **(_of_pretraining(folds, result) if isinstance(result, PretrainRecord) else _of_transfer(run_dir)),
     )
 
 
-def _of_pretraining(folds: list[Path], result: dict[str, Any]) -> dict[str, Any]:
-    known = [name for row in result["kept"] for name, value in row.items() if value is not None]
+def _of_pretraining(folds: list[Path], result: PretrainRecord) -> dict[str, Any]:
+    known = [name for row in result.kept or [] for name, value in row if value is not None]
     copies = [path for folder in folds for path in sorted(folder.glob("excluded*.csv"))]
     return {
         "columns": tuple(name for name in dict.fromkeys(known) if name not in _NOT_FIGURES),

@@ -16,9 +16,8 @@ from usvit.data.datasets import DataCard, Manifest, check_against_card, mask_nam
 from usvit.data.io import BadImage, read_masks
 from usvit.data.near_duplicates import ENOUGH_NEAR_DUPLICATES, MIN_LANDMARKS, MIN_SIMILARITY, NearDuplicate, clusters
 from usvit.progress import NO_PROGRESS, Progress, task
+from usvit.records import AuditRecord
 from usvit.resources import usable_cores
-
-SCHEMA_VERSION = "1.1"
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def find_faults(manifest: Manifest, cards: list[DataCard], progress: Progress = 
         return [[ids[row] for row in rows] for rows in groups if not differing or table[differing][rows].nunique() > 1]
 
     record = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": AuditRecord.VERSION,
         "datasets": names,
         "manifest_sha256": manifest.sha256(),
         "n_images": len(table),

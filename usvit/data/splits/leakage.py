@@ -149,7 +149,7 @@ class SeenImages:
                 copy_file(path, copy)
 
 
-def seen_by(metadata: Mapping[str, Any], folder: Path | None = None) -> SeenImages:
+def seen_by(metadata: ModelMetadata | Mapping[str, Any], folder: Path | None = None) -> SeenImages:
     """Return all images that a network has seen, including pre-training.
 
     Metadata without ``seen_copies`` is from an earlier usvit: all its parts have a gap.
@@ -161,6 +161,8 @@ def seen_by(metadata: Mapping[str, Any], folder: Path | None = None) -> SeenImag
     Raises:
         UsvitError: A named file is missing or has other content.
     """
+    if isinstance(metadata, ModelMetadata):
+        metadata = metadata.model_dump(include={"seen_sha256", "seen_copies"}, exclude_unset=True)
     told = metadata.get("seen_sha256") or {}
     if not isinstance(told, dict) or not all(isinstance(hashes, list) for hashes in told.values()):
         raise UsvitError("Metadata's 'seen_sha256' is damaged: it holds no lists of hashes. Copy model.json again.")
