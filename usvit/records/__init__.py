@@ -9,19 +9,30 @@ Keys that a model does not name are kept, since newer versions add some; keys th
 from usvit.records.audit import AuditRecord
 from usvit.records.base import FileRecord, Record, check_record, fitting, load_record, read_record, write_record
 from usvit.records.bench import BenchRecord
-from usvit.records.calibration import CalibrationRecord
+from usvit.records.calibration import CalibrationRecord, FittedThreshold
 from usvit.records.compare import CompareRecord
-from usvit.records.explain import ExplainRecord
+from usvit.records.explain import ExplainRecord, ExplanationRecord
+from usvit.records.export import ExportRecord
 from usvit.records.folds import FoldsRecord
 from usvit.records.integrity import refuse_changed, refuse_changed_run, run_hashes
 from usvit.records.metrics import MetricsRecord
-from usvit.records.model import ModelMetadata
+from usvit.records.model import (
+    ClassifierMetadata,
+    ExportedMetadata,
+    ModelMetadata,
+    PreprocessingRecord,
+    SeenFileRecord,
+    SeenHashes,
+    ThresholdRecord,
+    UpstreamRecord,
+)
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.run import RunRecord, read_run_record
-from usvit.records.scores import JobRecord, SummaryRecord
+from usvit.records.scores import JobRecord, ModelSeen, SummaryRecord
 from usvit.records.study import StudyRecord
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
 from usvit.records.upstream import UPSTREAM_RECORDS, PretrainRecord, TransferRecord
+from usvit.records.values import PlainValue
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
     AuditRecord,
@@ -29,6 +40,7 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     CalibrationRecord,
     CompareRecord,
     ExplainRecord,
+    ExportRecord,
     FoldsRecord,
     JobRecord,
     MetricsRecord,
@@ -51,25 +63,37 @@ __all__ = [
     "AuditRecord",
     "BenchRecord",
     "CalibrationRecord",
+    "ClassifierMetadata",
     "CompareRecord",
     "CsvRow",
     "ExplainRecord",
+    "ExplanationRecord",
+    "ExportRecord",
+    "ExportedMetadata",
     "FailureRow",
     "FileRecord",
+    "FittedThreshold",
     "FoldRow",
     "FoldsRecord",
     "JobRecord",
     "MetricsRecord",
     "ModelMetadata",
+    "ModelSeen",
     "ModelsInfoRecord",
+    "PlainValue",
     "PredictionRow",
+    "PreprocessingRecord",
     "PretrainRecord",
     "Record",
     "RunRecord",
     "ScoreRow",
+    "SeenFileRecord",
+    "SeenHashes",
     "StudyRecord",
     "SummaryRecord",
+    "ThresholdRecord",
     "TransferRecord",
+    "UpstreamRecord",
     "check_record",
     "fitting",
     "load_record",
