@@ -110,10 +110,10 @@ def speed(options: argparse.Namespace, folder: Path) -> None:
             precision=options.precision,
             batch_size=options.batch_size,
             progress=clock,
-        ).summary["counts"]
+        ).summary.counts
         rates["usvit score"].append(options.n / clock.seconds)
         rates["whole command"].append(options.n / (time.perf_counter() - begun))
-        assert counts["frames_scored"] == options.n
+        assert counts.frames_scored == options.n
         begun = time.perf_counter()
         plain_loop(paths, ensemble, options.batch_size)
         rates["plain loop"].append(options.n / (time.perf_counter() - begun))

@@ -60,62 +60,62 @@ def test_every_method_writes_what_its_schema_says_and_leaves_the_others(make_run
 
 def test_each_image_is_explained_by_the_fold_that_tested_it(make_run, ask):
     run = make_run()
-    images = ask(run, method="rollout", images=1000).entry["images"]
+    images = ask(run, method="rollout", images=1000).entry.images
     assert len(images) == len(ids_of_test(run, 0) | ids_of_test(run, 1))
     for image in images:
-        assert image["image_id"] in ids_of_test(run, image["fold"])
+        assert image.image_id in ids_of_test(run, image.fold)
 
 
 def test_the_score_is_that_of_this_folds_network(make_run, ask, small_phantom, phantom_manifest):
     """One image from scratch: decoded, resized, rolled out by its fold's network, scored against its mask."""
     run = make_run()
-    explained = ask(run, method="rollout", images=1000).entry["images"]
+    explained = ask(run, method="rollout", images=1000).entry.images
     for fold in (0, 1):
-        image = next(one for one in explained if one["fold"] == fold and one["mask"])
-        row = phantom_manifest.usable.set_index("image_id").loc[image["image_id"]]
+        image = next(one for one in explained if one.fold == fold and one.mask)
+        row = phantom_manifest.usable.set_index("image_id").loc[image.image_id]
         trained = load_trained(run / f"fold-{fold}")
         pixels = np.asarray(Image.open(small_phantom / row.path).convert("RGB"))
         batch = trained.preprocessing.normalised(torch.from_numpy(trained.preprocessing.resized(pixels).copy())[None])
         grid = rollout_maps(trained.model, batch, "ViT")[None]
         large = torch.nn.functional.interpolate(grid.double(), size=(64, 64), mode="bilinear")[0, 0].numpy()
         mask = np.asarray(Image.open(small_phantom / row.mask_path).convert("L")) > 127
-        assert image["mask"]["area"] == pytest.approx(mask.mean())
-        assert image["mask"]["share"] == pytest.approx(large[mask].sum() / large.sum(), rel=1e-5)
-        assert image["mask"]["pointing"] == float(mask[np.unravel_index(large.argmax(), large.shape)])
+        assert image.mask.area == pytest.approx(mask.mean())
+        assert image.mask.share == pytest.approx(large[mask].sum() / large.sum(), rel=1e-5)
+        assert image.mask.pointing == float(mask[np.unravel_index(large.argmax(), large.shape)])
 
 
 def test_a_fold_explains_its_own_test_images_into_its_own_folder(make_run, ask):
     run = make_run()
     explained = ask(run / "fold-1", method="rollout", images=4)
     assert explained.folder == run / "fold-1" / "explain"
-    assert {image["image_id"] for image in explained.entry["images"]} <= ids_of_test(run, 1)
+    assert {image.image_id for image in explained.entry.images} <= ids_of_test(run, 1)
     other = sorted(ids_of_test(run, 0))[0]
     with pytest.raises(UsvitError, match=r"train in fold-1.*was not trained on it"):
         ask(run / "fold-1", image_ids=[other])
-    assert ask(run, image_ids=[other, other]).entry["images"][0]["fold"] == 0
+    assert ask(run, image_ids=[other, other]).entry.images[0].fold == 0
 
 
 def test_images_are_dealt_over_classes_and_errors_are_the_surest(make_run, ask):
     run = make_run()
-    images = ask(run, method="rollout", images=6).entry["images"]
-    labels = [image["label"] for image in images]
+    images = ask(run, method="rollout", images=6).entry.images
+    labels = [image.label for image in images]
     assert {label: labels.count(label) for label in set(labels)} == {"benign": 2, "malignant": 2, "normal": 2}
-    wrong = ask(run, method="rollout", errors=4).entry["images"]
+    wrong = ask(run, method="rollout", errors=4).entry.images
     table = pd.concat([pd.read_csv(run / f"fold-{fold}" / "predictions.csv") for fold in (0, 1)])
     prob = table[["prob_benign", "prob_malignant", "prob_normal"]].to_numpy()
     predicted = np.array(["benign", "malignant", "normal"])[prob.argmax(1)]
     sure = sorted(prob.max(1)[predicted != table.label], reverse=True)[:4]
-    assert [image["probabilities"][image["predicted"]] for image in wrong] == pytest.approx(sure)
-    assert all(image["predicted"] != image["label"] for image in wrong)
+    assert [image.probabilities[image.predicted] for image in wrong] == pytest.approx(sure)
+    assert all(image.predicted != image.label for image in wrong)
 
 
 def test_the_class_is_the_predicted_one_unless_it_is_named(make_run, ask):
     run = make_run()
-    for image in ask(run, method="gradcam", images=3).entry["images"]:
-        assert image["class"] == image["predicted"]
+    for image in ask(run, method="gradcam", images=3).entry.images:
+        assert image.class_ == image.predicted
     named = ask(run, method="gradcam", images=3, target="normal").entry
-    assert [image["class"] for image in named["images"]] == ["normal"] * 3
-    assert ask(run, method="rollout", images=3).entry["images"][0]["class"] is None
+    assert [image.class_ for image in named.images] == ["normal"] * 3
+    assert ask(run, method="rollout", images=3).entry.images[0].class_ is None
 
 
 def test_a_repeated_method_takes_the_place_of_the_old_pictures(make_run, ask):
@@ -143,10 +143,10 @@ def test_the_method_follows_the_network(make_run, ask, model, vit, method):
 def test_an_image_without_a_licence_is_not_copied_unless_asked_for(make_run, ask):
     run = make_run(licence="unclear")
     hidden = ask(run, method="rollout", images=3)
-    assert hidden.hidden == ("phantom",) and not any(image["shows_image"] for image in hidden.entry["images"])
-    files = {image["file"]: (run / "explain" / image["file"]).read_bytes() for image in hidden.entry["images"]}
+    assert hidden.hidden == ("phantom",) and not any(image.shows_image for image in hidden.entry.images)
+    files = {image.file: (run / "explain" / image.file).read_bytes() for image in hidden.entry.images}
     shown = ask(run, method="rollout", images=3, include_images=True)
-    assert shown.hidden == () and all(image["shows_image"] for image in shown.entry["images"])
+    assert shown.hidden == () and all(image.shows_image for image in shown.entry.images)
     assert all((run / "explain" / name).read_bytes() != content for name, content in files.items())
 
 
@@ -167,7 +167,7 @@ def test_a_changed_image_is_refused(make_run, ask, small_phantom, tmp_path):
     run = make_run()
     copy = tmp_path / "phantom"
     shutil.copytree(small_phantom, copy)
-    image = ask(run, images=1).entry["images"][0]["image_id"]
+    image = ask(run, images=1).entry.images[0].image_id
     path = copy / pd.read_parquet(run / "manifest.parquet").set_index("image_id").path[image]
     Image.fromarray(np.zeros((64, 64, 3), dtype=np.uint8)).save(path)
     with pytest.raises(UsvitError, match="not those that the run used"):

@@ -1,6 +1,8 @@
 """An export is there whole or not at all, and never replaces anything."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,6 +42,7 @@ def test_safetensors_load_again_to_the_same_scores_with_everything_in_the_metada
 def test_copy_descriptions_travel_along_or_are_left_out_and_said_to_be(fold, tmp_path):
     image = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)
     sha256, described = pixel_sha256(image), CompactDescriptions.of([describe(image)])
+    fold = Path(shutil.copytree(fold.parent, tmp_path / "run")) / fold.name
     metadata = json.loads((fold / "model.json").read_text())
     metadata |= write_seen(fold, {"train": [sha256], "val": []}, described={sha256: described})
     (fold / "model.json").write_text(json.dumps(metadata))

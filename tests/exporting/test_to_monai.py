@@ -129,7 +129,7 @@ def scorer(fold, source, out, **options):
     trained = load_trained(fold)
     return Scorer(
         source,
-        Preprocess(**trained.metadata["preprocessing"]),
+        Preprocess(**trained.metadata.preprocessing.content()),
         trained.model,
         lambda batch, model: model(batch),
         Probabilities(),
@@ -181,7 +181,7 @@ def test_weights_of_another_network_are_refused(bundle, tmp_path):
 
 def test_a_class_that_monai_would_run_as_code_is_refused(tmp_path):
     source = tiny(vit={"depth": 1})
-    source.metadata["classes"] = ["$__import__('os').abort()", "b", "c"]
+    source.metadata.classes[0] = "$__import__('os').abort()"
     with pytest.raises(UsvitError, match="interprets a text"):
         write_export(source, "monai", tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
@@ -189,10 +189,13 @@ def test_a_class_that_monai_would_run_as_code_is_refused(tmp_path):
 
 def test_a_bundle_that_says_something_else_is_never_handed_out(fold, tmp_path, monkeypatch):
     right = to_monai.inference
-    wrong = {"mean": [0.1, 0.2, 0.3]}
-    monkeypatch.setattr(
-        to_monai, "inference", lambda metadata: right({**metadata, "preprocessing": metadata["preprocessing"] | wrong})
-    )
+
+    def wrong(metadata):
+        changed = metadata.model_copy(deep=True)
+        changed.preprocessing.mean = [0.1, 0.2, 0.3]
+        return right(changed)
+
+    monkeypatch.setattr(to_monai, "inference", wrong)
     with pytest.raises(UsvitError, match="export differs from the network"):
         write_export(open_source(str(fold)), "monai", tmp_path / "x")
     assert list(tmp_path.iterdir()) == []

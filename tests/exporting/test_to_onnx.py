@@ -95,8 +95,8 @@ SLOW_FAMILIES = [
 )
 def test_every_family_says_the_same_in_onnx(name, vit, size, options, tmp_path):
     exported = write_export(tiny(name, vit, size, **options), "onnx", tmp_path / "x")
-    difference = float(re.search(r"at most (\S+)", exported.record["checked"])[1])
-    largest = float(re.search(r"largest is ([\d.e+-]+)", exported.record["checked"])[1])
+    difference = float(re.search(r"at most (\S+)", exported.record.checked)[1])
+    largest = float(re.search(r"largest is ([\d.e+-]+)", exported.record.checked)[1])
     assert largest > 0.01 and difference <= 1e-5 * max(largest, 1)
 
 
@@ -145,7 +145,7 @@ def test_a_graph_that_is_not_the_network_is_never_handed_out(broken, said, tmp_p
 def test_weights_too_large_for_one_file_lie_beside_it(tmp_path, monkeypatch):
     monkeypatch.setattr(to_onnx, "ONE_FILE_BYTES", 1000)
     exported = write_export(tiny(vit={"depth": 1}), "onnx", tmp_path / "x")
-    assert "model.onnx.data" in exported.record["files"]
+    assert "model.onnx.data" in exported.record.files
     assert (tmp_path / "x" / "model.onnx").stat().st_size < 200_000
     (tmp_path / "x").rename(tmp_path / "moved")
     session_of(tmp_path / "moved")

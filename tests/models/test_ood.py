@@ -18,6 +18,7 @@ from usvit.models.ood import (
     fit_ood_detector,
     read_ood_detector,
 )
+from usvit.records import ModelMetadata, check_record
 
 SIZE = 23
 
@@ -169,7 +170,7 @@ def write(folder, novelty: OodDetector):
     folder.mkdir(exist_ok=True)
     content = novelty.save()
     (folder / FILE).write_bytes(content)
-    return json.loads(json.dumps({"novelty": novelty.describe(content)}))
+    return ModelMetadata.model_validate(json.loads(json.dumps({"novelty": novelty.describe(content)})))
 
 
 def test_what_is_written_judges_bit_for_bit_as_what_was_fitted(fitted, tmp_path):
@@ -177,7 +178,7 @@ def test_what_is_written_judges_bit_for_bit_as_what_was_fitted(fitted, tmp_path)
     seen, _ = observed(np.random.default_rng(11), 30)
     again = read_ood_detector(tmp_path, metadata)
     assert np.array_equal(again.of(seen), fitted.of(seen)) and again.save() == fitted.save()
-    assert read_ood_detector(tmp_path, {"novelty": None}) is None is read_ood_detector(tmp_path, {})
+    assert read_ood_detector(tmp_path, ModelMetadata()) is None
 
 
 def test_a_missing_exchanged_or_damaged_file_is_told(fitted, tmp_path):
@@ -192,15 +193,17 @@ def test_a_missing_exchanged_or_damaged_file_is_told(fitted, tmp_path):
     (tmp_path / FILE).write_bytes(content)
     for damage in (
         lambda record: record["views"]["picture"].update(threshold=-1),
-        lambda record: record["views"].clear(),
         lambda record: record.pop("left_out"),
         lambda record: record["views"].update(features=7),
     ):
-        damaged = json.loads(json.dumps(metadata))
+        damaged = metadata.content()
         damage(damaged["novelty"])
-        with pytest.raises(UsvitError, match="is damaged"):
-            read_ood_detector(tmp_path, damaged)
-    metadata["novelty"]["statistics"] = ["mean"]
+        with pytest.raises(UsvitError, match=r"model\.json is damaged: key novelty"):
+            check_record(damaged, ModelMetadata, tmp_path / "model.json")
+    metadata.novelty.views.clear()
+    with pytest.raises(UsvitError, match="is damaged"):
+        read_ood_detector(tmp_path, metadata)
+    metadata.novelty.statistics = ["mean"]
     with pytest.raises(UsvitError, match="looks at other statistics"):
         read_ood_detector(tmp_path, metadata)
 

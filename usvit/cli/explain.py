@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from usvit.cli import options as o
+
+if TYPE_CHECKING:
+    from usvit.records import ExplanationRecord, PlainValue
 
 
 def explain(
@@ -66,11 +69,8 @@ def explain(
     )
     entry = explained.entry
     if json_:
-        print(
-            json.dumps(
-                {"out": str(explained.folder), "method": explained.method, **entry}, indent=2, ensure_ascii=False
-            )
-        )
+        content = {"out": str(explained.folder), "method": explained.method, **entry.content()}
+        print(json.dumps(content, indent=2, ensure_ascii=False))
         return
     for line in _lines(explained.method, entry):
         print(line)
@@ -83,39 +83,39 @@ def explain(
     print("A map shows where a network looks, not why it decides. For research use, not a medical device.")
 
 
-def _lines(method: str, entry: dict[str, Any]) -> list[str]:
+def _lines(method: str, entry: "ExplanationRecord") -> list[str]:
     if method == "distance":
         return [
-            f"Mean attention distance in pixels, {entry['n_images']} test images ({entry['n_groups']} groups), fold "
-            f"{entry['fold']}; all patches alike: {entry['uniform']:.1f}",
-            *(f"  {one['layer']}: {', '.join(f'{head:.1f}' for head in one['heads'])}" for one in entry["layers"]),
+            f"Mean attention distance in pixels, {entry.n_images} test images ({entry.n_groups} groups), fold "
+            f"{entry.fold}; all patches alike: {entry.uniform:.1f}",
+            *(f"  {one.layer}: {', '.join(f'{head:.1f}' for head in one.heads or ())}" for one in entry.layers or ()),
         ]
     if method == "positions":
-        told = {"same row": entry["same_row"], "same column": entry["same_column"], "others": entry["others"]}
+        told = {"same row": entry.same_row, "same column": entry.same_column, "others": entry.others}
         shown = ", ".join(f"{key} {value:.3f}" for key, value in told.items() if value is not None)
-        return [f"Mean cosine similarity of position embeddings, fold {entry['fold']}: {shown}"]
+        return [f"Mean cosine similarity of position embeddings, fold {entry.fold}: {shown}"]
     if method == "filters":
-        shown = ", ".join(f"{100 * share:.1f}%" for share in entry["explained"][:5])
-        return [f"{entry['n_filters']} filters ({entry['layer']}), fold {entry['fold']}; the first components: {shown}"]
-    lines = [f"{method}: {len(entry['images'])} test images"]
-    masks = entry["against_masks"]
+        shown = ", ".join(f"{100 * share:.1f}%" for share in (entry.explained or [])[:5])
+        return [f"{entry.n_filters} filters ({entry.layer}), fold {entry.fold}; the first components: {shown}"]
+    lines = [f"{method}: {len(entry.images or [])} test images"]
+    masks = entry.against_masks
     if masks is None:
         return [*lines, "No image has a lesion mask, so the maps are not scored."]
     lines.append(
-        f"Against the masks of {masks['n_images']} images ({masks['n_groups']} groups"
-        + (f"; {masks['n_blank']} more maps are blank)" if masks["n_blank"] else ")")
+        f"Against the masks of {masks.n_images} images ({masks.n_groups} groups"
+        + (f"; {masks.n_blank} more maps are blank)" if masks.n_blank else ")")
     )
-    if masks["n_images"]:
+    if masks.n_images:
         lines += [
-            f"  pointing game {_value(masks['pointing'])}; always the centre {_value(masks['centre'])}",
-            f"  share of the map in the mask {_value(masks['share'])}; area of the mask {_value(masks['area'])}",
+            f"  pointing game {_value(masks.pointing)}; always the centre {_value(masks.centre)}",
+            f"  share of the map in the mask {_value(masks.share)}; area of the mask {_value(masks.area)}",
         ]
-        warnings = {masks[key]["warning"] for key in ("pointing", "share") if "warning" in masks[key]}
+        warnings = {one.warning for one in (masks.pointing, masks.share) if one.warning is not None}
         lines += [f"  Warning: {warning}" for warning in sorted(warnings)]
     return lines
 
 
-def _value(value: dict[str, Any]) -> str:
-    if value["ci95"] is None:
-        return f"{value['value']:.3f}"
-    return f"{value['value']:.3f} [{value['ci95'][0]:.3f}, {value['ci95'][1]:.3f}]"
+def _value(value: "PlainValue") -> str:
+    if value.ci95 is None:
+        return f"{value.value:.3f}"
+    return f"{value.value:.3f} [{value.ci95[0]:.3f}, {value.ci95[1]:.3f}]"

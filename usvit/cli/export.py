@@ -58,12 +58,12 @@ def export(
     )
     record = exported.record
     if json_:
-        print(json.dumps({"out": str(out), "new": exported.new, **record}, indent=2, ensure_ascii=False))
+        print(json.dumps({"out": str(out), "new": exported.new, **record.content()}, indent=2, ensure_ascii=False))
         return
     if not exported.new:
         print(f"The folder already holds the same export: {out}")
         return
-    print(f"{record['architecture']} ({', '.join(record['classes'])}) as {record['format']}: {out}")
-    if record["checked"]:
-        print(record["checked"])
+    print(f"{record.architecture} ({', '.join(record.classes or [])}) as {record.format}: {out}")
+    if record.checked:
+        print(record.checked)
     print("For research use, not a medical device.")

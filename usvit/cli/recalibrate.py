@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from usvit.cli import labels as given
 from usvit.cli import options as o
+
+if TYPE_CHECKING:
+    from usvit.records import CalibrationRecord
 
 
 def recalibrate(
@@ -37,34 +40,35 @@ def recalibrate(
     table = given.label_table(labels, label, map_, join, key, input_root)
     record = recalibrate_scores(scores, table, out=out, drop_seen=drop_seen, seed=seed)
     if json_:
-        print(json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
     _show(record)
     print(f"\ncalibration: {out}")
     print("For research use, not a medical device.")
 
 
-def _show(record: dict[str, Any]) -> None:
-    counts = ", ".join(f"{name} {count}" for name, count in record["class_counts"].items())
-    print(f"{record['n_images']} images in {record['n_groups']} groups: {counts}")
-    if record["n_seen_images_left_out"]:
-        print(f"{record['n_seen_images_left_out']} images left out, because the model has seen their patients")
-    print(f"images that the model has seen: {record['seen']['answer']}")
-    temperature = record["temperature"]
-    print(f"temperature {_bounded(temperature['value'], temperature['ci95']) or 'none: ' + temperature['reason']}")
+def _show(record: "CalibrationRecord") -> None:
+    counts = ", ".join(f"{name} {count}" for name, count in (record.class_counts or {}).items())
+    print(f"{record.n_images} images in {record.n_groups} groups: {counts}")
+    if record.n_seen_images_left_out:
+        print(f"{record.n_seen_images_left_out} images left out, because the model has seen their patients")
+    if record.seen is not None:
+        print(f"images that the model has seen: {record.seen.answer}")
+    temperature = record.temperature
+    print(f"temperature {_bounded(temperature.value, temperature.ci95) or f'none: {temperature.reason}'}")
     print(f"\n{'':20}{'threshold [95 %]':26}{'sensitivity [95 %]':24}{'corr.':8}{'specificity [95 %]':24}{'corr.'}")
-    for one in record["thresholds"]:
-        if one["threshold"] is None:
-            print(f"{one['rule']:20}none: {one['reason']}")
+    for one in record.thresholds:
+        if one.threshold is None:
+            print(f"{one.rule:20}none: {one.reason}")
             continue
-        cells = [f"{one['rule']:20}{_bounded(one['threshold'], one['ci95']):26}"]
-        for name in ("sensitivity", "specificity"):
-            corrected = one[name]["corrected"]
-            shown = "-" if corrected is None else f"{corrected:.3f}"
-            cells.append(f"{_bounded(one[name]['value'], one[name]['ci95']):24}{shown:8}")
+        cells = [f"{one.rule:20}{_bounded(one.threshold, one.ci95):26}"]
+        for figure in (one.sensitivity, one.specificity):
+            if figure is not None:
+                shown = "-" if figure.corrected is None else f"{figure.corrected:.3f}"
+                cells.append(f"{_bounded(figure.value, figure.ci95):24}{shown:8}")
         print("".join(cells).rstrip())
     print("corr.: minus the optimism of choosing and evaluating on the same patients (bootstrap of patients)\n")
-    for sentence in record["said"]:
+    for sentence in record.said or ():
         print(sentence)
 
 

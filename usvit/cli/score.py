@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from usvit.cli import options as o
 from usvit.errors import EXIT_PARTLY
+
+if TYPE_CHECKING:
+    from usvit.records import ModelSeen, SummaryRecord
 
 
 def score(
@@ -134,63 +137,61 @@ def score(
             progress=make_progress(),
         )
     if json_:
-        print(json.dumps(outcome.summary, indent=2, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(outcome.summary.content(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
         _show(outcome.summary, outcome.out, link)
     if outcome.partly:
         raise typer.Exit(EXIT_PARTLY)
 
 
-def _show(summary: dict[str, Any], out: Path, link: Path | None) -> None:
-    counts, positive = summary["counts"], summary["positive_class"]
-    print(f"{counts['frames_scored']} images of {counts['files_scored']} files scored")
-    threshold = summary["threshold"]
-    if threshold["value"] is None:
-        print(f"no decisions: {threshold['origin'].removeprefix('none: ')}")
+def _show(summary: "SummaryRecord", out: Path, link: Path | None) -> None:
+    counts, positive = summary.counts, summary.positive_class
+    print(f"{counts.frames_scored} images of {counts.files_scored} files scored")
+    threshold = summary.threshold
+    if threshold.value is None:
+        print(f"no decisions: {threshold.origin.removeprefix('none: ')}")
     else:
-        print(f"{counts['frames_positive']} {positive}, {counts['frames_negative']} not {positive}")
-        print(f"threshold {threshold['value']:.4f}: {threshold['origin']}")
-    undecided = f", {counts['frames_abstained']} without a decision" if counts["frames_abstained"] else ""
-    print(f"{counts['frames_unusual']} images unlike the training data{_expected(summary)}{undecided}")
-    if counts["frames_seen"]:
+        print(f"{counts.frames_positive} {positive}, {counts.frames_negative} not {positive}")
+        print(f"threshold {threshold.value:.4f}: {threshold.origin}")
+    undecided = f", {counts.frames_abstained} without a decision" if counts.frames_abstained else ""
+    print(f"{counts.frames_unusual} images unlike the training data{_expected(summary)}{undecided}")
+    if counts.frames_seen:
         known = "or near-duplicates of them were used in training"
-        known += ", or are of patients of the calibration" if summary["model"].get("calibration") else ""
-        print(f"Warning: {counts['frames_seen']} of these images {known}: their scores are not an independent test.")
-    print(_recognised(summary["model"].get("seen")))
-    if counts["failures"]:
-        print(f"{counts['failures']} not scored (failures.csv):")
-        for code, one in sorted(summary["failures"].items(), key=lambda pair: -pair[1]["rows"]):
-            print(f"  {one['rows']:6}  {code}: {one['reason']}")
-    for kind, one in summary["products"].items():
-        failed = f", {one['failed']} not (products.csv):" if one["failed"] else ""
-        print(f"{kind}: {one['written']} written{failed}")
-        for code, why in sorted(one.get("reasons", {}).items(), key=lambda pair: -pair[1]["rows"]):
-            print(f"  {why['rows']:6}  {code}: {why['reason']}")
+        known += ", or are of patients of the calibration" if summary.model.calibration else ""
+        print(f"Warning: {counts.frames_seen} of these images {known}: their scores are not an independent test.")
+    print(_recognised(summary.model.seen))
+    if counts.failures:
+        print(f"{counts.failures} not scored (failures.csv):")
+        for code, one in sorted(summary.failures.items(), key=lambda pair: -pair[1].rows):
+            print(f"  {one.rows:6}  {code}: {one.reason}")
+    for kind, product in (summary.products or {}).items():
+        failed = f", {product.failed} not (products.csv):" if product.failed else ""
+        print(f"{kind}: {product.written} written{failed}")
+        for code, why in sorted((product.reasons or {}).items(), key=lambda pair: -pair[1].rows):
+            print(f"  {why.rows:6}  {code}: {why.reason}")
     print("For research use, not a medical device.")
     if link is not None:
         print(f"table of ids and files: {link} (private)")
-    elif not summary["settings"]["keep_ids"]:
+    elif not (summary.settings or {}).get("keep_ids"):
         print("table of ids and files: run the same command with --link FILE to write it (private)")
     print(f"page: {out / 'scores.html'}")
 
 
-def _recognised(seen: dict[str, Any] | None) -> str:
+def _recognised(seen: "ModelSeen | None") -> str:
     """Describe how images that the model has seen were recognised."""
     if seen is None:
         return "images that the model has seen: recognised by exact hash only"
-    gaps = "; ".join(dict.fromkeys(gap["what"] for gap in seen["gaps"]))
-    if seen["known"] == "copies":
-        return (
-            f"images that the model has seen: recognised as near-duplicates, too ({seen['n_descriptions']} on record)"
-        )
-    if seen["known"] == "hashes":
+    gaps = "; ".join(dict.fromkeys(gap.what for gap in seen.gaps or ()))
+    if seen.known == "copies":
+        return f"images that the model has seen: recognised as near-duplicates, too ({seen.n_descriptions} on record)"
+    if seen.known == "hashes":
         return f"images that the model has seen: some are recognised by exact hash only ({gaps})"
     return f"images that the model has seen: not all are on record ({gaps})"
 
 
-def _expected(summary: dict[str, Any]) -> str:
+def _expected(summary: "SummaryRecord") -> str:
     """Describe the share of unusual images, and the share expected among images like the training data."""
-    found, stated = summary["novelty"]["found_rate"], summary["novelty"]["stated_rate"]
-    if not found or stated is None:
+    ood = summary.novelty
+    if not ood or not ood.found_rate or ood.stated_rate is None:
         return ""
-    return f" ({100 * found:.1f} %; expected of images like it: {100 * stated:.1f} %)"
+    return f" ({100 * ood.found_rate:.1f} %; expected of images like it: {100 * ood.stated_rate:.1f} %)"

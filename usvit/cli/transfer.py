@@ -169,8 +169,9 @@ def _print(outcome: "RunResult[TransferRecord]") -> None:
         print(f"more figures: usvit evaluate {shlex.quote(str(outcome.path / result.predictions))}")
     print(f"weights: {outcome.path}\ngo on with: {go_on(outcome.path, outcome.record)}")
     if of_card and result.how in ("fewshot", "linear"):
-        card = outcome.record.config.data
-        print(f"In folds of {card.dataset if card else 'the data set'} itself, begin from the upstream weights: these have seen it.")
+        data = outcome.record.config.data
+        name = data.dataset if data else "the data set"
+        print(f"In folds of {name} itself, begin from the upstream weights: these have seen it.")
 
 
 def _print_recommended(found: "Recommended") -> None:

@@ -17,7 +17,7 @@ from usvit.evaluation import classes_of, read_predictions, refuse_upstream
 from usvit.files import read_csv, read_parquet
 from usvit.models import fold_folders
 from usvit.progress import Progress
-from usvit.records import RunRecord, read_record
+from usvit.records import RunRecord, load_record
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class PredictionSource:
     run: Path
     name: str
     config: dict[str, Any] = field(repr=False)
+    """The configuration, as in ``run.json``."""
     folds: dict[int, Path]
     """Fold -> its folder; only these networks are used."""
     cases: tuple[ExplainedCase, ...] = field(repr=False)
@@ -66,11 +67,12 @@ def open_source(path: Path) -> PredictionSource:
     is_fold = folders == [path]
     run = path.absolute().parent if is_fold else path
     record = _record(run, path)
-    refuse_upstream(path, record, "An explanation")
+    refuse_upstream(path, {"kind": record.kind}, "An explanation")
     try:
-        config, name = record["config"], str(record.get("name") or run.name)
         numbers = [int(folder.name.removeprefix("fold-")) for folder in folders]
-    except (KeyError, ValueError) as error:
+        if record.config is None:
+            raise ValueError("run.json has no config")
+    except ValueError as error:
         raise UsvitError(f"{path} is not a run or a fold of one ({error}). Pass the folder of the run.") from error
     rows = _manifest_rows(run)
     folds = dict(zip(numbers, folders, strict=True))
@@ -84,23 +86,24 @@ def open_source(path: Path) -> PredictionSource:
             raise UsvitError(f"{folder / 'predictions.csv'} has no test rows of fold {number}.")
         tables.append(table)
     cases = _cases(pd.concat(tables, ignore_index=True), rows, run)
-    return PredictionSource(path, run, name, config, folds, cases)
+    return PredictionSource(path, run, record.name or run.name, record.config.content(), folds, cases)
 
 
-def _first_repeat(folds: dict[int, Path], record: dict[str, Any]) -> dict[int, Path]:
+def _first_repeat(folds: dict[int, Path], record: RunRecord) -> dict[int, Path]:
     """Keep the folds of the first repeat, which test each image once; all folds if the run has no repeats."""
-    told = record.get("folds") or {}
-    n_folds = int(told.get("n", len(folds))) // int(told.get("repeats", 1))
+    n_folds = len(folds)
+    if record.folds is not None:
+        n_folds = (record.folds.n or n_folds) // (record.folds.repeats or 1)
     return {number: folder for number, folder in folds.items() if number < n_folds}
 
 
-def _record(run: Path, path: Path) -> dict[str, Any]:
+def _record(run: Path, path: Path) -> RunRecord:
     if not (run / "run.json").exists():
         raise UsvitError(
             f"{path} is not part of a run: there is no {run / 'run.json'}. A network is explained on the images that "
             "its run tested it on, so pass a run (runs/x) or a fold of one (runs/x/fold-0)."
         )
-    return read_record(run / "run.json", RunRecord)
+    return load_record(run / "run.json", RunRecord)
 
 
 def _manifest_rows(run: Path) -> dict[tuple[str, str], dict[str, Any]]:

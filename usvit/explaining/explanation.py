@@ -33,6 +33,7 @@ from usvit.explaining.token_layout import anatomy_of
 from usvit.files import refuse_linked_folders, sha256_of_file
 from usvit.models import TrainedModel, load_trained
 from usvit.progress import NO_PROGRESS, Progress, task
+from usvit.records import ExplanationRecord
 from usvit.reports import may_show
 
 SOURCES = {
@@ -65,7 +66,7 @@ class Explanation:
 
     folder: Path
     method: str
-    entry: dict[str, Any]
+    entry: ExplanationRecord
     """Entry of the method in explain.json."""
     hidden: tuple[str, ...] = ()
     """Data sets whose images are not shown because of their licences."""
@@ -110,7 +111,7 @@ def explain(
     Example:
         >>> import usvit
         >>> explanation = usvit.explain("runs/small", method="occlusion", images=2)
-        >>> len(explanation.entry["images"])
+        >>> len(explanation.entry.images)
         2
     """
     path, roots, progress = Path(run), roots_from(data_root), progress or NO_PROGRESS
@@ -174,7 +175,7 @@ def _head(source: PredictionSource, trained: TrainedModel, folds: set[int]) -> d
         "run": source.name,
         "model": trained.spec.name,
         "classes": list(trained.classes),
-        "positive_class": str(trained.metadata["positive_class"]),
+        "positive_class": trained.positive,
         "image_size": trained.preprocessing.image_size,
         "weights_sha256": {
             str(fold): sha256_of_file(source.folds[fold] / "model.safetensors") for fold in sorted(folds)
@@ -199,7 +200,7 @@ class _ExplainWork:
     def maps(self, method: str, cases: list[ExplainedCase], target: str | None) -> Explanation:
         """Draw a picture of each image, and score its map against the lesion mask."""
         pixels = CaseImages(self.source, self.roots, self.progress)
-        licences = self.first.metadata.get("data_licenses") or {}
+        licences = self.first.metadata.data_licenses or {}
         entries: dict[tuple[str, str], dict[str, Any]] = {}
         scores: dict[tuple[str, str], MaskScore] = {}
         hidden: set[str] = set()
@@ -239,8 +240,8 @@ class _ExplainWork:
             "images": [entries[key] for key in order],
             "against_masks": summary([scores[key] for key in order if key in scores]),
         }
-        self.record.put(method, entry)
-        return Explanation(self.record.folder, method, entry, tuple(sorted(hidden)))
+        written = self.record.put(method, entry)
+        return Explanation(self.record.folder, method, written, tuple(sorted(hidden)))
 
     def _batches(self, cases: list[ExplainedCase], size: int) -> Iterator[tuple[TrainedModel, list[ExplainedCase]]]:
         """Yield batches of images with the network that tested them."""
@@ -353,8 +354,8 @@ class _ExplainWork:
             ],
             "file": name,
         }
-        self.record.put("distance", entry)
-        return Explanation(self.record.folder, "distance", entry)
+        written = self.record.put("distance", entry)
+        return Explanation(self.record.folder, "distance", written)
 
     def positions(self) -> Explanation:
         """Compute the similarity of the position embeddings of the first fold's network."""
@@ -371,8 +372,8 @@ class _ExplainWork:
             "others": others,
             "file": name,
         }
-        self.record.put("positions", entry)
-        return Explanation(self.record.folder, "positions", entry)
+        written = self.record.put("positions", entry)
+        return Explanation(self.record.folder, "positions", written)
 
     def filters(self) -> Explanation:
         """Compute the principal components of the first-layer filters of the first fold's network."""
@@ -389,8 +390,8 @@ class _ExplainWork:
             "explained": filters.explained.tolist(),
             "file": name,
         }
-        self.record.put("filters", entry)
-        return Explanation(self.record.folder, "filters", entry)
+        written = self.record.put("filters", entry)
+        return Explanation(self.record.folder, "filters", written)
 
 
 def _fitted(saliency: Tensor, size: int) -> Map:

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from usvit.errors import UsvitError
-from usvit.files import write_json
-from usvit.records import ExplainRecord, read_record
+from usvit.records import ExplainRecord, ExplanationRecord, read_record, write_record
 
-SCHEMA_VERSION = "1.0"
 FILE = "explain.json"
 
 
@@ -40,7 +38,7 @@ class ExplainWriter:
             UsvitError: the folder holds other files; nothing in it is changed.
         """
         self.folder = folder
-        self.content: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **head, "methods": {}}
+        self.content: dict[str, Any] = {"schema_version": ExplainRecord.VERSION, **head, "methods": {}}
         before = self._before()
         if before is not None:
             self._refuse_other(before)
@@ -55,17 +53,7 @@ class ExplainWriter:
                     f"{self.folder} exists and holds no {FILE}. Nothing was changed. Choose another folder with --out."
                 )
             return None
-        try:
-            before = read_record(path, ExplainRecord)
-            if before["schema_version"] != SCHEMA_VERSION:
-                raise ValueError(f"schema_version {before['schema_version']}")
-            if not all(isinstance(before[key], dict) for key in ("methods", "weights_sha256")) or "run" not in before:
-                raise ValueError("it has no methods, weights_sha256 or run")
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsvitError(
-                f"{path} cannot be read ({error}). Remove it, or choose another folder with --out."
-            ) from error
-        return before
+        return read_record(path, ExplainRecord)
 
     def _refuse_other(self, before: dict[str, Any]) -> None:
         mine = self.content["weights_sha256"]
@@ -77,14 +65,15 @@ class ExplainWriter:
                 "was changed. Remove it, or choose another folder with --out."
             )
 
-    def put(self, method: str, entry: dict[str, Any]) -> None:
-        """Write the entry of a method. It replaces an earlier one, whose pictures are deleted."""
+    def put(self, method: str, entry: dict[str, Any]) -> ExplanationRecord:
+        """Write the entry of a method and return it. It replaces an earlier one, whose pictures are deleted."""
         old = _files(self.content["methods"].get(method, {}))
         self.content["methods"][method] = entry
-        write_json(self.folder / FILE, self.content)
+        record = write_record(self.folder / FILE, self.content, ExplainRecord)
         for name in old - _files(entry):
             if Path(name).name == name and name.endswith(".png"):  # do not follow paths from a file
                 (self.folder / name).unlink(missing_ok=True)
+        return record.methods[method]
 
 
 def _files(entry: dict[str, Any]) -> set[str]:

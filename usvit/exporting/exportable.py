@@ -1,5 +1,6 @@
 """The source of an export: a trained network or one of the zoo, with its model metadata."""
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,20 +16,28 @@ import usvit
 from usvit.data.splits import FILES, GAPS, SeenImages, passed_on, seen_by, seen_by_weights
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError, unknown
-from usvit.files import read_bytes, write_json
+from usvit.files import read_bytes
 from usvit.models import FILE as NOVELTY_FILE
 from usvit.models import (
     MAX_BYTES,
     ModelSpec,
     build_model,
     find_model,
-    fold_folders,
     input_statistics,
     load_trained,
+    only_fold,
     read_ood_detector,
     resolve_weights,
 )
-from usvit.records import MetricsRecord, read_record
+from usvit.records import (
+    ClassifierMetadata,
+    ExportedMetadata,
+    MetricsRecord,
+    check_record,
+    load_record,
+    read_record,
+    write_record,
+)
 
 INTENDED_USE = "research only; not a medical device"
 
@@ -39,7 +48,7 @@ class ExportSource:
 
     model: nn.Module
     """Maps (B, 3, S, S) float32, normalised, to (B, K) logits."""
-    metadata: dict[str, Any]
+    content: dict[str, Any] = field(repr=False)
     """The content of ``model.json``."""
     preprocessing: Preprocessing
     weights: bytes
@@ -53,7 +62,7 @@ class ExportSource:
         """Return a copy without the near-duplicate descriptions of the images that the network has seen."""
         seen = self.seen.without_descriptions()
         copies = {FILES: [], GAPS: [gap.entry() for gap in seen.gaps]}
-        return replace(self, metadata={**self.metadata, "seen_copies": copies}, seen=seen)
+        return replace(self, content={**self.content, "seen_copies": copies}, seen=seen)
 
     def write_metadata(self, folder: Path, *, with_ood: bool) -> None:
         """Write ``model.json``, and the files of hashes and near-duplicate descriptions that it names.
@@ -62,17 +71,23 @@ class ExportSource:
             folder: folder to write into.
             with_ood: whether the format provides the features for OOD detection.
         """
-        write_json(folder / "model.json", self.metadata if with_ood else without_ood(self.metadata))
+        content = self.content if with_ood else without_ood(self.content)
+        write_record(folder / "model.json", content, ExportedMetadata)
         self.seen.copy_files(folder)
+
+    @functools.cached_property
+    def metadata(self) -> ExportedMetadata:
+        """The content of ``model.json`` as a record."""
+        return check_record(self.content, ExportedMetadata, Path("model.json"))
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return tuple(self.metadata["classes"])
+        return tuple(self.metadata.classes)
 
     @property
     def temperature(self) -> float:
         """Divisor of the logits before the softmax; 1 for a network that was not calibrated."""
-        return float(self.metadata.get("temperature") or 1.0)
+        return self.metadata.temperature or 1.0
 
     def predict(self, pixels: torch.Tensor) -> torch.Tensor:
         """Predict (B, K) float32 logits from (B, S, S, 3) uint8; every export is compared with this prediction."""
@@ -119,14 +134,13 @@ def open_source(
 
 
 def _of_run(folder: Path) -> ExportSource:
-    trained = load_trained(folder)
-    metadata = {**trained.metadata}
-    if "measured" not in metadata:
-        metadata["measured"] = _measured(folder, int(metadata.get("fold", 0)))
-    inside = fold_folders(folder)[0]
-    source = _source(trained.model, metadata, trained.preprocessing, paper=trained.spec.source)
-    source = replace(source, seen=seen_by(metadata, inside))
-    if read_ood_detector(inside, metadata) is None:
+    trained, inside = load_trained(folder), only_fold(folder)
+    content = read_record(inside / "model.json", ClassifierMetadata)
+    if "measured" not in content:
+        content["measured"] = _measured(folder, trained.metadata.fold or 0)
+    source = _source(trained.model, content, trained.preprocessing, paper=trained.spec.source)
+    source = replace(source, seen=seen_by(trained.metadata, inside))
+    if read_ood_detector(inside, trained.metadata) is None:
         return source
     return replace(source, ood=read_bytes(inside / NOVELTY_FILE, MAX_BYTES))
 
@@ -149,7 +163,7 @@ def of_spec(
     preprocessing = Preprocessing(image_size, "pad", *input_statistics(spec))
     seen = seen_by_weights(found)
     inherited = passed_on(seen)
-    metadata = {
+    content = {
         "schema_version": "1.0",
         "architecture": spec.name,
         "vit": dict(spec.changed),
@@ -172,35 +186,32 @@ def of_spec(
         "seen_copies": inherited["seen_copies"],
         "measured": None,
     }
-    return replace(_source(model, metadata, preprocessing, paper=spec.source), seen=seen)
+    return replace(_source(model, content, preprocessing, paper=spec.source), seen=seen)
 
 
-def without_ood(metadata: dict[str, Any]) -> dict[str, Any]:
+def without_ood(content: dict[str, Any]) -> dict[str, Any]:
     """Return the metadata for a format that provides no features, so that OOD detection is impossible."""
-    if not metadata.get("novelty"):
-        return metadata
-    return {**metadata, "novelty": None, "novelty_reason": "this format of export does not carry it"}
+    if not content.get("novelty"):
+        return content
+    return {**content, "novelty": None, "novelty_reason": "this format of export does not carry it"}
 
 
-def _source(model: nn.Module, metadata: dict[str, Any], preprocessing: Preprocessing, paper: str) -> ExportSource:
+def _source(model: nn.Module, content: dict[str, Any], preprocessing: Preprocessing, paper: str) -> ExportSource:
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     weights = safetensors_bytes(state)
-    upstream = metadata.get("upstream") or {}
-    metadata = {
-        **metadata,
-        "intended_use": INTENDED_USE,
-        "exported": {
-            "usvit_version": usvit.__version__,
-            "versions": {name: version(name) for name in ("torch", "timm")},
-            "weights_sha256": hashlib.sha256(weights).hexdigest(),
-            "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "paper": paper,
-            "licenses": {"first_weights": upstream.get("license"), "data": metadata.get("data_licenses") or {}},
-        },
+    upstream = content.get("upstream") or {}
+    exported = {
+        "usvit_version": usvit.__version__,
+        "versions": {name: version(name) for name in ("torch", "timm")},
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "paper": paper,
+        "licenses": {"first_weights": upstream.get("license"), "data": content.get("data_licenses") or {}},
     }
-    if "weights_sha256" in metadata:  # the same weights may be stored as different bytes
-        metadata["weights_sha256"] = metadata["exported"]["weights_sha256"]
-    return ExportSource(model.eval(), metadata, preprocessing, weights)
+    content = {**content, "intended_use": INTENDED_USE, "exported": exported}
+    if "weights_sha256" in content:  # the same weights may be stored as different bytes
+        content["weights_sha256"] = exported["weights_sha256"]
+    return ExportSource(model.eval(), content, preprocessing, weights)
 
 
 def _measured(folder: Path, fold: int) -> dict[str, Any] | None:
@@ -210,15 +221,15 @@ def _measured(folder: Path, fold: int) -> dict[str, Any] | None:
     )
     if file is None:
         return None
-    metrics = read_record(file, MetricsRecord)
-    row = next((row for row in metrics["folds"] if row["fold"] == fold), None)
+    metrics = load_record(file, MetricsRecord)
+    row = next((row for row in metrics.folds if row.fold == fold), None)
     if row is None:
         return None
-    positive = f"{metrics['positive_class']}_vs_rest"
+    positive = f"{metrics.positive_class}_vs_rest"
     return {
-        "images": row["n_images"],
-        "groups": row["n_groups"],
-        "accuracy": row["accuracy"]["value"],
-        "balanced_accuracy": row["balanced_accuracy"]["value"],
-        f"auc_{positive}": row["auc"][positive]["value"],
+        "images": row.n_images,
+        "groups": row.n_groups,
+        "accuracy": row.accuracy.value,
+        "balanced_accuracy": row.balanced_accuracy.value,
+        f"auc_{positive}": row.auc[positive].value,
     }

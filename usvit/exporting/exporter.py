@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from usvit.errors import UsvitError, unknown
 from usvit.exporting import to_monai, to_onnx
 from usvit.exporting.exportable import NOVELTY_FILE, ExportSource, open_source
-from usvit.exporting.folder import finished, identity, refuse_occupied, staged
+from usvit.exporting.folder import RECORD, finished, identity, refuse_occupied, staged
 from usvit.exporting.model_card import model_card
 from usvit.exporting.verification import Checked
 from usvit.files import write_text
+from usvit.records import ExportRecord, load_record
 
 FORMATS = ("safetensors", "onnx", "monai")
 _NEEDS = {"onnx": to_onnx.NEEDS, "monai": to_monai.NEEDS}
@@ -23,7 +23,7 @@ class Exported:
     """The result of an export."""
 
     path: Path
-    record: dict[str, Any]
+    record: ExportRecord
     """The content of ``export.json``."""
     new: bool
     """False if the folder already held the same export."""
@@ -65,7 +65,7 @@ def export(
     Example:
         >>> import usvit
         >>> exported = usvit.export("runs/hold-out", "exported")
-        >>> exported.record["format"], (exported.path / "model.safetensors").is_file()
+        >>> exported.record.format, (exported.path / "model.safetensors").is_file()
         ('safetensors', True)
     """
     out = Path(out)
@@ -82,13 +82,13 @@ def write_export(source: ExportSource, format_: str, out: Path) -> Exported:
     record = identity(source, format_)
     if before := finished(out, record):
         return Exported(out, before, new=False)
-    record |= {"architecture": source.metadata["architecture"], "classes": list(source.classes)}
+    record |= {"architecture": source.metadata.architecture, "classes": list(source.classes)}
     with staged(out, record) as folder:
         checked = _WRITERS[format_](source, folder)
         record["checked"] = str(checked) if checked else None
         card = folder / "docs" / "README.md" if format_ == "monai" else folder / "README.md"
         write_text(card, model_card(source.metadata, format_, str(checked or "")))
-    return Exported(out, record, new=True)
+    return Exported(out, load_record(out / RECORD, ExportRecord), new=True)
 
 
 def _write_safetensors(source: ExportSource, folder: Path) -> None:

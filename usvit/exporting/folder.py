@@ -14,20 +14,20 @@ from typing import Any
 import usvit
 from usvit.errors import UsvitError
 from usvit.exporting.exportable import ExportSource
-from usvit.files import disk_errors, read_json, sha256_of_file, sha256_of_text, write_json
+from usvit.files import disk_errors, sha256_of_file, sha256_of_text
+from usvit.records import ExportRecord, load_record, write_record
 
 RECORD = "export.json"
-SCHEMA_VERSION = "1.0"
 
 
 def identity(source: ExportSource, format_: str) -> dict[str, Any]:
     """Return what identifies an export: format, version of usvit, and hashes of weights and metadata."""
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": ExportRecord.VERSION,
         "format": format_,
         "usvit_version": usvit.__version__,
-        "weights_sha256": source.metadata["exported"]["weights_sha256"],
-        "metadata_sha256": sha256_of_text(canonical(source.metadata)),
+        "weights_sha256": source.metadata.exported.weights_sha256,
+        "metadata_sha256": sha256_of_text(canonical(source.content)),
     }
 
 
@@ -41,7 +41,7 @@ def refuse_occupied(out: Path) -> None:
         raise UsvitError(f"{out} exists and is not an export of usvit. Nothing was changed. Choose another --out.")
 
 
-def finished(out: Path, wanted: dict[str, Any]) -> dict[str, Any] | None:
+def finished(out: Path, wanted: dict[str, Any]) -> ExportRecord | None:
     """Return the record of a complete earlier export of the same network in ``out``; None if there is none.
 
     Raises:
@@ -50,14 +50,10 @@ def finished(out: Path, wanted: dict[str, Any]) -> dict[str, Any] | None:
     refuse_occupied(out)
     if not (out / RECORD).is_file():
         return None
-    try:
-        record: dict[str, Any] = json_of(out / RECORD)
-        files = dict(record["files"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsvitError(f"{out / RECORD} is damaged. Nothing was changed. Choose another --out.") from error
-    if any(record.get(key) != value for key, value in wanted.items()):
+    record = load_record(out / RECORD, ExportRecord)
+    if any(getattr(record, key) != value for key, value in wanted.items()):
         raise UsvitError(f"{out} holds another export. Nothing was changed. Choose another --out.")
-    for name, sha256 in files.items():
+    for name, sha256 in record.files.items():
         if not (out / name).is_file() or sha256_of_file(out / name) != sha256:
             raise UsvitError(f"{out / name} has been changed since it was exported. Choose another --out.")
     return record
@@ -78,7 +74,7 @@ def staged(out: Path, record: dict[str, Any]) -> Iterator[Path]:
             yield partial
             files = sorted(path for path in partial.rglob("*") if path.is_file())
             record["files"] = {path.relative_to(partial).as_posix(): sha256_of_file(path) for path in files}
-            write_json(partial / RECORD, record)
+            write_record(partial / RECORD, record, ExportRecord)
             for path in files:
                 with open(path, "rb") as file:
                     os.fsync(file.fileno())
@@ -99,10 +95,6 @@ def _put(partial: Path, out: Path) -> None:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
             raise UsvitError(f"Another process has written to {out}. Choose another --out.") from error
         raise
-
-
-def json_of(path: Path) -> Any:
-    return read_json(path)
 
 
 def canonical(value: Any) -> str:

@@ -1,6 +1,6 @@
 """The model card of an export, generated from its metadata."""
 
-from typing import Any
+from usvit.records import ExportedMetadata, UpstreamRecord
 
 HOW_TO = {
     "safetensors": """\
@@ -15,7 +15,7 @@ from usvit.models.trained_model import load_trained
 trained = load_trained(Path("."))  # the folder of this file
 pixels = torch.tensor(trained.preprocessing.resized(read_image(Path("image.png"))))[None]
 with torch.inference_mode():
-    print(trained.metadata["classes"], trained.model(trained.preprocessing.normalised(pixels)).softmax(1))
+    print(trained.classes, trained.model(trained.preprocessing.normalised(pixels)).softmax(1))
 ```
 
 `model.safetensors` holds the weights by timm's names: where the architecture is timm's own,
@@ -65,26 +65,25 @@ RESIZE_CODE = {
 }
 
 
-def model_card(metadata: dict[str, Any], format_: str, checked: str) -> str:
+def model_card(metadata: ExportedMetadata, format_: str, checked: str) -> str:
     """Return the README of an export, in Markdown.
 
     Args:
-        metadata: content of ``model.json``.
+        metadata: ``model.json``.
         format_: a key of ``HOW_TO``.
         checked: result of the comparison with usvit's own prediction; may be empty.
     """
-    exported, preprocessing = metadata["exported"], metadata["preprocessing"]
-    size = preprocessing["image_size"]
+    size = metadata.preprocessing.image_size
     how_to = HOW_TO[format_].format(
         size=size,
-        n_classes=len(metadata["classes"]),
-        timm=metadata["timm"],
-        version=exported["usvit_version"],
-        resize=RESIZE_CODE[preprocessing["resize"]].format(size=size),
+        n_classes=len(metadata.classes),
+        timm=metadata.timm,
+        version=metadata.exported.usvit_version,
+        resize=RESIZE_CODE[metadata.preprocessing.resize].format(size=size),
     )
     return "\n".join(
         [
-            f"# {metadata['architecture']}: {' / '.join(metadata['classes'])}",
+            f"# {metadata.architecture}: {' / '.join(metadata.classes)}",
             "",
             "A classifier of breast-ultrasound images. **For research only; not a medical device.** It must not "
             "decide, nor help to decide, on the care of a patient.",
@@ -101,7 +100,7 @@ def model_card(metadata: dict[str, Any], format_: str, checked: str) -> str:
             "",
             "It was trained on the scanners, hospitals and kinds of lesion of its training images only, and it gives a "
             "result for any image, of a breast or not. Its probabilities are "
-            + ("not calibrated." if metadata.get("temperature") is None else "calibrated on those images only.")
+            + ("not calibrated." if metadata.temperature is None else "calibrated on those images only.")
             + " `model.json` lists the pixel hashes and, if recorded, the near-duplicate descriptions of the images "
             "that it has seen: do not test it on these images or on near-duplicates of them.",
             "",
@@ -109,43 +108,38 @@ def model_card(metadata: dict[str, Any], format_: str, checked: str) -> str:
     )
 
 
-def _untrained(metadata: dict[str, Any]) -> list[str]:
-    if metadata.get("head") != "untrained":
+def _untrained(metadata: ExportedMetadata) -> list[str]:
+    if metadata.head != "untrained":
         return []
     return ["**The head of this network is new and untrained: its probabilities mean nothing yet.**", ""]
 
 
-def _rows(metadata: dict[str, Any], checked: str) -> list[tuple[str, str]]:
-    exported, preprocessing = metadata["exported"], metadata["preprocessing"]
-    upstream, licenses = metadata.get("upstream") or {}, exported["licenses"]
-    size = preprocessing["image_size"]
-    exchanged = ", ".join(f"{key} {value}" for key, value in (metadata.get("vit") or {}).items())
+def _rows(metadata: ExportedMetadata, checked: str) -> list[tuple[str, str]]:
+    exported, preprocessing = metadata.exported, metadata.preprocessing
+    upstream, licenses, size = metadata.upstream or UpstreamRecord(), exported.licenses, preprocessing.image_size
+    exchanged = ", ".join(f"{key} {value}" for key, value in (metadata.vit or {}).items())
     rows = [
-        ("network", f"`{metadata['architecture']}`" + (f" with {exchanged}" if exchanged else "")),
-        ("paper", exported["paper"]),
-        ("parameters", f"{exported['parameters']:,}"),
-        ("classes, in order", ", ".join(metadata["classes"])),
-        ("positive class", metadata["positive_class"] or "none"),
-        ("input", f"8-bit RGB, {RESIZE[preprocessing['resize']]} {size} x {size} (bicubic, antialiased)"),
-        ("normalisation", f"mean {preprocessing['mean']}, SD {preprocessing['std']} on the scale 0 to 1"),
-        ("temperature", "none" if metadata.get("temperature") is None else str(metadata["temperature"])),
-        ("initial weights", " ".join(filter(None, (upstream.get("source"), upstream.get("name"))))),
-        ("their licence", licenses["first_weights"] or ("none needed" if _scratch(upstream) else "not stated")),
+        ("network", f"`{metadata.architecture}`" + (f" with {exchanged}" if exchanged else "")),
+        ("paper", exported.paper),
+        ("parameters", f"{exported.parameters:,}"),
+        ("classes, in order", ", ".join(metadata.classes)),
+        ("positive class", metadata.positive_class),
+        ("input", f"8-bit RGB, {RESIZE[preprocessing.resize]} {size} x {size} (bicubic, antialiased)"),
+        ("normalisation", f"mean {preprocessing.mean}, SD {preprocessing.std} on the scale 0 to 1"),
+        ("temperature", "none" if metadata.temperature is None else str(metadata.temperature)),
+        ("initial weights", " ".join(filter(None, (upstream.source, upstream.name)))),
+        ("their licence", licenses.first_weights or ("none needed" if upstream.source == "scratch" else "not stated")),
     ]
-    if licenses["data"]:
-        rows.append(("trained on", ", ".join(f"{name} ({text})" for name, text in licenses["data"].items())))
-        rows.append(("recipe", f"{metadata.get('recipe')}, seed {metadata.get('seed')}, {metadata.get('steps')} steps"))
-    if measured := metadata.get("measured"):
-        figures = [f"{key} {value:.3f}" for key, value in measured.items() if isinstance(value, float)]
-        tested = f"{measured['images']} images in {measured['groups']} groups that it had not seen"
+    if licenses.data:
+        rows.append(("trained on", ", ".join(f"{name} ({text})" for name, text in licenses.data.items())))
+        rows.append(("recipe", f"{metadata.recipe}, seed {metadata.seed}, {metadata.steps} steps"))
+    if measured := metadata.measured:
+        figures = [f"{key} {value:.3f}" for key, value in measured.content().items() if isinstance(value, float)]
+        tested = f"{measured.images} images in {measured.groups} groups that it had not seen"
         rows.append(("measured", f"{', '.join(figures)} on {tested}; no intervals"))
-    versions = {"usvit": exported["usvit_version"], **exported["versions"]}
+    versions = {"usvit": exported.usvit_version, **exported.versions}
     rows += [
-        ("weights' SHA-256", f"`{exported['weights_sha256']}`"),
+        ("weights' SHA-256", f"`{exported.weights_sha256}`"),
         ("made with", ", ".join(f"{name} {version}" for name, version in versions.items())),
     ]
     return [*rows, ("this export", checked)] if checked else rows
-
-
-def _scratch(upstream: dict[str, Any]) -> bool:
-    return upstream.get("source") == "scratch"

@@ -16,6 +16,7 @@ from usvit.errors import UsvitError
 from usvit.exporting.exportable import ExportSource
 from usvit.exporting.verification import Checked, quiet, refuse_difference, write_phantom_image
 from usvit.files import write_json, write_text
+from usvit.records import ExportedMetadata, UpstreamRecord
 
 NEEDS = ("monai", "fire")
 SAME = 1e-6
@@ -79,9 +80,8 @@ def write_bundle(source: ExportSource, folder: Path) -> Checked:
     return _compared(source, folder)
 
 
-def inference(metadata: dict[str, Any]) -> dict[str, Any]:
+def inference(metadata: ExportedMetadata) -> dict[str, Any]:
     """Return the content of ``inference.json``, with the names that MONAI expects (monai.bundle.properties)."""
-    preprocessing = metadata["preprocessing"]
     return {
         "bundle_root": ".",
         "input": None,
@@ -90,10 +90,10 @@ def inference(metadata: dict[str, Any]) -> dict[str, Any]:
         "device": "$torch.device('cuda' if torch.cuda.is_available() else 'cpu')",
         "network_def": {
             "_target_": "usvit.exporting.bundle.network",
-            "architecture": metadata["architecture"],
-            "n_classes": len(metadata["classes"]),
-            "image_size": preprocessing["image_size"],
-            "vit": metadata.get("vit") or {},
+            "architecture": metadata.architecture,
+            "n_classes": len(metadata.classes),
+            "image_size": metadata.preprocessing.image_size,
+            "vit": metadata.vit or {},
         },
         "network": {
             "_target_": "usvit.exporting.bundle.with_weights",
@@ -102,12 +102,12 @@ def inference(metadata: dict[str, Any]) -> dict[str, Any]:
             "device": "@device",
         },
         "datalist": {"_target_": "usvit.exporting.bundle.find_images", "source": "@dataset_dir"},
-        "preprocessing": {"_target_": "usvit.exporting.bundle.Preprocess", **preprocessing},
+        "preprocessing": {"_target_": "usvit.exporting.bundle.Preprocess", **metadata.preprocessing.content()},
         "dataset": {"_target_": "Dataset", "data": "@datalist", "transform": "@preprocessing"},
         "inferer": {"_target_": "SimpleInferer"},
         "postprocessing": {
             "_target_": "usvit.exporting.bundle.Probabilities",
-            "temperature": float(metadata.get("temperature") or 1.0),
+            "temperature": metadata.temperature or 1.0,
         },
         "evaluator": {
             "_target_": "usvit.exporting.bundle.Scorer",
@@ -116,7 +116,7 @@ def inference(metadata: dict[str, Any]) -> dict[str, Any]:
             "network": "@network",
             "inferer": "@inferer",
             "postprocessing": "@postprocessing",
-            "classes": metadata["classes"],
+            "classes": metadata.classes,
             "device": "@device",
             "output_dir": "@output_dir",
         },
@@ -124,14 +124,14 @@ def inference(metadata: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def bundle_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+def bundle_metadata(metadata: ExportedMetadata) -> dict[str, Any]:
     """Return the content of ``metadata.json``: the keys required by the specification, and those of MONAI's zoo."""
-    preprocessing, exported = metadata["preprocessing"], metadata["exported"]
-    size = preprocessing["image_size"]
-    low = min(-mean / std for mean, std in zip(preprocessing["mean"], preprocessing["std"], strict=True))
-    high = max((1 - mean) / std for mean, std in zip(preprocessing["mean"], preprocessing["std"], strict=True))
-    needs = {"usvit": usvit.__version__, "timm": exported["versions"]["timm"]}
-    classes = " / ".join(metadata["classes"])
+    preprocessing, exported = metadata.preprocessing, metadata.exported
+    size = preprocessing.image_size
+    low = min(-mean / std for mean, std in zip(preprocessing.mean, preprocessing.std, strict=True))
+    high = max((1 - mean) / std for mean, std in zip(preprocessing.mean, preprocessing.std, strict=True))
+    needs = {"usvit": usvit.__version__, "timm": exported.versions["timm"]}
+    classes = " / ".join(metadata.classes)
     tensor = {"dtype": "float32", "is_patch_data": False}
     return {
         "schema": _SCHEMA,
@@ -142,15 +142,15 @@ def bundle_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
         "numpy_version": version("numpy"),
         "required_packages_version": needs,
         "supported_apps": {},
-        "name": f"{metadata['architecture']} on breast ultrasound",
+        "name": f"{metadata.architecture} on breast ultrasound",
         "task": f"Classification of breast-ultrasound images: {classes}",
-        "description": f"{metadata['architecture']} ({exported['paper']}); images are read and resized by usvit.",
+        "description": f"{metadata.architecture} ({exported.paper}); images are read and resized by usvit.",
         "authors": "see docs/README.md",
         "copyright": "see LICENSE",
-        "data_source": ", ".join(exported["licenses"]["data"]) or "none: the head is untrained",
+        "data_source": ", ".join(exported.licenses.data) or "none: the head is untrained",
         "data_type": "PNG, JPEG, TIFF, BMP or DICOM",
-        "intended_use": metadata["intended_use"],
-        "positive_class": metadata["positive_class"],
+        "intended_use": metadata.intended_use,
+        "positive_class": metadata.positive_class,
         "network_data_format": {
             "inputs": {
                 "image": {
@@ -169,10 +169,10 @@ def bundle_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
                     "type": "probabilities",
                     "format": "classes",
                     "modality": "n/a",
-                    "num_channels": len(metadata["classes"]),
+                    "num_channels": len(metadata.classes),
                     "spatial_shape": [],
                     "value_range": [],
-                    "channel_def": {str(k): name for k, name in enumerate(metadata["classes"])},
+                    "channel_def": {str(k): name for k, name in enumerate(metadata.classes)},
                     **tensor,
                 }
             },
@@ -180,16 +180,16 @@ def bundle_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def license_text(metadata: dict[str, Any]) -> str:
+def license_text(metadata: ExportedMetadata) -> str:
     """Return the origins of the weights; usvit cannot license weights that others trained."""
-    licenses, upstream = metadata["exported"]["licenses"], metadata.get("upstream") or {}
-    first = " ".join(filter(None, (upstream.get("name") or upstream.get("source"), licenses["first_weights"])))
+    licenses, upstream = metadata.exported.licenses, metadata.upstream or UpstreamRecord()
+    first = " ".join(filter(None, (upstream.name or upstream.source, licenses.first_weights)))
     lines = [
         "The configuration files of this bundle were written by usvit (Apache-2.0).",
         "",
         "The weights (models/) belong to those who trained them. They were made from:",
         f"- initial weights: {first or 'not stated'}",
-        *(f"- training images: {name}, {text}" for name, text in licenses["data"].items()),
+        *(f"- training images: {name}, {text}" for name, text in licenses.data.items()),
         "",
         "Redistribution must comply with all of these licences. For research only; not a medical device.",
     ]

@@ -18,6 +18,7 @@ from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
 from usvit.exporting.exportable import ExportSource
 from usvit.exporting.verification import TOLERANCE, Checked, check_pixels, quiet, refuse_difference
+from usvit.records import ExportedMetadata
 
 NEEDS = ("onnx", "onnxscript", "onnxruntime")
 INPUT, OUTPUTS = "image", ("logits", "probabilities")
@@ -66,7 +67,7 @@ def write_onnx(source: ExportSource, folder: Path) -> Checked:
 
 def _write(source: ExportSource, model: nn.Module, folder: Path, pixels: Tensor) -> Checked:
     graph = Graph(model, source.preprocessing, source.temperature).eval()
-    program = _exported(graph, pixels[:2], source.metadata["architecture"])
+    program = _exported(graph, pixels[:2], source.metadata.architecture)
     _strip(program.model)
     program.model.metadata_props.update(describe(source.metadata))
     size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
@@ -77,17 +78,17 @@ def _write(source: ExportSource, model: nn.Module, folder: Path, pixels: Tensor)
     return _compared(folder / "model.onnx", pixels, expected)
 
 
-def describe(metadata: dict[str, Any]) -> dict[str, str]:
+def describe(metadata: ExportedMetadata) -> dict[str, str]:
     """Return the ``metadata_props`` of the graph, for users who have only the file."""
     return {
-        "architecture": metadata["architecture"],
-        "classes": json.dumps(metadata["classes"], ensure_ascii=False),
-        "positive_class": metadata["positive_class"] or "",
-        "preprocessing": json.dumps(metadata["preprocessing"]),
-        "temperature": json.dumps(metadata.get("temperature")),
-        "licenses": json.dumps(metadata["exported"]["licenses"], ensure_ascii=False),
-        "weights_sha256": metadata["exported"]["weights_sha256"],
-        "intended_use": metadata["intended_use"],
+        "architecture": metadata.architecture,
+        "classes": json.dumps(metadata.classes, ensure_ascii=False),
+        "positive_class": metadata.positive_class,
+        "preprocessing": json.dumps(metadata.preprocessing.content()),
+        "temperature": json.dumps(metadata.temperature),
+        "licenses": json.dumps(metadata.exported.licenses.content(), ensure_ascii=False),
+        "weights_sha256": metadata.exported.weights_sha256,
+        "intended_use": metadata.intended_use,
         "usvit_version": usvit.__version__,
     }
 

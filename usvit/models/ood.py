@@ -19,7 +19,6 @@ images, but no features of single images, which the nearest-neighbour method of 
 
 import hashlib
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 from usvit.errors import UsvitError
 from usvit.files import read_bytes
 from usvit.models.image_statistics import RESOLUTION, STATISTICS
+from usvit.records import ModelMetadata
 
 FILE = "novelty.safetensors"
 MAX_BYTES = 1_000_000_000
@@ -233,14 +233,14 @@ def conformal_quantile(values: Float, code: NDArray[np.int64], rate: float) -> f
     return float(values[order[min(rank, len(values) - 1)]])
 
 
-def read_ood_detector(folder: Path, metadata: Mapping[str, Any]) -> OodDetector | None:
+def read_ood_detector(folder: Path, metadata: ModelMetadata) -> OodDetector | None:
     """Read the detector of a fold; None if its metadata has none.
 
     Raises:
         UsvitError: If the file is missing or damaged, or is not the one that the metadata names.
     """
-    record = metadata.get("novelty")
-    if not record:
+    record = metadata.novelty
+    if record is None:
         return None
     path = folder / FILE
     try:
@@ -249,24 +249,23 @@ def read_ood_detector(folder: Path, metadata: Mapping[str, Any]) -> OodDetector 
         raise UsvitError(
             f"{folder} has no {FILE} that can be read, which its model.json names. Copy it from the same fold."
         ) from error
-    if hashlib.sha256(content).hexdigest() != record.get("sha256"):
+    if hashlib.sha256(content).hexdigest() != record.sha256:
         raise UsvitError(f"{path} is not the file that model.json beside it names. Copy both from the same fold.")
-    if record.get("statistics") != list(STATISTICS):
+    if record.statistics != list(STATISTICS):
         raise UsvitError(f"{path} was made by a usvit that looks at other statistics. Use that version of usvit.")
     try:
         arrays = load_arrays(content)
-        names = [name for name in _VIEWS if name in record["views"]]
+        names = [name for name in _VIEWS if name in record.views]
         views = {name: Gaussian(**{key: arrays[f"{name}.{key}"] for key in Gaussian.__annotations__}) for name in names}
-        limits = {name: float(record["views"][name]["threshold"]) for name in names}
-        if not views or not all(_fits(view) and limits[name] > 0 for name, view in views.items()):
+        limits = {name: record.views[name].threshold for name in names}
+        if not views or not all(_fits(view) for view in views.values()):
             raise ValueError("its arrays do not fit together")
-        n_val = int(record["n_val"])
-        # Metadata before 1.2 has no number of groups: every image counted as a group.
-        n_groups = int(record.get("n_val_groups", n_val))
-        return OodDetector(views, limits, dict(record["left_out"]), int(record["n_train"]), n_val, n_groups)
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UsvitError(f"{path}, or what model.json says of it, is damaged ({reason}). Copy both again.") from error
+    # Metadata before 1.2 has no number of groups: every image counted as a group.
+    n_groups = record.n_val if record.n_val_groups is None else record.n_val_groups
+    return OodDetector(views, limits, record.left_out, record.n_train, record.n_val, n_groups)
 
 
 def fit_gaussian(values: Float, label: NDArray[np.int64], name: str) -> Gaussian | str:

@@ -9,9 +9,10 @@ Keys that a model does not name are kept, since newer versions add some; keys th
 from usvit.records.audit import AuditRecord
 from usvit.records.base import FileRecord, Record, check_record, fitting, load_record, read_record, write_record
 from usvit.records.bench import BenchRecord, BenchResult
-from usvit.records.calibration import CalibrationRecord
+from usvit.records.calibration import CalibrationRecord, FittedThreshold
 from usvit.records.compare import CompareRecord, Pair
 from usvit.records.explain import ExplainedImage, ExplainRecord, ExplanationRecord
+from usvit.records.export import ExportRecord
 from usvit.records.folds import FoldsRecord
 from usvit.records.integrity import refuse_changed, refuse_changed_run, run_hashes
 from usvit.records.metrics import (
@@ -27,11 +28,20 @@ from usvit.records.metrics import (
     OutcomeRecord,
     ProcedureRecord,
 )
-from usvit.records.model import ModelMetadata
+from usvit.records.model import (
+    ClassifierMetadata,
+    ExportedMetadata,
+    ModelMetadata,
+    PreprocessingRecord,
+    SeenFileRecord,
+    SeenHashes,
+    ThresholdRecord,
+    UpstreamRecord,
+)
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.phantom import PhantomRecord
 from usvit.records.run import RunRecord, load_run_record, read_run_record
-from usvit.records.scores import JobRecord, SummaryRecord
+from usvit.records.scores import JobRecord, ModelSeen, SummaryRecord
 from usvit.records.study import CellRecord, StudyFigure, StudyRecord, StudyRun
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
 from usvit.records.upstream import (
@@ -50,6 +60,7 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     CalibrationRecord,
     CompareRecord,
     ExplainRecord,
+    ExportRecord,
     FoldsRecord,
     JobRecord,
     MetricsRecord,
@@ -78,14 +89,18 @@ __all__ = [
     "CalibrationRecord",
     "CellRecord",
     "ClassCalibration",
+    "ClassifierMetadata",
     "CompareRecord",
     "CsvRow",
     "DecisionCurveRecord",
     "ExplainRecord",
     "ExplainedImage",
     "ExplanationRecord",
+    "ExportRecord",
+    "ExportedMetadata",
     "FailureRow",
     "FileRecord",
+    "FittedThreshold",
     "FoldRow",
     "FoldsRecord",
     "Headline",
@@ -94,6 +109,7 @@ __all__ = [
     "MeanSd",
     "MetricsRecord",
     "ModelMetadata",
+    "ModelSeen",
     "ModelsInfoRecord",
     "OneFigure",
     "OperatingPointRecord",
@@ -102,19 +118,24 @@ __all__ = [
     "PhantomRecord",
     "PlainValue",
     "PredictionRow",
+    "PreprocessingRecord",
     "PretrainRecord",
     "ProcedureRecord",
     "Recommended",
     "Record",
     "RunRecord",
     "ScoreRow",
+    "SeenFileRecord",
+    "SeenHashes",
     "StudyFigure",
     "StudyRecord",
     "StudyRun",
     "SummaryRecord",
+    "ThresholdRecord",
     "TransferRecord",
     "TransferRow",
     "TransferValue",
+    "UpstreamRecord",
     "Value",
     "check_record",
     "fitting",

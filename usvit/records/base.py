@@ -73,6 +73,10 @@ class Record(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
+    def content(self) -> dict[str, Any]:
+        """Return the keys and values that the file contains, to be written into another file."""
+        return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
+
 
 OPEN = ConfigDict(json_schema_extra={"x-open": True})
 
@@ -116,7 +120,7 @@ def read_record(path: Path, model: type[FileRecord], hint: str = "", *, follow: 
 
 
 def write_record(path: Path, content: dict[str, Any], model: type[OneRecord], *, mode: int = 0o666) -> OneRecord:
-    """Write a JSON file after its content has been checked against its model.
+    """Check content against its model, write it as a JSON file, and return it as an instance of the model.
 
     Args:
         path: The file; it is replaced as a whole.
@@ -136,13 +140,13 @@ def write_record(path: Path, content: dict[str, Any], model: type[OneRecord], *,
     return record
 
 
-def check_record(content: dict[str, Any], model: type[FileRecord], path: Path) -> None:
-    """Check content that is already in memory; ``path`` is for the error message.
+def check_record(content: dict[str, Any], model: type[OneRecord], path: Path) -> OneRecord:
+    """Check content that is already in memory and return its record; ``path`` is for the error message.
 
     Raises:
         UsvitError: If a key is missing or has an invalid value. The message names the file and the key.
     """
-    _checked(content, model, path)
+    return _checked(content, model, path)[1]
 
 
 def _checked(
@@ -158,7 +162,7 @@ def _checked(
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part)[:60] for part in first["loc"]) or "(all)"
-        reason = re.sub(r"^(Value error|Input should be)", "should be", first["msg"], count=1)[:200]
+        reason = re.sub(r"^(Value error,|Input should be)", "should be", first["msg"], count=1)[:200]
         raise UsvitError(f"{path} is damaged: key {where}: {reason}. {advice}") from None
 
 

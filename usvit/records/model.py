@@ -2,9 +2,11 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from usvit.records.base import (
+    OPEN,
+    Classes,
     Count,
     FileRecord,
     Fold,
@@ -23,7 +25,7 @@ from usvit.records.values import Interval
 MAX_SIDE = 4096
 """Largest side of the network's input, in pixels."""
 TUNE = ["full", "head", "attn", "ffn", "norm"]
-SPLITS = ["train", "val", "upstream"]
+SeenSplit = Literal["train", "val", "upstream"]
 _FILE = r"^seen-[0-9a-f]{16}\."
 
 
@@ -34,7 +36,7 @@ class PreprocessingRecord(Record):
     resize: Literal["squash", "pad"]
     mean: Annotated[list[Number], Field(min_length=3, max_length=3)]
     std: Annotated[list[Annotated[float, Field(gt=1e-6, le=1e6)]], Field(min_length=3, max_length=3)]
-    crop: Name | None = written(enum=["tissue", "whole"])
+    crop: Literal["tissue", "whole"] | None = written()
 
 
 class ThresholdRecord(Record):
@@ -77,7 +79,7 @@ class OodView(Record):
 
     method: Text | None = written(minLength=1)
     dimensions: Count | None = written(minimum=1)
-    threshold: Number | None = written("The distance at the limit.", exclusiveMinimum=0)
+    threshold: Annotated[float, Field(gt=0, le=1e15)] = key("The distance at the limit.")
 
 
 class OodRecord(Record):
@@ -85,14 +87,14 @@ class OodRecord(Record):
 
     method: Text | None = written(minLength=1)
     file: Name | None = written(const="novelty.safetensors")
-    sha256: Sha256 | None = written()
-    views: dict[str, OodView] | None = written(minProperties=1, propertyNames={"enum": ["features", "picture"]})
-    left_out: dict[str, Text] | None = written("View -> why it is not used.")
-    statistics: Annotated[list[Name], Field(max_length=10_000)] | None = written(
+    sha256: Sha256
+    views: dict[str, OodView] = key(minProperties=1, propertyNames={"enum": ["features", "picture"]})
+    left_out: dict[str, Text] = key("View -> why it is not used.")
+    statistics: Annotated[list[Name], Field(max_length=10_000)] = key(
         "Statistics of the view 'picture', in their order."
     )
-    n_train: Count | None = written()
-    n_val: Count | None = written()
+    n_train: Count
+    n_val: Count
     n_val_groups: Count | None = written(
         "Patients, clusters of near-duplicates or single images among the inner validation images; the limit is "
         "computed from these groups.",
@@ -109,24 +111,49 @@ class OodRecord(Record):
     in_distribution: InDistribution | None = written()
 
 
+class UpstreamRecord(Record):
+    """The initial weights."""
+
+    model_config = OPEN
+    source: Name | None = written("Such as scratch, hub, file or run.")
+    name: Text | None = optional(null=True)
+    license: Text | None = optional(null=True)
+    lineage: list[dict[str, Any]] | None = optional("Each training behind the weights, the last one first.")
+
+
 class SeenFileRecord(Record):
     """File beside model.json that describes images which the network has seen."""
 
-    file: Name | None = written()
-    part: Name | None = written(enum=SPLITS)
-    count: Count | None = written("Images with different pixels.", minimum=1)
-    sha256: Sha256 | None = written("Of the file.")
+    file: Name
+    part: SeenSplit
+    count: Annotated[int, Field(ge=1, le=10**12)] = key("Images with different pixels.")
+    sha256: Sha256 = key("Of the file.")
 
 
 class SeenGap(Record):
     """Images that the network has seen and that are not fully on record."""
 
-    part: Name | None = written(enum=SPLITS)
-    known: Name | None = written(
-        "hashes: pixel hashes are on record, but no descriptions. nothing: it is unknown which images these were.",
-        enum=["hashes", "nothing"],
+    part: SeenSplit
+    known: Literal["hashes", "nothing"] = key(
+        "hashes: pixel hashes are on record, but no descriptions. nothing: it is unknown which images these were."
     )
-    what: Text | None = written("The images, or the weights that were trained on them.")
+    what: Text = key("The images, or the weights that were trained on them.")
+
+
+class SeenHashes(Record):
+    """Pixel hashes of what the network has seen, by the split that the images were in."""
+
+    model_config = ConfigDict(json_schema_extra={"x-open": {"type": "array", "items": {"type": "string"}}})
+    __pydantic_extra__: dict[str, list[str]] = Field(init=False)
+    train: list[str] | None = written()
+    val: list[str] | None = written()
+    upstream: list[str] | None = written()
+    files: list[SeenFileRecord] | None = optional(
+        "Lists that are too long for JSON: 32 bytes a hash, sorted; absent if there are none.",
+        minItems=1,
+        allOf=[{"items": {"properties": {"file": {"pattern": _FILE + "sha256$"}}}}],
+    )
+    unhashed: list[Text] | None = optional("Sources whose images were seen and are not on record.")
 
 
 class SeenCopies(Record):
@@ -140,28 +167,34 @@ class SeenCopies(Record):
     gaps: list[SeenGap] | None = written()
 
 
-_HASHES: dict[str, Any] = {
-    "required": SPLITS,
-    "properties": {
-        "files": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["file", "part", "count", "sha256"],
-                "additionalProperties": False,
-                "properties": {
-                    "file": {"type": "string", "pattern": _FILE + "sha256$", "description": "Beside model.json."},
-                    "part": {"enum": SPLITS},
-                    "count": {"type": "integer", "minimum": 1, "description": "Hashes in it."},
-                    "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "Of the file."},
-                },
-            },
-            "description": "Lists that are too long for JSON: 32 bytes a hash, sorted; absent if there are none.",
-        }
-    },
-    "additionalProperties": {"type": "array", "items": {"type": "string"}},
-}
+class ExportedLicenses(Record):
+    """Licences of what the weights were made from."""
+
+    first_weights: Text | None = key("Of the initial weights; null if none is stated.")
+    data: dict[str, Text] = key("Data set -> licence.")
+
+
+class ExportedRecord(Record):
+    """Origin of exported weights."""
+
+    usvit_version: Name
+    versions: dict[str, Name] = key("Package -> version.")
+    weights_sha256: Sha256 = key("Of the exported model.safetensors.")
+    parameters: Count
+    paper: Text
+    licenses: ExportedLicenses
+
+
+class MeasuredRecord(Record):
+    """Figures of the network on its test images, without intervals; the AUC has its class in the key."""
+
+    model_config = OPEN
+    images: Count
+    groups: Count
+    accuracy: Share | None
+    balanced_accuracy: Share | None
+
+
 _UPSTREAM_OR_CLASSIFIER: dict[str, Any] = {
     "if": {"properties": {"stage": {"const": "pretrain"}}, "required": ["stage"]},
     "then": {
@@ -178,7 +211,7 @@ _UPSTREAM_OR_CLASSIFIER: dict[str, Any] = {
 class ModelMetadata(FileRecord):
     """Metadata of a trained network: everything that is needed to use the weights beside it.
 
-    An export adds 'exported' and 'measured'.
+    An export adds 'exported' and 'measured', and 'head' if the head is untrained.
     """
 
     model_config = ConfigDict(json_schema_extra={"x-open": True, **_UPSTREAM_OR_CLASSIFIER})
@@ -216,10 +249,38 @@ class ModelMetadata(FileRecord):
     best_step: Count | None = optional()
     recipe: Text | None = optional()
     seed: int | None = optional()
-    upstream: dict[str, Any] | None = written("The initial weights.", required=["source"])
+    upstream: UpstreamRecord | None = written()
     data_licenses: dict[str, Text] | None = written("Data set -> licence.")
-    seen_sha256: dict[str, list[Any]] | None = written("Pixel hashes of what the network has seen.", **_HASHES)
+    seen_sha256: SeenHashes | None = written()
     seen_copies: SeenCopies | None = written(
         "Since schema 1.2. Without it, it is unknown whether a near-duplicate was seen."
     )
     intended_use: Text | None = written(minLength=1)
+    exported: ExportedRecord | None = optional()
+    measured: MeasuredRecord | None = optional("Null if the network has not been tested.", null=True)
+    head: Name | None = optional(const="untrained")
+
+
+class ClassifierMetadata(ModelMetadata):
+    """Metadata of a classifier, with the keys without which its network cannot be built or used."""
+
+    schema_version: str
+    architecture: Name
+    classes: Classes
+    positive_class: Name
+    preprocessing: PreprocessingRecord
+    seen_sha256: SeenHashes
+
+    @model_validator(mode="after")
+    def _names_its_positive_class(self) -> "ClassifierMetadata":
+        if self.positive_class not in self.classes or len(set(self.classes)) != len(self.classes):
+            raise ValueError(f"different classes, of which positive_class '{self.positive_class}' is one")
+        return self
+
+
+class ExportedMetadata(ClassifierMetadata):
+    """Metadata of an exported classifier."""
+
+    timm: Name
+    intended_use: Text
+    exported: ExportedRecord

@@ -25,6 +25,13 @@ from usvit.records.model import SeenGap
 _FAILED = {"properties": {"rows": {"minimum": 1}}}
 
 
+class JobIdentity(Record):
+    """What decides whether a job is the same; contains nothing private."""
+
+    model_config = OPEN
+    key: Name | None = written("Fingerprint of the key of the pseudonyms.")
+
+
 class JobRecord(FileRecord):
     """State of a scoring job."""
 
@@ -34,39 +41,39 @@ class JobRecord(FileRecord):
     usvit_version: Name | None = written()
     state: Literal["running", "finished"] | None = written()
     started: Name | None = written("ISO 8601.")
-    identity: dict[str, Any] | None = written("What decides whether a job is the same; contains nothing private.")
+    identity: JobIdentity | None = written()
 
 
 class ScoreCounts(Record):
     """Counts of files, studies, patients and frames."""
 
     files: Count | None = written("All files that were found: files_scored + files_failed - files_partly.")
-    files_scored: Count | None = written("Files with at least one row in scores.csv.")
+    files_scored: Count = key("Files with at least one row in scores.csv.")
     files_failed: Count | None = written("Files with at least one row in failures.csv.")
     files_partly: Count | None = written("Files in both tables: some frames were scored, others not.")
     studies: Count | None = written("Rows of studies.csv.")
     files_without_study: Count | None = written("Scored files that name no study; they are not in studies.csv.")
     patients: Count | None = written("Rows of patients.csv.")
     files_without_patient: Count | None = written("Scored files that name no patient; they are not in patients.csv.")
-    frames_scored: Count | None = written("Rows of scores.csv.")
-    frames_unusual: Count | None = written("Out-of-distribution frames: unlike the training images.")
-    frames_abstained: Count | None = written("Unusual frames that therefore have no decision (--abstain).")
-    frames_seen: Count | None = written(
+    frames_scored: Count = key("Rows of scores.csv.")
+    frames_unusual: Count = key("Out-of-distribution frames: unlike the training images.")
+    frames_abstained: Count = key("Unusual frames that therefore have no decision (--abstain).")
+    frames_seen: Count = key(
         "Frames in the training or validation data of one of the networks, or of a patient that the calibration was "
         "fitted on."
     )
-    frames_positive: Count | None = written("Frames decided as the positive class.")
-    frames_negative: Count | None = written("Frames decided as not the positive class.")
+    frames_positive: Count = key("Frames decided as the positive class.")
+    frames_negative: Count = key("Frames decided as not the positive class.")
     frames_undecided: Count | None = written("Frames without a decision: abstained, or there is no threshold.")
-    failures: Count | None = written("Rows of failures.csv.")
-    products_failed: Count | None = written("Files of products that could not be written.")
+    failures: Count = key("Rows of failures.csv.")
+    products_failed: Count = key("Files of products that could not be written.")
 
 
 class Reason(Record):
     """Failures with one code."""
 
     rows: Count = key(minimum=1)
-    reason: Text | None = written("What the code means.")
+    reason: Text = key("What the code means.")
 
 
 class Table(Record):

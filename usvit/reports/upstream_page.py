@@ -1,6 +1,6 @@
 """The page of a run of ``usvit pretrain`` or ``usvit transfer``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,13 +95,13 @@ def _content(run_dir: Path, record: RunRecord, result: PretrainRecord | Transfer
         if (folder / "model.json").is_file()
     ]
     seen = together(seen_by(metadata, folder) for metadata, folder in metadata)
-    weights = (metadata[0][0].upstream if metadata else None) or {}
+    weights = metadata[0][0].upstream if metadata else None
     return UpstreamContent(
         losses=loss_curves(histories, best_steps(record)),
         training_seconds=record.training_seconds,
         energy=energy_estimate(record),
         config=config_text(record),
-        lineage=tuple(_stages(weights)),
+        lineage=tuple(_stages((weights and weights.lineage) or [])),
         n_seen=len(seen),
         unrecorded=unrecorded(seen, "The network"),
         **(_of_pretraining(folds, result) if isinstance(result, PretrainRecord) else _of_transfer(run_dir)),
@@ -131,8 +131,8 @@ def _of_transfer(run_dir: Path) -> dict[str, Any]:
     }
 
 
-def _stages(weights: Mapping[str, Any]) -> Iterator[str]:
-    for one in weights.get("lineage") or []:
+def _stages(lineage: list[dict[str, Any]]) -> Iterator[str]:
+    for one in lineage:
         source = one.get("source") or {}
         images = f" ({source['images']:,} images)" if "images" in source else ""
         yield (

@@ -11,21 +11,9 @@ from scipy.special import softmax
 from usvit.data.near_duplicates import CompactDescriptions
 from usvit.data.splits import MAX_BYTES_EACH, MAX_DESCRIBED
 from usvit.errors import UsvitError
-from usvit.files import read_json, sha256_of_file
+from usvit.files import sha256_of_file
 from usvit.metrics.calibration_statistics import LOWEST_PROB
-from usvit.records import CalibrationRecord, check_record
-
-SCHEMA_VERSION = "1.1"
-
-
-@dataclass(frozen=True)
-class LocalThreshold:
-    """The operating point of one rule, on the probability of the positive class after ``LocalCalibration.scaled``."""
-
-    rule: str
-    threshold: float | None
-    reason: str | None
-    """Why there is no threshold; None if there is one."""
+from usvit.records import CalibrationRecord, FittedThreshold, load_record
 
 
 @dataclass(frozen=True)
@@ -38,7 +26,8 @@ class LocalCalibration:
     classes: tuple[str, ...]
     temperature: float | None
     """Temperature, above 0; None: none could be fitted, and probabilities stay unchanged."""
-    thresholds: tuple[LocalThreshold, ...]
+    thresholds: tuple[FittedThreshold, ...]
+    """Operating points on the probability of the positive class after ``scaled``."""
     n_images: int
     n_groups: int
     fitted_on: frozenset[str] = field(repr=False)
@@ -117,27 +106,21 @@ def read_calibration(path: Path) -> LocalCalibration:
     Raises:
         UsvitError: the file is absent, damaged, or of another version.
     """
-    found = read_json(path, "usvit recalibrate writes such a file.", follow=True)
-    version = str(found.get("schema_version", "absent"))
-    if version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
-        raise UsvitError(f"{path}: schema_version is {version}; this usvit reads version {SCHEMA_VERSION}.")
-    check_record(found, CalibrationRecord, path)
+    found = load_record(path, CalibrationRecord, "usvit recalibrate writes such a file.", follow=True)
     try:
-        copies = _copies(found.get("fitted_on_copies"))
+        copies = _copies(found.fitted_on_copies)
     except (ValueError, UsvitError) as error:
         raise UsvitError(f"{path} is damaged: key fitted_on_copies: {error}. Copy the file again.") from error
     return LocalCalibration(
-        model_sha256=found["model_sha256"],
-        positive=found["positive_class"],
-        classes=tuple(found["classes"]),
-        temperature=found["temperature"]["value"],
-        thresholds=tuple(
-            LocalThreshold(one["rule"], one["threshold"], one.get("reason")) for one in found["thresholds"]
-        ),
-        n_images=found["n_images"],
-        n_groups=found["n_groups"],
-        fitted_on=frozenset(found["fitted_on_sha256"]),
-        fitted_on_groups=frozenset(found.get("fitted_on_groups_sha256") or []),
+        model_sha256=found.model_sha256,
+        positive=found.positive_class,
+        classes=tuple(found.classes),
+        temperature=found.temperature.value,
+        thresholds=tuple(found.thresholds),
+        n_images=found.n_images,
+        n_groups=found.n_groups,
+        fitted_on=frozenset(found.fitted_on_sha256),
+        fitted_on_groups=frozenset(found.fitted_on_groups_sha256 or []),
         fitted_on_copies=copies,
         source=str(path),
         sha256=sha256_of_file(path),

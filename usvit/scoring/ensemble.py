@@ -68,21 +68,22 @@ class EnsembleMember:
         return self.trained.model
 
     def describe(self) -> dict[str, Any]:
-        record = self.trained.metadata.get("novelty") or {}
+        metadata = self.trained.metadata
+        rate = None if metadata.novelty is None else metadata.novelty.in_distribution
         return {
             "fold": self.fold,
             "weights_sha256": self.sha256,
             "architecture": self.trained.spec.name,
             "temperature": self.trained.temperature,
-            "temperature_reason": self.trained.metadata.get("temperature_reason"),
+            "temperature_reason": metadata.temperature_reason,
             "novelty": None
             if self.ood is None
             else {
                 "thresholds": self.ood.limits,
                 "left_out": self.ood.left_out,
-                "in_distribution": record.get("in_distribution"),
+                "in_distribution": None if rate is None else rate.content(),
             },
-            "novelty_reason": self.trained.metadata.get("novelty_reason"),
+            "novelty_reason": metadata.novelty_reason,
         }
 
 
@@ -316,17 +317,16 @@ class Ensemble:
 
     def _novelty(self) -> dict[str, Any] | None:
         """Return how often single networks flag in-distribution images; None if none has an OOD detector."""
-        able = [member for member in self.members if member.ood is not None]
-        if not able:
+        records = [member.trained.metadata.novelty for member in self.members if member.ood is not None]
+        if not records:
             return None
-        records = [member.trained.metadata["novelty"] for member in able]
-        rates = [record["in_distribution"] for record in records if "in_distribution" in record]
+        rates = [record.in_distribution for record in records if record is not None]
         return {
             "threshold": 1.0,
             "combined": "median of the networks",
             "in_distribution": {
                 "on": "test images of the networks' own folds, each judged by the one network that has not seen it",
-                **pooled_rate(rates),
+                **pooled_rate([rate.content() for rate in rates if rate is not None]),
             },
         }
 
@@ -353,11 +353,9 @@ def _chosen(model: Path, folds: str) -> list[Path]:
 
 def _member(folder: Path) -> EnsembleMember:
     trained = load_trained(folder)
-    fold = trained.metadata.get("fold", 0)
     weights = sha256_of_file(folder / "model.safetensors")
-    return EnsembleMember(
-        fold if isinstance(fold, int) else 0, trained, weights, folder, read_ood_detector(folder, trained.metadata)
-    )
+    ood = read_ood_detector(folder, trained.metadata)
+    return EnsembleMember(trained.metadata.fold or 0, trained, weights, folder, ood)
 
 
 def _refuse_mixed(members: list[EnsembleMember]) -> None:
@@ -391,7 +389,7 @@ def _refuse_mixed_temperatures(members: list[EnsembleMember]) -> None:
     if not without or len(without) == len(members):
         return
     reasons = "; ".join(
-        f"{member.folder.name}: {member.trained.metadata.get('temperature_reason') or 'no reason is recorded'}"
+        f"{member.folder.name}: {member.trained.metadata.temperature_reason or 'no reason is recorded'}"
         for member in without
     )
     able = ",".join(str(member.fold) for member in members if member.trained.temperature is not None)

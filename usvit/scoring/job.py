@@ -17,9 +17,10 @@ import pandas as pd
 
 import usvit
 from usvit.errors import UsvitError, unknown
-from usvit.files import is_partial_of, read_json, write_csv
+from usvit.files import is_partial_of, write_csv
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.pseudonyms import LinkTable, Pseudonyms, default_key_path, for_the_owner_alone, refuse_inside
+from usvit.records import SummaryRecord, load_record
 from usvit.reports import write_scores_page
 from usvit.resources import usable_cores
 from usvit.scoring.audit_log import audited
@@ -95,7 +96,7 @@ class ScoringResult:
     """The result of a scoring job."""
 
     out: Path
-    summary: dict[str, Any]
+    summary: SummaryRecord
     """The content of ``summary.json``."""
     not_linked: int = 0
     """Number of files that the link table leaves out, because they have changed or can no longer be read."""
@@ -103,8 +104,8 @@ class ScoringResult:
     @property
     def partly(self) -> bool:
         """Whether something could not be scored, or a product could not be written."""
-        counts = self.summary["counts"]
-        return bool(counts["failures"] or counts["products_failed"] or self.not_linked)
+        counts = self.summary.counts
+        return bool(counts.failures or counts.products_failed or self.not_linked)
 
 
 def score(
@@ -169,7 +170,8 @@ def score(
         progress: shows how many files are done.
 
     Returns:
-        The folder and the content of ``summary.json``; ``partly`` says whether something could not be scored.
+        The folder and the content of ``summary.json``, with keys as attributes; ``partly`` says whether something could
+        not be scored.
 
     Raises:
         UsvitError: an argument is wrong, and nothing has been written; or the work cannot continue (the disk is full),
@@ -178,7 +180,7 @@ def score(
     Example:
         >>> import usvit
         >>> result = usvit.score("runs/small", "images", "scores", device="cpu")
-        >>> result.partly, result.summary["counts"]["failures"]
+        >>> result.partly, result.summary.counts.failures
         (False, 0)
     """
     paths = [inputs] if isinstance(inputs, (str, Path)) else inputs
@@ -284,8 +286,8 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
                 f"{not_linked} files are left out of the link table, because they have changed since they were scored "
                 "or can no longer be read."
             )
-        outcome = ScoringResult(request.out, read_json(request.out / "summary.json"), not_linked)
-        attempt.counts, attempt.partly = outcome.summary["counts"], outcome.partly
+        outcome = ScoringResult(request.out, load_record(request.out / "summary.json", SummaryRecord), not_linked)
+        attempt.counts, attempt.partly = outcome.summary.counts.content(), outcome.partly
         return outcome
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import usvit
 from usvit.errors import UsvitError
-from usvit.files import clear_partials, disk_errors, locked, make_folder, refuse_linked_folders, write_json
-from usvit.records import JobRecord, read_record
+from usvit.files import clear_partials, disk_errors, locked, make_folder, refuse_linked_folders
+from usvit.records import JobRecord, read_record, write_record
 
-SCHEMA_VERSION = "1.0"
 JOB, JOURNAL = "job.json", "journal.sqlite"
 _LOCK = ".lock"
 
@@ -45,7 +44,7 @@ class JobDirectory:
     def finish(self) -> None:
         """Mark the job as finished and delete the journal, after everything else has been written."""
         self.record["state"] = "finished"
-        write_json(self.path / JOB, self.record)
+        write_record(self.path / JOB, self.record, JobRecord)
         for name in (JOURNAL, f"{JOURNAL}-wal", f"{JOURNAL}-shm"):
             (self.path / name).unlink(missing_ok=True)
         for folder, _, _ in os.walk(self.path):
@@ -70,13 +69,13 @@ def open_folder(out: Path, identity: dict[str, Any]) -> Iterator[JobDirectory]:
         record = _record_of(out, identity)  # again: another process may have changed it in between
         if record is None:
             record = {
-                "schema_version": SCHEMA_VERSION,
+                "schema_version": JobRecord.VERSION,
                 "usvit_version": usvit.__version__,
                 "state": "running",
                 "started": datetime.now(UTC).isoformat(timespec="seconds"),
                 "identity": identity,
             }
-            write_json(out / JOB, record)
+            write_record(out / JOB, record, JobRecord)
         try:
             yield JobDirectory(out, record)
         finally:

@@ -70,8 +70,8 @@ def of_member(trained: TrainedModel, folder: Path, fold: int, rule: Rule) -> Sco
     if rule.kind == "fixed":
         return _fixed(rule)
     if (stated := trained.thresholds.get(rule.name)) is not None:
-        images = f"{stated['n_images']} {stated['chosen_on']}"
-        return _point(Choice(stated["threshold"], stated.get("reason")), rule, images)
+        images = f"{stated.n_images} {stated.chosen_on}"
+        return _point(Choice(stated.threshold, stated.reason), rule, images)
     images = f"inner validation images of fold {fold}"
     if not (folder / "predictions.csv").is_file():
         reason = "neither model.json nor a predictions.csv beside it says where it lies"

@@ -2,13 +2,13 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
 from usvit.data.splits.leakage import (
     LISTED_AT_MOST,
+    load_metadata,
     metadata_beside,
     passed_on,
     refuse_seen,
@@ -18,6 +18,7 @@ from usvit.data.splits.leakage import (
     write_seen,
 )
 from usvit.errors import LeakageError, UsvitError
+from usvit.records import ModelMetadata
 
 TABLE = pd.DataFrame(
     {"image_id": ["a", "b", "c", "d"], "group_id": ["g", "g", "h", "i"], "sha256": ["1", "2", "3", "4"]}
@@ -26,9 +27,13 @@ TABLE = pd.DataFrame(
 
 @dataclass(frozen=True)
 class FirstWeights:
-    metadata: dict[str, Any] | None
+    metadata: ModelMetadata | None
     path: Path | None
     unknown_training: str | None = None
+
+
+def of(content):
+    return ModelMetadata.model_validate(content)
 
 
 def digests(name, count):
@@ -46,14 +51,14 @@ def upstream(tmp_path):
 
 
 def weights_of(folder):
-    return FirstWeights(metadata_beside(folder / "model.safetensors"), folder / "model.safetensors")
+    return FirstWeights(load_metadata(folder / "model.safetensors"), folder / "model.safetensors")
 
 
 def test_what_was_seen_upstream_was_seen():
-    seen = seen_by({"seen_sha256": {"train": ["1"], "val": ["2"], "upstream": ["3"]}})
+    seen = seen_by(of({"seen_sha256": {"train": ["1"], "val": ["2"], "upstream": ["3"]}}))
     assert all(digest in seen for digest in "123") and "4" not in seen and len(seen) == 3
     assert "3" in seen.of_parts("upstream") and "1" not in seen.of_parts("val", "upstream")
-    assert not seen_by({}) and not seen_by_weights(FirstWeights(None, None))
+    assert not seen_by(of({})) and not seen_by_weights(FirstWeights(None, None))
 
 
 def test_a_seen_image_is_named_by_its_group_with_all_its_images():
@@ -65,17 +70,18 @@ def test_a_seen_image_is_named_by_its_group_with_all_its_images():
 
 def test_a_metadata_is_read_where_there_is_one(tmp_path):
     weights = tmp_path / "model.safetensors"
-    assert metadata_beside(weights) is None
+    assert load_metadata(weights) is None is metadata_beside(weights)
     (tmp_path / "model.json").write_text(json.dumps({"architecture": "vit_b32"}))
+    assert load_metadata(weights).architecture == "vit_b32"
     assert metadata_beside(weights) == {"architecture": "vit_b32"}
     for damaged, why in (("{", "it is damaged"), ("[]", "expected a JSON object")):
         (tmp_path / "model.json").write_text(damaged)
         with pytest.raises(UsvitError, match=rf"model\.json: {why}"):
-            metadata_beside(weights)
+            load_metadata(weights)
     for strange in (["1"], {"train": "1"}, {"files": [{"file": "seen"}]}):
         (tmp_path / "model.json").write_text(json.dumps({"seen_sha256": strange}))
         with pytest.raises(UsvitError, match="seen_sha256"):
-            metadata_beside(weights)
+            load_metadata(weights)
 
 
 def test_a_short_list_stays_in_the_metadata(tmp_path):
@@ -99,7 +105,7 @@ def test_a_long_list_lies_sorted_in_a_file_beside_the_metadata(upstream):
 
 
 def test_hashes_in_a_file_are_found_and_no_others(upstream):
-    seen = seen_by(metadata_beside(upstream / "model.safetensors"), upstream)
+    seen = seen_by(load_metadata(upstream / "model.safetensors"), upstream)
     listed = digests("image", LISTED_AT_MOST + 1)
     ends = [min(listed), max(listed)]
     assert all(digest in seen for digest in [*listed[:50], *ends, *digests("val", 3)])
@@ -112,7 +118,7 @@ def test_hashes_in_a_file_are_found_and_no_others(upstream):
 
 def test_hashes_that_end_or_begin_with_zeros_are_kept(tmp_path):
     strange = ["00" * 32, "ab" + "00" * 31, "00" * 31 + "ab", "ab" * 31 + "00"]
-    seen = seen_by(write_seen(tmp_path, {"train": [*digests("x", LISTED_AT_MOST), *strange]}), tmp_path)
+    seen = seen_by(of(write_seen(tmp_path, {"train": [*digests("x", LISTED_AT_MOST), *strange]})), tmp_path)
     assert all(digest in seen for digest in strange) and "ab" * 32 not in seen
 
 
@@ -139,7 +145,7 @@ def test_the_next_training_takes_the_file_along_as_upstream(upstream, tmp_path):
 
 
 def test_networks_that_have_seen_the_same_images_leave_one_file(upstream, tmp_path):
-    tokenizer, other = weights_of(upstream), FirstWeights({"seen_sha256": {"train": ["ab"]}}, tmp_path / "other")
+    tokenizer, other = weights_of(upstream), FirstWeights(of({"seen_sha256": {"train": ["ab"]}}), tmp_path / "other")
     seen = write_seen(tmp_path, {}, weights_of(upstream), tokenizer, other)["seen_sha256"]
     (entry,) = seen["files"]
     assert entry["part"] == "upstream" and (tmp_path / entry["file"]).is_file()
@@ -154,7 +160,10 @@ def test_sources_without_hashes_are_named_in_every_training_that_follows(upstrea
     seen = seen_by_weights(weights_of(tmp_path / "second"))
     assert told["seen_sha256"]["unhashed"] == ["folder", "inat18"] and seen.unhashed == ("folder", "inat18")
     assert len(seen) == 0 and "folder" not in seen
-    assert "folder and inat18" in unrecorded(seen, "The network N") and unrecorded(seen_by({}), "The network N") is None
+    assert (
+        "folder and inat18" in unrecorded(seen, "The network N")
+        and unrecorded(seen_by(of({})), "The network N") is None
+    )
     known = write_seen(tmp_path, {}, weights_of(upstream), weights_of(tmp_path / "second"))["seen_sha256"]
     assert known["unhashed"] == ["folder", "inat18"] and [entry["part"] for entry in known["files"]] == ["upstream"]
 
@@ -162,26 +171,26 @@ def test_sources_without_hashes_are_named_in_every_training_that_follows(upstrea
 def test_long_lists_of_both_stages_become_two_files(upstream, tmp_path):
     seen = write_seen(tmp_path, {"train": digests("more", LISTED_AT_MOST + 1)}, weights_of(upstream))
     assert [entry["part"] for entry in seen["seen_sha256"]["files"]] == ["upstream", "train"]
-    known = seen_by(seen, tmp_path)
+    known = seen_by(of(seen), tmp_path)
     assert digests("more", 1)[0] in known and digests("image", 1)[0] in known
 
 
 def test_files_that_are_missing_cut_changed_or_elsewhere_are_refused(upstream, tmp_path):
     weights = upstream / "model.safetensors"
-    metadata = metadata_beside(weights)
+    metadata = load_metadata(weights)
     (file,) = upstream.glob("seen-*.sha256")
     content = file.read_bytes()
     for damaged in (content[:-32], content[:-1], content[::-1], b""):
         file.write_bytes(damaged)
         with pytest.raises(UsvitError, match=r"seen-.* is damaged or another file.*Copy it again"):
-            metadata_beside(weights)
+            load_metadata(weights)
     file.unlink()
     with pytest.raises(UsvitError, match=r"Cannot read .*seen-.*No such file"):
-        metadata_beside(weights)
+        load_metadata(weights)
     with pytest.raises(UsvitError, match="without its folder"):
         seen_by(metadata)
     (tmp_path / "outside.sha256").write_bytes(content)
     for name in ("../outside.sha256", str(tmp_path / "outside.sha256"), "outside.sha256"):
-        metadata["seen_sha256"]["files"][0]["file"] = name
+        metadata.seen_sha256.files[0].file = name
         with pytest.raises(UsvitError, match="unknown way"):
             seen_by(metadata, upstream)

@@ -10,10 +10,11 @@ import pytest
 from tests.conftest import REPOSITORY, TINY
 from tests.exporting.conftest import tiny
 from usvit.data.splits import leakage
-from usvit.data.splits.leakage import metadata_beside, seen_by, write_seen
+from usvit.data.splits.leakage import load_metadata, seen_by, write_seen
 from usvit.exporting import write_export
 from usvit.exporting.exportable import of_spec, open_source
 from usvit.files import sha256_of_file, write_json
+from usvit.records import ModelMetadata
 
 SCHEMA = json.loads((REPOSITORY / "docs" / "reference" / "model.schema.json").read_text())
 DIGESTS = [f"{number:064x}" for number in range(1, 6)]
@@ -32,7 +33,7 @@ def fold(tmp_path, few_listed):
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(source.weights)
     left_out = ("head", "exported", "measured")
-    metadata = {key: value for key, value in source.metadata.items() if key not in left_out}
+    metadata = {key: value for key, value in source.content.items() if key not in left_out}
     metadata |= {"fold": 0, **write_seen(folder, {"train": DIGESTS, "val": ["ab"]})}
     write_json(folder / "model.json", metadata)
     return folder
@@ -42,8 +43,8 @@ def test_an_export_takes_the_files_along(fold, tmp_path):
     out = tmp_path / "export"
     record = write_export(open_source(str(fold)), "safetensors", out).record
     (file,) = out.glob("seen-*.sha256")
-    assert record["files"][file.name] == sha256_of_file(file), "a changed copy is found"
-    found = seen_by(metadata_beside(out / "model.safetensors"), out)
+    assert record.files[file.name] == sha256_of_file(file), "a changed copy is found"
+    found = seen_by(load_metadata(out / "model.safetensors"), out)
     assert all(digest in found for digest in [*DIGESTS, "ab"]) and len(found) == 6
 
 
@@ -52,7 +53,7 @@ def test_an_export_of_a_zoo_network_with_such_weights_takes_them_along_as_upstre
 
     source = of_spec(find_model("vit_ti16", {"depth": 1}), str(fold), ("a", "b"), image_size=32)
     write_export(source, "safetensors", tmp_path / "export")
-    found = seen_by(metadata_beside(tmp_path / "export" / "model.safetensors"), tmp_path / "export")
+    found = seen_by(load_metadata(tmp_path / "export" / "model.safetensors"), tmp_path / "export")
     assert found.of_parts("upstream").listed == {"upstream": {"ab"}}
     assert all(digest in found.of_parts("upstream") for digest in DIGESTS)
 
@@ -69,7 +70,7 @@ def test_training_reporting_and_going_on_read_them(few_listed, usvit, tmp_path, 
         jsonschema.validate(metadata, SCHEMA, jsonschema.Draft202012Validator)
         assert metadata["seen_sha256"]["train"] == []
         own = folds[folds.fold == fold]
-        found = seen_by(metadata, folder)
+        found = seen_by(ModelMetadata.model_validate(metadata), folder)
         assert all((digest in found) == (part != "test") for digest, part in zip(own.sha256, own.part, strict=True))
     assert "PROBLEM" not in (first / "report.html").read_text()
 

@@ -4,7 +4,6 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,7 @@ from usvit.data.near_duplicates.compact import CompactDescriptions
 from usvit.data.phantom import PhantomSpec, write_phantom
 from usvit.data.splits.leakage import (
     Gap,
-    metadata_beside,
+    load_metadata,
     refuse_seen,
     seen_by,
     seen_by_weights,
@@ -27,15 +26,20 @@ from usvit.data.splits.leakage import (
 )
 from usvit.data.splits.seen_files import joined
 from usvit.errors import LeakageError, UsvitError
+from usvit.records import ModelMetadata
 
 pytestmark = pytest.mark.slow
 
 
 @dataclass(frozen=True)
 class FirstWeights:
-    metadata: dict[str, Any] | None
+    metadata: ModelMetadata | None
     path: Path | None
     unknown_training: str | None = None
+
+
+def of(content):
+    return ModelMetadata.model_validate(content)
 
 
 def described(images):
@@ -66,7 +70,7 @@ def trained(tmp_path, images, of_images):
 
 
 def weights_of(folder):
-    return FirstWeights(metadata_beside(folder / "model.safetensors"), folder / "model.safetensors")
+    return FirstWeights(load_metadata(folder / "model.safetensors"), folder / "model.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +79,7 @@ def weights_of(folder):
     ids=["jpeg", "crop by a pixel", "half size", "mirrored"],
 )
 def test_an_image_that_was_stored_again_is_recognised_and_another_patients_is_not(trained, images, change):
-    seen = seen_by(metadata_beside(trained / "model.safetensors"), trained)
+    seen = seen_by(load_metadata(trained / "model.safetensors"), trained)
     assert seen.known == "copies" and len(seen.descriptions) == 8
     tested = [np.ascontiguousarray(change(image)) for image in images]
     hashes = [pixel_sha256(image) for image in tested]
@@ -85,7 +89,7 @@ def test_an_image_that_was_stored_again_is_recognised_and_another_patients_is_no
 
 
 def test_a_copy_is_refused_as_the_image_itself_is(trained, images):
-    seen = seen_by(metadata_beside(trained / "model.safetensors"), trained)
+    seen = seen_by(load_metadata(trained / "model.safetensors"), trained)
     tested = [jpeg(images[0], 90), images[1], jpeg(images[10], 90)]
     table = pd.DataFrame(
         {"image_id": list("abc"), "group_id": list("ghi"), "sha256": [pixel_sha256(image) for image in tested]}
@@ -121,10 +125,10 @@ def test_what_is_not_on_record_is_a_gap_that_every_later_training_inherits(train
     old = seen_by_weights(weights_of(tmp_path / "old"))
     assert old.known == "nothing" and "earlier usvit" in unrecorded(old, "N")
     photographs = write_seen(tmp_path / "old", {"train": ["cd", "ef"]}, name="imagenet")
-    assert seen_by(photographs).gaps == (Gap("train", "hashes", "2 of imagenet"),)
-    assert seen_by(photographs).known == "hashes"
+    assert seen_by(of(photographs)).gaps == (Gap("train", "hashes", "2 of imagenet"),)
+    assert seen_by(of(photographs)).known == "hashes"
     told = write_seen(tmp_path, {}, weights_of(trained), hub, weights_of(tmp_path / "old"))
-    seen = seen_by(told, tmp_path)
+    seen = seen_by(of(told), tmp_path)
     assert seen.gaps[0].what == "hub weights timm/x" and seen.known == "nothing"
     assert {gap.part for gap in seen.gaps} == {"upstream"} and len(seen.descriptions) == 8
 
@@ -132,35 +136,36 @@ def test_what_is_not_on_record_is_a_gap_that_every_later_training_inherits(train
 def test_a_part_of_too_many_images_is_recognised_by_hashes_alone(tmp_path, of_images, monkeypatch):
     monkeypatch.setattr("usvit.data.splits.leakage.MAX_DESCRIBED", 5)
     told = write_seen(tmp_path, {"train": list(of_images)}, described=of_images)
-    assert told["seen_copies"]["files"] == [] and seen_by(told, tmp_path).known == "hashes"
+    assert told["seen_copies"]["files"] == [] and seen_by(of(told), tmp_path).known == "hashes"
 
 
 def test_files_that_are_missing_changed_pipes_or_elsewhere_are_refused(trained):
     weights = trained / "model.safetensors"
-    metadata = metadata_beside(weights)
-    entry = metadata["seen_copies"]["files"][0]
+    metadata = load_metadata(weights)
+    entry = metadata.content()["seen_copies"]["files"][0]
     file = trained / entry["file"]
     content = file.read_bytes()
     file.write_bytes(content[:-1])
     with pytest.raises(UsvitError, match=r"seen-.*copies is damaged or another file.*Copy it again"):
-        metadata_beside(weights)
+        load_metadata(weights)
     file.unlink()
     with pytest.raises(UsvitError, match=r"Cannot read .*seen-.*copies"):
-        metadata_beside(weights)
+        load_metadata(weights)
     os.mkfifo(file)
     with pytest.raises(UsvitError, match="no regular file"):
-        metadata_beside(weights)
+        load_metadata(weights)
     file.unlink()
     file.write_bytes(content)
-    for strange in ({"count": 10**9}, {"file": "../seen.copies"}, {"part": "test"}, {"count": True, "file": None}):
-        changed = {"files": [entry | strange], "gaps": []}
+    for strange in ({"count": 10**9}, {"file": "../seen.copies"}):
         with pytest.raises(UsvitError, match="'seen_copies' names"):
-            seen_by({**metadata, "seen_copies": changed}, trained)
+            seen_by(of({"seen_copies": {"files": [entry | strange], "gaps": []}}), trained)
     with pytest.raises(UsvitError, match=r"descriptions of 6 images, and the model\.json beside it says 7"):
-        _ = seen_by({**metadata, "seen_copies": {"files": [entry | {"count": 7}], "gaps": []}}, trained).descriptions
-    for strange in ([], {"files": 1}, {"files": [], "gaps": [{"part": "train"}]}):
-        with pytest.raises(UsvitError, match="'seen_copies'"):
-            seen_by({**metadata, "seen_copies": strange}, trained)
+        _ = seen_by(of({"seen_copies": {"files": [entry | {"count": 7}], "gaps": []}}), trained).descriptions
+    damaged = ({"files": [entry | one]} for one in ({"part": "test"}, {"count": True}, {"count": 0}, {"file": None}))
+    for strange in (*damaged, [], {"files": 1}, {"files": [], "gaps": [{"part": "train"}]}):
+        (trained / "model.json").write_text(json.dumps({"seen_copies": strange}))
+        with pytest.raises(UsvitError, match=r"model\.json is damaged: key seen_copies"):
+            load_metadata(weights)
 
 
 def test_descriptions_under_wrong_hashes_are_refused(of_images):

@@ -109,7 +109,7 @@ def test_a_copy_of_an_image_that_a_calibration_was_fitted_on_cannot_judge_it(ori
     (tmp_path / "fit").mkdir()
     folder, labels = scored_with(described[:6], tmp_path / "fit", tmp_path)
     record = recalibrate_scores(folder, labels, out=tmp_path / "calibration.json", n_resamples=5)
-    assert record["seen"]["found"] == "none by exact hash"  # this summary says nothing of the model
+    assert record.seen.found == "none by exact hash"  # this summary says nothing of the model
     fit = read_calibration(tmp_path / "calibration.json")
     assert fit.describes_all and len(fit.fitted_on_copies) == 6
     (tmp_path / "test").mkdir()
@@ -132,12 +132,22 @@ def test_a_copy_of_an_image_that_a_calibration_was_fitted_on_cannot_judge_it(ori
     [
         ({"known": "copies", "n_descriptions": 7, "n_hashes": 7, "gaps": []}, "none", "No image, and no copy of one"),
         (
-            {"known": "hashes", "n_descriptions": 0, "n_hashes": 7, "gaps": [{"what": "7 of imagenet"}]},
+            {
+                "known": "hashes",
+                "n_descriptions": 0,
+                "n_hashes": 7,
+                "gaps": [{"part": "upstream", "known": "hashes", "what": "7 of imagenet"}],
+            },
             "none by exact hash",
             "no copy descriptions of 7 of imagenet",
         ),
         (
-            {"known": "nothing", "n_descriptions": 7, "n_hashes": 7, "gaps": [{"what": "hub weights x"}]},
+            {
+                "known": "nothing",
+                "n_descriptions": 7,
+                "n_hashes": 7,
+                "gaps": [{"part": "upstream", "known": "nothing", "what": "hub weights x"}],
+            },
             "not known",
             "not on record which images the model has seen: hub weights x",
         ),

@@ -42,7 +42,8 @@ def table(home, name):
 
 @pytest.fixture(scope="module")
 def record(home):
-    return recalibrate_scores(home / "scores", table(home, "here"), out=home / "calibration.json", n_resamples=100)
+    made = recalibrate_scores(home / "scores", table(home, "here"), out=home / "calibration.json", n_resamples=100)
+    return made.content()
 
 
 def images_of(n_positive, per_patient=1, *, correlation=0.5, separation=1.81, temperature=2.0, seed=0):
@@ -126,7 +127,7 @@ def test_a_calibration_of_another_model_is_refused(home, record, tmp_path):
         ({"temperature": {"value": "hot"}}, "damaged"),
         ({"thresholds": None}, "damaged"),
         ({"classes": [3, 4]}, "damaged"),
-        ({"schema_version": "2.0"}, "schema_version is 2.0"),
+        ({"schema_version": "2.0"}, "has schema_version 2.0, and this usvit reads 1.x"),
     ],
 )
 def test_a_damaged_calibration_is_refused(record, tmp_path, change, said):
@@ -143,7 +144,7 @@ def test_images_that_the_model_was_trained_on_calibrate_nothing(home, tmp_path):
     found = recalibrate_scores(
         tmp_path / "scores", table(home, "here"), out=tmp_path / "c.json", drop_seen=True, n_resamples=5
     )
-    assert found["n_seen_images_left_out"] == 4
+    assert found.n_seen_images_left_out == 4
 
 
 def test_one_class_alone_is_refused_and_nothing_is_written(home, tmp_path):

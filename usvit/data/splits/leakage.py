@@ -28,9 +28,9 @@ from usvit.data.splits.seen_files import (
     write_copy_file,
     write_hash_file,
 )
-from usvit.errors import LeakageError, UsvitError
+from usvit.errors import LeakageError
 from usvit.files import copy_file
-from usvit.records import ModelMetadata, read_record
+from usvit.records import ModelMetadata, SeenHashes, check_record, load_record, read_record
 
 LISTED_AT_MOST = 20_000
 """Maximum number of hashes of one part in the metadata itself (1.4 MB); longer lists go into a file."""
@@ -55,7 +55,7 @@ class Trained(Protocol):
         """Name of trained weights without metadata; None if they have metadata or are random."""
 
     @property
-    def metadata(self) -> dict[str, Any] | None: ...
+    def metadata(self) -> ModelMetadata | dict[str, Any] | None: ...
 
     @property
     def path(self) -> Path | None: ...
@@ -155,28 +155,25 @@ def seen_by(metadata: ModelMetadata | Mapping[str, Any], folder: Path | None = N
     Metadata without ``seen_copies`` is from an earlier usvit: all its parts have a gap.
 
     Args:
-        metadata: content of ``model.json``.
+        metadata: ``model.json``, as a record or as its content.
         folder: folder of ``model.json``; required if it names files.
 
     Raises:
         UsvitError: A named file is missing or has other content.
     """
-    if isinstance(metadata, ModelMetadata):
-        metadata = metadata.model_dump(include={"seen_sha256", "seen_copies"}, exclude_unset=True)
-    told = metadata.get("seen_sha256") or {}
-    if not isinstance(told, dict) or not all(isinstance(hashes, list) for hashes in told.values()):
-        raise UsvitError("Metadata's 'seen_sha256' is damaged: it holds no lists of hashes. Copy model.json again.")
-    listed = {part: frozenset(map(str, hashes)) for part, hashes in told.items() if part not in (FILES, UNHASHED)}
-    files = tuple(HashFile.checked(entry, folder) for entry in told.get(FILES, []))
-    unhashed = tuple(map(str, told.get(UNHASHED, [])))
-    if "seen_copies" not in metadata:
-        what = _OLD if "seen_sha256" in metadata else _SILENT
+    if not isinstance(metadata, ModelMetadata):
+        metadata = check_record(dict(metadata), ModelMetadata, (folder or Path()) / "model.json")
+    told, copies = metadata.seen_sha256 or SeenHashes(), metadata.seen_copies
+    lists = told.model_dump(exclude={FILES, UNHASHED}, exclude_none=True)
+    listed = {part: frozenset(hashes) for part, hashes in lists.items()}
+    files = tuple(HashFile.checked(entry, folder) for entry in told.files or ())
+    unhashed = tuple(told.unhashed or ())
+    if copies is None:
+        what = _SILENT if metadata.seen_sha256 is None else _OLD
         return SeenImages(listed, files, unhashed, (), tuple(Gap(part, "nothing", what) for part in PARTS))
-    copies = metadata["seen_copies"]
-    if not isinstance(copies, dict) or not all(isinstance(copies.get(key, []), list) for key in (FILES, GAPS)):
-        raise UsvitError("Metadata's 'seen_copies' is damaged: it holds no lists. Copy model.json again.")
-    described = tuple(CopyFile.checked(entry, folder) for entry in copies.get(FILES, []))
-    return SeenImages(listed, files, unhashed, described, tuple(map(_gap, copies.get(GAPS, []))))
+    described = tuple(CopyFile.checked(entry, folder) for entry in copies.files or ())
+    gaps = tuple(Gap(gap.part, gap.known, gap.what) for gap in copies.gaps or ())
+    return SeenImages(listed, files, unhashed, described, gaps)
 
 
 def seen_by_weights(weights: Trained) -> SeenImages:
@@ -303,18 +300,7 @@ def _copies(path: Path, part: str, count: int, sha256: str) -> CompactDescriptio
     return CopyFile(path, part, count, sha256).read()
 
 
-def _gap(entry: Any) -> Gap:
-    try:
-        part, known, what = (entry[key] for key in ("part", "known", "what"))
-        sound = part in PARTS and known in ("hashes", "nothing") and isinstance(what, str)
-    except (TypeError, KeyError):
-        sound = False
-    if not sound:
-        raise UsvitError(f"Metadata's 'seen_copies' names a gap in an unknown way ({entry!r:.200}). Update usvit.")
-    return Gap(part, known, what)
-
-
-def metadata_beside(weights: Path) -> dict[str, Any] | None:
+def load_metadata(weights: Path) -> ModelMetadata | None:
     """Read ``model.json`` in the folder of a weights file; None if there is none.
 
     Raises:
@@ -323,9 +309,15 @@ def metadata_beside(weights: Path) -> dict[str, Any] | None:
     path = weights.with_name("model.json")
     if not path.is_file():
         return None
-    metadata = read_record(path, ModelMetadata)
+    metadata = load_record(path, ModelMetadata)
     seen_by(metadata, path.parent)
     return metadata
+
+
+def metadata_beside(weights: Path) -> dict[str, Any] | None:
+    """Return the content of the file that ``load_metadata`` reads; arguments and errors are the same."""
+    path = weights.with_name("model.json")
+    return None if load_metadata(weights) is None else read_record(path, ModelMetadata)
 
 
 def refuse_seen(

@@ -21,6 +21,7 @@ import numpy as np
 from usvit.data.near_duplicates import CompactDescriptions, SeenNearDuplicate, find_seen_near_duplicates
 from usvit.errors import UsvitError
 from usvit.files import read_bytes, regular_file, sha256_of_file, write_bytes
+from usvit.records import SeenFileRecord
 
 PARTS = ("train", "val", "upstream")
 HASH_BYTES = 32
@@ -56,7 +57,7 @@ class SeenFile:
         return {"file": self.path.name, "part": self.part, "count": self.count, "sha256": self.sha256}
 
     @classmethod
-    def checked(cls, entry: Any, folder: Path | None) -> Self:
+    def checked(cls, entry: SeenFileRecord, folder: Path | None) -> Self:
         """Check the file that an entry of the metadata names.
 
         Args:
@@ -64,17 +65,12 @@ class SeenFile:
             folder: folder of the metadata.
 
         Raises:
-            UsvitError: The entry is damaged or exceeds a limit, or the file is missing, damaged or another one.
+            UsvitError: The entry exceeds a limit, or the file is missing, damaged or another one.
         """
-        try:
-            name, part, count, sha256 = (entry[key] for key in ("file", "part", "count", "sha256"))
-            # Only plain names: untrusted metadata must not lead to files outside its folder.
-            sound = re.fullmatch(rf"seen-[0-9a-f]{{16}}\.{cls.SUFFIX}", name) and part in PARTS
-            sound = sound and isinstance(count, int) and count > 0
-        except (TypeError, KeyError):
-            sound = False
-        if not sound:
-            raise UsvitError(f"Metadata's '{cls.KEY}' names files in an unknown way ({entry!r:.200}). Update usvit.")
+        name, count = entry.file, entry.count
+        # Only plain names: untrusted metadata must not lead to files outside its folder.
+        if not re.fullmatch(rf"seen-[0-9a-f]{{16}}\.{cls.SUFFIX}", name):
+            raise UsvitError(f"Metadata's '{cls.KEY}' names files in an unknown way ({name!r:.200}). Update usvit.")
         if count > cls.MAX_COUNT:
             raise UsvitError(f"Metadata's '{cls.KEY}' names {count} {cls.WHAT}; at most {cls.MAX_COUNT} are read.")
         if folder is None:
@@ -92,12 +88,12 @@ class SeenFile:
                 f"Cannot read {path} ({error.strerror}), which lists the images that the network of the model.json "
                 "beside it has seen. Copy it again, with the rest of its folder."
             ) from error
-        if found != sha256 or (cls.EXACT and status.st_size != count * cls.MAX_BYTES_EACH):
+        if found != entry.sha256 or (cls.EXACT and status.st_size != count * cls.MAX_BYTES_EACH):
             raise UsvitError(
                 f"{path} is damaged or another file: its SHA-256 is not the one in the model.json beside it. Copy it "
                 "again."
             )
-        return cls(path, part, count, sha256)
+        return cls(path, entry.part, count, entry.sha256)
 
 
 @functools.lru_cache(maxsize=256)

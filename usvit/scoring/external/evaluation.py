@@ -21,11 +21,12 @@ from usvit.evaluation import (
     refuse_occupied,
     rows_of,
 )
-from usvit.files import write_csv, write_json
+from usvit.files import write_csv
 from usvit.metrics.calibration_statistics import LOWEST_PROB, brier, calibration_line, reliability
 from usvit.metrics.prevalence import check_prevalence, prevalence_section
 from usvit.metrics.proportions import clustered_share, share
 from usvit.metrics.threshold_choice import outcome
+from usvit.records import MetricsRecord, write_record
 from usvit.scoring.calibration import LocalCalibration, read_calibration
 from usvit.scoring.external.counting import RollUp, Unit, predictions_of
 from usvit.scoring.external.labels import (
@@ -145,7 +146,7 @@ def evaluate_scores(
     if out is not None:
         write_csv(out / "predictions.csv", table)
         write_csv(out / "unmatched.csv", pd.concat([labelled.listed, _dropped(dropped)], ignore_index=True))
-        write_json(out / "metrics.json", metrics)
+        write_record(out / "metrics.json", metrics, MetricsRecord)
     return metrics, found
 
 

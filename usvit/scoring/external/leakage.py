@@ -83,17 +83,17 @@ def seen_check(scored: ScoredSet, rows: pd.DataFrame, refit: LocalCalibration | 
     record = scored.seen_record
     blank = rows["flags"].str.split(";").map(lambda flags: "blank" in flags).astype(bool)
     missing = sorted(set(rows["pixel_sha256"][~blank]) - set(scored.descriptions))
-    gaps = [str(gap.get("what")) for gap in (record or {}).get("gaps", []) if isinstance(gap, dict)]
-    if record is not None and record.get("known") == "nothing":
+    gaps = [gap.what for gap in (record.gaps if record is not None else None) or ()]
+    if record is not None and record.known == "nothing":
         return SeenCheck(
             "not known",
             f"It is not on record which images the model has seen: {'; '.join(dict.fromkeys(gaps))}. None of the "
-            f"tested images, or a copy of one, is among the {record.get('n_hashes', 0):,} that are on record.",
+            f"tested images, or a copy of one, is among the {record.n_hashes or 0:,} that are on record.",
         )
     why = []
     if record is None:
         why.append("the folder does not say that usvit score compared copy descriptions")
-    elif record.get("known") != "copies":
+    elif record.known != "copies":
         why.append(f"there are no copy descriptions of {'; '.join(dict.fromkeys(gaps)) or 'what the model has seen'}")
     if missing:
         why.append(f"{len(missing)} tested images have no copy description")
@@ -104,7 +104,7 @@ def seen_check(scored: ScoredSet, rows: pd.DataFrame, refit: LocalCalibration | 
             "none by exact hash",
             f"Not found by exact hash. Copies with other pixels may be among the tested images: {'; and '.join(why)}.",
         )
-    n = (record or {}).get("n_descriptions", 0)
+    n = (record.n_descriptions if record is not None else None) or 0
     return SeenCheck(
         "none",
         f"No image, and no copy of one, found: the tested images were compared with {n:,} images that the model has "

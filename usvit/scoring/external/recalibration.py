@@ -12,14 +12,14 @@ import usvit
 from usvit.data.splits import described_among, joined
 from usvit.errors import UsvitError
 from usvit.evaluation import NoFit, fit_temperature
-from usvit.files import write_json
 from usvit.metrics.basic import Value
 from usvit.metrics.bootstrap import MAX_UNDEFINED
 from usvit.metrics.checks import group_codes
 from usvit.metrics.intervals import ALPHA, wilson
 from usvit.metrics.proportions import clustered_share
 from usvit.metrics.threshold_choice import RULES, Rule, choose_threshold, outcome
-from usvit.scoring.calibration import SCHEMA_VERSION, group_sha256, log_prob, scaled
+from usvit.records import CalibrationRecord, write_record
+from usvit.scoring.calibration import group_sha256, log_prob, scaled
 from usvit.scoring.external.evaluation import ENOUGH
 from usvit.scoring.external.labels import LabelTable, join_labels
 from usvit.scoring.external.leakage import seen_check, without_seen
@@ -63,7 +63,7 @@ def recalibrate_scores(
     rules: Sequence[Rule] = RULES,
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> CalibrationRecord:
     """Fit a temperature and thresholds on the labelled images of a scored set; the model is not changed.
 
     The temperature scales the logarithm of the mean probabilities of the ensemble. Thresholds are chosen on the scaled
@@ -102,7 +102,7 @@ def recalibrate_scores(
     found = fit(images, scored.positive, who=who, rules=rules, n_resamples=n_resamples, seed=seed)
     own, _ = described_among(scored.descriptions, sorted(set(rows["pixel_sha256"])))
     record = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": CalibrationRecord.VERSION,
         "model_sha256": scored.model_sha256,
         "positive_class": scored.positive,
         "classes": list(scored.classes),
@@ -116,8 +116,7 @@ def recalibrate_scores(
         "created_with": f"usvit {usvit.__version__}",
     }
     record["said"] = [*labelled.said, *record["said"]]
-    write_json(out, record)
-    return record
+    return write_record(out, record, CalibrationRecord)
 
 
 def fit(

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,8 +10,8 @@ from usvit.data.near_duplicates import CompactDescriptions, NearDuplicate, find_
 from usvit.data.splits import Described, described_among, group_ids, joined, read_description
 from usvit.errors import UsvitError
 from usvit.evaluation import SUM_TOLERANCE
-from usvit.files import read_csv, read_json, read_parquet, refuse_linked_folders
-from usvit.records import JobRecord, SummaryRecord, read_record, refuse_changed
+from usvit.files import read_csv, read_parquet, refuse_linked_folders
+from usvit.records import JobRecord, ModelSeen, SummaryRecord, load_record, refuse_changed
 from usvit.scoring.calibration import group_of
 from usvit.scoring.items import COPY_COLUMNS, DESCRIPTION, FAILURE_COLUMNS, score_columns
 
@@ -40,7 +39,7 @@ class ScoredSet:
     """Fingerprint of the key of the pseudonyms; None if it is not recorded."""
     descriptions: Described = field(default_factory=dict, repr=False)
     """Pixel hash -> near-duplicate description, of the images that have one (``copies.parquet``)."""
-    seen_record: dict[str, Any] | None = None
+    seen_record: ModelSeen | None = None
     """Record of the images that the model has seen (``Ensemble.describe``); None if an earlier version wrote the folder
     or ``summary.json`` is absent."""
 
@@ -74,16 +73,17 @@ def read_scored_set(folder: Path) -> ScoredSet:
     if not folder.is_dir():
         raise UsvitError(f"{folder} is not a folder. Pass the folder that usvit score wrote (--out).")
     refuse_linked_folders(folder)
-    if (folder / "job.json").exists() and read_record(folder / "job.json", JobRecord).get("state") != "finished":
+    job = load_record(folder / "job.json", JobRecord) if (folder / "job.json").exists() else None
+    if job is not None and job.state != "finished":
         raise UsvitError(f"The scoring job of {folder} is not finished. Run its command again first.")
     file = next((folder / name for name in ("scores.parquet", "scores.csv") if (folder / name).is_file()), None)
     if file is None:
         raise UsvitError(
             f"{folder} has no scores.parquet or scores.csv. Pass the folder that usvit score wrote (--out)."
         )
-    if (folder / "summary.json").exists():
-        files = read_record(folder / "summary.json", SummaryRecord).get("files") or {}
-        recorded = {name: table["sha256"] for name, table in files.items()}
+    summary = load_record(folder / "summary.json", SummaryRecord) if (folder / "summary.json").exists() else None
+    if summary is not None:
+        recorded = {name: table.sha256 for name, table in (summary.files or {}).items()}
         refuse_changed(folder, recorded, "summary.json", (file.name, "copies.parquet", "failures.csv"))
     raw = _read(file)
     classes, positive = _classes(raw, file)
@@ -110,9 +110,9 @@ def read_scored_set(folder: Path) -> ScoredSet:
         threshold=None if np.isnan(threshold[0]) else float(threshold[0]),
         threshold_origin=str(rows["threshold_origin"].iloc[0]),
         model_sha256=str(rows["model_sha256"].iloc[0]),
-        fingerprint=_fingerprint(folder),
+        fingerprint=_fingerprint(job, summary),
         descriptions=descriptions,
-        seen_record=_seen_record(folder),
+        seen_record=None if summary is None else summary.model.seen,
     )
 
 
@@ -223,21 +223,7 @@ def _descriptions(file: Path, rows: pd.DataFrame) -> dict[str, CompactDescriptio
     return own
 
 
-def _seen_record(folder: Path) -> dict[str, Any] | None:
-    if not (folder / "summary.json").is_file():
-        return None
-    model = read_json(folder / "summary.json").get("model")
-    found = model.get("seen") if isinstance(model, dict) else None
-    return found if isinstance(found, dict) else None
-
-
-def _fingerprint(folder: Path) -> str | None:
+def _fingerprint(job: JobRecord | None, summary: SummaryRecord | None) -> str | None:
     """Return the fingerprint of the key, from job.json or summary.json."""
-    found: Any = None
-    for name in ("job.json", "summary.json"):
-        if (folder / name).is_file():
-            content = read_json(folder / name)
-            identity = content.get("identity")
-            found = found or (identity.get("key") if isinstance(identity, dict) else None)
-            found = found or content.get("key_fingerprint")
-    return found if isinstance(found, str) else None
+    own = None if job is None or job.identity is None else job.identity.key
+    return own or (None if summary is None else summary.key_fingerprint)

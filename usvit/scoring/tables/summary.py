@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
+from usvit.records import SummaryRecord
 from usvit.scoring.items import FAILURES
 from usvit.scoring.tables.cells import digit, plain
 
-SCHEMA_VERSION = "1.1"
 JOB_KEYS = ("model", "settings", "versions", "started", "finished", "seconds")
 """Keys that the job must provide. ``model`` is ``Ensemble.describe()``. ``settings`` contains no paths, because they
 may name a person."""
@@ -77,7 +77,7 @@ class Summary:
         known = detector.get("in_distribution") or {}
         products = {kind: dict(one) for kind, one in (job.get("products") or {}).items()}
         return {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": SummaryRecord.VERSION,
             "research_use_only": True,
             **self._facts,
             "counts": {

@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from usvit.files import atomic, sha256_of_file, write_json
+from usvit.files import atomic, sha256_of_file
+from usvit.records import SummaryRecord, write_record
 from usvit.scoring.items import COPY_COLUMNS, DESCRIPTION, FAILURE_COLUMNS, score_columns
 from usvit.scoring.tables.cells import Rows, append_csv, parquet_rows, typed
 from usvit.scoring.tables.rollup import RollUps, roll_up_columns, roll_ups
@@ -92,7 +93,7 @@ def write_tables(
         counts = rolled.counts()
     files = {name: {"rows": rows[name], "sha256": sha256_of_file(out / name)} for name in TABLES}
     record = counted.record(summary, counts, files)
-    write_json(out / "summary.json", record)
+    write_record(out / "summary.json", record, SummaryRecord)
     return record
 
 
