@@ -133,7 +133,7 @@ BAD = [
     (["vit_b32", "--max-batch", "64"], "give --batch"),
     (["vit_b32", "--protocol", "sweep", "--batch", "64", "--max-batch", "32"], "larger than --max-batch"),
     (["vit_b32", "--set", "vit.stemm=linear"], "Nearest: model.vit.stem"),
-    (["vit_b32", "--set", "name=vit_b16"], "no place in a benchmark"),
+    (["vit_b32", "--set", "name=vit_b16"], "does not accept --set"),
     (["resnet50", "--set", "vit.depth=3"], "resnet50"),
     (["vit_b32", "--image-size", "5"], "model.image_size"),
     ([], "MODEL"),

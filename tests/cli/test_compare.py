@@ -138,11 +138,11 @@ def test_the_same_runs_give_the_same_bytes_and_the_lines_say_who_is_better(usvit
     outs = [usvit("compare", *runs, "--out", tmp_path / name).out for name in ("a", "b")]
     for file in ("compare.json", "compare.md", "compare.tex", "compare.html"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-    first, second, *decisions = (line for line in outs[0].splitlines() if line.startswith("strong less weak"))
-    assert first.startswith("strong less weak, way of training (corrected): 0.")  # the headline first
-    assert second.startswith("strong less weak, these predictions (pooled): 0.")
+    first, second, *decisions = (line for line in outs[0].splitlines() if line.startswith("strong minus weak"))
+    assert first.startswith("strong minus weak, way of training (corrected): 0.")  # the headline first
+    assert second.startswith("strong minus weak, these predictions (pooled): 0.")
     assert [line.split(":")[0] for line in decisions] == [
-        "strong less weak, sensitivity", "strong less weak, specificity"
+        "strong minus weak, sensitivity", "strong minus weak, specificity"
     ]  # fmt: skip
     assert "(Holm " in outs[0]
     assert "45 groups" in outs[0]

@@ -98,7 +98,7 @@ def test_part_of_a_release_is_taken_when_asked_and_marked(usvit, tmp_path, busi_
     out = tmp_path / "m.parquet"
     answer = usvit("data", "prepare", "busi", "--data-root", busi_part, "--out", out, "--accept-counts")
     assert answer.code == 0, answer.err
-    assert "NOT WHAT THE CARD SAYS, and accepted: benign: card 437, found 2; malignant" in answer.out
+    assert "DIFFERS FROM THE CARD, accepted: benign: card 437, found 2; malignant" in answer.out
     assert len(read_manifest(out, {}).usable) == 6
 
 
@@ -109,7 +109,7 @@ def test_same_manifest_again_is_said_and_another_is_not_overwritten(usvit, tmp_p
     before = (tmp_path / "m.parquet").stat()
     answer = usvit(*command)
     assert answer.code == 0
-    assert "was there already, the same" in answer.out
+    assert "(unchanged)" in answer.out
     (busi_part / "benign" / "benign (1).png").write_bytes(picture(99))
     answer = usvit(*command)
     assert answer.code == 2

@@ -110,7 +110,7 @@ def test_models_that_are_right_together_do_not_differ():
     assert cancelled["p"] == 1
     single = mcnemar([1, 0], [0, 0], [1, 1], method="clustered")
     assert single["p"] is None and "one group" in single["reason"]
-    with pytest.raises(ValueError, match="'cochran' is none of"):
+    with pytest.raises(ValueError, match="'cochran' is not one of"):
         mcnemar(a, b, range(7), method="cochran")
     with pytest.raises(ValueError, match="7 decisions of one model and 6"):
         mcnemar(a, b[:6], range(7))
@@ -140,7 +140,7 @@ def test_without_overlap_it_would_be_the_plain_paired_t_test():
 
 
 def test_folds_that_say_nothing_get_a_reason():
-    assert corrected_t([0.1], 0.25)["reason"] == "a spread needs at least two folds"
+    assert corrected_t([0.1], 0.25)["reason"] == "a variance needs at least two folds"
     same = corrected_t([0.0, 0.0, 0.0], 0.25)
     assert (same["p"], same["ci95"]) == (1, None)
     assert "p" not in corrected_t([0.25, 0.25], 0.25)

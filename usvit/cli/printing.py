@@ -25,14 +25,14 @@ def print_figures(metrics: dict[str, Any]) -> None:
         ("Brier score", headline["brier"], pooled["brier"], over_folds["brier"]),
     ]
     if len(metrics["classes"]) == 2:
-        del rows[1]  # the same number
+        del rows[1]  # it has the same value
     for title, value, whole, spread in rows:
         more = f"{spread['sd']:.3f}" if spread["sd"] is not None else ""
         tail = f"{with_interval(whole):{POOLED}}{more}" if several else ""
         print(f"{_short(title):{TITLE}}{with_interval(value):{POOLED}}{tail}".rstrip())
     print(headline["explains"])
     if several:
-        print("Pooled: all test images as one set, so that scores of different models are ranked against each other.")
+        print("Pooled: all test images as one set, in which scores of different networks are ranked together.")
     for warning in metrics["warnings"]:
         print(f"Warning: {warning}")
 
@@ -43,7 +43,7 @@ def print_operating_points(metrics: dict[str, Any]) -> None:
     The first interval is that of the procedure, which includes the choice of the thresholds. The interval that is
     conditional on these thresholds is below it.
     """
-    frozen = "external" in metrics  # no fold has chosen anything here
+    frozen = "external" in metrics  # an external test chooses no thresholds
     heads = ("thresholds", "") if frozen else ("thresholds (nested)", "folds below target")
     print(f"\n{heads[0]:{TITLE}}{'sensitivity':{POOLED}}{'specificity':{POOLED}}{heads[1]}".rstrip())
     said = ""
@@ -73,7 +73,7 @@ def print_calibration(metrics: dict[str, Any]) -> None:
     positive = metrics["positive_class"]
     own = metrics["calibration"]["pooled"]["classes"][positive]
     frozen = "external" in metrics
-    title = f"probability of {positive} as the networks say it" if frozen else f"\ncalibration of {positive}"
+    title = f"uncalibrated probability of {positive}" if frozen else f"\ncalibration of {positive}"
     print(f"{title}: {calibration_in_words(own)}")
     if curve := metrics.get("decision_curve"):
         from usvit.reports import usefulness
@@ -100,7 +100,7 @@ def calibration_in_words(one: dict[str, Any]) -> str:
         return ", ".join([*parts, f"ECE {with_interval(error['ece'])}"])
     plain = f"plain {with_interval(error['ece'])}"
     floor = error["ece_noise_floor"]
-    chance = "" if floor is None else f", of which chance alone makes {floor:.3f}"
+    chance = "" if floor is None else f"; {floor:.3f} is expected by chance"
     return ", ".join([*parts, f"ECE, debiased {with_interval(debiased)} ({plain}{chance})"])
 
 
@@ -114,9 +114,7 @@ def print_at_prevalence(metrics: dict[str, Any]) -> None:
     for one in found["rules"]:
         print(f"{one['rule']:{TITLE}}{_narrow(one['ppv']):{POOLED}}{_narrow(one['npv'])}".rstrip())
     share = found["of_test_images"]
-    print(
-        f"(of the test images {share:.3f} are positive; sensitivity and specificity are taken to be the same elsewhere)"
-    )
+    print(f"(the share of positive test images is {share:.3f}; sensitivity and specificity are assumed to be the same)")
 
 
 def _narrow(value: dict[str, Any]) -> str:
@@ -138,7 +136,7 @@ def print_subgroups(metrics: dict[str, Any]) -> None:
             for name in ("auc", "accuracy"):
                 if entry[name]["value"] is not None:
                     p = holm_words(entry[name])
-                    print(f"  {entry['level']} less {entry['against']}, {name}: {with_interval(entry[name])}{p}")
+                    print(f"  {entry['level']} minus {entry['against']}, {name}: {with_interval(entry[name])}{p}")
 
 
 def with_interval(value: dict[str, Any], digits: int = 3) -> str:
@@ -184,7 +182,7 @@ def go_on(path: Path, record: dict[str, Any]) -> str:
         record: the content of its ``run.json``.
     """
     config, model = record["config"], record["model"]
-    # Only a pre-training fits folds of the same data set: a transfer was trained on images of a hold-out.
+    # Only pre-training fits folds of the same data set; a transfer was trained on images of a hold-out.
     same = record["kind"] == "pretrain" and "data" in config["source"]["name"].split("+")
     words = ["usvit", "cv", "--dataset", config["data"]["dataset"] if same else "DATASET"]
     words += ["--model", model["name"], "--weights", str(path)]

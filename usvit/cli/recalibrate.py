@@ -27,10 +27,10 @@ def recalibrate(
     seed: Annotated[int, typer.Option(help="Seed of the resampling of patients.")] = 0,
     json_: o.Json = False,
 ) -> None:
-    """Refit temperature and thresholds on local labels, and print how uncertain they are.
+    """Fit temperature and thresholds on local labels, and print their uncertainty.
 
-    The model is not changed: pass the file to usvit score and usvit evaluate with --calibration. Evaluate it on other
-    patients; those of the fit are refused.
+    The model does not change: pass the file to 'usvit score' and 'usvit evaluate' with --calibration. Evaluate it on
+    other patients; the patients of the fit are refused.
     """
     from usvit.scoring import recalibrate_scores
 
@@ -63,7 +63,7 @@ def _show(record: dict[str, Any]) -> None:
             shown = "-" if corrected is None else f"{corrected:.3f}"
             cells.append(f"{_bounded(one[name]['value'], one[name]['ci95']):24}{shown:8}")
         print("".join(cells).rstrip())
-    print("corr.: minus the optimism of choosing and evaluating on the same patients (bootstrap of patients)\n")
+    print("corr.: corrected for the optimism of choosing and evaluating on the same patients (patient bootstrap)\n")
     for sentence in record["said"]:
         print(sentence)
 

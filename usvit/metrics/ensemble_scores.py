@@ -70,7 +70,7 @@ def _of_class(
 ) -> tuple[Float, float, int] | str:
     n_members = tested.shape[1]
     if np.isnan(tested).all(axis=0).any():
-        return "a network has none among its test images"
+        return "the test images of a network contain none"
     own, inner = _normal_scores(tested), _normal_scores(validated)
     z = np.where(np.isnan(own), inner, own)
     z = z[(~np.isnan(z)).sum(axis=1) > 1]

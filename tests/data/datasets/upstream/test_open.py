@@ -60,7 +60,7 @@ def test_what_is_drawn_follows_the_seed(divided):
         ({"name": "folder"}, r"needs source.path: --set source.path=DIR"),
         ({"name": "shards"}, r"source.path=train-"),
         ({"name": "folder+unlabeled", "path": "x"}, "only one source.path"),
-        ({"name": "cifar10", "path": "x"}, "source.path is set, but cifar10 is not read from it"),
+        ({"name": "cifar10", "path": "x"}, "source.path is set, but cifar10 does not use it"),
         ({"name": "data"}, "needs a data set: pass --dataset"),
         ({"name": "fractals", "val": "val", "val_share": 0.1}, "both set"),
         ({"name": "folder", "path": "x", "val": "train"}, "share images"),
