@@ -97,7 +97,7 @@ def test_who_is_left_without_a_launcher_explains_itself(tmp_path, accident, func
     second.process.kill()
     second.wait()
     assert ended.returncode == 2, ended.stderr
-    assert "Another process of this training ended or does not answer" in ended.stderr
+    assert "Another process of this training ended or does not respond" in ended.stderr
     assert "The last checkpoint is of step" in ended.stderr or "no checkpoint yet" in ended.stderr
     assert "Traceback" not in ended.stderr
 

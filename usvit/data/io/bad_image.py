@@ -50,7 +50,7 @@ def refuse_size(path: Path, height: int, width: int) -> None:
 def refuse_frame(path: Path, frame: int, frames: int) -> None:
     """Raise ``BadImage`` if a file with ``frames`` frames does not hold frame number ``frame``, counted from 0."""
     if not 0 <= frame < frames:
-        raise BadImage(path, f"it has no frame {frame}: it holds {frames}, counted from 0", "no_such_frame")
+        raise BadImage(path, f"it has no frame {frame}; it has {frames} frames, counted from 0", "no_such_frame")
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def refusing(path: Path) -> Iterator[None]:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BadImage(path, "its header claims far too many pixels (a decompression bomb?)", "too_large") from error
     except FileNotFoundError as error:
-        raise BadImage(path, "there is no such file", "not_found") from error
+        raise BadImage(path, "the file does not exist", "not_found") from error
     except UnidentifiedImageError as error:  # files that are not images are refused before Pillow opens them
         raise BadImage(path, "it is damaged or truncated (its header)") from error
     except Exception as error:  # decoders raise many types for damaged files, even struct.error for a bad EXIF block

@@ -164,8 +164,8 @@ def test_a_bad_image_is_named_whole_from_any_process(tmp_path, cats, workers):
     with pytest.raises(UsvitError) as caught:
         list(stream.iterate(0, 1))
     said = str(caught.value)
-    assert said.startswith(f"Cannot learn from the image {cats.root / 'a' / '1.png'}: it is")
-    assert said.endswith("remove the file and begin again.") and "Traceback" not in said and "\n" not in said
+    assert said.startswith(f"Cannot train on the image {cats.root / 'a' / '1.png'}: it is")
+    assert said.endswith("remove the file and start a new run.") and "Traceback" not in said and "\n" not in said
 
 
 @pytest.mark.parametrize("workers", [0, 1])
