@@ -130,7 +130,7 @@ BAD = [
     (["vit_b32", "--precision", "fp16"], "Nearest: bf16"),
     (["vit_b32", "--device", "tpu"], "device 'tpu'"),
     (["vit_b32", "--batch", "0"], "--batch"),
-    (["vit_b32", "--max-batch", "64"], "give --batch"),
+    (["vit_b32", "--max-batch", "64"], "pass --batch"),
     (["vit_b32", "--protocol", "sweep", "--batch", "64", "--max-batch", "32"], "larger than --max-batch"),
     (["vit_b32", "--set", "vit.stemm=linear"], "Nearest: model.vit.stem"),
     (["vit_b32", "--set", "name=vit_b16"], "does not accept --set"),

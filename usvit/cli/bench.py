@@ -20,7 +20,7 @@ _PRECISIONS = {"auto": ("auto",), "fp32": ("fp32",), "bf16": ("bf16",), "both": 
 
 def bench(
     models: Annotated[
-        list[str], typer.Argument(help="Names of 'usvit models list', or timm:NAME.", metavar="MODEL...")
+        list[str], typer.Argument(help="Names from 'usvit models list', or timm:NAME.", metavar="MODEL...")
     ],
     protocol: Annotated[
         str,

@@ -84,7 +84,7 @@ def evaluate(
     input_root: given.InputRoot = None,
     drop_seen: given.DropSeen = False,
     unit: Annotated[
-        str | None, typer.Option(help="Count a scored set by frame, item, study or patient. (default: frame)")
+        str | None, typer.Option(help="Unit of a scored set: frame, item, study or patient. (default: frame)")
     ] = None,
     roll_up: Annotated[
         str | None, typer.Option(help="Combine the frames of a --unit by mean or max. (default: mean)")
@@ -103,10 +103,10 @@ def evaluate(
 ) -> None:
     """Compute all metrics with intervals from a run, or from any table of predictions, also of another tool.
 
-    The metrics are AUC, sensitivity, specificity and others with patient-clustered intervals, nested thresholds,
-    calibration, the decision curve, subgroups and patient level. --json prints all of them
-    (docs/reference/metrics.schema.json). With --labels, it evaluates the result of 'usvit score' as an external test:
-    with the model's frozen threshold, images that could not be scored, and images that the model was trained on.
+    The metrics are AUC, sensitivity, specificity and others with patient-clustered intervals, at thresholds that were
+    chosen on other images, calibration, decision curve, subgroups and results by patient. --json prints all of them
+    (docs/reference/metrics.schema.json). With --labels, the command evaluates a result of 'usvit score' as an external
+    test: at the model's frozen threshold, and with the images that could not be scored or were seen in training.
     """
     limits = _limits(by or [])
     own: dict[str, object] = {"--prob": prob, "--group": group, "--patient": patient, "--fold": fold, "--image": image}

@@ -64,7 +64,7 @@ def list_(
 
 @app.command()
 def info(
-    name: Annotated[str, typer.Argument(help="A name of 'usvit models list', or timm:NAME.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="A name from 'usvit models list', or timm:NAME.", metavar="NAME")],
     classes: Annotated[int, typer.Option(help="Number of classes.", min=1, max=1_000_000)] = 1000,
     image_size: Annotated[
         int | None, typer.Option(help="Side of the image, in pixels. (default: the paper's)", min=1, max=4096)
@@ -96,7 +96,7 @@ def info(
 
 @app.command()
 def pin(
-    name: Annotated[str, typer.Argument(help="A name of 'usvit models list'.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="A name from 'usvit models list'.", metavar="NAME")],
     upstream: Annotated[
         str | None, typer.Option(help="Weights to pin. (default: the recommended)", metavar="UPSTREAM")
     ] = None,
