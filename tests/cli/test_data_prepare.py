@@ -194,7 +194,7 @@ def test_damaged_file_stops_or_is_left_out_and_listed(usvit, tmp_path, busi_part
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["bus_bra"], "Where are the images of BUS-BRA"),
+        (["bus_bra"], "The folder of BUS-BRA"),
         (["busi", "--data-root", "nowhere"], "nowhere does not exist"),
         (["b", "--data-root", "."], "Expected layout (data card 'b')"),
         (["oasbud", "--data-root", "."], "cannot be read: it holds raw radio-frequency signals"),

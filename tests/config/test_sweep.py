@@ -116,7 +116,7 @@ def test_a_data_set_changes_settings_and_axes_by_name(recipe):
         ("sweep: {optim.lr: []}", "sweep.optim.lr: the axis has no values"),
         ("sweep: {way: 3}", "sweep.way: it must be a mapping"),
         ("sweep: {a: {x: {seed: 1}}, b: {y: {seed: 2}}}", "sweep.b: seed is set by another axis, too"),
-        ("sweep: {a: {'../x': {seed: 1}}}", "cannot be the name of a cell"),
+        ("sweep: {a: {'../x': {seed: 1}}}", "is not a valid name of a cell"),
         ("sweep: {a: {x: {seed: 1}}}\nrecommended: {vit_b16: y}", "recommended.vit_b16: 'y' is not a cell"),
     ],
 )

@@ -187,7 +187,7 @@ def test_a_missing_exchanged_or_damaged_file_is_told(fitted, tmp_path):
     with pytest.raises(UsvitError, match=r"novelty.safetensors is not the file that the model.json"):
         read_ood_detector(tmp_path, metadata)
     (tmp_path / FILE).unlink()
-    with pytest.raises(UsvitError, match=r"has no novelty.safetensors"):
+    with pytest.raises(UsvitError, match=r"has no readable novelty.safetensors"):
         read_ood_detector(tmp_path, metadata)
     (tmp_path / FILE).write_bytes(content)
     for damage in (

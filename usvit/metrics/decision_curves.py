@@ -61,9 +61,9 @@ class DecisionCurve:
     band: Band | None
     """Band of the net benefit of the model minus that of the better default."""
     band_reason: str | None
-    """Why there is no band and therefore no ``useful`` range; None if there is one."""
+    """Reason if there is no band and therefore no ``useful`` range, otherwise None."""
     reason: str | None
-    """Why ``model``, ``treat_all`` or ``standardised`` contain None; None if they do not."""
+    """Reason if ``model``, ``treat_all`` or ``standardised`` contain None, otherwise None."""
 
 
 def decision_curve(

@@ -50,7 +50,7 @@ def mean_scores(
         n_draws, seed: of the draws.
 
     Returns:
-        The draws, or a sentence why there are none.
+        The draws, or a sentence with the reason why there are none.
 
     Source: Nelsen (2006), An Introduction to Copulas, section 2.3; normal scores: van der Waerden (1952).
     """

@@ -38,7 +38,7 @@ _SYNC_BUFFERS = next(
 
 
 PATIENCE = datetime.timedelta(minutes=30)
-"""How long a training waits at a step for a process that does not respond; PyTorch's own limit for gradients."""
+"""Time that a training waits at a step for a process that does not respond; PyTorch's limit for gradients."""
 A_DAY = datetime.timedelta(days=1)
 
 

@@ -116,7 +116,7 @@ def test_damaged_file_is_named_and_further_ones_are_counted(busi):
     assert "benign (4).png" in str(caught.value)
     assert "more" not in str(caught.value)
     damage(busi, "malignant (2)", "normal (1)")
-    with pytest.raises(UsvitError, match=r"benign \(4\).png(.|\n)*2 more cannot be used"):
+    with pytest.raises(UsvitError, match=r"benign \(4\).png(.|\n)*2 other files cannot be used"):
         build("busi", busi)
 
 

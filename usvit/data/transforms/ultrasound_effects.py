@@ -27,7 +27,7 @@ band at any depth, here it is strongest where reverberation is: under the probe.
 HAZE_REACH = (0.1, 0.3)
 """Depth, as a share of the image's, at which haze has fallen to 1/e. Ours."""
 HAZE_GRAIN = (0.06, 0.008)
-"""As ``SPECKLE_GRAIN``: echoes between probe and skin are repeated as layers parallel to the probe. Ours."""
+"""Size of a grain, as for ``SPECKLE_GRAIN``: echoes between probe and skin repeat as layers parallel to it. Ours."""
 
 
 def speckle(image: UInt8, rng: np.random.Generator) -> UInt8:

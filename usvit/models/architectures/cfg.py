@@ -1,4 +1,4 @@
-"""Configuration that timm needs for an architecture without weights of its own."""
+"""Configuration that timm needs for an architecture without released weights."""
 
 from typing import Any
 

@@ -132,7 +132,7 @@ def test_row_without_one_of_the_two_classes_is_shown(dataset_b, value):
     rows = b_rows()
     rows[3][1] = value
     write_sheet(dataset_b / "DatasetB.xlsx", rows)
-    with pytest.raises(UsvitError, match=r"\['3', '(Cyst)?'\] of DatasetB.xlsx has no class: column 'Type'"):
+    with pytest.raises(UsvitError, match=r"\['3', '(Cyst)?'\] of DatasetB.xlsx has no class: 'Type'"):
         reader.read(dataset_b, CARD)
 
 

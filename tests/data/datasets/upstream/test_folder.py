@@ -68,7 +68,7 @@ def test_what_is_no_image_folder_is_refused(tmp_path):
     with pytest.raises(UsvitError, match=r"1 images without a class \(stray.png"):
         open_folder(tmp_path / "mixed")
     class_tree(tmp_path / "hollow", {"cat": 1, "dog": 0})
-    with pytest.raises(UsvitError, match="hold no images: dog"):
+    with pytest.raises(UsvitError, match="contain no images: dog"):
         open_folder(tmp_path / "hollow")
 
 

@@ -259,7 +259,7 @@ def test_imagenet_21k_is_a_folder_a_class_or_divided(tmp_path, imagenet):
     layouts.class_tree(tmp_path / "p" / "imagenet21k_train", {"n00004475": 2, "n00005787": 1})
     layouts.class_tree(tmp_path / "p" / "imagenet21k_val", {"n00004475": 1, "n00005787": 1})
     assert len(opened("imagenet21k", tmp_path / "p", "val")) == 2
-    with pytest.raises(UsvitError, match="nothing in it has its layout"):
+    with pytest.raises(UsvitError, match="it does not have the expected layout"):
         opened("imagenet21k", imagenet, "train")  # the small one
 
 
@@ -343,7 +343,7 @@ def test_vtab_lists_are_read_as_they_stand(tmp_path):
         UsvitError, match=r"a line of test.txt is not a path and a class from 0 to 9: images/train/2.jpg 10"
     ):
         opened("vtab_svhn", folder, "test")
-    with pytest.raises(UsvitError, match="nothing in it has its layout"):
+    with pytest.raises(UsvitError, match="it does not have the expected layout"):
         opened("vtab_dtd", tmp_path / "vtab-1k", "test")
 
 
@@ -368,7 +368,7 @@ def test_every_source_is_described_and_every_description_has_a_source():
 def test_missing_data_say_what_is_expected(tmp_path, name, monkeypatch):
     monkeypatch.delenv("USVIT_DATA", raising=False)
     one = named_sets()[name]
-    with pytest.raises(UsvitError, match=f"Where are the images of {name}.*--data-root") as caught:
+    with pytest.raises(UsvitError, match=f"The folder of {name} is not known.*--data-root") as caught:
         open_source(SourceConfig(name=name), {}, split=one.splits[0], seed=0)
     assert one.layout.splitlines()[0] in str(caught.value)
     (tmp_path / "something").mkdir()

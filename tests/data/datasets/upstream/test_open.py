@@ -56,10 +56,10 @@ def test_what_is_drawn_follows_the_seed(divided):
     "settings, said",
     [
         ({"name": "imagnet"}, r"Unknown source 'imagnet'. Nearest: imagenet.*--list-sources"),
-        ({"name": "phantom+phantom"}, "names phantom twice"),
+        ({"name": "phantom+phantom"}, "contains phantom twice"),
         ({"name": "folder"}, r"needs source.path: --set source.path=DIR"),
         ({"name": "shards"}, r"source.path=train-"),
-        ({"name": "folder+unlabeled", "path": "x"}, "only one source.path"),
+        ({"name": "folder+unlabeled", "path": "x"}, "source.path can only apply to one of them"),
         ({"name": "cifar10", "path": "x"}, "source.path is set, but cifar10 does not use it"),
         ({"name": "data"}, "needs a data set: pass --dataset"),
         ({"name": "fractals", "val": "val", "val_share": 0.1}, "both set"),

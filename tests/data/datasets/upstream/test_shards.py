@@ -65,7 +65,7 @@ def test_what_a_pattern_does_not_find_is_named(tmp_path):
     write(tmp_path)
     with pytest.raises(UsvitError, match=r"1 of 4 shards do not exist: .*train-0003.tar"):
         open_shards(str(tmp_path / "train-{0000..0003}.tar"))
-    with pytest.raises(UsvitError, match="No shard fits"):
+    with pytest.raises(UsvitError, match="No shard matches"):
         open_shards(str(tmp_path / "val-*.tar"))
     with pytest.raises(UsvitError, match="braces"):
         open_shards(str(tmp_path / "train-{0000..0003.tar"))
