@@ -239,7 +239,7 @@ def test_a_model_compared_with_itself_does_not_differ(pair):
 def test_one_fold_has_no_test_over_folds(pair):
     found = compare_tables(*(table.assign(fold=0) for table in pair), positive="malignant")
     assert found["auc_over_folds"]["value"] is None
-    assert found["auc_over_folds"]["reason"] == "there is but one fold"
+    assert found["auc_over_folds"]["reason"] == "there is only one fold"
 
 
 def test_runs_that_are_no_pair_are_refused(pair):
