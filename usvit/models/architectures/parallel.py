@@ -115,7 +115,7 @@ def fuse_branches(model: nn.Module, on: bool = True) -> int:
         on: True to run the branches at once, False to run them one after the other.
 
     Returns:
-        Number of blocks that now run at once; 0 if ``on`` is False or no block has parallel branches of plain attention.
+        Number of blocks that now run at once; 0 if ``on`` is False or no block has parallel, plain attention.
     """
     blocks = [module for module in model.modules() if isinstance(module, ParallelBlock) and module.can_fuse()]
     for block in blocks:
