@@ -178,7 +178,7 @@ def test_damaged_file_stops_or_is_left_out_and_listed(usvit, tmp_path, busi_part
     command = ("data", "prepare", card, "--data-root", busi_part, "--out", out)
     answer = usvit(*command)
     assert answer.code == 2
-    assert re.search(r"Cannot use the image file [^ ]+: .*'usvit data link' tells which", answer.err)
+    assert re.search(r"Cannot use the image file [^ ]+: .*'usvit data link' shows which", answer.err)
     assert "benign (1).png" not in answer.err  # the data set is private
     answer = usvit(*command, "--skip-bad")
     assert answer.code == 2

@@ -98,7 +98,7 @@ def test_repeated_images_change_mcnemar_by_image_and_not_by_group():
     for method in ("exact", "mid-p", "chi2"):
         by_image = mcnemar(*(np.repeat(x, 3) for x in (a, b, group)), method=method)
         assert by_image["p"] < 0.2 * mcnemar(a, b, group, method=method)["p"]
-        assert "takes them for independent" in by_image["warning"]
+        assert "treats images as independent" in by_image["warning"]
 
 
 def test_models_that_are_right_together_do_not_differ():

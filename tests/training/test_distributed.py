@@ -167,7 +167,7 @@ def test_weights_that_are_no_numbers_are_never_kept(tmp_path):
 
 def test_batches_that_cannot_be_shared_are_refused(monkeypatch):
     monkeypatch.setattr(distributed, "world_size", lambda: 3)
-    with pytest.raises(UsvitError, match=r"torchrun started 3 processes, and train\.batch_size 8.*not a multiple"):
+    with pytest.raises(UsvitError, match=r"train\.batch_size 8.*not a multiple of the 3 processes"):
         distributed.check_share(8)
     distributed.check_share(9)
     with pytest.raises(UsvitError, match=r"mix pairs.*has 3 of train\.batch_size 9: set a multiple of 6"):

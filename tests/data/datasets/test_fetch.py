@@ -133,14 +133,14 @@ def test_answer_that_is_no_record_is_an_error(server, tmp_path, record):
 
 def test_record_without_files_is_an_error(server, tmp_path):
     offer(server, 19047974, {})
-    with pytest.raises(UsvitError, match="holds no files"):
+    with pytest.raises(UsvitError, match="has no files"):
         fetch_dataset(load_card("curated_busi"), tmp_path, NoProgress())
 
 
 @pytest.mark.parametrize("name", ["../a.zip", "a/b.zip", ".hidden", "C:a.zip", ""])
 def test_file_name_that_is_no_plain_name_is_refused(server, tmp_path, name):
     offer(server, 19047974, {name: CURATED})
-    with pytest.raises(UsvitError, match="no plain file name"):
+    with pytest.raises(UsvitError, match="not a plain file name"):
         fetch_dataset(load_card("curated_busi"), tmp_path, NoProgress())
 
 

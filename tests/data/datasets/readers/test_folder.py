@@ -84,7 +84,7 @@ def test_an_image_that_belongs_nowhere_is_named(root, place, says):
 
 def test_dicom_files_are_not_left_out_silently(root):
     write_dicom(root / "benign" / "a.dcm", speckle(1))
-    with pytest.raises(UsvitError, match=r"'benign' holds DICOM files \(a.dcm\): use the data set 'dicom'"):
+    with pytest.raises(UsvitError, match=r"'benign' contains DICOM files \(a.dcm\): use the data set 'dicom'"):
         reader.read(root, CARD)
 
 

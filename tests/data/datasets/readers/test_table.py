@@ -106,7 +106,7 @@ def test_one_file_may_serve_several_rows_by_its_frames(root):
     ("old", "new", "says"),
     [
         ("scans/3.png", "../secret.png", r"row 5 of labels.csv: the path '../secret.png' leads out of the data root"),
-        ("scans/3.png", "/etc/passwd", r"row 5 of labels.csv: the path '/etc/passwd' climbs out"),
+        ("scans/3.png", "/etc/passwd", r"row 5 of labels.csv: the path '/etc/passwd' leads out"),
         ("scans/3.png", "C:\\scans\\3.png", r"leads out of the data root"),
         ("scans/3.png", "scans/33.png", r"row 5 of labels.csv: the file 'scans/33.png' does not exist"),
         ("scans/3.png", "", r"row 5 of labels.csv: the file '' does not exist"),
@@ -119,7 +119,7 @@ def test_one_file_may_serve_several_rows_by_its_frames(root):
         ("scans/3.png,1", "scans/3.png,", r"row 5 of labels.csv has no label"),
         ("scans/3.png,1", "scans/3.png,0", r"patient '001' .* two labels: malignant \(scans/2.png\) and benign"),
         ("masks/0_30.png", "masks/1_30.png", r"row 2 of labels.csv: the file 'masks/1_30.png' does not exist"),
-        ("masks/0_30.png", "../0_30.png", r"row 2 of labels.csv: the path '../0_30.png' climbs out"),
+        ("masks/0_30.png", "../0_30.png", r"row 2 of labels.csv: the path '../0_30.png' leads out"),
         (",0.08", ",wide", r"row 2 of labels.csv: pixel_spacing_mm 'wide' is not a positive number"),
         (",0.08", ",-1", r"pixel_spacing_mm '-1' is not a positive number"),
         (",0.08", ",nan", r"pixel_spacing_mm 'nan' is not a positive number"),
