@@ -59,8 +59,8 @@ def test_images_that_were_moved_are_found_where_the_user_says(tmp_path, manifest
     ("change", "error"),
     [
         (lambda table: table.assign(path="../secret.png"), r"the path ../secret.png, which leads out of its folder"),
-        (lambda table: table.assign(path="/etc/passwd"), "the path /etc/passwd, which climbs out"),
-        (lambda table: table.assign(mask_path="a.png|../b.png"), r"the path ../b.png, which climbs out"),
+        (lambda table: table.assign(path="/etc/passwd"), "the path /etc/passwd, which leads out"),
+        (lambda table: table.assign(mask_path="a.png|../b.png"), r"the path ../b.png, which leads out"),
         (lambda table: table.assign(image_id="x"), "two rows with the id 'x'"),
         (lambda table: table.assign(label="cyst"), "'benign \\(1\\)' the label 'cyst', which is not one of benign"),
         (lambda table: table.assign(dataset="b"), "states no folder for the data set 'b'"),

@@ -124,7 +124,7 @@ def test_a_patient_of_the_table_goes_before_that_of_the_file(root):
         (lambda root: (root / "labels.csv").write_text("path,label\nA/notes.txt,b\n"), r"no DICOM file has the path"),
         (
             lambda root: (root / "labels.csv").write_text((root / "labels.csv").read_text() + "A/IM0,malignant\n"),
-            r"row 2 of labels.csv and row 8 of labels.csv have the id 'A/IM0' both",
+            r"row 2 of labels.csv and row 8 of labels.csv both have the id 'A/IM0'",
         ),
     ],
 )

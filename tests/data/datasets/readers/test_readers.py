@@ -153,7 +153,7 @@ def test_official_folds_of_bus_bra_are_read_as_they_are(tmp_path):
     ("change", "says"),
     [
         (lambda rows: [*rows, "bus_9999-l,benign,1\n"], "5-fold-cv.csv names the image 'bus_9999-l', which is not in"),
-        (lambda rows: rows[:-2], "misses 2 images of bus_data.csv, such as 'bus_0019-r'"),
+        (lambda rows: rows[:-2], "lacks 2 images of bus_data.csv, such as 'bus_0019-r'"),
         (lambda rows: [*rows, rows[-1]], "has two rows for the image 'bus_0020-s'"),
         (lambda rows: [rows[0], *(row[:-2] + "0\n" for row in rows[1:])], "must contain the numbers 1 to 5"),
         (lambda rows: [rows[0].replace("kFold", "fold"), *rows[1:]], "no column 'kFold'. It has: ID, Pathology, fold"),

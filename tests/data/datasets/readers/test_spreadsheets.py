@@ -123,7 +123,7 @@ def test_a_csv_of_too_many_columns_or_cells_is_refused(tmp_path, text):
 
 def test_a_pipe_is_no_table(tmp_path):
     os.mkfifo(tmp_path / "a.csv")
-    with pytest.raises(UsvitError, match="no regular file"):
+    with pytest.raises(UsvitError, match="not a regular file"):
         read_sheet(tmp_path / "a.csv")
 
 

@@ -110,7 +110,7 @@ def test_one_file_may_serve_several_rows_by_its_frames(root):
         ("scans/3.png", "C:\\scans\\3.png", r"leads out of the data root"),
         ("scans/3.png", "scans/33.png", r"row 5 of labels.csv: the file 'scans/33.png' does not exist"),
         ("scans/3.png", "", r"row 5 of labels.csv: the file '' does not exist"),
-        ("scans/3.png", "scans/2.png", r"row 4 of labels.csv and row 5 of labels.csv have the id 'scans/2' both"),
+        ("scans/3.png", "scans/2.png", r"row 4 of labels.csv and row 5 of labels.csv both have the id 'scans/2'"),
         (
             "scans/3.png,1",
             "scans/3.png,2",
@@ -137,11 +137,11 @@ def test_each_wrong_cell_is_named_with_its_row(root, old, new, says):
 def test_two_rows_with_one_id_or_one_image_are_refused(root):
     rows = [["path", "label", "image_id"], ["scans/0.png", 0, "a"], ["scans/1.png", 1, "a"]]
     write_csv(root / "labels.csv", rows)
-    with pytest.raises(UsvitError, match=r"row 2 of labels.csv and row 3 of labels.csv have the id 'a' both"):
+    with pytest.raises(UsvitError, match=r"row 2 of labels.csv and row 3 of labels.csv both have the id 'a'"):
         reader.read(root, card(columns={}))
     rows[2] = ["scans/0.png", 1, "b"]
     write_csv(root / "labels.csv", rows)
-    with pytest.raises(UsvitError, match=r"have the image 'scans/0.png#0' both"):
+    with pytest.raises(UsvitError, match=r"both have the image 'scans/0.png#0'"):
         reader.read(root, card(columns={}))
 
 

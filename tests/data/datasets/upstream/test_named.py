@@ -254,7 +254,7 @@ def test_imagenet_21k_is_a_folder_a_class_or_divided(tmp_path, imagenet):
     layouts.class_tree(tmp_path / "fall11", {"n00004475": 2, "n01440764": 1})
     source = opened("imagenet21k", tmp_path / "fall11", "train")
     assert source.classes == ("n00004475", "n01440764") and len(source) == 3
-    with pytest.raises(UsvitError, match=r"no folder val or imagenet21k_val; source.val_share"):
+    with pytest.raises(UsvitError, match=r"no folder val or imagenet21k_val; use source.val_share"):
         opened("imagenet21k", tmp_path / "fall11", "val")
     layouts.class_tree(tmp_path / "p" / "imagenet21k_train", {"n00004475": 2, "n00005787": 1})
     layouts.class_tree(tmp_path / "p" / "imagenet21k_val", {"n00004475": 1, "n00005787": 1})
