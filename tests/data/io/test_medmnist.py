@@ -82,7 +82,7 @@ def test_damaged_and_missing_files_are_refused(path):
     path.write_bytes(path.read_bytes()[:3000])
     assert "damaged or truncated" in refused(path)
     path.unlink()
-    assert refused(path) == "the file does not exist"
+    assert refused(path) == "there is no such file"
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(path, monkeypatch):

@@ -63,7 +63,7 @@ def refusing(path: Path) -> Iterator[None]:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BadImage(path, "its header claims far too many pixels (a decompression bomb?)", "too_large") from error
     except FileNotFoundError as error:
-        raise BadImage(path, "the file does not exist", "not_found") from error
+        raise BadImage(path, "there is no such file", "not_found") from error
     except UnidentifiedImageError as error:  # files that are not images are refused before Pillow opens them
         raise BadImage(path, "it is damaged or truncated (its header)") from error
     except Exception as error:  # decoders raise many types for damaged files, even struct.error for a bad EXIF block

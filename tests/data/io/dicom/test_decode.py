@@ -212,9 +212,9 @@ def test_damaged_empty_and_missing_files_are_refused(tmp_path):
     (tmp_path / "text.dcm").write_text("no image at all " * 20)
     assert "not a DICOM file" in refused(tmp_path / "text.dcm")
     assert refusal(tmp_path / "text.dcm").code == "not_an_image"
-    assert refused(tmp_path / "gone.dcm") == "the file does not exist"
+    assert refused(tmp_path / "gone.dcm") == "there is no such file"
     assert refusal(tmp_path / "gone.dcm").code == "not_found"
-    assert refused(tmp_path / "gone") == "the file does not exist"
+    assert refused(tmp_path / "gone") == "there is no such file"
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:pydicom")
