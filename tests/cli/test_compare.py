@@ -205,7 +205,7 @@ def test_a_stated_margin_is_echoed_and_judged_by_the_bound(usvit, runs, tmp_path
     html = (tmp_path / "out" / "compare.html").read_text()
     assert "Stated margin: 0.05" in html and "not shown to be non-inferior" in html
     said = usvit("compare", *runs[:2], "--non-inferiority-margin", "0.05", "--out", tmp_path / "out").out
-    assert "strong against weak, AUC: non-inferior" in said and "stated margin of 0.05" in said
+    assert "strong against weak, AUC: non-inferior" in said and "with a margin of 0.05" in said
 
 
 @pytest.mark.parametrize("margin", ["0", "0.5", "nan"])

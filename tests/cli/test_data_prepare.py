@@ -199,10 +199,10 @@ def test_damaged_file_stops_or_is_left_out_and_listed(usvit, tmp_path, busi_part
         (["b", "--data-root", "."], "Expected layout (data card 'b')"),
         (["oasbud", "--data-root", "."], "cannot be read: it holds raw radio-frequency signals"),
         (["busy"], "Unknown data set 'busy'. Nearest: busi"),
-        (["busi+busi"], "names 'busi' twice"),
+        (["busi+busi"], "contains 'busi' twice"),
         (["b", "--fetch", "--data-root", "."], "By signed agreement"),
         (["phantom", "--fetch"], "usvit cannot download usvit phantom"),
-        (["curated_busi", "--fetch"], "Where should Curated BUSI"),
+        (["curated_busi", "--fetch"], "The target folder of Curated BUSI"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -180,7 +180,7 @@ def test_unknown_data_set_suggests_the_nearest_and_a_double_one_is_refused(tmp_p
         build("bussi", tmp_path)
     with pytest.raises(UsvitError, match="Unknown data set ''"):
         build("busi+", tmp_path)
-    with pytest.raises(UsvitError, match="names 'busi' twice"):
+    with pytest.raises(UsvitError, match="contains 'busi' twice"):
         build("busi+busi", tmp_path)
 
 

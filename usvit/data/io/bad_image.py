@@ -50,7 +50,7 @@ def refuse_size(path: Path, height: int, width: int) -> None:
 def refuse_frame(path: Path, frame: int, frames: int) -> None:
     """Raise ``BadImage`` if a file with ``frames`` frames does not hold frame number ``frame``, counted from 0."""
     if not 0 <= frame < frames:
-        raise BadImage(path, f"it has no frame {frame}; it has {frames} frames, counted from 0", "no_such_frame")
+        raise BadImage(path, f"it has no frame {frame}: it holds {frames}, counted from 0", "no_such_frame")
 
 
 @contextmanager
