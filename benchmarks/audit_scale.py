@@ -1,10 +1,11 @@
-"""Time and memory of finding near-duplicates, against the number of images.
+"""Measure time and memory of the search for near-duplicates, as a function of the number of images.
 
     usvit data phantom --out p50k --n 50000 --size 128 --seed 11 --near-duplicates 0.1
     for n in 780 10000 50000; do python benchmarks/audit_scale.py --root p50k --n $n; done
 
-Decodes and describes the images (on all cores), then finds the copies, and compares them with those that the
-phantom planted. Prints one row of a Markdown table. Memory is the peak of the process, so one size a process.
+The benchmark decodes and describes the images on all cores, finds the near-duplicates, and compares them with those
+that the phantom planted. It prints one row of a Markdown table. Memory is the peak of the process, so each size runs in
+a separate process.
 """
 
 import argparse
@@ -28,8 +29,8 @@ HEADER += "| describe (s) | find (s) | CPU (s) | peak memory (MB) |"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, required=True, help="folder of a phantom set")
-    parser.add_argument("--n", type=int, default=780, help="images to take, the first ones by patient")
+    parser.add_argument("--root", type=Path, required=True, help="folder of a phantom data set")
+    parser.add_argument("--n", type=int, default=780, help="number of images to use; the first ones by patient")
     args = parser.parse_args()
     table = pd.read_csv(args.root / "phantom.csv", keep_default_na=False).iloc[: args.n]
 
@@ -53,7 +54,7 @@ def main() -> None:
         (min(row, of), max(row, of)) in pairs for row, of in enumerate(source) if table.duplicate_of.iloc[row]
     )
     patient = table.patient_id.to_numpy()
-    # Two copies of one frame are copies of each other.
+    # Two near-duplicates of one frame are near-duplicates of each other.
     others = [(one, two) for one, two in pairs if source[one] != source[two]]
     across = sum(patient[one] != patient[two] for one, two in others)
     print(HEADER)

@@ -1,10 +1,10 @@
-"""How often words in a picture are missed, by their height and contrast, and how often words are seen without any.
+"""Measure how often words in a picture are missed, by height and contrast, and how often there are false alarms.
 
     PYTHONPATH=. python benchmarks/burned_in_text.py --images 60 [--busi FOLDER]
 
-Made-up names are drawn in memory, in five fonts, at five places, on phantoms and (``--busi``) on images of BUSI in
-which ``has_text`` sees nothing. Nothing is written. Prints Markdown tables: ``has_text``, which audits use, and
-``may_show_words``, which is asked before a picture is shown.
+Invented names are drawn in memory, in five fonts and at five places, on phantoms and (``--busi``) on images of BUSI in
+which ``has_text`` finds no words. Nothing is written to the disk. The benchmark prints Markdown tables for
+``has_text``, which audits use, and ``may_show_words``, which is checked before a picture is shown.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from usvit.data.io.decoding import read_image
 from usvit.data.phantom import PhantomSpec, write_phantom
 
 HEIGHTS = (6, 8, 12, 16, 24, 32)
-"""Of capital letters, in px."""
+"""Heights of capital letters in pixels."""
 INKS: dict[str, Callable[[float], tuple[int, int, int]]] = {
     "white": lambda _: (255, 255, 255),
     "grey, 80 above": lambda around: _grey(around + 80),
@@ -36,7 +36,7 @@ INKS: dict[str, Callable[[float], tuple[int, int, int]]] = {
     "dark green": lambda _: (0, 110, 40),
     "blue": lambda _: (40, 60, 200),
 }
-"""Ink -> its colour, from the median grey level where it is drawn."""
+"""Ink -> function that returns its colour, from the median grey level of the background."""
 FONTS = ("DejaVuSans.ttf", "DejaVuSansMono.ttf", "DejaVuSerif.ttf", "DejaVuSans-Bold.ttf")
 FAMILY, GIVEN = ("MUSTER", "DOE", "SMITH", "GARCIA", "NGUYEN", "Kowalska"), ("ERIKA", "JANE", "ANN", "MARIA", "Eva")
 
@@ -47,19 +47,19 @@ def _grey(level: float) -> tuple[int, int, int]:
 
 
 def name(rng: np.random.Generator) -> str:
-    """A made-up patient, as scanners write one."""
+    """Invent a patient's name in the format of scanners."""
     day, month, year = rng.integers(1, 29), rng.integers(1, 13), rng.integers(1930, 2000)
     return f"{rng.choice(FAMILY)}, {rng.choice(GIVEN)}  {day:02}.{month:02}.{year}"
 
 
 def drawn(image: np.ndarray, height: int, ink: str, rng: np.random.Generator) -> np.ndarray | None:
-    """A copy with a name in it; None where it does not fit, or would not differ from what it is drawn on.
+    """Draw a name on a copy of an image; return None if it does not fit, or would not differ from its background.
 
     Args:
         image: (H, W, 3) uint8.
-        height: of a capital letter, in px.
-        ink: of ``INKS``.
-        rng: draws font, name and place.
+        height: Height of a capital letter in pixels.
+        ink: One of ``INKS``.
+        rng: Random generator of font, name and place.
     """
     text, kind = name(rng), int(rng.integers(len(FONTS) + 1))
     if kind == len(FONTS):  # OpenCV's strokes, as simple burners use
@@ -81,7 +81,7 @@ def drawn(image: np.ndarray, height: int, ink: str, rng: np.random.Generator) ->
     where = image[y : y + mask.shape[0], x : x + mask.shape[1]]
     around = float(np.median(where))
     colour = np.array(INKS[ink](around), dtype=np.float64)
-    if np.abs(colour - around).max() < 15:  # black on black: nobody reads it either
+    if np.abs(colour - around).max() < 15:  # black on black, which nobody can read
         return None
     alpha = mask[:, :, None] / 255
     out = image.copy()
@@ -90,7 +90,7 @@ def drawn(image: np.ndarray, height: int, ink: str, rng: np.random.Generator) ->
 
 
 def table(images: list[np.ndarray], sees: Callable[[np.ndarray], bool], seed: int = 0) -> None:
-    """Print the share of pictures whose words are missed, one row an ink, one column a height."""
+    """Print the share of pictures whose words are missed, with one row per ink and one column per height."""
     print(f"| ink | {' | '.join(f'{height} px' for height in HEIGHTS)} |")
     print(f"|---|{'---|' * len(HEIGHTS)}")
     for ink in INKS:
@@ -106,7 +106,7 @@ def table(images: list[np.ndarray], sees: Callable[[np.ndarray], bool], seed: in
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=60)
-    parser.add_argument("--busi", type=Path, help="folder of BUSI: its images in which has_text sees nothing")
+    parser.add_argument("--busi", type=Path, help="folder of BUSI, to use its images in which has_text finds no words")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = write_phantom(PhantomSpec(n=given.images, size=512, seed=11), Path(folder) / "phantom")

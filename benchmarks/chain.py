@@ -1,11 +1,11 @@
-"""Does pre-training on images that cost nothing help on BUSI? The whole chain, measured.
+"""Measure whether pre-training on generated images improves the result on BUSI.
 
     PYTHONPATH=. python benchmarks/chain.py --data-root DIR --out runs/chain
 
-One network (vit_ti16) begins a 5-fold cross-validation on BUSI from random weights, from fractal images (supervised),
-and from masked auto-encoding of phantoms with the unlabelled training images of each fold; the folds, the recipe and
-the seed are the same, and predictions are compared image by image with intervals clustered by group.
-Every stage is a usvit command, printed before it runs; a stage that is finished is not run again.
+A 5-fold cross-validation of one network (vit_ti16) on BUSI starts from random weights, from weights of fractal images
+(supervised), and from weights of masked autoencoding on phantoms with the unlabelled training images of each fold. The
+folds, the recipe and the seed are the same; predictions are compared image by image with intervals clustered by group.
+Every stage is a usvit command, which is printed before it runs. Finished stages are not run again.
 """
 
 import argparse
@@ -17,12 +17,12 @@ import time
 from pathlib import Path
 
 SIZE = "model.image_size=112"
-"""Of the cross-validation: each pre-training has the size that its recipe says; positions are resized."""
+"""Image size of the cross-validation. Each pre-training has the size of its recipe; positions are resized."""
 FINETUNE = [
     "optim.name=adamw", "optim.lr=5e-4", "optim.weight_decay=0.05", "optim.warmup_steps=50", "train.batch_size=64",
     "train.eval_every=25", "train.early_stopping.patience=null", "input.resize=pad",
 ]  # fmt: skip
-"""From scratch and from weights alike; none of it was tuned for either."""
+"""Settings of all runs, from scratch and from weights; they were not tuned for either."""
 
 
 def main() -> None:
@@ -30,8 +30,8 @@ def main() -> None:
     parser.add_argument("--data-root", required=True)
     parser.add_argument("--out", type=Path, default=Path("runs/chain"))
     parser.add_argument("--fractal-steps", type=int, default=1500)
-    parser.add_argument("--mae-steps", type=int, default=250, help="of each fold")
-    parser.add_argument("--epochs", type=int, default=10, help="of the cross-validation")
+    parser.add_argument("--mae-steps", type=int, default=250, help="number of MAE steps of each fold")
+    parser.add_argument("--epochs", type=int, default=10, help="number of epochs of the cross-validation")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()

@@ -1,7 +1,7 @@
-"""How often do 95% intervals hold the truth? First with models that are really trained, then with fixed scores.
+"""Measure how often 95% intervals contain the true value, for models that are trained and for simulated scores.
 
-The first part is ``coverage_training``, which says what it simulates. The second needs no model: simulated patients,
-whose true AUC is known.
+The first part is ``coverage_training``, whose docstring describes the simulation. The second part needs no model: it
+simulates patients whose true AUC is known.
 
     python -m benchmarks.coverage                       # the tables of docs/explanation/intervals.md
     python -m benchmarks.coverage --repetitions 200     # a quick look
@@ -9,7 +9,7 @@ whose true AUC is known.
 A score is 2 for a positive image and 0 for another, plus the patient's own deviation (variance rho), plus the
 image's (1 - rho). rho is the correlation of two images of one patient and class. The AUC for images of different
 patients is Phi(2 / sqrt 2) = 0.921, and the sensitivity at a threshold of 1 is Phi(1) = 0.841, whatever rho is.
-A second model with the same truth and another noise tests the test: p < 0.05 should come out in 5%.
+A second model with the same truth and different noise checks the test: p < 0.05 should occur in 5% of the repetitions.
 """
 
 import argparse
@@ -35,7 +35,7 @@ CORRELATIONS = (0.5, 0.8)
 
 @dataclass(frozen=True)
 class Shape:
-    """A data set's patients: how many, with how many images, how many of them positive, labels by patient or image."""
+    """Patients of a data set: their number, images per patient, share of positives, labels by patient or by image."""
 
     title: str
     images: tuple[int, ...]
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def draws(shape: Shape, rho: float, repetitions: int, seed: int) -> Iterator[Draw]:
-    """(labels, score of model A, score of model B, patients), once for each repetition."""
+    """Yield (labels, scores of model A, scores of model B, patients) for each repetition."""
     patient = np.repeat(np.arange(len(shape.images)), shape.images)
     groups, n = len(shape.images), len(patient)
     for k in range(repetitions):
@@ -102,7 +102,7 @@ def draws(shape: Shape, rho: float, repetitions: int, seed: int) -> Iterator[Dra
 
 
 def areas(shape: Shape, rho: float, repetitions: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Coverage (4,) and mean length (4,) of four intervals of the AUC."""
+    """Return the coverage (4,) and mean length (4,) of four intervals of the AUC."""
     held, length = np.zeros(4), np.zeros(4)
     for positive, score, _, patient in draws(shape, rho, repetitions, seed):
         parts = area_parts(positive, score, patient, len(shape.images))
@@ -133,7 +133,7 @@ def areas(shape: Shape, rho: float, repetitions: int, seed: int) -> tuple[np.nda
 
 
 def false_alarms(shape: Shape, rho: float, repetitions: int, seed: int) -> np.ndarray:
-    """(2,) how often two models of the same true AUC are told apart at 5%."""
+    """Return (2,) how often each test rejects at 5% although the two models have the same true AUC."""
     found = np.zeros(2)
     for positive, a, b, patient in draws(shape, rho, repetitions, seed):
         found += [
@@ -144,7 +144,7 @@ def false_alarms(shape: Shape, rho: float, repetitions: int, seed: int) -> np.nd
 
 
 def sensitivities(shape: Shape, rho: float, repetitions: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Coverage (2,) and mean length (2,) of two intervals of the sensitivity at a threshold of half the shift."""
+    """Return coverage (2,) and mean length (2,) of two intervals of the sensitivity at half the shift as threshold."""
     held, length = np.zeros(2), np.zeros(2)
     for positive, score, _, patient in draws(shape, rho, repetitions, seed):
         hits = score[positive] > SHIFT / 2
@@ -157,7 +157,7 @@ def sensitivities(shape: Shape, rho: float, repetitions: int, seed: int) -> tupl
 
 
 def error(share: float, n: int) -> float:
-    """Standard error of a share of n repetitions."""
+    """Return the standard error of a share of n repetitions."""
     return float(np.sqrt(share * (1 - share) / n))
 
 

@@ -1,10 +1,10 @@
-"""Coverage and error rates of the intervals and tests that speak of few positives, of decisions and of subgroups.
+"""Measure coverage and error rates of intervals and tests for few positives, for decisions and for subgroups.
 
     python benchmarks/coverage_decisions.py                      # the tables of docs/explanation/intervals.md
     python benchmarks/coverage_decisions.py --repetitions 200    # a quick look
 
-Patients' scores are those of ``benchmarks/coverage.py``: a shift for positives, the patient's own deviation (variance
-rho) and the image's (1 - rho). "wide": the positives' scores have twice the standard deviation.
+Scores are those of ``benchmarks/coverage.py``: a shift for positives, plus a deviation of the patient (variance rho)
+and of the image (1 - rho). In rows named "wide", the scores of positives have twice the standard deviation.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from usvit.models.ood import Observed, fit_ood_detector
 
 @dataclass(frozen=True)
 class Study:
-    """Patients of either class, with so many images each, correlated by rho."""
+    """Numbers of patients of both classes, images per patient, and the correlation rho of a patient's images."""
 
     positives: int
     negatives: int
@@ -39,7 +39,7 @@ class Study:
         return f"{self.positives} + {self.negatives} patients x {self.images}, rho {self.rho:g}"
 
     def draws(self, repetitions: int, shift: float, scale: float = 1.0) -> Iterator[tuple[np.ndarray, ...]]:
-        """(positive, group, score of A, score of B): B has the same truth and shares half of A's deviations."""
+        """Draw (positive, group, scores of A, scores of B); B has the same truth and shares half of A's deviations."""
         n_groups = self.positives + self.negatives
         group = np.repeat(np.arange(n_groups), self.images)
         positive = group < self.positives
@@ -127,7 +127,7 @@ def paired(n: int) -> None:
 
 
 def margins(n: int) -> None:
-    """At a true difference of exactly minus the margin, a claim of non-inferiority is an error: 2.5 % are allowed."""
+    """Print how often non-inferiority is claimed if the true difference is minus the margin; 2.5 % are allowed."""
     print("\n| sensitivity lower by the margin | study | called non-inferior |\n|---|---|---|")
     extra = 0.5
     margin = float(norm.cdf(1) - norm.cdf(1 - extra))

@@ -1,11 +1,11 @@
-"""Decision curves and calibration whose truth is known: does a band or an interval hold it?
+"""Measure how often bands of decision curves and intervals of calibration contain the known true value.
 
     python benchmarks/coverage_probability.py                 # the tables of docs/explanation/operating-points.md
     python benchmarks/coverage_probability.py --studies 50    # a quick look
 
-27 % of the patients are positive. Log-odds of a network without skill are noise. Those of one with skill d are
-calibrated: normal around d^2 / 2 less for others, with a standard deviation of d. For calibration they are stretched
-and shifted by a known slope and intercept.
+27 % of the patients are positive. The log-odds of a network without skill are noise. Those of a network with skill d
+are calibrated: normally distributed around +d^2 / 2 for positives and -d^2 / 2 for others, relative to the prevalence,
+with a standard deviation of d. For calibration they are stretched and shifted by a known slope and intercept.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def main() -> None:
 def draw(
     rng: np.random.Generator, n: int, per: int, skill: float, spread: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels by patient, log-odds, patients."""
+    """Draw labels by patient, log-odds, and patients."""
     patient = np.repeat(np.arange(n // per), per)
     positive = (rng.random(n // per) < SHARE)[patient]
     noise = np.sqrt(0.5) * (rng.normal(size=n // per)[patient] + rng.normal(size=n))
@@ -61,7 +61,7 @@ def draw(
 
 
 def true_difference(skill: float, spread: float) -> np.ndarray:
-    """Net benefit less that of the better default at each threshold."""
+    """Return the true net benefit minus that of the better default at each threshold."""
     limit, odds = logit(AT) - logit(SHARE), AT / (1 - AT)
     if skill:
         found, needless = norm.sf((limit - skill**2 / 2) / skill), norm.sf((limit + skill**2 / 2) / skill)
@@ -91,7 +91,7 @@ def curve_row(n: int, per: int, skill: float, spread: float, studies: int, n_res
 def calibration_row(n: int, per: int, slope: float, shift: float, studies: int, n_resamples: int) -> str:
     many, odds, _ = draw(np.random.default_rng(4), 400_000, 1, 1.5)
     said = (odds - shift) / slope
-    share, prob = expit(odds), expit(said)  # of positives, and what the network says
+    share, prob = expit(odds), expit(said)  # true probability of positives, and the network's
     large = brentq(lambda a: expit(a + said).mean() - many.mean(), -10, 10)
     held, errors = np.zeros(4), []
     for seed in range(studies):

@@ -1,12 +1,12 @@
-"""Operating points whose truth is known: does the interval hold it, and does an ensemble attain its target?
+"""Measure how often intervals of operating points contain the true value, and whether an ensemble reaches its target.
 
     python benchmarks/coverage_thresholds.py                 # the tables of docs/explanation/operating-points.md
     python benchmarks/coverage_thresholds.py --studies 50    # a quick look
 
-Cross-validations of five folds. A score is D for a positive image and 0 for another, plus noise that the networks
-share (its variance is their correlation) and noise of each network's own. Networks also differ by a shift of the
-log-odds. 15 % of all images are inner validation images of a fold, as in ``usvit cv``. What a threshold attains on new
-patients follows from the normal law.
+Each study is a cross-validation with five folds. A score is D for a positive image and 0 for another, plus noise that
+all networks share (its variance is their correlation) and independent noise of each network. Networks also differ by a
+shift of the log-odds. 15 % of all images are inner validation images of a fold, as in ``usvit cv``. The true
+sensitivity and specificity of a threshold on new patients follow from the normal distribution.
 """
 
 import argparse
@@ -34,7 +34,7 @@ class Shape:
     n_images: int
     per_patient: int
     shift: float
-    """SD over networks of the shift of their log-odds."""
+    """Standard deviation, over networks, of the shift of their log-odds."""
 
 
 SHAPES = (Shape(240, 1, 0.5), Shape(780, 1, 0.0), Shape(780, 1, 0.5), Shape(780, 2, 0.5))
@@ -105,13 +105,13 @@ def procedure_rows(shape: Shape, rule: Rule, studies: int, n_resamples: int) -> 
 
 
 def conditional(reference: np.ndarray, called: np.ndarray, test: Rows) -> np.ndarray:
-    """(2, 2) intervals of sensitivity and specificity that take the thresholds as given."""
+    """Return the (2, 2) intervals of sensitivity and specificity that are conditional on the thresholds."""
     parts = ((reference, called), (~reference, ~called))
     return np.array([clustered_share(hits[at], test.group[at], n_resamples=500)["ci95"] for at, hits in parts])
 
 
 def cross_validation(shape: Shape, rng: np.random.Generator) -> tuple[pd.DataFrame, np.ndarray]:
-    """Predictions of all folds, and the shift of each."""
+    """Draw the predictions of all folds, and the shift of each fold."""
     n_groups = shape.n_images // shape.per_patient
     ill = rng.permutation(n_groups) < round(SHARE * n_groups)
     fold = np.empty(n_groups, dtype=int)
@@ -180,7 +180,7 @@ def ensemble_rows(n: int, correlation: float, shift: float, studies: int, contes
 def networks(
     rng: np.random.Generator, positive: np.ndarray, correlation: float, shifts: np.ndarray, contested: float
 ) -> np.ndarray:
-    """(n, K) probabilities; on ``contested`` images networks disagree so many times more."""
+    """Draw (n, K) probabilities; on the images in ``contested``, networks disagree by this factor more."""
     n = len(positive)
     own = (
         rng.normal(size=(n, K)) * np.where(rng.random((n, 1)) < 0.3, contested, 1.0) / np.sqrt(0.3 * contested**2 + 0.7)
@@ -190,7 +190,7 @@ def networks(
 
 
 def cell(ends: np.ndarray, truth: float) -> str:
-    """Coverage and mean length of (n, 2) intervals, and how many of them could not be made, if any."""
+    """Format coverage and mean length of (n, 2) intervals, and the number of intervals that do not exist, if any."""
     made = ends[~np.isnan(ends[:, 0])]
     held = float(((made[:, 0] <= truth) & (truth <= made[:, 1])).mean())
     missing = f", {len(ends) - len(made)} without" if len(made) < len(ends) else ""

@@ -1,13 +1,14 @@
-"""Do the headline interval and the headline test keep their promise when models are really trained in folds?
+"""Measure coverage of the headline interval and error rates of the headline test with models trained in folds.
 
     python -m benchmarks.coverage_training                        # the first tables of docs/explanation/intervals.md
     python -m benchmarks.coverage_training --repetitions 100      # a quick look
 
-Each study draws patients with normal features, splits them into 5 stratified folds (and 10 % inner validation images
-out of each training part, which choose nothing here), and trains a linear discriminant in each fold. 30 % are positive.
-One feature (two, where two procedures are compared for power) tells the classes apart; the others are noise that the
-model takes for signal by chance. The true AUC of a trained direction is known in closed form: for images of different
-patients it is Phi(w . mu / (sqrt 2 |w|)). With clusters, four images of a patient have features correlated by 0.5.
+Each study draws patients with normally distributed features, of whom 30 % are positive, splits them into 5 stratified
+folds, and trains a linear discriminant in each fold. 10 % of each training split are inner validation images, which are
+not used for choices here. One feature (two if two procedures are compared for power) differs between the classes; the
+others are noise, which the model overfits. The true AUC of a trained direction is known in closed form: for images of
+different patients it is Phi(w . mu / (sqrt 2 |w|)). With clusters, a patient has four images whose features have a
+correlation of 0.5.
 
 "These models" is the mean true AUC of the models of the study; "procedure" is its mean over all studies of the row.
 """
@@ -38,12 +39,12 @@ from usvit.metrics.paired_tests import corrected_t
 
 PREVALENCE, FOLDS, CORRELATION, RIDGE = 0.3, 5, 0.5, 0.1
 SHIFT = 0.5
-"""Of a whole fold's scores, in SDs of all scores: what different calibration of the folds' models does."""
+"""Shift of all scores of a fold, in SDs of all scores, as if the folds' models were calibrated differently."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """One row of the tables: ``distance`` is that of the classes' means in the informative feature, in SDs."""
+    """One row of the tables; ``distance`` is the distance of the classes' means in the informative feature, in SDs."""
 
     n: int
     distance: float
@@ -52,7 +53,7 @@ class Study:
     repeats: int = 1
     inner: float = 0.1
     noise: float = 0.0
-    """SD of noise on the weights, relative to their length: what random seeds do."""
+    """SD of noise on the weights, relative to their length; it simulates different random seeds."""
 
     @property
     def title(self) -> str:
@@ -77,13 +78,13 @@ STUDIES = (
 
 @dataclass(frozen=True)
 class Contest:
-    """Two procedures: discriminants on two halves of the noise features, or with two draws of the training images."""
+    """Two procedures: discriminants on two halves of the noise features, or on two draws of the training images."""
 
     n: int
     distance: float
     features: int = 20
     advantage: float = 0.0
-    """Distance of the classes in a second informative feature, which only procedure A is given."""
+    """Distance of the classes in a second informative feature, which only procedure A gets."""
     seeds: bool = False
     repeats: int = 1
 
@@ -136,7 +137,7 @@ def run(repetitions: int, only: str | None = None) -> None:
 
 
 def interval_row(study: Study, repetitions: int) -> str:
-    """Print the AUC's row, and return that of the other figures."""
+    """Print the row of the AUC, and return the row of the other figures."""
     found = [one_study(study, seed) for seed in range(repetitions)]
     truth = np.array([one["truth"]["auc"] for one in found])
     cells = [
@@ -165,7 +166,7 @@ def holds(value: Value, truth: float) -> bool:
 
 
 def one_study(study: Study, seed: int) -> dict[str, Any]:
-    """The intervals of one study, and the truth of its models."""
+    """Return the intervals of one study, and the true values of its models."""
     rng = np.random.default_rng([seed, 1])
     x, y, patient, positive = draw(rng, study.n, np.r_[study.distance, np.zeros(study.features - 1)], study.images)
     groups, mu = len(positive), np.r_[study.distance, np.zeros(study.features - 1)]
@@ -220,7 +221,7 @@ def one_study(study: Study, seed: int) -> dict[str, Any]:
 
 
 def test_row(contest: Contest, repetitions: int) -> None:
-    """Print how often each test says p < 0.05."""
+    """Print how often each test gives p < 0.05."""
     found = [one_contest(contest, seed) for seed in range(repetitions)]
     difference = np.mean([one[0]["value"] for one in found])
     rates = " | ".join(f"{np.mean([one[k]['p'] < 0.05 for one in found]):.3f}" for k in range(3))
@@ -228,7 +229,7 @@ def test_row(contest: Contest, repetitions: int) -> None:
 
 
 def one_contest(contest: Contest, seed: int) -> tuple[Value, Value, Value]:
-    """The three tests of one study."""
+    """Return the results of the three tests in one study."""
     rng = np.random.default_rng([seed, 2])
     noise = contest.features - 1
     mu = np.r_[contest.distance, contest.advantage, np.zeros(2 * noise)]
@@ -267,13 +268,13 @@ def one_contest(contest: Contest, seed: int) -> tuple[Value, Value, Value]:
 
 
 def share_of(rows: Sequence[tuple[np.ndarray, ...]], groups: int) -> TrainingShare:
-    """From (positive, score or two, group, fold) of each model."""
+    """Estimate the training share from (positive, one or two scores, group, fold) of each model."""
     positive, *scores, group, fold = (np.concatenate(one) for one in zip(*rows, strict=True))
     return training_share(positive, scores, group, fold, groups)
 
 
 def draw(rng: np.random.Generator, n: int, mu: np.ndarray, images: int) -> tuple[np.ndarray, ...]:
-    """Features (n, p) of variance 1, labels (n,), patients (n,) and the patients' labels."""
+    """Draw features (n, p) of variance 1, labels (n,), patients (n,) and the labels of the patients."""
     groups = n // images
     positive = np.arange(groups) < round(PREVALENCE * groups)
     patient = np.repeat(np.arange(groups), images)
@@ -284,7 +285,7 @@ def draw(rng: np.random.Generator, n: int, mu: np.ndarray, images: int) -> tuple
 
 
 def deal(rng: np.random.Generator, positive: np.ndarray) -> np.ndarray:
-    """The fold of each patient, stratified."""
+    """Assign each patient to a fold, stratified by label."""
     fold, dealt = np.empty(len(positive), int), 0
     for label in (True, False):
         at = rng.permutation(np.flatnonzero(positive == label))
@@ -294,7 +295,7 @@ def deal(rng: np.random.Generator, positive: np.ndarray) -> np.ndarray:
 
 
 def inner_part(rng: np.random.Generator, positive: np.ndarray, test: np.ndarray, share: float) -> np.ndarray:
-    """The patients of the training part that are kept out of training, stratified."""
+    """Draw the inner validation patients of a training split, stratified by label."""
     inner = np.zeros(len(positive), bool)
     for label in (True, False):
         at = rng.permutation(np.flatnonzero(~test & (positive == label)))
@@ -303,7 +304,7 @@ def inner_part(rng: np.random.Generator, positive: np.ndarray, test: np.ndarray,
 
 
 def discriminant(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
-    """Weights and middle of a linear discriminant with a little ridge on the covariance."""
+    """Fit a linear discriminant with a small ridge on the covariance; return its weights and its midpoint."""
     up, down = x[y].mean(axis=0), x[~y].mean(axis=0)
     rest = np.where(y[:, None], x - up, x - down)
     covariance = rest.T @ rest / (len(y) - 2) + RIDGE * np.eye(x.shape[1])

@@ -1,12 +1,12 @@
-"""What a leaking split is worth: one model under folds by image and under folds by group.
+"""Measure the effect of a leaking split: one model with folds by image and with folds by group.
 
-On a phantom with planted copies the truth is known: the same networks are tested on a fresh phantom of
-other patients. On BUSI (``--busi``) only the difference is. Nothing else differs between the two runs.
+On a phantom with planted near-duplicates, the true performance is known, because the same networks are tested on a new
+phantom with other patients. On BUSI (``--busi``), only the difference is known. Nothing else differs between the runs.
 
     python benchmarks/leakage.py --out runs/leakage --seeds 3
     python benchmarks/leakage.py --out runs/leakage --seeds 3 --busi DIR
 
-Finished runs are kept and not made again. docs/explanation/leakage.md tells what came out.
+Finished runs are kept and not repeated. docs/explanation/leakage.md reports the results.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def phantom(spec: PhantomSpec, out: Path, progress: Progress) -> Path:
-    """A phantom on the disk, made where it is not there yet."""
+    """Return the folder of a phantom, which is written if it does not exist yet."""
     folder = out / f"phantom-{spec.key}"
     if not folder.is_dir():
         print(f"making {folder.name}")
@@ -77,7 +77,7 @@ def phantom(spec: PhantomSpec, out: Path, progress: Progress) -> Path:
 
 
 def on_fresh_patients(config: RunConfig, root: Path, run: Path, fresh: Path, progress: Progress) -> float:
-    """Mean AUC (malignant against the rest) of a run's fold models on patients that none of them has seen."""
+    """Return the mean AUC (malignant against the rest) of a run's networks on patients that none of them has seen."""
     kept = run / "fresh.json"
     if kept.is_file():
         return float(json.loads(kept.read_text())["auc"])

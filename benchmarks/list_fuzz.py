@@ -1,15 +1,18 @@
-"""Fuzz of what strangers send beside images: lists, archives, indexes, configurations and weights.
+"""Fuzz the readers of untrusted files other than images: lists, archives, indexes, configurations and weights.
 
     python -m benchmarks.list_fuzz [--n 400] [--seed 0] [--seconds 10] [--memory 3] [--keep FOLDER]
 
-Each case is one handmade attack (bombs, cycles, numbers of 5,000 digits, equal names, ...) or a healthy file after one
-to three mutations. It is read as usvit reads it, in a process of its own: ``discover`` for lists, archives and indexes,
+Each case is a handmade attack (bombs, cycles, numbers of 5,000 digits, equal names, ...) or a healthy file after one to
+three mutations. A separate process reads it with usvit's functions: ``discover`` for lists, archives and indexes,
 ``load_recipe`` and ``build_config`` or ``read_card`` for YAML, ``parse_weights`` and ``load_checkpoint`` into a small
-network for weights. A case is bad where the process ends with anything but a result or a ``UsvitError`` (a traceback),
-takes more than ``--seconds`` of CPU time, or three times as long without any (a hang; a busy machine makes none),
-holds more than ``--memory`` GB beyond what its imports took (with the processes that it started, of which each may take
-2 GB), or changes anything outside its own folder.
-Prints outcomes by kind, the slowest and the largest.
+network for weights. A case fails if the process
+
+- ends with anything but a result or a ``UsvitError``, that is, with a traceback;
+- takes more than ``--seconds`` of CPU time, or hangs three times as long without using the CPU;
+- holds more than ``--memory`` GB beyond its imports, including the processes that it started (each may take 2 GB);
+- changes anything outside of its folder.
+
+The benchmark prints the outcomes by kind, and the slowest and the largest cases.
 """
 
 import argparse
@@ -49,7 +52,7 @@ class Outcome:
     """``read``, ``refused``, ``TRACEBACK``, ``HANG``, ``MEMORY`` or ``WROTE``."""
     text: str
     seconds: float
-    """Of CPU time."""
+    """Seconds of CPU time."""
     gigabytes: float
 
     @property
@@ -61,7 +64,7 @@ class Outcome:
 
 
 def healthy(folder: Path) -> dict[str, tuple[str, bytes]]:
-    """Name -> (suffix or whole name, bytes) of small files that are read without complaint."""
+    """Return small valid files: name -> (suffix or whole name, bytes)."""
     import openpyxl
     import pandas as pd
     import torch
@@ -131,11 +134,11 @@ def _write_index(file: io.BytesIO, references: list[bytes], syntax: str = "1.2.8
     file.write(start + body)
 
 
-# Attacks: each writes a file into a folder, and gives its path.
+# Attacks: each writes a file into a folder, and returns its path.
 
 
 def attacks() -> dict[str, tuple[str, Attack]]:
-    """Name -> (kind, what writes it)."""
+    """Return the attacks: name -> (kind, function that writes the file)."""
     found: dict[str, tuple[str, Attack]] = {}
 
     def attack(kind: str) -> Callable[[Attack], Attack]:
@@ -469,7 +472,7 @@ def _book(path: Path, rows: bytes, head: bytes = b"") -> Path:
 
 
 def mutated(kind: str, content: bytes, rng: Rng) -> tuple[bytes, str]:
-    """(bytes, the names of one to three mutations); of archives that are compressed also their insides."""
+    """Apply one to three mutations, for compressed archives also to their content; return (bytes, names)."""
     data, names = bytearray(content), []
     for _ in range(rng.choice([1, 1, 2, 3])):
         if kind in ("xlsx", "zip", "pth", "npz") and rng.random() < 0.5 and zipfile.is_zipfile(io.BytesIO(data)):
@@ -483,7 +486,7 @@ def mutated(kind: str, content: bytes, rng: Rng) -> tuple[bytes, str]:
 
 
 def _mutated_inside(content: bytes, rng: Rng) -> bytes:
-    """One member is changed, and packed again with the right checksum: the parser behind the archive meets it."""
+    """Mutate one member and pack it again with a correct checksum, so that it reaches the parser of the content."""
     made = io.BytesIO()
     try:
         opened = zipfile.ZipFile(io.BytesIO(content))
@@ -497,7 +500,7 @@ def _mutated_inside(content: bytes, rng: Rng) -> bytes:
             for number, info in enumerate(infos):
                 try:
                     data = bytearray(old.read(info))
-                except Exception:  # it has been damaged by a mutation before
+                except Exception:  # an earlier mutation has damaged it
                     return content
                 if number == chosen and data:
                     data = MUTATIONS[rng.integers(7)](data, rng)
@@ -537,7 +540,7 @@ def read(kind: str, path: Path) -> str:
 
 
 def _case(kind: str, path: Path, pipe: Any) -> None:
-    """In the child: one reading; what it came to goes through the pipe."""
+    """Read one file in the child process, and send the outcome through the pipe."""
     from usvit.errors import UsvitError
 
     os.chdir(path.parent)
@@ -545,7 +548,7 @@ def _case(kind: str, path: Path, pipe: Any) -> None:
     os.dup2(null, 1)
     os.dup2(null, 2)
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (64 * 1024**3, hard))  # so that this machine lives on
+    resource.setrlimit(resource.RLIMIT_AS, (64 * 1024**3, hard))  # so that the machine survives
     pipe.send(("begun", ""))
     try:
         end, text = "read", read(kind, path)
@@ -557,7 +560,7 @@ def _case(kind: str, path: Path, pipe: Any) -> None:
 
 
 def run_case(kind: str, name: str, path: Path, seconds: float, memory: float) -> Outcome:
-    """One case in a forked child, watched from here."""
+    """Run one case in a forked child process, and monitor it."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     around = _listing(path.parent.parent)
@@ -597,7 +600,7 @@ def run_case(kind: str, name: str, path: Path, seconds: float, memory: float) ->
 
 
 def _group(kind: str, path: Path, pipe: Any) -> None:
-    os.setsid()  # so that what it starts ends with it
+    os.setsid()  # so that its child processes end with it
     _case(kind, path, pipe)
 
 
@@ -608,9 +611,9 @@ def _resident(process: int) -> int:
 
 
 def _tree(process: int) -> tuple[int, float]:
-    """Resident bytes of a process and of all processes in its session, and their seconds of CPU time.
+    """Return the resident bytes and the seconds of CPU time of a process and of all processes in its session.
 
-    Those of a process that has ended count with the one that has waited for it.
+    The CPU time of a process that has ended is included in that of the process that has waited for it.
     """
     total, ticks = 0, 0
     for path in Path("/proc").iterdir():
@@ -628,7 +631,7 @@ def _listing(folder: Path) -> list[tuple[str, int]]:
 
 
 def cases(folder: Path, n: int, seed: int) -> Iterator[tuple[str, str, Path]]:
-    """(kind, name, file): all attacks, then mutations up to ``n``; each in a folder of its own."""
+    """Yield (kind, name, file): all attacks, then mutations up to ``n`` cases; each in a separate folder."""
     number = 0
     for name, (kind, write) in list(attacks().items())[:n]:
         number += 1
@@ -648,7 +651,7 @@ def cases(folder: Path, n: int, seed: int) -> Iterator[tuple[str, str, Path]]:
 
 
 def run(n: int, seed: int, seconds: float, memory: float, keep: Path | None = None) -> list[Outcome]:
-    # Imported once, here: every child is a fork of this process.
+    # Modules are imported once here, because every child is a fork of this process.
     import timm  # noqa: F401
 
     import usvit.config
@@ -697,7 +700,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = (
-        "1"  # before torch is imported: a forked child has no threads, and would wait for them
+        "1"  # set before torch is imported: a forked child has no threads, and would wait for them
     )
     outcomes = run(options.n, options.seed, options.seconds, options.memory, options.keep)
     tell(outcomes, options.seconds)

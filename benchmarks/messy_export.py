@@ -1,6 +1,6 @@
-"""Make what a PACS export looks like: nested folders, odd names, colour and grey, loops, broken files, identities.
+"""Simulate a PACS export: nested folders, odd names, colour and grey, loops, damaged files, identities.
 
-All images are phantoms, all persons invented. Used by the tests of scoring and by ``score_throughput.py``.
+All images are phantoms, and all persons are invented. The tests of scoring and ``score_throughput.py`` use it.
 
     python -m benchmarks.messy_export FOLDER [--n 2000] [--damaged 0.05] [--size 256]
 """
@@ -44,7 +44,7 @@ HOSPITAL = "Fictional General Hospital"
 
 @dataclass
 class Export:
-    """What was written."""
+    """Files that ``make_export`` wrote."""
 
     folder: Path
     good: list[Path] = field(default_factory=list)
@@ -56,25 +56,25 @@ class Export:
     links: list[Path] = field(default_factory=list)
     """Links that lead back to a folder above."""
     secrets: set[str] = field(default_factory=set)
-    """Every identifier that stands in a header, a file name or a folder name."""
+    """Every identifier in a header, a file name or a folder name."""
 
 
 def phantoms(folder: Path, n: int, size: int, seed: int = 0) -> list[UInt8]:
-    """(H, W) uint8 phantoms, at most 200 different ones: what is tested is not what they show."""
+    """Return (H, W) uint8 phantoms, at most 200 different ones, because their content is not tested."""
     made = write_phantom(PhantomSpec(n=max(min(n, 200), 24), seed=seed, size=size), folder)
     files = sorted(path for path in made.rglob("*.png") if not path.stem.endswith("_mask"))
     return [np.asarray(Image.open(path).convert("L")) for path in files]
 
 
 def make_export(folder: Path, images: list[UInt8], n: int, *, damaged: float = 0.05, seed: int = 0) -> Export:
-    """Write ``n`` files, that share of them damaged, and one link that makes a loop.
+    """Write ``n`` files, a share of which is damaged, and one link that forms a loop.
 
     Args:
-        folder: to make.
-        images: what they show, in turn.
-        n: files, links not counted.
-        damaged: their share; each kind of damage in turn.
-        seed: of everything that is drawn.
+        folder: Folder to create.
+        images: Images that the files show, in turn.
+        n: Number of files, without links.
+        damaged: Share of damaged files; the kinds of damage take turns.
+        seed: Seed of all random choices.
     """
     rng = np.random.default_rng(seed)
     export = Export(folder)
@@ -131,7 +131,7 @@ HEALTHY = (
 
 
 def dicom(image: UInt8, kind: str, patient: str, name: str, secrets: set[str] | None = None) -> bytes:
-    """One of ``HEALTHY`` as the bytes of a file."""
+    """Return the bytes of a file of one kind in ``HEALTHY``."""
     dataset = header(patient, name, secrets)
     pixels: NDArray[Any] = image
     if kind == "rgb":
@@ -177,7 +177,7 @@ def dicom(image: UInt8, kind: str, patient: str, name: str, secrets: set[str] | 
 
 
 def header(patient: str, name: str, secrets: set[str] | None = None) -> Dataset:
-    """Who, when and where; all invented."""
+    """Return a header with invented patient, date and place."""
     dataset = Dataset()
     dataset.file_meta = FileMetaDataset()
     dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
@@ -201,7 +201,7 @@ def header(patient: str, name: str, secrets: set[str] | None = None) -> Dataset:
 
 
 def describe(dataset: Dataset, pixels: NDArray[Any], *, colour: bool, frames: bool) -> None:
-    """The image module, for 8 bits."""
+    """Add the image module for 8-bit pixels."""
     dataset.Rows, dataset.Columns = pixels.shape[1:3] if frames else pixels.shape[:2]
     dataset.SamplesPerPixel = 3 if colour else 1
     dataset.PhotometricInterpretation = "RGB" if colour else "MONOCHROME2"
@@ -212,7 +212,7 @@ def describe(dataset: Dataset, pixels: NDArray[Any], *, colour: bool, frames: bo
 
 
 def saved(dataset: Dataset) -> bytes:
-    """A DICOM file's bytes."""
+    """Return the bytes of a DICOM file."""
     file = io.BytesIO()
     dataset.save_as(file, enforce_file_format=True)
     return file.getvalue()
@@ -236,18 +236,18 @@ def _no_pixels(path: Path, image: UInt8, patient: str, name: str) -> None:
 
 
 def _bomb(path: Path, image: UInt8, patient: str, name: str) -> None:
-    """A deflated data set that would unpack to 8 GB of zeros."""
+    """Return a deflated data set that would inflate to 8 GB of zeros."""
     dataset = header(patient, name)
     dataset.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
     whole = saved(dataset)
     end = 132 + 12 + struct.unpack("<L", whole[140:144])[0]
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    zeros = packer.compress(bytes(1 << 24)) + packer.flush(zlib.Z_FULL_FLUSH)  # stands alone, so it may be repeated
+    zeros = packer.compress(bytes(1 << 24)) + packer.flush(zlib.Z_FULL_FLUSH)  # a complete block, so it can be repeated
     path.write_bytes(whole[:end] + zeros * 512 + packer.flush())
 
 
 def _zip_bomb(path: Path, image: UInt8, patient: str, name: str) -> None:
-    """An archive of 100 kB with a member of 100 MB of zeros, ten times."""
+    """Return an archive of 100 kB with ten members of 100 MB of zeros each."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(f"{patient}.dcm", "w") as member:
         member.write(bytes(100_000_000))
 
@@ -268,7 +268,7 @@ def _nan_window(path: Path, image: UInt8, patient: str, name: str) -> None:
     dataset.WindowCenter, dataset.WindowWidth = 10.0, 10.0
     dataset.PixelData = image.tobytes()
     whole = saved(dataset)
-    # pydicom would not write it: DS is text, so the digits are exchanged in the file.
+    # pydicom would refuse to write it. DS is text, so the digits are replaced in the file.
     path.write_bytes(whole.replace(b"\x28\x00\x50\x10DS\x04\x0010.0", b"\x28\x00\x50\x10DS\x04\x00NaN "))
 
 
@@ -299,7 +299,7 @@ DAMAGE: dict[str, Callable[[Path, UInt8, str, str], None]] = {
     "cut_jpeg": _cut_jpeg,
     "noise": _noise,
 }
-"""Each writes one file that cannot be scored (unreadable ones are left out: root reads them)."""
+"""Functions that write one file that cannot be scored (without unreadable files, because root can read them)."""
 
 
 def main() -> None:

@@ -1,20 +1,20 @@
-"""What the novelty of a network notices, and what it does not: shares of images called unusual.
+"""Measure which images the out-of-distribution score recognises: shares of images that are flagged as unusual.
 
     python benchmarks/novelty.py --out runs/novelty --busi DATA/Dataset_BUSI_with_GT --dicom DATA/us_dicom
 
-A small network is trained from scratch on BUSI and on the phantom, five folds each, and then shown what it was not
-trained on. Images of the data set itself (as they are, upside down, inverted, with Doppler) are judged by the one
-network that has not seen them; all others by the median of the five, as an ensemble does. All columns but the first
-are alternatives to what usvit does, each with its own conformal limit for 5 % on the inner validation images:
+A small network is trained from scratch on BUSI and on the phantom, with five folds each, and then scores other images.
+Images of the data set itself (original, upside down, inverted, with Doppler) are scored by the one network that has not
+seen them; all others by the median of the five networks, as in an ensemble. All columns except the first are
+alternatives to usvit's method, each with its own conformal limit for 5 % on the inner validation images:
 
-- novelty: usvit's (both views together);
-- picture: plain statistics of the picture alone;
-- maha++: Mahalanobis distance of L2-normalised features, usvit's other view, alone;
-- maha: of features as they are (Lee et al. 2018);
+- novelty: usvit's method (both views together);
+- picture: only the simple statistics of the picture;
+- maha++: only the other view of usvit's method, the Mahalanobis distance of L2-normalised features;
+- maha: Mahalanobis distance of unnormalised features (Lee et al. 2018);
 - knn: cosine distance to the 10th nearest training image (Sun et al. 2022);
 - energy: -log sum exp(logits) (Liu et al. 2020, NeurIPS).
 
-Finished runs are kept and not made again. The photographs are three pictures in public packages, and their quarters.
+Finished runs are kept and not repeated. The photographs are three pictures in public packages, and their quarters.
 """
 
 import argparse
@@ -55,12 +55,12 @@ Pixels = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Trained:
-    """One run on one data set, and its images."""
+    """Run on one data set, and its images."""
 
     name: str
     run: Path
     folds: list[dict[str, NDArray[np.int64]]]
-    """Part -> rows, of each fold."""
+    """For each fold, split -> rows."""
     codes: NDArray[np.int64]
     groups: NDArray[np.object_]
     pixels: Pixels
@@ -73,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--busi", type=Path)
-    parser.add_argument("--dicom", type=Path, help="folder of ultrasound files that show no breast")
+    parser.add_argument("--dicom", type=Path, help="folder of ultrasound files of other organs")
     parser.add_argument("--model", default="timm:test_resnet")
     parser.add_argument("--epochs", type=float, default=6)
     parser.add_argument("--image-size", type=int, default=128)
@@ -158,7 +158,7 @@ def line(name: str, flagged: dict[str, NDArray[np.bool_]]) -> None:
 
 
 def foreign(one: Trained, others: list[Trained], dicom: Path | None) -> dict[str, Pixels]:
-    """Pictures that no network was trained on, at the size that this one takes."""
+    """Return pictures that no network was trained on, at the input size of this network."""
     side, rng = one.preprocessing.image_size, np.random.default_rng(0)
     noise = rng.integers(0, 256, (20, side, side, 3), dtype=np.uint8)
     grey = np.repeat(rng.integers(0, 256, (20, side, side, 1), dtype=np.uint8), 3, axis=3)
@@ -204,7 +204,7 @@ def resized(images: Iterable[UInt8], preprocessing: Preprocessing) -> Pixels:
 
 
 class Judge:
-    """One fold's network; each method's score of a picture is divided by its limit."""
+    """Network of one fold; it computes each method's score of a picture, divided by the method's limit."""
 
     def __init__(self, one: Trained, fold: int):
         folder = one.run / f"fold-{fold}"
@@ -215,7 +215,7 @@ class Judge:
         self.raw = {part: self.look(one.pixels[rows]) for part, rows in self.rows.items() if part != "test"}
         train, code = self.raw["train"][0].features, one.codes[self.rows["train"]]
         assert train is not None
-        # The scale of the features plays no part in a Mahalanobis distance but for the shrinkage.
+        # The scale of the features affects a Mahalanobis distance only through the shrinkage.
         raw = ood.fit_gaussian(train.astype(np.float64), code, "features")
         assert not isinstance(raw, str)
         self.plain, self.limits = raw, dict.fromkeys(METHODS, 1.0)
@@ -256,7 +256,7 @@ class Judge:
         }
 
     def shares(self, pixels: Pixels) -> dict[str, NDArray[np.float64]]:
-        """Method -> (n,): above 1 where the picture is called unusual."""
+        """Return method -> (n,) scores; a picture above 1 is unusual."""
         found = self.scores(*self.look(pixels))
         return {
             method: found[method] - self.energy + 1 if method == "energy" else found[method] / self.limits[method]

@@ -1,12 +1,11 @@
-"""Which planted copies are found: one of each kind for each of many images.
+"""Measure which planted near-duplicates are found; each image gets one of each kind.
 
     PYTHONPATH=. python benchmarks/planted_copies.py --patients 240
     PYTHONPATH=. python benchmarks/planted_copies.py --patients 60 --busi DIR
 
 The kinds are those of tests/data/near_duplicates/planting.py, and ``OTHERS``, for which nothing was tuned. The
-originals are
-phantom patients, or images of BUSI. With BUSI the planted copies are looked for among all its images, and one that is
-found with a copy of its original is right. Prints a Markdown table.
+originals are phantom patients, or images of BUSI. With BUSI, the planted images are searched among all its images, and
+a pair with another near-duplicate of the original also counts as found. The benchmark prints a Markdown table.
 """
 
 import argparse
@@ -28,7 +27,7 @@ from usvit.progress import NoProgress
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--patients", type=int, default=240, help="originals")
+    parser.add_argument("--patients", type=int, default=240, help="number of originals")
     parser.add_argument("--busi", type=Path, help="folder of BUSI; without it, phantoms of 256 px")
     args = parser.parse_args()
     images = phantoms(args.patients) if args.busi is None else busi(args.busi)
@@ -53,7 +52,7 @@ def main() -> None:
 
 
 def watermark(image: UInt8, share: float) -> UInt8:
-    """Three lines of large letters across the whole picture, brighter by a share of full brightness."""
+    """Add three lines of large letters across the picture, brighter by a share of full brightness."""
     height, width = image.shape[:2]
     mask = np.zeros((height, width), np.uint8)
     for line in range(3):
@@ -63,7 +62,7 @@ def watermark(image: UInt8, share: float) -> UInt8:
 
 
 def warped(image: UInt8, rng: np.random.Generator) -> UInt8:
-    """Bent smoothly, by about 1 % of the width."""
+    """Warp the picture smoothly by about 1 % of its width."""
     height, width = image.shape[:2]
     y, x = np.mgrid[:height, :width].astype(np.float32)
     bend = [
@@ -76,7 +75,7 @@ def warped(image: UInt8, rng: np.random.Generator) -> UInt8:
 
 
 def covered(image: UInt8) -> UInt8:
-    """A grey box over the middle ninth."""
+    """Cover the middle ninth by a grey box."""
     height, width = image.shape[:2]
     image = image.copy()
     image[height // 3 : 2 * height // 3, width // 3 : 2 * width // 3] = 128
@@ -84,7 +83,7 @@ def covered(image: UInt8) -> UInt8:
 
 
 def shown(image: UInt8, share: float) -> UInt8:
-    """A part of the size, on a screen of 1920 x 1080."""
+    """Shrink the picture and place it on a screen of 1920 x 1080 pixels."""
     screen = np.full((1080, 1920, 3), 40, np.uint8)
     size = (int(image.shape[1] * share), int(image.shape[0] * share))
     screen[300 : 300 + size[1], 500 : 500 + size[0]] = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
@@ -92,7 +91,7 @@ def shown(image: UInt8, share: float) -> UInt8:
 
 
 def salted(image: UInt8, rng: np.random.Generator) -> UInt8:
-    """3 % of the pixels black or white."""
+    """Set 3 % of the pixels to black or white."""
     where = rng.random(image.shape[:2]) < 0.03
     image = image.copy()
     image[where] = 255 * rng.integers(0, 2, (int(where.sum()), 1))
@@ -100,7 +99,7 @@ def salted(image: UInt8, rng: np.random.Generator) -> UInt8:
 
 
 def turned_inverted(image: UInt8) -> UInt8:
-    """Inverted, turned by 7 degrees, padded."""
+    """Invert the picture, turn it by 7 degrees, and pad it."""
     height, width = image.shape[:2]
     matrix = cv2.getRotationMatrix2D((width / 2, height / 2), 7, 1)
     turned = cv2.warpAffine(255 - image, matrix, (width, height))
@@ -132,7 +131,7 @@ OTHERS: dict[str, Callable[[UInt8, np.random.Generator], UInt8]] = {
 
 
 def insets(images: list[UInt8], cluster: np.ndarray) -> None:
-    """Print how many pairs of different frames become copies once the same textured picture stands in their corner."""
+    """Print how many pairs of different frames are found as near-duplicates if they share a picture in a corner."""
     chosen = np.sort(np.random.default_rng(3).permutation(len(images))[:60])
     apart = len(chosen) * (len(chosen) - 1) // 2
     print("\n| the same inset in 60 images: its side, of the shorter side | wrong pairs |")
@@ -160,7 +159,7 @@ def report(kind: str, right: list[set[int]], cluster: np.ndarray, pairs: list, a
 
 
 def phantoms(n: int) -> list[UInt8]:
-    """One image of each of n patients."""
+    """Return one image of each of n patients."""
     with tempfile.TemporaryDirectory() as folder:
         root = write_phantom(PhantomSpec(n=2 * n, size=256, seed=7), Path(folder) / "phantom")
         table = pd.read_csv(root / "phantom.csv").drop_duplicates("patient_id")

@@ -1,12 +1,12 @@
-"""What the input pipeline costs a pre-training: images/s from JPEG files against the same step on a resident batch.
+"""Measure the cost of the input pipeline: images/s from JPEG files, and of the same step on a resident batch.
 
     PYTHONPATH=. python benchmarks/pretrain_throughput.py --device cuda --workers 14
     PYTHONPATH=. python benchmarks/pretrain_throughput.py --device cpu --model vit_ti16 --batch-size 16 --steps 4
 
-Each recipe's own augmentation, mixing, loss and optimiser, on JPEG files of 500 x 375 pixels that are made for it; the
-resident batch is random pixels that already lie on the device. The two are timed in turns, so that a machine that slows
-down slows both; batches that workers made ahead are used up before the clock starts. MFU counts the network's
-multiply-accumulates six times (``usvit.training.step_log``).
+Each recipe runs with its augmentation, mixing, loss and optimiser on generated JPEG files of 500 x 375 pixels. The
+resident batch consists of random pixels on the device. The two are timed in turns, so that a machine that slows down
+affects both. Batches that workers have prefetched are consumed before the timing starts. MFU counts each
+multiply-accumulate operation of the network as six operations (``usvit.training.step_log``).
 """
 
 import argparse
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--model", nargs="+", default=["vit_s16", "vit_b16"])
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--images", type=int, default=1000)
-    parser.add_argument("--steps", type=int, default=20, help="timed, of each kind, in each round")
+    parser.add_argument("--steps", type=int, default=20, help="number of timed steps of each kind in each round")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--workers", type=int, default=2)
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def write_images(folder: Path, count: int) -> None:
-    """JPEG files with as much detail as photographs have: a random picture of 1/4 of the size, enlarged."""
+    """Write JPEG files with about the detail of photographs: random pictures of 1/4 of the size, enlarged."""
     rng = np.random.default_rng(0)
     for number in range(count):
         small = rng.integers(0, 256, (SIDE[1] // 4, SIDE[0] // 4, 3), dtype=np.uint8)
@@ -96,7 +96,7 @@ def one_case(recipe: str, model: str, folder: str, args: argparse.Namespace) -> 
     resident["images"] = torch.randint(0, 256, resident["images"].shape, dtype=torch.uint8, device=device)
 
     def steps(next_batch: Callable[[], Batch]) -> Iterator[float]:
-        """Seconds of one step after the other, the wait for its batch included."""
+        """Yield the seconds of each step, including the wait for its batch."""
         while True:
             begun = time.perf_counter()
             training_step(

@@ -1,20 +1,21 @@
-"""Attack: can an image be rebuilt from its copy description?
+"""Attack near-duplicate descriptions: measure how well an image can be reconstructed from its description.
 
     PYTHONPATH=. python benchmarks/rebuild_copies.py --busi DIR --out pictures.png
 
-The attacker knows the format and owns half of the patients (whole groups of copies). Two attacks on the other half:
+The attacker knows the format and has the images of half of the patients (whole groups of near-duplicates). There are
+two attacks on the other half:
 
-1. *Ridge regression* from a map of the landmarks (each one's first hash bits, spread on a grid) to a thumbnail.
-2. *Pasting*: for each landmark, the attacker's own patch whose hash is the nearest is laid down at the landmark's
-   place, in its size and direction; overlapping patches are averaged.
+1. *Ridge regression* from a map of the landmarks (the first hash bits of each, spread on a grid) to a thumbnail.
+2. *Pasting*: for each landmark, the attacker's patch with the nearest hash is placed at the landmark's position with
+   its size and direction; overlapping patches are averaged.
 
-What is rebuilt is compared with the truth: both local contrast (what the hashes are made of) and brightness of a
-64 x 64 thumbnail, as the correlation of its pixels, against the mean image of the attacker's half and against what
-another image's description gives. The second attack is repeated on parts of the descriptions: fewer bits, fewer
-landmarks. Then a name is drawn over the tissue of 60 images, and landmarks that lie on it and are small enough to show
-letters are counted: from them pieces of a name could be pasted.
+The reconstruction is compared with the true image by the correlation of the pixels of 64 x 64 thumbnails, for local
+contrast (from which the hashes are computed) and for brightness. The baselines are the mean image of the attacker's
+half, and the reconstruction from another image's description. The second attack is repeated on parts of the
+descriptions, with fewer bits or fewer landmarks. Then a name is drawn over the tissue of 60 images, and the landmarks
+on the name that are small enough to show letters are counted, because pieces of a name could be pasted from them.
 
-Prints Markdown tables, and draws truths and what was rebuilt side by side.
+The benchmark prints Markdown tables, and draws the true images and the reconstructions side by side.
 """
 
 import argparse
@@ -43,8 +44,8 @@ Array = NDArray[np.float32]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--busi", type=Path, required=True)
-    parser.add_argument("--out", type=Path, help="picture of the first eight")
-    parser.add_argument("--n", type=int, default=780, help="images")
+    parser.add_argument("--out", type=Path, help="picture file of the first eight images")
+    parser.add_argument("--n", type=int, default=780, help="number of images")
     args = parser.parse_args()
     images = busi(args.busi)[:: max(1, 780 // args.n)]
     described = [describe(image) for image in images]
@@ -100,12 +101,12 @@ def small(image: Array | UInt8) -> Array:
 
 
 def spread(one: Description) -> Array:
-    """Hash bits, scale and direction of the landmarks as they are, summed where they lie, for the regression."""
+    """Return the input of the regression: hash bits, scale and direction of landmarks, summed at their positions."""
     n = len(one.hashes) - one.n_square
     kept, hashes = one.landmarks[:n].astype(np.float32), one.hashes[:n]
     bits = ((hashes[:, None] >> np.arange(BITS, dtype=np.uint64)) & np.uint64(1)).astype(np.float32) * 2 - 1
     turn = kept[:, 3] * 2 * np.pi / 256
-    # The lowest bits alone turned back into the picture's own directions: what a linear attacker can use.
+    # Only the lowest bits, rotated back to the picture's axes, because a linear attacker can use these.
     values = np.stack([bits[:, 0] * np.cos(turn), bits[:, 0] * np.sin(turn), bits[:, 1] * np.cos(turn),
                        bits[:, 1] * np.sin(turn), bits[:, 2], bits[:, 3], bits[:, 4], np.ones(n)], axis=1)  # fmt: skip
     grid = np.zeros((CELLS, CELLS, values.shape[1]), np.float32)
@@ -127,7 +128,7 @@ def regress(features: Array, truth: Array, ours: NDArray[np.int64], theirs: NDAr
 def paste(
     library: list[tuple[UInt8, Description]], described: list[Description], work: list[UInt8], theirs: NDArray[np.int64]
 ) -> Array:
-    """Local contrast from the attacker's patches with the nearest hashes."""
+    """Reconstruct local contrast from the attacker's patches with the nearest hashes."""
     patches, hashes = [], []
     for image, one in library:
         normal, n = normalised(image), len(one.hashes) - one.n_square
@@ -140,7 +141,7 @@ def paste(
     codes = np.array(hashes)
     rebuilt = []
     for one, n in zip(described, theirs, strict=True):
-        height, width = work[n].shape  # the attacker would guess it from where landmarks lie
+        height, width = work[n].shape  # an attacker would estimate it from the positions of the landmarks
         total, weight = np.zeros((height, width), np.float32), np.full((height, width), 1e-3, np.float32)
         window = np.outer(np.hanning(PATCH_SIDE + 2)[1:-1], np.hanning(PATCH_SIDE + 2)[1:-1]).astype(np.float32)
         for (x, y, scale, direction), code in zip(
@@ -156,13 +157,13 @@ def paste(
 
 
 def part(one: Description, bits: int, every: int) -> Description:
-    """The lowest bits of some of the landmarks."""
+    """Return the lowest bits of some of the landmarks."""
     which = np.arange(0, len(one.hashes) - one.n_square, every)
     return replace(one, landmarks=one.landmarks[which], hashes=one.hashes[which] & np.uint64(2**bits - 1), n_square=0)
 
 
 def names(images: list[UInt8]) -> None:
-    """Print on how much of a name that stands on tissue there are landmarks that could show letters."""
+    """Print how much of a name on tissue is covered by landmarks that could show letters."""
     chosen = np.random.default_rng(0).permutation(len(images))[:60]
     print(
         "\n| name over the tissue | height of a letter, of the width | landmarks on it, mean | images with any, of 60 |"
@@ -174,7 +175,7 @@ def names(images: list[UInt8]) -> None:
 
 
 def on_name(image: UInt8, ink: str, size: float) -> int:
-    """Landmarks whose middle lies on a name drawn over the image, or nearly so, and that are no wider than a letter."""
+    """Return the landmarks that are centred on or near a name drawn over the image and not wider than a letter."""
     height, width = image.shape[:2]
     scale, mask = size * width / 22, np.zeros((height, width), np.uint8)
     place, thick = (int(0.2 * width), int(0.55 * height)), max(1, round(1.6 * scale))
@@ -201,11 +202,11 @@ INKS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
     "40 grey levels brighter": lambda image: np.clip(image + 40, 0, 255),
     "black": np.zeros_like,
 }
-"""Ink -> the picture were it all ink."""
+"""Ink -> picture that is filled with this ink."""
 
 
 def placement(x: float, y: float, scale: float, direction: float) -> NDArray[np.float64]:
-    """From pixels of a patch to those of the picture."""
+    """Return the transform from pixels of a patch to those of the picture."""
     step = 2 ** (scale / SCALE_STEPS) * 10 / PATCH_SIDE
     turn = direction * 2 * np.pi / 256
     along, across = step * np.cos(turn), step * np.sin(turn)

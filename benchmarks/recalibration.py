@@ -1,11 +1,11 @@
-"""Does ``usvit recalibrate`` say how unsure it is? Patients whose truth is known, refitted again and again.
+"""Measure the coverage of the intervals of ``usvit recalibrate``, on simulated patients with a known true value.
 
-Log-odds of a patient's images are normal around +- D^2 / 2 with variance D^2 (so that they are calibrated, with an
-AUC of Phi(D / sqrt 2) = 0.90), correlated within the patient; the network says twice as much (temperature 2).
-For each study a temperature and thresholds are fitted; the true sensitivity of the threshold found is then known from
-the normal law.
+The log-odds of a patient's images are normally distributed around +- D^2 / 2 with variance D^2, so that they are
+calibrated, with an AUC of Phi(D / sqrt 2) = 0.90; they are correlated within the patient. The network's log-odds are
+twice as large (temperature 2). Each study fits a temperature and thresholds. The true sensitivity of a fitted threshold
+follows from the normal distribution.
 
-    python benchmarks/recalibration.py [STUDIES]     150 studies a row: 20 minutes of one busy core
+    python benchmarks/recalibration.py [STUDIES]     150 studies per row: 20 minutes of one busy core
 """
 
 import os
@@ -29,7 +29,7 @@ CORRELATION = 0.5
 
 
 def study(rng: np.random.Generator, n_positive: int, per_patient: int) -> LabelledImages:
-    """As many patients with cancer as without, each with the same number of images."""
+    """Simulate one study, with equally many patients with and without cancer, and the same number of images each."""
     label = np.repeat(np.repeat([0, 1], n_positive), per_patient)
     patient = np.repeat(np.arange(2 * n_positive), per_patient)
     shared = rng.normal(0, np.sqrt(CORRELATION), 2 * n_positive)[patient]
@@ -40,7 +40,7 @@ def study(rng: np.random.Generator, n_positive: int, per_patient: int) -> Labell
 
 
 def truth(threshold: float, temperature: float | None) -> tuple[float, float]:
-    """True sensitivity and specificity of a threshold on probabilities scaled by a temperature."""
+    """Return the true sensitivity and specificity of a threshold on probabilities scaled by a temperature."""
     limit = logit(threshold) * (temperature or 1.0) / TEMPERATURE
     return float(norm.sf((limit - D**2 / 2) / D)), float(norm.cdf((limit + D**2 / 2) / D))
 
@@ -60,7 +60,7 @@ def main(studies: int) -> None:
             if temperature["ci95"] is not None:
                 held[0] = temperature["ci95"][0] <= TEMPERATURE <= temperature["ci95"][1]
             one = found["thresholds"][0]
-            best = expit(D**2 / 2 + D * norm.ppf(0.1))  # where the true sensitivity is 0.9, calibrated
+            best = expit(D**2 / 2 + D * norm.ppf(0.1))  # calibrated threshold at which the true sensitivity is 0.9
             if one["ci95"] is not None:
                 held[1] = one["ci95"][0] <= best <= one["ci95"][1]
             entry = [*held, temperature["value"] or np.nan]

@@ -1,15 +1,15 @@
-"""Fuzz of strangers' runs: damaged, forged and booby-trapped run and score folders, given to commands that read them.
+"""Fuzz the commands that read runs: they get damaged, forged and booby-trapped run folders and score folders.
 
     python -m benchmarks.run_fuzz [--n 600] [--first 0] [--seed 0] [--timeout 10] [--only report] [--keep FOLDER]
 
-A healthy cross-validation and a healthy score folder of phantoms are made first. Each case copies one of them, applies
-one or two mutations (JSON values of the wrong type, size or depth; damaged CSV, Parquet and weights; FIFOs, devices,
-symbolic links in place of files, of temporary files and of folders; paths that lead outside), and runs one command on
-the copy in a forked child. The child has a limit on address space, and is ended at the time limit.
+First, a healthy cross-validation and a healthy score folder of phantoms are created. Each case copies one of them,
+applies one or two mutations (JSON values of the wrong type, size or depth; damaged CSV, Parquet and weights; FIFOs,
+devices or symbolic links in place of files, of temporary files and of folders; paths that lead outside), and runs one
+command on the copy in a forked child process, which has limits on address space and time.
 
-Prints, per command, how the cases ended, and lists each traceback, each hang, each change to files outside of the
-case's own folders (the canary), each report that shows a picture from outside, and the largest memory. The exit code is
-1 if there was any. Linux only.
+The benchmark prints the outcomes by command, and lists each traceback, each hang, each change to files outside of the
+case's folders (the canary), each report that shows a picture from outside, and the largest memory. The exit code is 1
+if there was any failure. It runs on Linux only.
 """
 
 import argparse
@@ -36,9 +36,9 @@ import pyarrow.parquet as pq
 
 Rng = np.random.Generator
 MEMORY_GB = 3.0
-"""Address space that a case may take beyond what the parent has."""
+"""Address space that a case may take beyond that of the parent process, in GB."""
 NET = "do not fit together"
-"""In the message of the last safety net of ``usvit.records``: counted, because a precise message would be better."""
+"""Text in the message of the last safety net of ``usvit.records``. It is counted, since a precise message is better."""
 
 
 # The healthy folders.
@@ -46,7 +46,7 @@ NET = "do not fit together"
 
 @dataclass(frozen=True)
 class World:
-    """Where everything of one fuzz run lies."""
+    """Paths of one fuzz run."""
 
     root: Path
 
@@ -64,12 +64,12 @@ class World:
 
     @property
     def outside(self) -> Path:
-        """What no command may change, nor show."""
+        """Return the files that no command may change or show."""
         return self.root / "outside"
 
 
 def make_world(root: Path) -> World:
-    """Train on 36 phantoms for a few steps, explain, score, and lay out the canary."""
+    """Train on 36 phantoms for a few steps, explain, score, and create the canary."""
     from usvit.data.phantom import PhantomSpec, write_phantom
 
     world = World(root)
@@ -95,15 +95,15 @@ def make_world(root: Path) -> World:
 
 def _must(arguments: list[str]) -> None:
     code, said = in_child(arguments, None, 600)[:2]
-    if code not in (0, 3):  # 3: some files, which are no images, were not scored
+    if code not in (0, 3):  # 3: some files were not scored because they are not images
         raise SystemExit(f"usvit {' '.join(arguments)} ended with {code}:\n{said}")
 
 
-# Mutations. Each takes the folder and the generator, changes the folder, and says what it did.
+# Mutations. Each takes the folder and the generator, changes the folder, and returns a description of the change.
 
 
 class Raw(str):
-    """Text that stands in JSON as it is."""
+    """Text that is inserted into JSON without escaping."""
 
 
 HOSTILE: tuple[Any, ...] = (
@@ -116,7 +116,7 @@ HOSTILE: tuple[Any, ...] = (
 
 
 def dumped(content: Any) -> str:
-    """JSON, with ``Raw`` values as they are."""
+    """Return JSON, with ``Raw`` values inserted unchanged."""
     raws: list[str] = []
 
     def plain(value: Any) -> Any:
@@ -132,7 +132,7 @@ def dumped(content: Any) -> str:
 
 
 def places(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of every value in a tree, shallow ones and the first of each list only."""
+    """Return the paths of the values in a tree; shallow ones first, and only the first item of each list."""
     found = [path] if path else []
     if isinstance(content, dict):
         for key, inner in content.items():
@@ -204,7 +204,7 @@ def aimed(folder: Path, rng: Rng) -> str:
 
 
 def whole_text(file: Path, rng: Rng) -> str:
-    """Replace the file's content as a whole, or cut it."""
+    """Replace the whole content of the file, or truncate it."""
     data = file.read_bytes()
     bits = bytearray(data)
     for at in rng.integers(max(len(data), 1), size=20):
@@ -231,7 +231,7 @@ def whole_text(file: Path, rng: Rng) -> str:
 
 
 def sparse(file: Path, rng: Rng) -> str:
-    """A file of gigabytes that takes no room."""
+    """Create a sparse file of gigabytes, which uses no disk space."""
     with open(file, "r+b") as opened:
         opened.truncate(int(rng.choice([2, 20, 2000])) * 10**9)
     return f"{file.name} of gigabytes"
@@ -267,7 +267,7 @@ def parquet_column(file: Path, rng: Rng) -> str:
     table = pd.read_parquet(file)
     name = str(rng.choice(table.columns))
     n, kind = len(table), rng.integers(9)
-    if kind == 8:  # 3 GB of text in some kilobytes of file
+    if kind == 8:  # 3 GB of text in a file of some kilobytes
         bomb = pa.DictionaryArray.from_arrays(pa.array(np.zeros(3_000_000, np.int32)), pa.array(["x" * 1000]))
         pq.write_table(pa.table(dict.fromkeys(table.columns[:4], bomb)), file, compression="zstd")
         return f"{file.name} bomb"
@@ -281,7 +281,7 @@ def parquet_column(file: Path, rng: Rng) -> str:
 
 
 def outside_pictures(folder: Path, rng: Rng) -> str:
-    """Every picture of the manifest stands outside of the data root, by another kind of path."""
+    """Move every picture of the manifest outside of the data root, with different kinds of paths."""
     world = World(folder.parent.parent)
     file = folder / "manifest.parquet"
     table = pd.read_parquet(file)
@@ -293,7 +293,7 @@ def outside_pictures(folder: Path, rng: Rng) -> str:
 
 
 def trap(folder: Path, rng: Rng) -> str:
-    """A symbolic link, FIFO, device or folder where a file or folder is read or written."""
+    """Put a symbolic link, FIFO, device or folder in place of a file or folder that is read or written."""
     outside = World(folder.parent.parent).outside
     written = [
         *("report.html", "report.md", ".lock", "figures/roc.svg", "explain/explain.json", "explain/.lock", "job.json"),
@@ -335,7 +335,7 @@ def lost(folder: Path, rng: Rng) -> str:
 
 
 def any_file(folder: Path, rng: Rng) -> str:
-    """One mutation that suits the kind of one file."""
+    """Apply one mutation that suits the kind of a file."""
     files = sorted(one for one in folder.rglob("*") if one.is_file() and not one.is_symlink() and one.stat().st_size)
     by_kind: dict[str, list[Path]] = {}
     for one in files:
@@ -355,7 +355,7 @@ def any_file(folder: Path, rng: Rng) -> str:
 
 
 def mutate(folder: Path, rng: Rng) -> str:
-    """One or two mutations; what they were."""
+    """Apply one or two mutations, and return their names."""
     special = [aimed, trap, lost] + ([outside_pictures] if (folder / "manifest.parquet").is_file() else [])
     if not (folder / "fold-0").is_dir():
         special = [trap, lost]
@@ -369,7 +369,7 @@ def mutate(folder: Path, rng: Rng) -> str:
     return "; ".join(said)
 
 
-# Commands: what is given a mutated run (or a mutated score folder), and how.
+# Commands that read a mutated run or a mutated score folder, with their arguments.
 
 COMMANDS: dict[str, Callable[[World, Path, Path], list[str]]] = {
     "report": lambda w, run, out: ["report", str(run), "--data-root", str(w.data), "--include-images"],
@@ -380,7 +380,7 @@ COMMANDS: dict[str, Callable[[World, Path, Path], list[str]]] = {
     "export": lambda w, run, out: ["models", "export", f"{run}/fold-0", "--format", "safetensors", "--out", str(out)],
     "score": lambda w, run, out: [
         *("score", "--input", str(min((w.root / "new").rglob("*.png"))), "--model", str(run), "--out", str(out)),
-        *("--workers", "1", "--fold", "0"),  # one network: those of some folds may have no temperature
+        *("--workers", "1", "--fold", "0"),  # one network, because the networks of some folds may have no temperature
     ],
 }
 SCORED: dict[str, Callable[[World, Path, Path], list[str]]] = {
@@ -402,12 +402,13 @@ def in_child(arguments: list[str], memory_gb: float | None, timeout: float) -> t
     """Run the command line in a forked child.
 
     Args:
-        arguments: after ``usvit``.
-        memory_gb: address space beyond what this process has; None: no limit.
-        timeout: seconds of CPU time; or a third of those of waiting without any: a busy machine makes no hang.
+        arguments: Arguments after ``usvit``.
+        memory_gb: Limit of the address space beyond that of this process, in GB; None for no limit.
+        timeout: Limit of the CPU time in seconds. A process that does not use the CPU is ended after three times as
+            long, so that a busy machine is not taken for a hang.
 
     Returns:
-        The exit status ("hang", or "signal N", where it has none), what was said, seconds, the peak in MB.
+        The exit status ("hang" or "signal N" if there is none), the output, seconds, and the peak memory in MB.
     """
     sys.stdout.flush()
     start = time.monotonic()
@@ -443,7 +444,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _be_child(arguments: list[str], memory_gb: float | None, said: int) -> None:
-    """Become the command; never returns."""
+    """Run the command in this process; never return."""
     os.setpgid(0, 0)
     os.dup2(said, 1)
     os.dup2(said, 2)
@@ -471,7 +472,7 @@ def _be_child(arguments: list[str], memory_gb: float | None, said: int) -> None:
 
 
 def snapshot(folder: Path) -> dict[str, str]:
-    """Path -> hash or kind, of everything below a folder."""
+    """Return path -> hash or kind, for everything below a folder."""
     found = {}
     for path in sorted(folder.rglob("*")):
         kind = "file" if path.is_file() else "folder"
@@ -490,7 +491,7 @@ class Ended:
     peak_mb: float
     outside: list[str]
     shown: bool
-    """Whether a report shows a picture that stands outside."""
+    """True if a report shows a picture from outside."""
 
     @property
     def outcome(self) -> str:
@@ -525,7 +526,7 @@ def one_case(world: World, number: int, seed: int, only: str | None, timeout: fl
     status, said, seconds, peak = in_child(arguments, MEMORY_GB, timeout)
     after = snapshot(world.outside)
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    if changed:  # the next case begins with a whole canary
+    if changed:  # the next case starts with an intact canary
         _restore(world)
     page = folder / "report.html"
     found = page.read_text(errors="replace") if page.is_file() and not page.is_symlink() else ""
@@ -541,7 +542,7 @@ def _restore(world: World) -> None:
 def run(
     n: int, seed: int, root: Path, *, first: int = 0, only: str | None = None, timeout: float = 10
 ) -> Iterator[Ended]:
-    """Cases ``first`` to ``first + n - 1``, one after another; ``root`` is an empty folder."""
+    """Run the cases ``first`` to ``first + n - 1`` one after the other; ``root`` is an empty folder."""
     os.environ["HOME"] = str(root / "home")
     os.environ.update(OMP_NUM_THREADS="1", USVIT_DATA_ROOT="", HF_HUB_OFFLINE="1")
     _import_everything()
@@ -552,7 +553,7 @@ def run(
 
 
 def _import_everything() -> None:
-    """Import once what the children need."""
+    """Import once the modules that the children need."""
     import torch
 
     torch.set_num_threads(1)
@@ -572,7 +573,7 @@ def last_line(said: str) -> str:
 
 
 def show(case: Ended, keep: Path | None) -> None:
-    """Print a case that went wrong, at once."""
+    """Print a failed case at once."""
     print(f"  {case.outcome} {case.number} {case.command} | {case.mutations} | {case.status}")
     print(f"      {', '.join(case.outside[:3]) or last_line(case.said)}", flush=True)
     if keep is not None:

@@ -1,11 +1,12 @@
-"""Fuzz of the reading side of batch scoring: mutated files, read as ``usvit score`` reads them.
+"""Fuzz the reader of batch scoring with mutated files, which are read as by ``usvit score``.
 
     python -m benchmarks.score_fuzz [--n 2000] [--seed 0] [--timeout 5] [--workers 2] [--keep FOLDER]
 
 Seeds are phantoms as PNG, TIFF, BMP, JPEG and as DICOM in every transfer syntax that can be written here. Each case is
 one seed after one to three mutations: flipped bits, overwritten runs, cuts, insertions, edited lengths and header
-values, bytes in the compressed stream. Every case must end exactly once, whatever becomes of it, and no worker may take
-the run down. Prints outcomes by seed, the slowest, and what timed out or crashed; ``--keep`` writes those to a folder.
+values, changed bytes in the compressed stream. Every case must give exactly one outcome, and no worker may end the run.
+The benchmark prints the outcomes by seed, the slowest cases, and those that timed out or crashed; ``--keep`` writes
+these to a folder.
 """
 
 import argparse
@@ -36,14 +37,14 @@ SIDE = 160
 
 @dataclass
 class Took:
-    """What a worker adds to an item's messages."""
+    """Message that a worker adds to those of an item: the time that it took."""
 
     seconds: float
     peak_mb: float
 
 
 def timed_read(item: ScoringItem, settings: ReadSettings) -> Iterator[Facts | Frame | Failure | None]:
-    """``read_item``, and how long it took."""
+    """Run ``read_item``, and report how long it took."""
     from usvit.scoring.reading.item_reader import read_item
 
     start = time.perf_counter()
@@ -56,7 +57,7 @@ def timed_read(item: ScoringItem, settings: ReadSettings) -> Iterator[Facts | Fr
 
 
 def seeds(folder: Path) -> dict[str, bytes]:
-    """Name -> the bytes of a healthy file."""
+    """Return healthy files: name -> bytes."""
     image = phantoms(folder, 24, SIDE)[0]
     colour = np.stack([image, image[::-1], 255 - image], axis=2)
     made = {f"dicom {kind}": dicom(image, kind, "P1", "Nobody^N") for kind in HEALTHY}
@@ -78,7 +79,7 @@ def seeds(folder: Path) -> dict[str, bytes]:
             print(f"gdcm does not write {name}: left out")
         else:
             made[f"dicom {name}"] = coded
-    if shutil.which("dcmcjpeg"):  # GDCM writes 12 bits with a precision of 16, which nobody reads
+    if shutil.which("dcmcjpeg"):  # GDCM writes 12 bits with a precision of 16, which no reader supports
         (folder / "deep").write_bytes(deep)
         subprocess.run(["dcmcjpeg", "+ee", folder / "deep", folder / "extended"], check=True)
         made["dicom jpeg extended"] = (folder / "extended").read_bytes()
@@ -120,25 +121,25 @@ def _transcoded(folder: Path, plain: bytes, syntax: int) -> bytes | None:
     return target.read_bytes() if writer.Write() else None
 
 
-# Mutations: each takes bytes that it may change in place, and gives bytes.
+# Mutations: each takes bytes, which it may change in place, and returns bytes.
 
 
 def flip(data: bytearray, rng: Rng) -> bytearray:
-    """Bits anywhere."""
+    """Flip bits anywhere."""
     for at in rng.integers(len(data), size=rng.integers(1, 65)):
         data[at] ^= 1 << rng.integers(8)
     return data
 
 
 def flip_head(data: bytearray, rng: Rng) -> bytearray:
-    """Bits where the header is."""
+    """Flip bits in the header."""
     for at in rng.integers(min(len(data), 1600), size=rng.integers(1, 9)):
         data[at] ^= 1 << rng.integers(8)
     return data
 
 
 def overwrite(data: bytearray, rng: Rng) -> bytearray:
-    """A run of zeros, of ones, or of noise."""
+    """Overwrite a run by zeros, ones or noise."""
     at, size = int(rng.integers(len(data))), int(rng.integers(1, 400))
     run = [bytes(size), b"\xff" * size, rng.bytes(size)][rng.integers(3)]
     data[at : at + size] = run[: len(data) - at]
@@ -146,7 +147,7 @@ def overwrite(data: bytearray, rng: Rng) -> bytearray:
 
 
 def cut(data: bytearray, rng: Rng) -> bytearray:
-    """The end is missing."""
+    """Remove the end."""
     return data[: rng.integers(len(data))]
 
 
@@ -163,7 +164,7 @@ def remove(data: bytearray, rng: Rng) -> bytearray:
 
 
 def repeat(data: bytearray, rng: Rng) -> bytearray:
-    """A piece stands there twice."""
+    """Repeat a piece."""
     at, size = int(rng.integers(len(data))), int(rng.integers(1, 2000))
     data[at:at] = data[at : at + size]
     return data
@@ -175,7 +176,7 @@ SHORT = {b"US", b"UI", b"CS", b"LO", b"DS", b"IS", b"PN", b"SH", b"FD", b"SL", b
 
 
 def length(data: bytearray, rng: Rng) -> bytearray:
-    """The length of one element (DICOM), chunk (PNG) or segment (JPEG)."""
+    """Change the length of one element (DICOM), chunk (PNG) or segment (JPEG)."""
     places: list[tuple[int, str]] = []
     if data[:4] == b"\x89PNG":
         at = 8
@@ -205,7 +206,7 @@ def length(data: bytearray, rng: Rng) -> bytearray:
 
 
 IMAGE_TAGS = (0x0002, 0x0004, 0x0006, 0x0008, 0x0010, 0x0011, 0x0100, 0x0101, 0x0102, 0x0103)
-"""Of group 0028: samples, photometric interpretation, planar configuration, frames, rows, columns, bits, sign."""
+"""Elements of group 0028: samples, photometric interpretation, planar configuration, frames, size, bits, sign."""
 VALUES = (0, 1, 2, 3, 4, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 64, 255, 256, 4095, 0x7FFF, 0x8000, 0xFFFF)
 WORDS = (b"MONOCHROME1 ", b"MONOCHROME2 ", b"RGB ", b"YBR_FULL", b"YBR_FULL_422", b"PALETTE COLOR ", b"YBR_ICT ")
 SYNTAXES = (
@@ -227,7 +228,7 @@ SYNTAXES = (
 
 
 def value(data: bytearray, rng: Rng) -> bytearray:
-    """One value that says how to read the pixels; the checksum of a PNG is made to fit."""
+    """Change one value that describes the pixels; the checksum of a PNG is corrected."""
     if data[:4] == b"\x89PNG" and len(data) > 33:
         at = 16 + int(rng.integers(13))
         data[at] = int(rng.choice([0, 1, 2, 3, 4, 6, 8, 16, 127, 255]))
@@ -257,7 +258,7 @@ def value(data: bytearray, rng: Rng) -> bytearray:
 
 
 def stream(data: bytearray, rng: Rng) -> bytearray:
-    """The head of the compressed stream: sizes, precision, tables, tiles."""
+    """Change the header of the compressed stream: sizes, precision, tables, tiles."""
     starts = [at for mark in (b"\xff\xd8\xff", b"\xff\x4f\xff\x51", b"IDAT") if (at := data.find(mark)) >= 0]
     if not starts:
         return overwrite(data, rng)
@@ -275,7 +276,7 @@ MUTATIONS: tuple[Callable[[bytearray, Rng], bytearray], ...] = (
 
 
 def mutated(seed: bytes, rng: Rng) -> tuple[bytes, str]:
-    """(bytes, the names of the mutations)."""
+    """Apply mutations; return (bytes, names of the mutations)."""
     data, names = bytearray(seed), []
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         mutation = MUTATIONS[rng.integers(len(MUTATIONS))]
@@ -382,6 +383,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from benchmarks import score_fuzz  # under its module's name, by which workers find its reader
+    from benchmarks import score_fuzz  # imported by its module name, with which workers find its reader
 
     score_fuzz.main()

@@ -1,13 +1,12 @@
-"""Batch scoring against its parts: decode alone, inference alone, and a plain loop over pydicom and timm.
+"""Compare batch scoring with its parts: only decoding, only inference, and a plain loop over pydicom and timm.
 
     python -m benchmarks.score_throughput speed --model RUN [--n 1000] [--fold all]
     python -m benchmarks.score_throughput memory --model RUN [--n 1000 10000]
 
-``speed``: the same files (phantoms as DICOM, uncompressed, RLE, JPEG, JPEG 2000 in turn) are read without networks,
-pixels of the same number are scored without files, and both are done together by ``usvit.scoring``; the rounds
-alternate,
-and the medians of images per second are compared. ``memory``: resident memory of the whole process tree while
-``usvit score`` runs on so many files.
+``speed``: the same files (phantoms as DICOM, in turn uncompressed, RLE, JPEG and JPEG 2000) are read without networks,
+equally many images are scored without files, and ``usvit.scoring`` does both together. The rounds alternate, and the
+medians of images per second are compared. ``memory``: the resident memory of the whole process tree is measured while
+``usvit score`` runs on the given numbers of files.
 """
 
 import argparse
@@ -35,7 +34,7 @@ KINDS = ("grey", "rle", "jpeg", "jpeg2000")
 
 
 class Clock(NoProgress):
-    """Times the scoring itself: loading networks and writing tables are the same however many files there are."""
+    """Timer of the scoring without loading networks and writing tables, which do not depend on the number of files."""
 
     seconds = 0.0
 
@@ -48,7 +47,7 @@ class Clock(NoProgress):
 
 
 def make_files(folder: Path, n: int, size: int) -> Path:
-    """``n`` single-frame DICOM files."""
+    """Write ``n`` single-frame DICOM files."""
     images = phantoms(folder.with_name(f"{folder.name}-phantoms"), n, size)
     coded = [dicom(images[number % len(images)], KINDS[number % 4], "P", "N") for number in range(min(n, 400))]
     for number in range(n):
@@ -59,7 +58,7 @@ def make_files(folder: Path, n: int, size: int) -> Path:
 
 
 def plain_loop(files: list[Path], ensemble: object, batch_size: int) -> None:
-    """What one would write by hand: pydicom, Pillow, the same networks; no flags, hashes, limits or journal."""
+    """Score with a loop written by hand: pydicom, Pillow, the same networks; no flags, hashes, limits or journal."""
     preprocessing = ensemble.preprocessing  # type: ignore[attr-defined]
     batch = []
     for path in files:
@@ -151,14 +150,14 @@ def memory(options: argparse.Namespace, folder: Path) -> None:
 
 
 def tree(root: int) -> list[tuple[int, int]]:
-    """(pid, resident kB) of a process and all below it."""
+    """Return (pid, resident kB) of a process and all its descendants."""
     found, known = [], {root}
     for name in sorted((entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()), key=int):
         try:
             status = dict(
                 line.split(":", 1) for line in io.StringIO(Path(f"/proc/{name}/status").read_text()) if ":" in line
             )
-        except OSError:  # gone meanwhile
+        except OSError:  # the process has ended meanwhile
             continue
         parent = int(status["PPid"])
         if int(name) in known or parent in known:

@@ -1,10 +1,10 @@
-"""The training step of usvit against the same step in a bare PyTorch loop.
+"""Compare the speed of usvit's training step with the same step in a bare PyTorch loop.
 
     python benchmarks/training_step.py --model vit_ti16 --batch-size 32
 
-Same process, model, batch, precision and images; the two take turns step by step, so that a machine
-that grows slower or faster meets both. Prints images/s and the median ratio of the pairs (bar of the
-design: at least 0.97).
+Process, model, batch, precision and images are the same. The two take turns step by step, so that a machine that
+becomes slower or faster affects both. The benchmark prints images/s and the median ratio of the pairs, which should be
+at least 0.97.
 """
 
 import argparse
@@ -37,14 +37,14 @@ def main() -> None:
     parser.add_argument("--model", default="vit_ti16")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--image-size", type=int, default=224)
-    parser.add_argument("--pairs", type=int, default=40, help="steps of each")
+    parser.add_argument("--pairs", type=int, default=40, help="number of steps of each loop")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="auto")
     args = parser.parse_args()
 
     device = resolve_device(args.device, args.precision)
     seed_everything(0)
-    # Random, not zero: some units compute faster on zeros.
+    # Random values, because some processors compute faster on zeros.
     pixels = np.random.default_rng(0).integers(0, 255, (IMAGES, args.image_size, args.image_size, 3), dtype=np.uint8)
     targets = np.arange(IMAGES, dtype=np.int64) % CLASSES
     ours, bare = usvit_steps(args, device, pixels, targets), bare_steps(args, device, pixels, targets)
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def seconds(steps: Iterator[None]) -> float:
-    """Wall time of one step, the device's own work included."""
+    """Return the wall time of one step, including the work of the device."""
     begun = time.perf_counter()
     next(steps)
     if torch.cuda.is_available():
@@ -81,7 +81,7 @@ def network(args: argparse.Namespace) -> nn.Module:
 
 
 def usvit_steps(args, device, pixels, targets) -> Iterator[None]:  # type: ignore[no-untyped-def]
-    """What ``usvit.training.trainer.fit`` does between two evaluations."""
+    """Run the steps of ``usvit.training.trainer.fit`` between two evaluations."""
     train, optim = TrainConfig(batch_size=args.batch_size, steps=10**6), OptimConfig(clip_norm=1.0)
     fabric = device.fabric()
     model = network(args)
@@ -100,7 +100,7 @@ def usvit_steps(args, device, pixels, targets) -> Iterator[None]:  # type: ignor
 
 
 def bare_steps(args, device, pixels, targets) -> Iterator[None]:  # type: ignore[no-untyped-def]
-    """The same update as one would write it by hand, batches ready in memory."""
+    """Run the same updates in a loop written by hand, with batches that are ready in memory."""
     model = network(args).to(device.type).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     criterion = nn.CrossEntropyLoss(torch.ones(CLASSES, device=device.type))

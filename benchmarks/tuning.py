@@ -1,17 +1,17 @@
-"""What tuning a part of a network saves, and what a linear probe costs.
+"""Measure the savings of training a part of a network, and the cost of a linear probe.
 
     python benchmarks/tuning.py steps --model vit_b16 --batch-size 8
     python benchmarks/tuning.py probe --model vit_s32 --data-root DATA
 
-``steps``: parameters that train, time of a training step and peak memory of each ``model.tune``, and of gradient
-checkpointing. Each is measured in processes of its own that take turns, so that a machine that grows slower meets all.
-Beside the wall time stands the processor's (s CPU), which other work on the machine disturbs less.
-Memory on a CPU is the process's peak over what it held before the first step, on a GPU what PyTorch had allocated.
-Paper (Touvron et al. 2022, Three things, section 4, on GPUs, at 384 x 384): ``attn`` trains a third of the parameters,
+``steps``: number of trained parameters, time of a training step and peak memory of each ``model.tune``, and of gradient
+checkpointing. Each is measured in separate processes that take turns, so that a machine that becomes slower affects
+all. The CPU time (s CPU) beside the wall time is less sensitive to other work on the machine. Memory on a CPU is the
+peak of the process minus its memory before the first step; on a GPU it is the peak of PyTorch's allocations. In the
+paper (Touvron et al. 2022, Three things, section 4, on GPUs, at 384 x 384), ``attn`` trains a third of the parameters
 and takes 10 % less memory and 10 % less time than ``full``.
 
-``probe``: ``usvit cv --set model.tune=head`` on BUSI, five folds from one file of random weights, against a bare loop
-that decodes the images and runs the network over them once.
+``probe``: ``usvit cv --set model.tune=head`` on BUSI, with five folds from one file of random weights, is compared with
+a bare loop that decodes the images and runs the network on them once.
 """
 
 import argparse
@@ -30,11 +30,13 @@ CASES = ("full", "attn", "ffn", "norm", "head", "full+checkpointing")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["steps", "probe", "one-case", "bare-pass"], help="the last two: for these")
+    parser.add_argument(
+        "what", choices=["steps", "probe", "one-case", "bare-pass"], help="the last two are called by the first two"
+    )
     parser.add_argument("--model", default="vit_b16")
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--image-size", type=int, default=224)
-    parser.add_argument("--steps", type=int, default=5, help="timed, after one that is not")
+    parser.add_argument("--steps", type=int, default=5, help="number of timed steps, after one untimed step")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="auto")
@@ -45,7 +47,7 @@ def main() -> None:
 
 
 def again(args: argparse.Namespace, what: str, *more: str) -> dict[str, float]:
-    """This file in a process of its own; what it prints last is JSON."""
+    """Run this file in a separate process, and parse the last line of its output as JSON."""
     options = ("model", "batch_size", "image_size", "steps", "device", "precision")
     words = [word for name in options for word in (f"--{name.replace('_', '-')}", str(getattr(args, name)))]
     answer = subprocess.run([sys.executable, __file__, what, *words, *more], check=True, capture_output=True, text=True)
@@ -124,7 +126,7 @@ def one_case(args: argparse.Namespace) -> None:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has held; kilobytes on Linux, bytes on macOS."""
+    """Return the peak memory of this process in bytes; the system reports kilobytes on Linux and bytes on macOS."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
@@ -159,7 +161,7 @@ def probe(args: argparse.Namespace) -> None:
 
 
 def cpu_of_children() -> float:
-    """Seconds of processor time of all processes started here that have ended."""
+    """Return the seconds of CPU time of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -178,7 +180,7 @@ def save_random(name: str, image_size: int, path: Path) -> None:
 
 
 def bare_pass(args: argparse.Namespace) -> None:
-    """Everything that has to be done once, written out: import, decode and resize, one forward pass."""
+    """Run the necessary work once: import, decode and resize, one forward pass."""
     begun = time.perf_counter()
     import numpy as np
     import torch

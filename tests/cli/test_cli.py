@@ -211,7 +211,7 @@ def test_two_processes_cannot_share_a_run(usvit, small_phantom, tmp_path):
 def test_a_bug_is_a_traceback_and_exit_code_1(usvit, monkeypatch):
     monkeypatch.setattr("usvit.data.datasets.card_names", lambda: 1 / 0)
     answer = usvit("data", "list")
-    assert answer.code == 1 and "bug of usvit" in answer.err and "ZeroDivisionError" in answer.err
+    assert answer.code == 1 and "bug in usvit" in answer.err and "ZeroDivisionError" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_the_traceback_of_a_bug_quotes_no_value_where_patients_are_read(usvit, m
 
     monkeypatch.setattr(broken, bug)
     answer = usvit(*command)
-    assert answer.code == 1 and "bug of usvit" in answer.err
+    assert answer.code == 1 and "bug in usvit" in answer.err
     assert "KeyError" in answer.err and "ValueError" in answer.err and ", in bug" in answer.err
     assert "NOVAK^JANA" not in answer.err.replace('raise KeyError("NOVAK^JANA")', "").replace(
         "raise ValueError(\"cannot convert 'NOVAK^JANA'\")", ""

@@ -138,11 +138,11 @@ def test_the_same_runs_give_the_same_bytes_and_the_lines_say_who_is_better(usvit
     outs = [usvit("compare", *runs, "--out", tmp_path / name).out for name in ("a", "b")]
     for file in ("compare.json", "compare.md", "compare.tex", "compare.html"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-    first, second, *decisions = (line for line in outs[0].splitlines() if line.startswith("strong less weak"))
-    assert first.startswith("strong less weak, way of training (corrected): 0.")  # the headline first
-    assert second.startswith("strong less weak, these predictions (pooled): 0.")
+    first, second, *decisions = (line for line in outs[0].splitlines() if line.startswith("strong minus weak"))
+    assert first.startswith("strong minus weak, way of training (corrected): 0.")  # the headline first
+    assert second.startswith("strong minus weak, these predictions (pooled): 0.")
     assert [line.split(":")[0] for line in decisions] == [
-        "strong less weak, sensitivity", "strong less weak, specificity"
+        "strong minus weak, sensitivity", "strong minus weak, specificity"
     ]  # fmt: skip
     assert "(Holm " in outs[0]
     assert "45 groups" in outs[0]
@@ -205,7 +205,7 @@ def test_a_stated_margin_is_echoed_and_judged_by_the_bound(usvit, runs, tmp_path
     html = (tmp_path / "out" / "compare.html").read_text()
     assert "Stated margin: 0.05" in html and "not shown to be non-inferior" in html
     said = usvit("compare", *runs[:2], "--non-inferiority-margin", "0.05", "--out", tmp_path / "out").out
-    assert "strong against weak, AUC: non-inferior" in said and "stated margin of 0.05" in said
+    assert "strong against weak, AUC: non-inferior" in said and "with a margin of 0.05" in said
 
 
 @pytest.mark.parametrize("margin", ["0", "0.5", "nan"])

@@ -314,4 +314,4 @@ def test_differences_between_subgroups_carry_p_and_holm(usvit, save, other):
     device = next(by for by in metrics["subgroups"] if by["by"] == "device")
     areas = {level["level"]: level["figures"]["auc"]["1_vs_rest"]["value"] for level in device["levels"]}
     assert device["differences"][0]["auc"]["value"] == pytest.approx(areas["A"] - areas["B"])
-    assert "A less B, auc:" in usvit(*given).out
+    assert "A minus B, auc:" in usvit(*given).out

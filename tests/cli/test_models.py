@@ -102,11 +102,11 @@ def test_info_for_people_names_cost_weights_licence_and_paper(usvit):
     [
         (("vit_b61",), "Unknown model 'vit_b61'. Nearest: .*vit_b16"),
         (("r26_s16",), "use r26_s32"),
-        (("vit_b16", "--image-size", "100"), "not a multiple of its patches of 16"),
+        (("vit_b16", "--image-size", "100"), "not a multiple of its patch size 16"),
         (("vit_b16", "--set", "vit.steem=x"), "Unknown setting 'model.vit.steem'. Nearest: model.vit.stem"),
         (("vit_b16", "--set", "vit.stem=mlp"), "model.vit.stem cannot be used: .*hmlp_bn"),
-        (("vit_b16", "--set", "vit.heads=7"), "cannot have 7 heads on a width of 768"),
-        (("resnet50", "--set", "vit.stem=hmlp_bn"), "resnet50 is none"),
+        (("vit_b16", "--set", "vit.heads=7"), "cannot have 7 heads: its width of 768"),
+        (("resnet50", "--set", "vit.stem=hmlp_bn"), "resnet50 is not one"),
         (("timm:resnet5",), "Unknown timm model 'resnet5'"),
     ],
 )

@@ -49,7 +49,7 @@ def test_an_external_test_prints_its_frozen_threshold_failures_and_files(usvit, 
     for words in (
         "frozen: threshold 0.4",
         "PPV",
-        "chooses no threshold of its own",
+        "does not choose thresholds",
         "calibrated probability",
         "by unusual",
     ):
@@ -66,14 +66,14 @@ def test_an_external_test_prints_its_frozen_threshold_failures_and_files(usvit, 
     [
         ((), "give the labels of its images with --labels"),
         (("--labels", "nowhere.csv"), "no label table"),
-        (("--labels", "labels.csv", "--prob", "p"), "--prob has no meaning of a scored set"),
+        (("--labels", "labels.csv", "--prob", "p"), "--prob cannot be used for a scored set"),
         (("--labels", "labels.csv", "--map", "x"), "pass WORD=CLASS"),
         (("--labels", "labels.csv", "--map", "x=benign", "--map", "x=malignant"), "'x' twice"),
         (("--labels", "labels.csv", "--unit", "nodule"), "Unknown unit 'nodule'"),
         (("--labels", "labels.csv", "--unit", "item", "--roll-up", "median"), "Unknown roll-up 'median'"),
         (("--labels", "labels.csv", "--calibration", "nowhere.json"), "usvit recalibrate writes such a file"),
         (("--labels", "labels.csv", "--by", "path"), "ids of origin"),
-        (("--unit", "patient"), "--unit has no meaning without --labels"),
+        (("--unit", "patient"), "--unit cannot be used without --labels"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(usvit, home, monkeypatch, options, said):

@@ -45,9 +45,12 @@ def test_a_transfer_prints_a_table_and_its_predictions_are_evaluated_and_compare
     assert code == 0, err
     assert "2 classes; 12 training, 4 validation and 16 test images" in out
     assert "1-shot" in out and "3-shot" in out and "25 % of part train" in out
-    assert "Warning: 4 images are few to choose on." in out and "Warning: the first weights are random (scratch)" in out
+    assert (
+        "Warning: 4 images are too few for a reliable choice." in out
+        and "Warning: the initial weights are random (scratch)" in out
+    )
     assert "These intervals cover which training images are drawn; not which test images are" in out
-    assert "Over test images, of the first draw: 3-shot" in out
+    assert "Interval over test images, for the first draw: 3-shot" in out
     assert f"usvit evaluate {tmp_path / 'few' / 'predictions.csv'}" in out
 
     code, out, err = usvit(monkeypatch, capsys, "transfer", *images, *more, "--how", "knn", "--json", "--out", "knn")
@@ -60,7 +63,7 @@ def test_a_transfer_prints_a_table_and_its_predictions_are_evaluated_and_compare
     code, out, err = usvit(monkeypatch, capsys, "evaluate", "knn/predictions.csv", "--positive", "a")
     assert code == 0 and "16 images" in out, err
     code, out, err = usvit(monkeypatch, capsys, "compare", tmp_path / "few", "knn", "--out", tmp_path / "compared")
-    assert code == 0 and "few less knn" in out, err
+    assert code == 0 and "few minus knn" in out, err
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_a_size_is_laid_on_the_recipe_and_another_model_gets_it_as_it_is_with_a_
         assert settings_for(recipe, model)["model"] == {"name": model, "drop_path": 0.4}
     assert settings_for(recipe, "vit_s16")["model"] == {"name": "vit_s16", "drop_path": 0.1}
     assert size_note(recipe) is None and size_note(recipe, "vit_h14") is None
-    assert "no values of its own for vit_s16" in size_note(recipe, "vit_s16")
+    assert "has no settings for vit_s16" in size_note(recipe, "vit_s16")
 
 
 def test_a_choice_of_cells_is_all_or_the_recommended_or_one(recipe):
@@ -95,7 +95,7 @@ def test_cells_leave_to_the_user_what_the_user_set(recipe):
 def test_a_recipe_without_a_sweep_has_no_cells(tmp_path):
     plain = read(tmp_path, "train: {steps: 3}\n")
     assert cells(plain) == {} and settings_for(plain) == {"recipe": "mine", "train": {"steps": 3}}
-    with pytest.raises(UsvitError, match="has no sweep: leave out --cell"):
+    with pytest.raises(UsvitError, match="has no sweep: remove --cell"):
         choose_cells(plain, "all")
 
 
@@ -113,11 +113,11 @@ def test_a_data_set_changes_settings_and_axes_by_name(recipe):
     [
         ("sizes: [vit_b16]", "sizes: it must be a mapping"),
         ("sizes: {vit_b16: 3}", "sizes.vit_b16: it must be a mapping"),
-        ("sweep: {optim.lr: []}", "sweep.optim.lr: it has no values"),
+        ("sweep: {optim.lr: []}", "sweep.optim.lr: the axis has no values"),
         ("sweep: {way: 3}", "sweep.way: it must be a mapping"),
         ("sweep: {a: {x: {seed: 1}}, b: {y: {seed: 2}}}", "sweep.b: seed is set by another axis, too"),
-        ("sweep: {a: {'../x': {seed: 1}}}", "cannot be the name of a cell"),
-        ("sweep: {a: {x: {seed: 1}}}\nrecommended: {vit_b16: y}", "recommended.vit_b16: 'y' is no cell"),
+        ("sweep: {a: {'../x': {seed: 1}}}", "is not a valid name of a cell"),
+        ("sweep: {a: {x: {seed: 1}}}\nrecommended: {vit_b16: y}", "recommended.vit_b16: 'y' is not a cell"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_said_where(tmp_path, text, said):

@@ -98,7 +98,7 @@ def test_repeated_images_change_mcnemar_by_image_and_not_by_group():
     for method in ("exact", "mid-p", "chi2"):
         by_image = mcnemar(*(np.repeat(x, 3) for x in (a, b, group)), method=method)
         assert by_image["p"] < 0.2 * mcnemar(a, b, group, method=method)["p"]
-        assert "takes them for independent" in by_image["warning"]
+        assert "treats images as independent" in by_image["warning"]
 
 
 def test_models_that_are_right_together_do_not_differ():
@@ -110,7 +110,7 @@ def test_models_that_are_right_together_do_not_differ():
     assert cancelled["p"] == 1
     single = mcnemar([1, 0], [0, 0], [1, 1], method="clustered")
     assert single["p"] is None and "one group" in single["reason"]
-    with pytest.raises(ValueError, match="'cochran' is none of"):
+    with pytest.raises(ValueError, match="'cochran' is not one of"):
         mcnemar(a, b, range(7), method="cochran")
     with pytest.raises(ValueError, match="7 decisions of one model and 6"):
         mcnemar(a, b[:6], range(7))
@@ -140,7 +140,7 @@ def test_without_overlap_it_would_be_the_plain_paired_t_test():
 
 
 def test_folds_that_say_nothing_get_a_reason():
-    assert corrected_t([0.1], 0.25)["reason"] == "a spread needs at least two folds"
+    assert corrected_t([0.1], 0.25)["reason"] == "a variance needs at least two folds"
     same = corrected_t([0.0, 0.0, 0.0], 0.25)
     assert (same["p"], same["ci95"]) == (1, None)
     assert "p" not in corrected_t([0.25, 0.25], 0.25)
@@ -239,7 +239,7 @@ def test_a_model_compared_with_itself_does_not_differ(pair):
 def test_one_fold_has_no_test_over_folds(pair):
     found = compare_tables(*(table.assign(fold=0) for table in pair), positive="malignant")
     assert found["auc_over_folds"]["value"] is None
-    assert found["auc_over_folds"]["reason"] == "there is but one fold"
+    assert found["auc_over_folds"]["reason"] == "there is only one fold"
 
 
 def test_runs_that_are_no_pair_are_refused(pair):

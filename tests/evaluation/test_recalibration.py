@@ -211,7 +211,7 @@ def test_a_leak_an_unknown_class_and_an_unknown_method_are_refused():
     table = over_confident()
     leaky = table.copy()
     leaky.loc[leaky["group_id"] == "vp0", "group_id"] = "p0"
-    with pytest.raises(LeakageError, match="Fold 0: group 'p0' stands in parts val and test"):
+    with pytest.raises(LeakageError, match="Fold 0: group 'p0' is in the splits val and test"):
         recalibrate(leaky, positive="malignant")
     with pytest.raises(UsvitError, match=r"Unknown class 'bengin'.*benign"):
         recalibrate(table, positive="bengin")

@@ -317,4 +317,4 @@ def test_of_two_processes_one_says_what_both_end_with(supervised, tmp_path):
         said = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]  # torchrun adds its own words
         assert len(said) == 1 and words in said[0], done.stderr
         # The launcher may end the second one (SIGTERM) before it has ended itself.
-        assert "exitcode  : 2 " in done.stderr and "bug of usvit" not in done.stderr, done.stderr
+        assert "exitcode  : 2 " in done.stderr and "bug in usvit" not in done.stderr, done.stderr

@@ -99,7 +99,7 @@ def test_every_auc_of_the_clear_cases(metric, case, value):
     if value in (0, 1):
         assert found["ci95"][1 - value] != value == found["ci95"][value]
     if value == 0.5:
-        assert found["ci95"] is None and "fare alike" in found["reason"]
+        assert found["ci95"] is None and "the same placement" in found["reason"]
 
 
 @pytest.mark.parametrize("case", ["perfect", "inverted"])
@@ -125,10 +125,10 @@ def test_every_figure_of_the_clear_cases(case):
         ("class absent", "average_precision_macro", None, "no image of class 'normal'"),
         ("one class", "specificity", "benign", "every image is of class 'benign'"),
         ("one class", "average_precision", "benign", "every image is of class 'benign'"),
-        ("one class", "mcc", None, "all images are of one class, or decided as one"),
+        ("one class", "mcc", None, "all images have one class, or are decided as one class"),
         ("constant", "ppv", "normal", "no image is decided as 'normal'"),
         ("constant", "npv", "benign", "every image is decided as 'benign'"),
-        ("constant", "mcc", None, "all images are of one class, or decided as one"),
+        ("constant", "mcc", None, "all images have one class, or are decided as one class"),
     ],
 )
 def test_the_reason_is_the_right_one(case, name, of_class, reason):
@@ -187,7 +187,7 @@ def test_shapes_that_do_not_fit_are_refused():
         multiclass_auc([0, 1, 1], [[0.5, 0.5]] * 2, [1, 2, 3])
     with pytest.raises(ValueError, match="3 and of 2 classes"):
         multiclass_difference([0, 1], np.full((2, 3), 0.3), np.full((2, 2), 0.5), [1, 2])
-    with pytest.raises(ValueError, match="average 'micro' is none of macro, weighted, hand-till"):
+    with pytest.raises(ValueError, match="average 'micro' is not one of macro, weighted, hand-till"):
         multiclass_auc(LABEL, RIGHT, np.arange(24), average="micro")
     with pytest.raises(ValueError, match="2 class names for 3 columns"):
         figure_values(LABEL, RIGHT, np.arange(24), classes=["a", "b"])
@@ -198,4 +198,4 @@ def test_shapes_that_do_not_fit_are_refused():
 def test_one_group_has_no_bootstrap():
     found = cluster_bootstrap(Figures(LABEL, RIGHT, np.zeros(24)), 1)
     assert {one.ci95 for one in found.values()} == {None}
-    assert {one.reason for one in found.values()} == {"there is but one group"}
+    assert {one.reason for one in found.values()} == {"there is only one group"}

@@ -199,7 +199,7 @@ def test_percentiles_where_bca_cannot_be_had_and_the_reason():
 
     found = cluster_bootstrap(distinct, 30)["distinct"]
     assert found.method == "percentile"
-    assert found.reason == "no BCa: the resamples lie all on one side of the value"
+    assert found.reason == "no BCa: all resamples are on one side of the value"
     assert found.ci95[1] < found.value == 30
 
     def only_if_all_but_few(counts):  # the jackknife never changes it, resamples do
@@ -207,7 +207,7 @@ def test_percentiles_where_bca_cannot_be_had_and_the_reason():
 
     found = cluster_bootstrap(only_if_all_but_few, 30)["few"]
     assert found.method == "percentile"
-    assert found.reason.startswith("no BCa: the figure is undefined, or the same, whichever group is left out")
+    assert found.reason.startswith("no BCa: leaving out a group makes the figure undefined, or never changes it")
 
 
 def test_a_class_of_one_patient_has_a_sensitivity_with_a_reason_beside_its_interval():

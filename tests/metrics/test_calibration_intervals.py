@@ -42,7 +42,7 @@ def test_the_line_has_intervals_that_count_groups():
         assert one["ci95"][0] < one["value"] < one["ci95"][1]
         np.testing.assert_allclose(one["ci95"], three["ci95"], rtol=1e-5)  # copies of a patient's image add nothing
     lonely = calibration_line([True, False, True, False], [1.0, -1.0, -0.5, 0.5], ["a"] * 4)
-    assert lonely.slope["ci95"] is None and lonely.slope["reason"] == "there is but one group"
+    assert lonely.slope["ci95"] is None and lonely.slope["reason"] == "there is only one group"
 
 
 @pytest.mark.slow
@@ -88,4 +88,4 @@ def test_no_interval_where_nothing_varies():
     assert certain.ece_debiased["ci95"] is None and certain.ece_noise_floor is None
     assert certain.ece_debiased["reason"] == "every resample gives the same value"
     one = reliability([1, 0], [0.5, 0.4], ["a", "a"])
-    assert one.ece_debiased["reason"] == "there is but one group"
+    assert one.ece_debiased["reason"] == "there is only one group"

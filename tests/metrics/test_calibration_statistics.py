@@ -157,7 +157,7 @@ def test_in_the_large_makes_the_mean_probability_the_share():
     [
         ([0, 0, 1, 1], [-2.0, -1, 1, 2], "separate the classes perfectly: the slope has no upper bound"),
         ([0, 0, 1, 1], [-2.0, 1, 1, 2], "separate the classes perfectly"),  # a tie at the border does not help
-        ([1, 1, 0, 0], [-2.0, -1, 1, 2], "the wrong way round: the slope has no lower bound"),
+        ([1, 1, 0, 0], [-2.0, -1, 1, 2], "perfectly but inversely: the slope has no lower bound"),
         ([0, 1, 1, 0], [0.7] * 4, "all predictions are equal"),
         ([0, 1, 1, 0], [0.7, 0.7, np.nextafter(0.7, 1), 0.7], "all predictions are equal"),
     ],

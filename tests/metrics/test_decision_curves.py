@@ -79,7 +79,7 @@ def test_an_absent_class_is_said():
     none = decision_curve([0, 0], [0.3, 0.7], thresholds=[0.5])
     assert none.model == (-0.5,)
     assert none.standardised == (None,)
-    assert none.reason == "no positive image: there is no benefit to be a share of"
+    assert none.reason == "no positive image: the maximum benefit is 0"
     every = decision_curve([1, 1], [0.3, 0.7], thresholds=[0.5])
     assert every.model == every.standardised == (0.5,)
     elsewhere = decision_curve([1, 1], [0.3, 0.7], thresholds=[0.5], prevalence=0.1)
@@ -170,7 +170,7 @@ def test_the_band_is_that_of_a_literal_bootstrap():
 
 def test_without_a_band_nothing_is_called_useful_and_the_reason_is_given():
     one = decision_curve([1, 0, 0], [0.9, 0.1, 0.2], [7, 7, 7])
-    assert one.band is None and one.useful == () and one.band_reason == "there is but one group"
+    assert one.band is None and one.useful == () and one.band_reason == "there is only one group"
     none = decision_curve([0, 0], [0.3, 0.7])
     assert none.band is None and none.band_reason == "no positive image"
     few = decision_curve([1, 0], [0.9, 0.1])  # half of the resamples lack a class

@@ -60,7 +60,7 @@ def test_what_cannot_be_known_is_said():
     nothing = np.full_like(validated, np.nan)
     assert f"{MIN_PAIRS} are needed" in mean_scores(tested, nothing, positive)
     tested[positive, 1] = np.nan
-    assert "none among its test images" in mean_scores(tested, validated, positive)
+    assert "the test images of a network contain none" in mean_scores(tested, validated, positive)
 
 
 def test_repeats_give_pairs_without_inner_validation_images():

@@ -213,8 +213,8 @@ def test_conditional_ranking_is_equation_2_5_and_the_oracle_ranks_its_coarse_cla
         (lambda: knn_probabilities([[1.0]], [[1.0]], [-1], 1), "class numbers"),
         (lambda: knn_probabilities([[1.0]], [[np.nan]], [0], 1), "embedding 0 is not finite"),
         (lambda: knn_probabilities([[1.0]], [[1.0]], [0], 1, sigma=0), "sigma"),
-        (lambda: leave_one_out([[1.0], [2.0]], [0, 1], groups=["a", "a"]), "no key has others"),
-        (lambda: mean_average_precision([[1.0]], [[1.0]], [0], [0], key_coarse=[0]), "go together"),
+        (lambda: leave_one_out([[1.0], [2.0]], [0, 1], groups=["a", "a"]), "keys of at least two groups"),
+        (lambda: mean_average_precision([[1.0]], [[1.0]], [0], [0], key_coarse=[0]), "both coarse_prob and key_coarse"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(call, message):

@@ -137,11 +137,11 @@ def test_inception_takes_its_own_file_with_and_without_the_second_head(tmp_path)
 @pytest.mark.parametrize(
     ("name", "size", "why"),
     [
-        ("vit_b32", 100, "not a multiple of its patches of 32"),
-        ("vit_ti16", 225, "not a multiple of its patches of 16"),
+        ("vit_b32", 100, "not a multiple of its patch size 32"),
+        ("vit_ti16", 225, "not a multiple of its patch size 16"),
         ("r_ti16", 48, "model.image_size"),
         ("inception_v3", 32, "Kernel size"),
-        ("timm:eva02_tiny_patch14_224", 256, "patches of 14"),
+        ("timm:eva02_tiny_patch14_224", 256, "patch size 14"),
     ],
 )
 def test_impossible_size_is_told_before_any_work(name, size, why):
@@ -183,7 +183,7 @@ SMALL = {"width": 24, "depth": 1, "mlp": 24, "heads": 2}
     ("vit", "says"),
     [
         ({"attention": "axial"}, r"model\.vit\.attention=axial.*set pool to avg or map"),
-        ({"patch": 24}, r"model\.vit\.patch=24.*32 pixels are not a multiple of patches of 24"),
+        ({"patch": 24}, r"model\.vit\.patch=24.*32 pixels is not a multiple of the patch size 24"),
         ({"stem": "conv_bn", "patch": 32}, "the conv stem makes patches of 16"),
     ],
 )

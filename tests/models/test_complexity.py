@@ -43,8 +43,8 @@ def test_grouped_and_strided_convolutions_are_counted_as_they_compute():
 @pytest.mark.parametrize(
     ("name", "size", "says"),
     [
-        ("vit_b16", 100, "not a multiple of its patches of 16"),
-        ("resmlp_s24_8", 100, "not a multiple of its patches of 8"),
+        ("vit_b16", 100, "not a multiple of its patch size 16"),
+        ("resmlp_s24_8", 100, "not a multiple of its patch size 8"),
     ],
 )
 def test_impossible_sizes_are_told(name, size, says):

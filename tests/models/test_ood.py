@@ -117,7 +117,7 @@ def test_with_few_inner_validation_images_the_rate_is_stated_as_it_is():
     rng = np.random.default_rng(5)
     train, code = observed(rng, 50)
     found = fit_ood_detector(train, code, observed(rng, 4)[0], range(4))
-    assert found.rate == pytest.approx(0.2) and "4 groups" in found.note and "20.0% is promised" in found.note
+    assert found.rate == pytest.approx(0.2) and "4 groups" in found.note and "guaranteed rate is 20.0%" in found.note
     assert found.describe(b"")["note"] == found.note
 
 
@@ -157,7 +157,7 @@ def test_pictures_that_are_all_one_still_have_a_limit_or_a_reason():
     train, code = observed(rng, 40)
     same = np.zeros((40, SIZE), np.float32)
     novelty = fit_ood_detector(Observed(train.features, same), code, Observed(train.features, same), range(40))
-    assert list(novelty.views) == ["features"] and "no distance" in novelty.left_out["picture"]
+    assert list(novelty.views) == ["features"] and "median distance" in novelty.left_out["picture"]
     assert "picture: " in fit_ood_detector(Observed(None, same), code, Observed(None, same), range(40))
 
 
@@ -185,10 +185,10 @@ def test_a_missing_exchanged_or_damaged_file_is_told(fitted, tmp_path):
     metadata = write(tmp_path, fitted)
     content = (tmp_path / FILE).read_bytes()
     (tmp_path / FILE).write_bytes(content[:-1] + b"x")
-    with pytest.raises(UsvitError, match=r"novelty.safetensors is not the file that model.json"):
+    with pytest.raises(UsvitError, match=r"novelty.safetensors is not the file that the model.json"):
         read_ood_detector(tmp_path, metadata)
     (tmp_path / FILE).unlink()
-    with pytest.raises(UsvitError, match=r"has no novelty.safetensors"):
+    with pytest.raises(UsvitError, match=r"has no readable novelty.safetensors"):
         read_ood_detector(tmp_path, metadata)
     (tmp_path / FILE).write_bytes(content)
     for damage in (
@@ -204,12 +204,12 @@ def test_a_missing_exchanged_or_damaged_file_is_told(fitted, tmp_path):
     with pytest.raises(UsvitError, match="is damaged"):
         read_ood_detector(tmp_path, metadata)
     metadata.novelty.statistics = ["mean"]
-    with pytest.raises(UsvitError, match="looks at other statistics"):
+    with pytest.raises(UsvitError, match="with other image statistics"):
         read_ood_detector(tmp_path, metadata)
 
 
 def test_arrays_that_do_not_belong_together_are_refused(fitted, tmp_path):
     view = fitted.views["picture"]
     odd = dataclasses.replace(fitted, views={**fitted.views, "picture": dataclasses.replace(view, rest=view.rest * 0)})
-    with pytest.raises(UsvitError, match="do not fit together"):
+    with pytest.raises(UsvitError, match="do not match"):
         read_ood_detector(tmp_path, write(tmp_path, odd))

@@ -126,8 +126,12 @@ def test_head_alone_is_the_classifier_and_full_is_everything(family):
 @pytest.mark.parametrize(
     ("family", "tune", "said"),
     [
-        ("resnet", "attn", "no attention layers, so model.tune=attn would train nothing. It can be tuned as: full, he"),
-        ("resmlp", "attn", "It can be tuned as: full, head, ffn, norm."),
+        (
+            "resnet",
+            "attn",
+            "no attention layers, so model.tune=attn would train nothing. It supports model.tune=full, he",
+        ),
+        ("resmlp", "attn", "It supports model.tune=full, head, ffn, norm."),
         ("resnet", "ffn", "no MLPs"),
         ("vgg", "norm", "no normalisation layers"),
     ],

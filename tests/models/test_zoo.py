@@ -181,14 +181,16 @@ def test_vit_alone_is_a_b16_for_any_shape():
 
 @pytest.mark.parametrize("name", ["resnet50", "deit_s_distilled", "cait_s24", "timm:vit_tiny_patch16_224"])
 def test_parts_of_what_is_no_plain_vit_cannot_be_exchanged(name):
-    with pytest.raises(UsvitError, match=rf"model\.vit\.\* \(stem\) exchange parts of a plain ViT, and {name} is none"):
+    with pytest.raises(
+        UsvitError, match=rf"model\.vit\.\* \(stem\) exchange parts of a plain ViT, but {name} is not one"
+    ):
         find_model(name, {"stem": "hmlp_bn"})
 
 
 @pytest.mark.parametrize(("heads", "width"), [(7, 768), (5, 768), (12, 100)])
 def test_heads_that_do_not_divide_the_width_are_told_with_those_that_do(heads, width):
     with pytest.raises(
-        UsvitError, match=f"cannot have {heads} heads on a width of {width}.*Set model.vit.heads to one of"
+        UsvitError, match=f"cannot have {heads} heads: its width of {width} is not.*Set model.vit.heads to one of"
     ):
         find_model("vit_b16", {"heads": heads, "width": width})
 

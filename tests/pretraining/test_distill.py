@@ -196,7 +196,7 @@ def test_a_teacher_comes_with_its_head(tmp_path):
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         assert torch.allclose(teacher(images), network.eval()(images), atol=1e-4)
-    with pytest.raises(UsvitError, match=r"knows 5 classes, and the images have 7.*distill\.teacher"):
+    with pytest.raises(UsvitError, match=r"has 5 classes, but the images have 7.*distill\.teacher"):
         make_teacher(settings, HALF, n_classes=7, device=torch.device("cpu"))
 
 

@@ -31,7 +31,7 @@ def test_another_number_of_classes_is_told_and_so_is_no_head(tmp_path):
     save_file(state, tmp_path / "five.safetensors")
     save_file({key: value for key, value in state.items() if not key.startswith("fc.")}, tmp_path / "none.safetensors")
     model = timm.create_model("resnet10t", num_classes=3)
-    with pytest.raises(UsvitError, match="knows 5 classes, and the images have 3"):
+    with pytest.raises(UsvitError, match="has 5 classes, but the images have 3"):
         load_head(model, Weights("file", tmp_path / "five.safetensors"), 3, "The network", "Choose another.")
     with pytest.raises(UsvitError, match="has no head"):
         load_head(

@@ -153,7 +153,9 @@ def test_a_convolutional_stem_shows_a_masked_patch_in_its_neighbours_and_is_refu
     ids=lambda network: network[0],
 )
 def test_networks_that_are_no_plain_vit_are_refused_and_what_would_do_is_named(network):
-    with pytest.raises(UsvitError, match=r"objective mae masks .* a plain ViT, which a \w+ is not. Use vit_"):
+    with pytest.raises(
+        UsvitError, match=r"objective mae needs a plain ViT, whose tokens it masks, not a \w+. Use vit_"
+    ):
         Tokens.of(timm.create_model(network[0], **network[1]), "mae")
 
 

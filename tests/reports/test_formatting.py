@@ -23,8 +23,8 @@ BAND = {"difference": [0.1], "lower": [0.0], "upper": [0.2]}
         ),
         ({"useful": [], "estimated_useful": [], "band": BAND, "band_reason": None}, "nowhere above both defaults"),
         (
-            {"useful": [], "estimated_useful": [[0.1, 0.5]], "band": None, "band_reason": "there is but one group"},
-            "no band and therefore no statement: there is but one group",
+            {"useful": [], "estimated_useful": [[0.1, 0.5]], "band": None, "band_reason": "there is only one group"},
+            "no band and therefore no statement: there is only one group",
         ),
     ],
     ids=["schema 1.2", "schema 1.2, nowhere", "not shown", "shown", "nowhere", "no band"],

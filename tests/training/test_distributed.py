@@ -97,7 +97,7 @@ def test_who_is_left_without_a_launcher_explains_itself(tmp_path, accident, func
     second.process.kill()
     second.wait()
     assert ended.returncode == 2, ended.stderr
-    assert "Another process of this training ended or does not answer" in ended.stderr
+    assert "Another process of this training ended or does not respond" in ended.stderr
     assert "The last checkpoint is of step" in ended.stderr or "no checkpoint yet" in ended.stderr
     assert "Traceback" not in ended.stderr
 
@@ -167,7 +167,7 @@ def test_weights_that_are_no_numbers_are_never_kept(tmp_path):
 
 def test_batches_that_cannot_be_shared_are_refused(monkeypatch):
     monkeypatch.setattr(distributed, "world_size", lambda: 3)
-    with pytest.raises(UsvitError, match=r"torchrun started 3 processes, and train\.batch_size 8.*not a multiple"):
+    with pytest.raises(UsvitError, match=r"train\.batch_size 8.*not a multiple of the 3 processes"):
         distributed.check_share(8)
     distributed.check_share(9)
     with pytest.raises(UsvitError, match=r"mix pairs.*has 3 of train\.batch_size 9: set a multiple of 6"):

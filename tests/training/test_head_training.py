@@ -133,7 +133,9 @@ class Uncalled(Louder):
         return nn.functional.linear(self.body(x), self.fc.weight)
 
 
-@pytest.mark.parametrize(("kind", "why"), [(Louder, "does more after its features"), (Uncalled, "is not called")])
+@pytest.mark.parametrize(
+    ("kind", "why"), [(Louder, "has other layers besides its classifier"), (Uncalled, "is not called")]
+)
 def test_a_network_whose_head_is_more_than_its_classifier_is_trained_whole_and_it_says_so(kind, why):
     """Also where the head starts at zero, so that any features give the same."""
     model, store, said = kind(), pixels(32), Said()

@@ -120,7 +120,7 @@ def _with_batch(protocol: Protocol, batch: int | None, max_batch: int | None) ->
     first, last = batch or protocol.batch, max_batch or protocol.max_batch
     if protocol.search == "none":
         if max_batch is not None:
-            raise UsvitError(f"The protocol {protocol.name} measures one batch size: give --batch, not --max-batch.")
+            raise UsvitError(f"The protocol {protocol.name} measures one batch size: pass --batch, not --max-batch.")
     elif first > last:
         raise UsvitError(f"--batch {first} is larger than --max-batch {last}: the search would end before it begins.")
     return replace(protocol, batch=first, max_batch=last)
@@ -135,7 +135,7 @@ def _model_settings(given: Mapping[str, Any], image_size: int | None) -> dict[st
         settings = merge(settings, settings.pop("model"))
     for key in ("name", "weights", "weights_sha256"):
         if key in settings:
-            raise UsvitError(f"--set {key} has no place in a benchmark: models are arguments, weights are random.")
+            raise UsvitError(f"usvit bench does not accept --set {key}: models are arguments, and weights are random.")
     if image_size is not None:
         settings["image_size"] = image_size
     return settings

@@ -37,7 +37,7 @@ class BenchmarkCase:
     seconds: float = 60.0
     """Time limit after which no further step starts, without building and compiling."""
     branches: bool = False
-    """Whether to also time parallel branches computed at once, alternating with one after the other."""
+    """True to time parallel branches both at once and sequentially, in turns."""
 
     @property
     def hard_limit(self) -> int:
@@ -63,7 +63,7 @@ class BenchmarkRow:
     precision: str
     status: Status
     reason: str | None = None
-    """Why there is no result; None if there is one."""
+    """Reason if there is no result, otherwise None."""
     branches: Literal["sequential", "parallel"] | None = None
     compiled: bool = False
     channels_last: bool = False
@@ -82,7 +82,7 @@ class BenchmarkRow:
     """Time of the first step minus the median time."""
     peak_memory_mib: float | None = None
     memory: str | None = None
-    """How the peak memory was measured, or why it was not."""
+    """Method by which the peak memory was measured, or the reason why it was not."""
     load: float | None = None
     """The system's load average of the last minute; other processes slow the measurement."""
     reported: bool = True

@@ -23,7 +23,7 @@ class PeakMemory:
         self.device = device
         self.method: str = "max_memory_allocated"
         if device == "cpu":
-            self.method = "resident set, peak less that before the network"
+            self.method = "peak resident set minus that before the network"
             if compiled:
                 self.method = "not measured: the compiler works in the same process"
         self._before = _resident_peak()

@@ -169,8 +169,8 @@ def _notes(rows: list[BenchResult], result: BenchRecord) -> list[str]:
     load, cores = max((row.load or 0.0 for row in rows), default=0.0), result.machine.cores or 1
     if load > BUSY * cores:
         notes.append(
-            f"The machine was busy with other work too (load up to {load:.1f} on {cores} cores): "
-            "slower and less even than it can be."
+            f"The machine was also busy with other work (load up to {load:.1f} on {cores} cores), so speeds are lower "
+            "and vary more than they would otherwise."
         )
     return notes
 

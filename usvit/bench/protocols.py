@@ -75,7 +75,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         ),
         Protocol(
             "sweep",
-            "the batch doubled while that makes it faster, the fastest reported",
+            "the batch size is doubled while speed grows; the fastest is reported",
             "Steiner et al. 2022 (AugReg), Table 3",
             "one V100 of 16 GB",
             search="fastest",
@@ -84,7 +84,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         ),
         Protocol(
             "latency",
-            "batches 1, 2, 4 ... 64; parallel branches one after the other against at once, in turns",
+            "batch sizes 1, 2, 4 ... 64; parallel branches sequentially and at once, in turns",
             "Touvron et al. 2022 (Three things), Table 4",
             "one V100",
             search="batches",

@@ -1,7 +1,7 @@
 """The command line: one file per command. Each command parses its options, calls one public function, and prints.
 
-Nothing heavy is imported here or at the top of the file of a command, so that ``usvit cv --help`` answers before
-PyTorch could be imported.
+Neither this module nor the top of a command's module imports heavy libraries, so that ``usvit cv --help`` answers
+faster than PyTorch can be imported.
 """
 
 import io
@@ -30,9 +30,8 @@ from usvit.errors import EXIT_BUG, EXIT_STOPPED, UsvitError
 from usvit.terminal import plain_output
 
 GRACE_SECONDS = 20
-"""Seconds that a process without an error text of its own waits for the process that has one. torchrun stops all
-processes as soon as one exits, so the process with the text must exit first. After the wait, the process prints what it
-knows."""
+"""Seconds that a process without an error message waits for the process that has one. torchrun stops all processes as
+soon as one exits, so the process with the message must exit first. After the wait, the process prints what it knows."""
 PRIVATE = frozenset(
     {"score", "evaluate", "recalibrate", "cv", "train", "data", "pretrain", "transfer", "study", "explain", "report"}
 )
@@ -107,8 +106,8 @@ def _run() -> None:
         else:
             traceback.print_exc()
         print(
-            "\nThis is a bug of usvit, not a mistake of yours: please report it with the lines above "
-            "(check that they name no patient).",
+            "\nThis is a bug in usvit, not a mistake of yours. Please report it with the lines above "
+            "(check that they do not name a patient).",
             file=sys.stderr,
         )
         sys.exit(EXIT_BUG)

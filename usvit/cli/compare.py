@@ -22,7 +22,7 @@ def compare(
     non_inferiority_margin: Annotated[
         float | None,
         typer.Option(
-            help="Also say which run is non-inferior, by this margin of AUC, sensitivity and specificity (0.05).",
+            help="Also test non-inferiority with this margin of AUC, sensitivity and specificity, such as 0.05.",
             metavar="D",
         ),
     ] = None,
@@ -31,7 +31,7 @@ def compare(
     ] = None,
     json_: o.Json = False,
 ) -> None:
-    """Compare runs on the same images and folds: paired, patients respected, corrected for looking at several pairs.
+    """Compare runs on the same images and folds with paired, patient-clustered tests, corrected for several pairs.
 
     Writes compare.html, compare.json, compare.md and compare.tex.
     """
@@ -61,7 +61,7 @@ def compare(
             p = "" if area.p is None else f", p {p_value(area.p)}"
             if several and area.p_holm is not None:
                 p += f" (Holm {p_value(area.p_holm)})"
-            print(f"{pair.a} less {pair.b}, {answers}: {with_interval(area)}{p}")
+            print(f"{pair.a} minus {pair.b}, {answers}: {with_interval(area)}{p}")
     _print_decisions(record)
     for warning in record.warnings:
         print(f"Warning: {warning}")
@@ -72,16 +72,16 @@ def _print_decisions(record: "CompareRecord") -> None:
     """Print differences of decisions for the most probable class, and verdicts of non-inferiority with a margin."""
     from usvit.cli.printing import holm_words, with_interval
 
-    print(f"decisions for {record.positive_class}, most probable class; at operating points: see the page")
+    print(f"decisions for {record.positive_class} by the most probable class (the page shows operating points)")
     margin = record.non_inferiority_margin
     for pair in record.pairs:
         first = pair.decisions[0]
         for name, value in (("sensitivity", first.sensitivity), ("specificity", first.specificity)):
             if value is not None:
-                print(f"{pair.a} less {pair.b}, {name}: {with_interval(value)}{holm_words(value)}")
+                print(f"{pair.a} minus {pair.b}, {name}: {with_interval(value)}{holm_words(value)}")
     if margin is None:
         return
-    print(f"non-inferiority with a stated margin of {margin:g}, by the bound of the one-sided 97.5 % interval")
+    print(f"non-inferiority with a margin of {margin:g}, from the bound of the one-sided 97.5 % interval")
     for pair in record.pairs:
         if pair.non_inferiority is None:
             continue

@@ -87,12 +87,12 @@ def _command(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None
 
 cv = _command(
     "cv",
-    """Cross-validate a model: patient- and duplicate-aware folds, out-of-fold predictions, metrics, a report.
+    """Cross-validate a model: make folds that separate patients and near-duplicates, train, and report metrics.
 
     Without options, it runs the demo on the embedded phantom. The same command resumes an interrupted run.
     """,
 )
-train = _command("train", "Train once on a 70/15/15 hold-out, with the same files and report as 'usvit cv'.")
+train = _command("train", "Train once on a 70/15/15 hold-out; files and report are the same as those of 'usvit cv'.")
 
 
 def _print(outcome: "RunResult[MetricsRecord]") -> None:
@@ -104,7 +104,7 @@ def _print(outcome: "RunResult[MetricsRecord]") -> None:
     for skipped in data.skipped or []:
         print(f"could not be read: {skipped.path}: {skipped.reason}")
     if folds.unit == "image":
-        print(f"LEAKING SPLIT (by image, as asked): {folds.leaking_groups} groups stand in two parts of a fold.")
+        print(f"LEAKING SPLIT (by image, as asked): {folds.leaking_groups} groups are in two splits of a fold.")
     print(f"{data.n_images} images in {data.n_groups} groups; test predictions: {outcome.result.n_images}")
     print_figures(outcome.result.model_dump())
     print("For research use, not a medical device.")

@@ -1,4 +1,4 @@
-"""``usvit evaluate``: every figure from a run or any table of predictions."""
+"""``usvit evaluate``: compute all metrics of a run or of any table of predictions."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ def evaluate(
     predictions: Annotated[
         Path,
         typer.Argument(
-            help="A run directory; a CSV or Parquet table, another tool's too; or what usvit score wrote.",
+            help="A run directory; a CSV or Parquet table, also from another tool; or a folder that usvit score wrote.",
             metavar="PREDICTIONS",
         ),
     ],
@@ -26,46 +26,51 @@ def evaluate(
     prob: Annotated[
         list[str] | None,
         typer.Option(
-            help="CLASS=COL for each class; or one COL for the --positive of two. (default: prob_<class>)",
+            help="Column of each class's probability, CLASS=COL; with two classes, one COL for --positive. (default: "
+            "prob_<class>)",
             metavar="[CLASS=]COL",
         ),
     ] = None,
     group: Annotated[
         str | None,
         typer.Option(
-            help="Column of what makes images dependent. (default: group_id, else the patient)", metavar="COL"
+            help="Column of groups of dependent images. (default: group_id, otherwise the patient)", metavar="COL"
         ),
     ] = None,
     patient: Annotated[
         str | None, typer.Option(help="Column of the patient. (default: patient_id)", metavar="COL")
     ] = None,
     fold: Annotated[
-        str | None, typer.Option(help="Column of the fold. (default: fold; else one set)", metavar="COL")
+        str | None, typer.Option(help="Column of the fold. (default: fold, otherwise a single set)", metavar="COL")
     ] = None,
     image: Annotated[
-        str | None, typer.Option(help="Column of the image's name. (default: image_id)", metavar="COL")
+        str | None, typer.Option(help="Column of the image id. (default: image_id)", metavar="COL")
     ] = None,
     positive: Annotated[
         str | None, typer.Option(help="The positive class. (default: the run's, or malignant)", metavar="CLASS")
     ] = None,
     by: Annotated[
         list[str] | None,
-        typer.Option(help="Column that makes subgroups, cut at limits where it is measured.", metavar="COL[=10,20]"),
+        typer.Option(
+            help="Column of subgroups; COL=10,20 cuts numbers at these limits. Can be repeated.", metavar="COL[=10,20]"
+        ),
     ] = None,
     prevalence: Annotated[
         float | None,
-        typer.Option(help="PPV and NPV at this share of positives, such as 0.006, with intervals.", metavar="P"),
+        typer.Option(help="Also compute PPV and NPV at this prevalence, such as 0.006.", metavar="P"),
     ] = None,
     manifest: Annotated[
         Path | None,
-        typer.Option(help="More columns of the images (device, birads). (default: the run's)", metavar="FILE"),
+        typer.Option(
+            help="Table with more columns of the images, such as device or birads. (default: the run's)", metavar="FILE"
+        ),
     ] = None,
     metadata: Annotated[
         Path | None,
         typer.Option(
             "--metadata",
             "--passport",
-            help="model.json of the network: refuses images it has seen (needs --manifest).",
+            help="model.json of the network, to refuse images that it was trained on (needs --manifest).",
             metavar="FILE",
         ),
     ] = None,
@@ -79,23 +84,29 @@ def evaluate(
     input_root: given.InputRoot = None,
     drop_seen: given.DropSeen = False,
     unit: Annotated[
-        str | None, typer.Option(help="Count a scored set by frame, item, study or patient. (default: frame)")
+        str | None, typer.Option(help="Unit of a scored set: frame, item, study or patient. (default: frame)")
     ] = None,
-    roll_up: Annotated[str | None, typer.Option(help="Of a --unit's frames: mean or max. (default: mean)")] = None,
+    roll_up: Annotated[
+        str | None, typer.Option(help="Combine the frames of a --unit by mean or max. (default: mean)")
+    ] = None,
     calibration: Annotated[
         Path | None,
-        typer.Option(help="Judge a scored set by what usvit recalibrate wrote, on other patients.", metavar="FILE"),
+        typer.Option(
+            help="Evaluate a scored set with the file of 'usvit recalibrate', which was fitted on other patients.",
+            metavar="FILE",
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for metrics.json and the table as understood.", metavar="DIR")
+        Path | None, typer.Option(help="Folder for metrics.json and the table as usvit read it.", metavar="DIR")
     ] = None,
     json_: o.Json = False,
 ) -> None:
-    """Every figure with its interval from a run or any table of predictions: another tool's, too.
+    """Compute all metrics with intervals from a run, or from any table of predictions, also of another tool.
 
-    AUCs, sensitivity and the rest with patient-clustered intervals, nested thresholds, calibration, decision curve,
-    subgroups, patient level. --json prints all of it (docs/reference/metrics.schema.json). With --labels, an external
-    test of a scored set: the model's own threshold, what could not be scored, what was seen before.
+    The metrics are AUC, sensitivity, specificity and others with patient-clustered intervals, at thresholds that were
+    chosen on other images, calibration, decision curve, subgroups and results by patient. --json prints all of them
+    (docs/reference/metrics.schema.json). With --labels, the command evaluates a result of 'usvit score' as an external
+    test: at the model's frozen threshold, and with the images that could not be scored or were seen in training.
     """
     limits = _limits(by or [])
     own: dict[str, object] = {"--prob": prob, "--group": group, "--patient": patient, "--fold": fold, "--image": image}
@@ -109,7 +120,7 @@ def evaluate(
     }
     scored |= {"--unit": unit, "--roll-up": roll_up, "--calibration": calibration}
     if labels is not None:
-        _refuse(own, "of a scored set, whose columns are known")
+        _refuse(own, "for a scored set, whose columns are known")
         from usvit.scoring import evaluate_scores
 
         table = given.label_table(labels, label, map_, join, key, input_root)
@@ -160,7 +171,7 @@ def evaluate(
     print(f"{record.n_images} images in {record.n_groups} groups{patients}: {counts}")
     print_figures(record)
     if record.external:
-        print("(accuracy, sensitivity and specificity above: of the most probable class; below: at a threshold)")
+        print("(accuracy, sensitivity and specificity: above by the most probable class, below at a threshold)")
         there = [one for one in record.operating_points or [] if one.pooled is not None]
         print_operating_points(record.model_copy(update={"operating_points": there}))
         _print_external(metrics)
@@ -172,7 +183,7 @@ def evaluate(
     if out is not None:
         print(f"\nmetrics: {out / 'metrics.json'}")
         if labels is not None:
-            print(f"what takes no part: {out / 'unmatched.csv'}")
+            print(f"rows without a match: {out / 'unmatched.csv'}")
     print("For research use, not a medical device.")
 
 
@@ -183,7 +194,7 @@ def _print_external(metrics: dict[str, Any]) -> None:
 
     external, positive = metrics["external"], metrics["positive_class"]
     print(f"images that the model has seen: {external['seen']['answer']}")
-    print("an external test chooses no threshold of its own: usvit recalibrate does, on other patients")
+    print("an external test does not choose thresholds; 'usvit recalibrate' chooses them on other patients")
     frozen = [one for one in metrics["operating_points"] if one["rule"].startswith("frozen")]
     print(f"frozen thresholds (of the calibrated probability) are from {frozen[0]['source']}")
     for one in frozen:
@@ -197,12 +208,12 @@ def _print_external(metrics: dict[str, Any]) -> None:
         print(f"{one['rule']}, of the images it decided: {both}")
     failures = external["failures"]
     if failures["share"] is None:
-        print(f"what could not be scored: unknown ({failures['reason']})")
+        print(f"could not be scored: unknown ({failures['reason']})")
     else:
         print(f"could not be scored: {failures['n_failed']}, a share of {with_interval(failures['share'])}")
         for one in failures["worst_case"] if failures["n_failed"] else []:
             both = ", ".join(f"{name} {with_interval(one[name])}" for name in ("sensitivity", "specificity"))
-            print(f"{one['rule']}, had each of these been called wrongly: {both}")
+            print(f"{one['rule']}, if all of these were wrong: {both}")
     calibrated = ClassCalibration.model_validate(external["calibrated"])
     print(f"\ncalibrated probability of {positive}: {calibration_in_words(calibrated)}")
 
@@ -210,7 +221,7 @@ def _print_external(metrics: dict[str, Any]) -> None:
 def _refuse(options: Mapping[str, object], why: str) -> None:
     for name, value in options.items():
         if value not in (None, False):
-            raise UsvitError(f"{name} has no meaning {why}.")
+            raise UsvitError(f"{name} cannot be used {why}.")
 
 
 def _limits(given: list[str]) -> dict[str, list[float] | None]:

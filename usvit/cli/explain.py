@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def explain(
-    run: Annotated[Path, typer.Argument(help="A finished run (runs/x), or a fold of one (runs/x/fold-2).")],
+    run: Annotated[Path, typer.Argument(help="A finished run (runs/x), or one fold of it (runs/x/fold-2).")],
     method: Annotated[
         str | None,
         typer.Option(
@@ -35,7 +35,9 @@ def explain(
     class_: Annotated[
         str | None,
         typer.Option(
-            "--class", help="Class whose score to explain (gradcam, occlusion). (default: the predicted)", metavar="C"
+            "--class",
+            help="Class whose score to explain (gradcam, occlusion). (default: the predicted class)",
+            metavar="C",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write. (default: RUN/explain)", metavar="DIR")] = None,
@@ -87,7 +89,7 @@ def _lines(method: str, entry: "ExplanationRecord") -> list[str]:
     if method == "distance":
         return [
             f"Mean attention distance in pixels, {entry.n_images} test images ({entry.n_groups} groups), fold "
-            f"{entry.fold}; all patches alike: {entry.uniform:.1f}",
+            f"{entry.fold}; if all patches were attended equally: {entry.uniform:.1f}",
             *(f"  {one.layer}: {', '.join(f'{head:.1f}' for head in one.heads or ())}" for one in entry.layers or ()),
         ]
     if method == "positions":
@@ -107,7 +109,7 @@ def _lines(method: str, entry: "ExplanationRecord") -> list[str]:
     )
     if masks.n_images:
         lines += [
-            f"  pointing game {_value(masks.pointing)}; always the centre {_value(masks.centre)}",
+            f"  pointing game {_value(masks.pointing)}; for the image centre {_value(masks.centre)}",
             f"  share of the map in the mask {_value(masks.share)}; area of the mask {_value(masks.area)}",
         ]
         warnings = {one.warning for one in (masks.pointing, masks.share) if one.warning is not None}

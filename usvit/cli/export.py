@@ -11,11 +11,11 @@ from usvit.cli import options as o
 
 def export(
     source: Annotated[
-        str, typer.Argument(help="A run (runs/x), a fold of one (runs/x/fold-2), or a name of 'usvit models list'.")
+        str, typer.Argument(help="A run (runs/x), one fold of it (runs/x/fold-2), or a name from 'usvit models list'.")
     ],
     format_: Annotated[str, typer.Option("--format", help="safetensors, onnx or monai.", metavar="FORMAT")],
     out: Annotated[
-        Path, typer.Option(help="Folder to write; must be absent, empty, or hold the same export.", metavar="DIR")
+        Path, typer.Option(help="Folder to write; must be new, empty, or contain the same export.", metavar="DIR")
     ],
     weights: Annotated[
         str | None, typer.Option(help="With a name: hub, scratch, a file or a run. (default: hub)", metavar="W")
@@ -33,15 +33,15 @@ def export(
         bool,
         typer.Option(
             "--descriptions/--no-descriptions",
-            help="Include the descriptions that recognise near-duplicates of the training images; a rough sketch of an "
-            "image can be drawn from them.",
+            help="Include descriptions that identify near-duplicates of the training images. A rough sketch "
+            "of an image can be reconstructed from them.",
         ),
     ] = True,
     json_: o.Json = False,
 ) -> None:
-    """Write a network with its metadata and a model card, as safetensors, ONNX, or a MONAI bundle.
+    """Write a network with its metadata and a model card as safetensors, ONNX, or a MONAI bundle.
 
-    ONNX files and MONAI bundles are compared with usvit's own prediction before anything is put in place.
+    The predictions of ONNX files and MONAI bundles are compared with usvit's before the files are moved to the folder.
     """
     from usvit.exporting import export as export_model
 

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 Map = Annotated[
     list[str] | None,
-    typer.Option("--map", help="Class of a local word; an empty CLASS leaves its images out.", metavar="WORD=CLASS"),
+    typer.Option(
+        "--map", help="Class of a word in the label column; an empty CLASS omits its images.", metavar="WORD=CLASS"
+    ),
 ]
 Join = Annotated[
     str | None,
@@ -27,9 +29,9 @@ Key = Annotated[
     typer.Option(help="Secret key of the pseudonyms, for original ids. (default: in your settings)", metavar="FILE"),
 ]
 InputRoot = Annotated[
-    str | None, typer.Option(help="Prefix of the table's paths that is not part of the scored folder.", metavar="DIR")
+    str | None, typer.Option(help="Prefix to remove from the table's paths before matching.", metavar="DIR")
 ]
-DropSeen = Annotated[bool, typer.Option("--drop-seen", help="Leave out patients of whom the model has seen an image.")]
+DropSeen = Annotated[bool, typer.Option("--drop-seen", help="Omit patients of whom the model has seen an image.")]
 
 
 def label_table(

@@ -1,4 +1,4 @@
-"""``usvit models``: the zoo."""
+"""``usvit models``: list and describe the networks of the zoo, and pin their weights."""
 
 import json
 import sys
@@ -14,20 +14,24 @@ from usvit.terminal import plain, terminal_of
 if TYPE_CHECKING:
     from usvit.records import ModelsInfoRecord
 
-app = typer.Typer(help="The zoo of networks.", no_args_is_help=True)
+app = typer.Typer(help="List, describe and export networks, and pin their weights.", no_args_is_help=True)
 app.command("export")(export.export)
 
 
 @app.command("list")
 def list_(
     family: Annotated[str | None, typer.Option(help="One family, such as vit, hybrid or cnn.", metavar="F")] = None,
-    search: Annotated[str | None, typer.Option(help="Part of a name or of its weights'.", metavar="TEXT")] = None,
+    search: Annotated[
+        str | None, typer.Option(help="Part of the name of a network or of its weights.", metavar="TEXT")
+    ] = None,
     source: Annotated[str | None, typer.Option(help="Part of a paper's name, such as gheflati.", metavar="S")] = None,
-    max_params: Annotated[float | None, typer.Option(help="Millions of parameters at most.", metavar="M")] = None,
-    paper: Annotated[bool, typer.Option("--paper", help="Ours beside every count that the papers print.")] = False,
+    max_params: Annotated[
+        float | None, typer.Option(help="Maximum number of parameters, in millions.", metavar="M")
+    ] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="Compare our counts with those of the papers.")] = False,
     json_: o.Json = False,
 ) -> None:
-    """Show the networks that usvit names; timm:NAME reaches every other of timm's."""
+    """Show the networks that usvit names; all other networks of timm are available as timm:NAME."""
     from dataclasses import asdict
 
     from usvit.models import PATTERNS, comparisons, rows
@@ -56,25 +60,27 @@ def list_(
         ],
         numbers=(3, 4, 5),
     )
-    print(f"\n{len(found)} networks; counts with 1,000 classes. More: usvit models info NAME. Not listed one by one:")
+    print(f"\n{len(found)} networks; counts with 1,000 classes. Details: usvit models info NAME. Also available:")
     for pattern, meaning in PATTERNS.items():
         print(f"  {pattern:47} {meaning}")
 
 
 @app.command()
 def info(
-    name: Annotated[str, typer.Argument(help="A name of 'usvit models list', or timm:NAME.", metavar="NAME")],
-    classes: Annotated[int, typer.Option(help="Outputs of the head.", min=1, max=1_000_000)] = 1000,
+    name: Annotated[str, typer.Argument(help="A name from 'usvit models list', or timm:NAME.", metavar="NAME")],
+    classes: Annotated[int, typer.Option(help="Number of classes.", min=1, max=1_000_000)] = 1000,
     image_size: Annotated[
         int | None, typer.Option(help="Side of the image, in pixels. (default: the paper's)", min=1, max=4096)
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Exchange a part of a ViT: vit.stem=hmlp_bn; may be repeated.", metavar="KEY=VALUE"),
+        typer.Option(
+            "--set", help="Exchange a part of a ViT, such as vit.stem=hmlp_bn; can be repeated.", metavar="KEY=VALUE"
+        ),
     ] = None,
     json_: o.Json = False,
 ) -> None:
-    """Show one network: parameters and MACs counted now, weights with their licences, the papers' numbers."""
+    """Show one network: its parameters and MACs, its weights with their licences, and the numbers in the papers."""
     from usvit.config import build_config, parse_overrides
     from usvit.models import find_model
 
@@ -93,22 +99,22 @@ def info(
 
 @app.command()
 def pin(
-    name: Annotated[str, typer.Argument(help="A name of 'usvit models list'.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="A name from 'usvit models list'.", metavar="NAME")],
     upstream: Annotated[
-        str | None, typer.Option(help="Which of its weights. (default: the recommended)", metavar="UPSTREAM")
+        str | None, typer.Option(help="Weights to pin. (default: the recommended)", metavar="UPSTREAM")
     ] = None,
     file: Annotated[Path | None, typer.Option(help="File of pins. (default: in your settings)", metavar="FILE")] = None,
 ) -> None:
-    """Note the revision and SHA-256 of a network's hub weights: later runs demand them.
+    """Record the revision and SHA-256 of a network's hub weights; later runs require them.
 
-    Needs the hub, or the weights in the Hugging Face cache. What is there now is taken as right.
+    It needs the hub, or the weights in the Hugging Face cache. The current weights are assumed to be correct.
     """
     from usvit.models import add_pin, find_model, find_pin, own_pins
 
     repository, found = find_pin(f"hub:{upstream}" if upstream else "hub", find_model(name))
     place = file or own_pins()
     add_pin(place, repository, found)
-    print(f"{repository}: revision {found.revision}, {found.file}, SHA-256 {found.sha256}\nnoted in {place}")
+    print(f"{repository}: revision {found.revision}, {found.file}, SHA-256 {found.sha256}\nrecorded in {place}")
 
 
 def _print_info(facts: "ModelsInfoRecord") -> None:
@@ -122,7 +128,7 @@ def _print_info(facts: "ModelsInfoRecord") -> None:
         parts = [f"{key}={value}{' (set)' if key in facts.changed else ''}" for key, value in shape.items()]
         _print_wrapped("shape", ", ".join(parts))
     if not facts.weights:
-        print("weights        none released: --weights scratch, or a file")
+        print("weights        not released; use --weights scratch or a file")
     for number, one in enumerate(facts.weights):
         print(f"{'' if number else 'weights':15}{one.upstream}: {one.hub}")
         print(f"{'':17}{one.by}; {one.input_size} pixels; licence {one.license or 'not stated'}")
@@ -172,7 +178,7 @@ def _print_comparisons(lines: list[Any], json_: bool) -> None:
     beyond = [line for line in lines if line.largest > 0.01]
     print(f"\n{len(lines)} printed counts, {len(beyond)} more than 1 % away from ours:")
     for line in beyond:
-        why = line.figures.note or "within the printed digits"
+        why = line.figures.note or "within the rounding of the printed digits"
         _print_wrapped(f"  {line.name} ({line.figures.table})", why, indent=56)
 
 

@@ -22,7 +22,9 @@ Model = Annotated[
 ]
 Recipe = Annotated[
     str | None,
-    typer.Option(help="A recipe's name or YAML file. (default: the 2022 study's for the model)", metavar="NAME|FILE"),
+    typer.Option(
+        help="Name of a recipe, or a YAML file. (default: the 2022 study's recipe for the model)", metavar="NAME|FILE"
+    ),
 ]
 WeightsOption = Annotated[
     str | None,
@@ -35,7 +37,7 @@ WeightsOption = Annotated[
 UpstreamPath = Annotated[
     str | None,
     typer.Option(
-        "--path", help="Folder of images, or address of shards, for the sources that need one.", metavar="DIR|URL"
+        "--path", help="Folder of images, or address of shards, for sources that need one.", metavar="DIR|URL"
     ),
 ]
 UpstreamOut = Annotated[
@@ -45,7 +47,8 @@ UpstreamOut = Annotated[
 DataRoot = Annotated[
     list[str] | None,
     typer.Option(
-        help="Folder of the data set, or one that contains it; NAME=DIR for one of several. (default: $USVIT_DATA)",
+        help="Folder of the data set, or a folder that contains it; NAME=DIR for one of several data sets. (default: "
+        "$USVIT_DATA)",
         metavar="[NAME=]DIR",
     ),
 ]
@@ -58,7 +61,7 @@ Workers = Annotated[
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Any other setting, such as train.steps=100. May be repeated.", metavar="KEY=VALUE"),
+    typer.Option("--set", help="Any other setting, such as train.steps=100. Can be repeated.", metavar="KEY=VALUE"),
 ]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable files and list them (exit code 3).")]
 KeepConflicts = Annotated[
@@ -89,7 +92,7 @@ Repeats = Annotated[
 SplitBy = Annotated[
     str | None,
     typer.Option(
-        help="group (patients and near-duplicates), or image, which LEAKS: to measure by how much.",
+        help="group keeps patients and near-duplicates in one split. image LEAKS; use it to measure by how much.",
         metavar="group|image",
     ),
 ]
@@ -129,7 +132,7 @@ def command_line() -> str:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Tell the user who stops the work that the same command resumes it."""
+    """Print that the same command resumes the work if the user stops it."""
     try:
         yield
     except KeyboardInterrupt:

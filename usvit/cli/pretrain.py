@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 RecipeOption = Annotated[
     str | None,
     typer.Option(
-        help="A recipe of --list-recipes, or a YAML file; options override its settings. (default: fractals)",
+        help="A recipe from --list-recipes, or a YAML file; options override its settings. (default: fractals)",
         metavar="NAME|FILE",
     ),
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option(help="A name of 'usvit models list', or timm:NAME. (default: the recipe's)", metavar="M"),
+    typer.Option(help="A name from 'usvit models list', or timm:NAME. (default: the recipe's)", metavar="M"),
 ]
 SourceOption = Annotated[
     str | None,
     typer.Option(
-        help="Training images, a name of --list-sources; several joined by '+'. (default: the recipe's)",
+        help="Training images: a name from --list-sources, or several joined by '+'. (default: the recipe's)",
         metavar="S[+S]",
     ),
 ]
 DatasetOption = Annotated[
     str | None,
     typer.Option(
-        help="With --source data: the data card on whose training folds to train. (default: the phantom)",
+        help="With --source data: the data set whose training splits to use. (default: the phantom)",
         metavar="D[+D]",
     ),
 ]
@@ -45,7 +45,7 @@ WeightsOption = Annotated[
     str | None,
     typer.Option(
         "--weights",
-        help="Initial weights: scratch, hub, hub:UPSTREAM, a file, or a run. (default: the recipe's, mostly scratch)",
+        help="Initial weights: scratch, hub, hub:UPSTREAM, a file, or a run. (default: the recipe's, usually scratch)",
         metavar="W",
     ),
 ]
@@ -55,7 +55,7 @@ FoldsOption = Annotated[
 ]
 Cell = Annotated[
     str | None,
-    typer.Option(help="With a recipe that is a sweep: a cell of --list-cells, recommended, or all.", metavar="NAME"),
+    typer.Option(help="With a sweep recipe: a cell from --list-cells, recommended, or all.", metavar="NAME"),
 ]
 
 
@@ -80,11 +80,11 @@ def pretrain(
     list_sources: Annotated[bool, typer.Option("--list-sources", help="Show the sources and stop.")] = False,
     list_cells: Annotated[bool, typer.Option("--list-cells", help="Show the recipe's cells and stop.")] = False,
 ) -> None:
-    """Pre-train a network: supervised, distilled or self-supervised, on one CPU or, under torchrun, on many GPUs.
+    """Pre-train a network: supervised, distilled or self-supervised, on one CPU, or on many GPUs with torchrun.
 
-    Without options, it trains a small network on fractal images, about fifteen minutes on two cores. Recipes of papers
-    need their images and GPUs; docs/reference/recipes.md shows how to make them small. 'usvit cv --model M --weights
-    RUN' starts from the result. The same command resumes an interrupted run.
+    Without options, it trains a small network on fractal images, which takes about fifteen minutes on two cores. The
+    papers' recipes need the papers' images and GPUs; docs/reference/recipes.md describes smaller versions. 'usvit cv
+    --model M --weights RUN' starts from the result. The same command resumes an interrupted run.
     """
     if list_recipes:
         return _print_recipes()
@@ -144,7 +144,7 @@ def _print(outcome: "RunResult[PretrainRecord]") -> None:
         following = f"usvit pretrain --recipe beit --set beit.tokenizer={shlex.quote(where)}"
     else:
         following = go_on(outcome.path, outcome.record)
-    print(f"weights: {outcome.path}\ngo on with: {following}")
+    print(f"weights: {outcome.path}\nnext: {following}")
 
 
 def _print_recipes() -> None:
@@ -165,7 +165,7 @@ def _print_recipes() -> None:
             f"{name:22}{learns:14}{config.source.name:15}{config.model.name:20}{config.model.image_size:>4}  "
             f"{length:15}{config.model.weights.removeprefix('runs/'):18}{paper[1] if paper else 'ours'}{tail}"
         )
-    print("Other models of a recipe, its values and results: the head of its file, and docs/reference/recipes.md.")
+    print("For other models of a recipe, its settings and its results, see its file and docs/reference/recipes.md.")
 
 
 def _print_cells(name: str) -> None:
@@ -174,7 +174,7 @@ def _print_cells(name: str) -> None:
     recipe = read_recipe(name, "pretrain")
     found = cells(recipe)
     if not found:
-        raise UsvitError(f"The recipe {name} has no sweep, so it has no cells.")
+        raise UsvitError(f"The recipe {name} has no cells, because it has no sweep.")
     for cell in found:
         models = [model for model, chosen in recipe.recommended.items() if chosen == cell]
         print(f"{cell:24}{'recommended: ' + ', '.join(models) if models else ''}".rstrip())

@@ -46,14 +46,14 @@ def print_figures(metrics: "MetricsRecord | dict[str, Any]") -> None:
         ("Brier score", headline.brier, pooled.figure("brier"), over_folds.figure("brier")),
     ]
     if len(metrics.classes) == 2:
-        del rows[1]  # the same number
+        del rows[1]  # it has the same value
     for title, value, whole, spread in rows:
         more = f"{spread.sd:.3f}" if spread.sd is not None else ""
         tail = f"{with_interval(whole):{POOLED}}{more}" if several else ""
         print(f"{_short(title):{TITLE}}{with_interval(value):{POOLED}}{tail}".rstrip())
     print(headline.explains)
     if several:
-        print("Pooled: all test images as one set, so that scores of different models are ranked against each other.")
+        print("Pooled: all test images as one set, in which scores of different networks are ranked together.")
     for warning in metrics.warnings or []:
         print(f"Warning: {warning}")
 
@@ -64,7 +64,7 @@ def print_operating_points(metrics: "MetricsRecord") -> None:
     The first interval is that of the procedure, which includes the choice of the thresholds. The interval that is
     conditional on these thresholds is below it.
     """
-    frozen = metrics.external is not None  # no fold has chosen anything here
+    frozen = metrics.external is not None  # an external test chooses no thresholds
     heads = ("thresholds", "") if frozen else ("thresholds (nested)", "folds below target")
     print(f"\n{heads[0]:{TITLE}}{'sensitivity':{POOLED}}{'specificity':{POOLED}}{heads[1]}".rstrip())
     said: str | None = ""
@@ -97,7 +97,7 @@ def print_calibration(metrics: "MetricsRecord") -> None:
         return
     own = calibration.pooled.classes[positive]
     frozen = metrics.external is not None
-    title = f"probability of {positive} as the networks say it" if frozen else f"\ncalibration of {positive}"
+    title = f"uncalibrated probability of {positive}" if frozen else f"\ncalibration of {positive}"
     print(f"{title}: {calibration_in_words(own)}")
     if metrics.decision_curve:
         from usvit.reports import usefulness
@@ -123,7 +123,7 @@ def calibration_in_words(one: "ClassCalibration") -> str:
         return ", ".join([*parts, f"ECE {with_interval(error.ece)}"])
     plain = f"plain {with_interval(error.ece)}"
     floor = error.ece_noise_floor
-    chance = "" if floor is None else f", of which chance alone makes {floor:.3f}"
+    chance = "" if floor is None else f"; {floor:.3f} is expected by chance"
     return ", ".join([*parts, f"ECE, debiased {with_interval(debiased)} ({plain}{chance})"])
 
 
@@ -137,9 +137,7 @@ def print_at_prevalence(metrics: "MetricsRecord") -> None:
     for one in found.rules:  # four decimals, because a predictive value may be very near 0 or 1
         print(f"{one.rule:{TITLE}}{with_interval(one.ppv, 4):{POOLED}}{with_interval(one.npv, 4)}".rstrip())
     share = found.of_test_images
-    print(
-        f"(of the test images {share:.3f} are positive; sensitivity and specificity are taken to be the same elsewhere)"
-    )
+    print(f"(the share of positive test images is {share:.3f}; sensitivity and specificity are assumed to be the same)")
 
 
 def print_subgroups(metrics: "MetricsRecord") -> None:
@@ -155,7 +153,7 @@ def print_subgroups(metrics: "MetricsRecord") -> None:
         for entry in one.differences or []:
             for name, value in (("auc", entry.auc), ("accuracy", entry.accuracy)):
                 if value.value is not None:
-                    print(f"  {entry.level} less {entry.against}, {name}: {with_interval(value)}{holm_words(value)}")
+                    print(f"  {entry.level} minus {entry.against}, {name}: {with_interval(value)}{holm_words(value)}")
 
 
 def with_interval(value: "PlainValue | dict[str, Any]", digits: int = 3) -> str:
@@ -206,7 +204,7 @@ def go_on(path: Path, record: "RunRecord") -> str:
     config, model = record.config, record.model
     sources = str((config.source or {}).get("name")).split("+")
     dataset = "DATASET"
-    # Only a pre-training fits folds of the same data set: a transfer was trained on images of a hold-out.
+    # Only pre-training fits folds of the same data set; a transfer was trained on images of a hold-out.
     if record.kind == "pretrain" and config.data and "data" in sources:
         dataset = config.data.dataset or dataset
     words = ["usvit", "cv", "--dataset", dataset, "--model", model.name or "MODEL", "--weights", str(path)]

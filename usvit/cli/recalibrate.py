@@ -30,10 +30,10 @@ def recalibrate(
     seed: Annotated[int, typer.Option(help="Seed of the resampling of patients.")] = 0,
     json_: o.Json = False,
 ) -> None:
-    """Refit temperature and thresholds on local labels, and print how uncertain they are.
+    """Fit temperature and thresholds on local labels, and print their uncertainty.
 
-    The model is not changed: pass the file to usvit score and usvit evaluate with --calibration. Evaluate it on other
-    patients; those of the fit are refused.
+    The model does not change: pass the file to 'usvit score' and 'usvit evaluate' with --calibration. Evaluate it on
+    other patients; the patients of the fit are refused.
     """
     from usvit.scoring import recalibrate_scores
 
@@ -67,7 +67,7 @@ def _show(record: "CalibrationRecord") -> None:
                 shown = "-" if figure.corrected is None else f"{figure.corrected:.3f}"
                 cells.append(f"{_bounded(figure.value, figure.ci95):24}{shown:8}")
         print("".join(cells).rstrip())
-    print("corr.: minus the optimism of choosing and evaluating on the same patients (bootstrap of patients)\n")
+    print("corr.: corrected for the optimism of choosing and evaluating on the same patients (patient bootstrap)\n")
     for sentence in record.said or ():
         print(sentence)
 

@@ -12,28 +12,30 @@ def report(
     run: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="RUN...")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the report; of several runs, a folder each. (default: the run itself)"),
+        typer.Option(help="Folder for the report; several runs get one subfolder each. (default: the run's folder)"),
     ] = None,
     data_root: DataRoot = None,
     include_images: Annotated[
         bool,
-        typer.Option("--include-images", help="Show images whatever the data set's licence says; you answer for it."),
+        typer.Option("--include-images", help="Show images even if their licence is unclear; keep the report private."),
     ] = False,
     answers: Annotated[
         Path | None, typer.Option(help="YAML file with the authors' answers to the checklists.", metavar="FILE")
     ] = None,
     audit: Annotated[
-        Path | None, typer.Option(help="Audit of the same images. (default: RUN/audit, if there)", metavar="DIR")
+        Path | None, typer.Option(help="Audit of the same images. (default: RUN/audit, if it exists)", metavar="DIR")
     ] = None,
     prevalence: Annotated[
         float | None,
-        typer.Option(help="PPV and NPV at this share of positives, such as 0.006, with intervals.", metavar="P"),
+        typer.Option(help="Also compute PPV and NPV at this prevalence, such as 0.006.", metavar="P"),
     ] = None,
-    figures: Annotated[str, typer.Option(help="Figures as files too: svg, pdf, or svg,pdf.", metavar="F[,F]")] = "",
+    figures: Annotated[
+        str, typer.Option(help="Also write figures as files: svg, pdf, or svg,pdf.", metavar="F[,F]")
+    ] = "",
 ) -> None:
-    """Write a run's report: report.html (one file, no network), report.md, and figures for a paper.
+    """Write the report of a run: report.html (a single file that works offline), report.md, and figures for a paper.
 
-    Small copies of images are shown where --data-root says where they lie and the data card's licence allows it.
+    The report shows thumbnails if --data-root gives the folder of the images and the data card's licence allows it.
     """
     from usvit import reports
 

@@ -55,7 +55,7 @@ def score(
         bool,
         typer.Option(
             "--pictures",
-            help="Also draw images without a known tissue region, which may show a name.",
+            help="Also draw images whose tissue region is unknown; they may show a patient's name.",
         ),
     ] = False,
     keep_ids: Annotated[
@@ -71,13 +71,13 @@ def score(
     link: Annotated[
         Path | None,
         typer.Option(
-            help="Write a private table of ids and files, outside --out; also possible later.", metavar="FILE"
+            help="Write a private table of ids and files, outside --out; you can also do this later.", metavar="FILE"
         ),
     ] = None,
     audit_log: Annotated[
         Path | None,
         typer.Option(
-            help="Append a record of who scored what, when, without data on patients (mode 600).", metavar="FILE"
+            help="Append who scored what and when, without patient data, to this file (mode 600).", metavar="FILE"
         ),
     ] = None,
     timeout: Annotated[
@@ -101,8 +101,8 @@ def score(
     """Score every image in the inputs, and list what cannot be scored with the reason.
 
     Writes scores.csv and .parquet, files.csv, studies.csv, patients.csv, failures.csv, summary.json and the page
-    scores.html. Ids are pseudonyms; --link writes the file of each id. The exit code is 3 if something was not scored
-    or not written. See docs/how-to/score.md.
+    scores.html. Ids are pseudonyms; --link writes a table with the file of each id. The exit code is 3 if something was
+    not scored or not written. See docs/how-to/score.md.
     """
     from usvit.progress import make_progress
     from usvit.scoring import score as score_all
@@ -194,4 +194,4 @@ def _expected(summary: "SummaryRecord") -> str:
     ood = summary.novelty
     if not ood or not ood.found_rate or ood.stated_rate is None:
         return ""
-    return f" ({100 * ood.found_rate:.1f} %; expected of images like it: {100 * ood.stated_rate:.1f} %)"
+    return f" ({100 * ood.found_rate:.1f} %; expected of images like the training data: {100 * ood.stated_rate:.1f} %)"

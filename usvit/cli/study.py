@@ -12,7 +12,7 @@ from usvit.errors import EXIT_PARTLY
 
 def study(
     file: Annotated[
-        str, typer.Argument(help="YAML file of a study, or the name of a shipped one.", metavar="FILE|NAME")
+        str, typer.Argument(help="YAML file of a study, or the name of a built-in study.", metavar="FILE|NAME")
     ],
     out: Annotated[Path | None, typer.Option(help="Folder of the study. (default: studies/<name>)")] = None,
     dataset: Annotated[
@@ -20,10 +20,12 @@ def study(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of seeds, counted up from the file's first seed. Shows their spread."),
+        typer.Option(
+            min=1, help="Number of seeds, counted up from the file's first seed. The table shows their spread."
+        ),
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="sequential, or ray: as many runs at once as its CPUs and GPUs allow.")
+        str, typer.Option(help="sequential, or ray, which starts as many runs at once as CPUs and GPUs allow.")
     ] = "sequential",
     address: Annotated[
         str | None,
@@ -31,9 +33,11 @@ def study(
             help="Address of the Ray cluster: HOST:PORT, or auto. (default: a new cluster on this machine)", metavar="A"
         ),
     ] = None,
-    cpus: Annotated[int | None, typer.Option(min=1, help="Threads of each run. (default: as PyTorch chooses)")] = None,
+    cpus: Annotated[
+        int | None, typer.Option(min=1, help="Number of CPU threads of each run. (default: PyTorch's choice)")
+    ] = None,
     gpus: Annotated[
-        float | None, typer.Option(min=0, help="GPUs of each run, with Ray. (default: 1 if there are any)")
+        float | None, typer.Option(min=0, help="Number of GPUs of each run, with Ray. (default: 1 if there are any)")
     ] = None,
     data_root: o.DataRoot = None,
     device: o.DeviceOption = None,

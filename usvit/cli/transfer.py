@@ -24,39 +24,41 @@ WeightsOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--weights",
-        help="A run of 'usvit pretrain', hub, hub:UPSTREAM, scratch or a file; of several, one is chosen.",
+        help="A run of 'usvit pretrain', hub, hub:UPSTREAM, scratch or a file. If repeated, the best is chosen.",
         metavar="W",
     ),
 ]
 DatasetOption = Annotated[
     str | None,
     typer.Option(
-        help="A data card's images, in a hold-out by patients, instead of --source: busi. (default: the phantom)",
+        help="Data set, split into a hold-out by patients, to use instead of --source. (default: the phantom)",
         metavar="D[+D]",
     ),
 ]
 ModelOption = Annotated[
     str | None,
     typer.Option(
-        help="A name of 'usvit models list', or timm:NAME. (default: that of the run in --weights, or the recipe's)",
+        help="A name from 'usvit models list', or timm:NAME. (default: that of the run in --weights, or the recipe's)",
         metavar="M",
     ),
 ]
 RecipeOption = Annotated[
-    str | None, typer.Option(help="A recipe of --list-recipes, or a YAML file. (default: none)", metavar="NAME|FILE")
+    str | None, typer.Option(help="A recipe from --list-recipes, or a YAML file. (default: none)", metavar="NAME|FILE")
 ]
 SourceOption = Annotated[
     str | None,
-    typer.Option(help="Images: cifar10, flowers102, folder, ... of 'usvit pretrain --list-sources'.", metavar="S"),
+    typer.Option(help="Images: a name from 'usvit pretrain --list-sources', such as cifar10 or folder.", metavar="S"),
 ]
-Tune = Annotated[str | None, typer.Option(help="finetune: full, attn, ffn, norm or head.", metavar="PART")]
-ImageSize = Annotated[int | None, typer.Option(help="Side of the network's input, in pixels.")]
+Tune = Annotated[
+    str | None, typer.Option(help="With finetune, layers to train: full, attn, ffn, norm or head.", metavar="PART")
+]
+ImageSize = Annotated[int | None, typer.Option(help="Side of the network's input in pixels.")]
 Cell = Annotated[
-    str | None, typer.Option(help="finetune: one cell of the recipe's sweep, not all of them.", metavar="NAME")
+    str | None, typer.Option(help="With finetune, one cell of the recipe's sweep instead of all.", metavar="NAME")
 ]
 
 FEW = 50
-"""With fewer validation images than this, a choice between several settings is mostly chance."""
+"""With fewer validation images than this, the choice between several settings depends mostly on chance."""
 
 
 def transfer(
@@ -80,11 +82,11 @@ def transfer(
     json_: o.Json = False,
     list_recipes: o.ListRecipes = False,
 ) -> None:
-    """Transfer upstream weights to other images: few-shot, linear or nearest-neighbour probe, or fine-tuning.
+    """Transfer upstream weights to other images by a few-shot, linear or nearest-neighbour probe, or by fine-tuning.
 
-    Strengths and cells are chosen on validation images; the test images are used once. With several --weights, one
-    network is chosen by upstream validation and by adapting all, and the difference is shown. Retrieval without
-    --source searches a run's own training images with its validation images.
+    Hyperparameters are chosen on validation images; the test images are used once. With several --weights, one network
+    is chosen by its upstream validation, and one by adapting all; the output shows both and the difference. Retrieval
+    without --source searches a run's training images with its validation images.
     """
     if list_recipes:
         return _print_recipes()
@@ -136,14 +138,14 @@ def _print(outcome: "RunResult[TransferRecord]") -> None:
     for why, count in dropped.items():
         print(f"left out of the test: {count} images ({why.replace('_', ' ')})")
     if result.how in ("knn", "retrieval"):
-        print("chosen on: the training images, each judged by the others")
+        print("chosen on: the training images, by leave-one-out")
     elif images.chosen_on != "none":
         print(f"chosen on: {images.chosen_on}")
         if images.n_val < FEW:
-            advice = " Set source.val to a part, or source.val_share to a larger share." if not of_card else ""
-            print(f"Warning: {images.n_val} images are few to choose on.{advice}")
+            advice = " Set source.val to a split, or source.val_share to a larger share." if not of_card else ""
+            print(f"Warning: {images.n_val} images are too few for a reliable choice.{advice}")
     if result.weights.get("source") == "scratch":
-        print("Warning: the first weights are random (scratch), so that nothing was learnt upstream. Use --weights.")
+        print("Warning: the initial weights are random (scratch). Pass pre-trained weights with --weights.")
     if result.recommended is not None:
         _print_recommended(result.recommended)
     print(f"{'':30}{'test accuracy [95 % interval]':32}mean over classes")
@@ -162,16 +164,16 @@ def _print(outcome: "RunResult[TransferRecord]") -> None:
     last = result.summary[-1]
     if last.first_draw is not None:
         print(f"These intervals cover {last.accuracy.covers or 'the draw of the training images alone'}.")
-        print(f"Over test images, of the first draw: {last.name} {_shown(last.first_draw)}")
+        print(f"Interval over test images, for the first draw: {last.name} {_shown(last.first_draw)}")
     print(f"report: {outcome.path / 'report.html'}")
     print(f"all results: {outcome.path / 'results.csv'}")
     if result.predictions is not None:
         print(f"more figures: usvit evaluate {shlex.quote(str(outcome.path / result.predictions))}")
-    print(f"weights: {outcome.path}\ngo on with: {go_on(outcome.path, outcome.record)}")
+    print(f"weights: {outcome.path}\nnext: {go_on(outcome.path, outcome.record)}")
     if of_card and result.how in ("fewshot", "linear"):
         data = outcome.record.config.data
         name = data.dataset if data else "the data set"
-        print(f"In folds of {name} itself, begin from the upstream weights: these have seen it.")
+        print(f"For folds of {name}, start from the upstream weights: these weights were trained on its images.")
 
 
 def _print_recommended(found: "Recommended") -> None:

@@ -1,9 +1,9 @@
-"""The one configuration schema: what may be set, to what, and what it means.
+"""Configuration: every setting, its permitted values and its meaning.
 
-A configuration is built in three layers, later ones winning: a recipe (YAML in ``configs/``), the command line's
-own options, and ``--set key=value``. What results is complete: every default is written into ``run.json``, so
-that a run never depends on what a later usvit takes for granted. ``RunConfig`` (fine-tuning) and
-``PretrainConfig`` (upstream) share their sections.
+A configuration is built in three layers; later layers take precedence: a recipe (YAML in ``configs/``), the command
+line's own options, and ``--set key=value``. The result is complete: every default is written into ``run.json``, so
+that a run never depends on the defaults of a later version. ``RunConfig`` (fine-tuning) and ``PretrainConfig``
+(upstream) share their sections.
 """
 
 from usvit.config.pretrain import (

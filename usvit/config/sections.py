@@ -87,8 +87,8 @@ class ModelConfig(Section):
     """Dropout rate after the projections of each MLP and attention block and after the position embedding, for networks
     that have it."""
     tune: Tune = "full"
-    """What is trained: everything, only the ``head``, or the head with the attention layers (and position
-    embeddings), the MLPs (``ffn``), or the normalisation layers."""
+    """Layers to train: all, only the ``head``, or the head and the attention layers (with position embeddings), the
+    MLPs (``ffn``), or the normalisation layers."""
     grad_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, about a third more time, the same result."""
     vit: ViTConfig = ViTConfig()
@@ -162,13 +162,13 @@ class OptimConfig(Section):
 
 
 class EarlyStoppingConfig(Section):
-    """When to stop, decided only on the inner validation split."""
+    """Early stopping, which is decided only on the inner validation split."""
 
     monitor: Literal["val_loss", "val_auc", "val_accuracy"] = "val_loss"
     patience: Annotated[int, Field(ge=1)] | None = 5
     """Stop after this many evaluations without improvement; null: train to the end (``keep`` applies all the same)."""
     keep: Literal["best", "last"] = "best"
-    """Which weights predict the test split."""
+    """Weights that predict the test split."""
 
 
 class TrainConfig(Section):
@@ -219,8 +219,8 @@ class SplitConfig(Section):
     """``auto``: the official folds of the data set if it has them for this number of folds, otherwise folds drawn
     here. ``by_dataset`` and ``by_device``: each data set (device) is the test split of one fold."""
     unit: Literal["group", "image"] = "group"
-    """What stays in one split: the ``group`` (patient, near-duplicates of one frame), or only the ``image``. The latter
-    leaks, and serves to measure by how much."""
+    """Unit that stays in one split: the ``group`` (patient, near-duplicates of one frame), or only the ``image``, which
+    leaks and serves to measure by how much."""
     file: str | None = None
     """File of folds (written by ``usvit data split``) to use unchanged."""
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.15

@@ -1,18 +1,18 @@
-"""Recipes that hold more than one training: what differs by model, by cell of a sweep, and by data set.
+"""Recipes of several trainings, whose settings differ by model, by cell of a sweep, and by data set.
 
-A recipe of ``configs/pretrain`` and ``configs/transfer`` is a YAML mapping of settings and, beside them:
+A recipe of ``configs/pretrain`` and ``configs/transfer`` is a YAML mapping of settings and of these keys:
 
 ``sizes``
-    Name of a model, or several with commas -> settings laid on the recipe's when that model is chosen; ``{}``: the
-    source has this model, too, with nothing changed.
+    Name of a model, or several with commas -> settings that override the recipe's for that model. ``{}`` means that
+    the paper trains this model, too, with the recipe's settings.
 ``sweep``
-    Axes, whose product are the cells. An axis is ``name: {value: settings, ...}``, or a setting with a list of values,
-    ``optim.lr: [0.003, 0.01]``, which are named ``lr0.003`` and ``lr0.01``.
+    Axes; the cells are their product. An axis is ``name: {value: settings, ...}``, or a setting with a list of values,
+    such as ``optim.lr: [0.003, 0.01]``, which are named ``lr0.003`` and ``lr0.01``.
 ``recommended``
-    Name of a model -> the cell that the source recommends for it.
+    Name of a model -> the cell that the paper recommends for it.
 ``datasets``
-    Name of a source of images -> settings laid on the recipe's for it; a ``sweep`` in there replaces the recipe's axes
-    of the same names (null: there is no such axis).
+    Name of a source of images -> settings that override the recipe's for it. A ``sweep`` in them replaces the recipe's
+    axes of the same names (null removes an axis).
 """
 
 import re
@@ -37,7 +37,7 @@ class Recipe:
 
     name: str
     settings: Settings
-    """Nested, not yet validated, with the recipe's name under ``recipe``."""
+    """Nested settings that are not yet validated, with the recipe's name under ``recipe``."""
     sizes: Mapping[str, Settings] = field(default_factory=dict)
     """Model -> settings."""
     sweep: Mapping[str, Mapping[str, Settings]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Recipe:
     recommended: Mapping[str, str] = field(default_factory=dict)
     """Model -> cell."""
     datasets: Mapping[str, Settings] = field(default_factory=dict)
-    """Source of images -> settings, a sweep's axes among them."""
+    """Source of images -> settings, including axes of a sweep."""
 
     @property
     def model(self) -> str | None:
@@ -74,7 +74,7 @@ def read_recipe(name_or_file: str, stage: Stage = "pretrain") -> Recipe:
     known = cells(recipe)
     for model, cell in recipe.recommended.items():
         if cell not in known:
-            raise _wrong(name, f"recommended.{model}", f"'{cell}' is no cell of its sweep")
+            raise _wrong(name, f"recommended.{model}", f"'{cell}' is not a cell of its sweep")
     return recipe
 
 
@@ -92,13 +92,13 @@ def settings_for(recipe: Recipe, model: str | None = None) -> Settings:
 
 
 def size_note(recipe: Recipe, model: str | None = None) -> str | None:
-    """Return a note for the user if the recipe's source does not have this model, otherwise None."""
+    """Return a note for the user if the recipe's paper does not train this model, otherwise None."""
     model = model or recipe.model
     if not recipe.sizes or model is None or model in recipe.sizes:
         return None
     return (
-        f"The recipe {recipe.name} has no values of its own for {model} (it has them for {', '.join(recipe.sizes)}): "
-        f"it is trained with those of the recipe as they are."
+        f"The recipe {recipe.name} has no settings for {model}, only for {', '.join(recipe.sizes)}. The model is "
+        f"trained with the recipe's general settings."
     )
 
 
@@ -120,7 +120,7 @@ def cells(recipe: Recipe) -> dict[str, Settings]:
                 raise _wrong(recipe.name, f"sweep.{axis}", f"{twice[0]} is set by another axis, too")
             settings = merge(settings, overrides)
         if not _NAME.fullmatch(name) or name in found:
-            raise _wrong(recipe.name, "sweep", f"'{name}' cannot be the name of a cell, or is that of two")
+            raise _wrong(recipe.name, "sweep", f"'{name}' is not a valid name of a cell, or names two cells")
         found[name] = settings
     return found
 
@@ -130,27 +130,27 @@ def choose_cells(recipe: Recipe, choice: str, model: str | None = None) -> dict[
 
     Args:
         recipe: Result of ``read_recipe``.
-        choice: ``all``, ``recommended`` (the source's for this model), or the name of one.
+        choice: ``all``, ``recommended`` (by the paper for this model), or the name of a cell.
         model: A model name; None for the recipe's own.
 
     Raises:
-        UsvitError: If the recipe has no sweep or no such cell, or its source recommends none for this model.
+        UsvitError: If the recipe has no sweep or no such cell, or the paper recommends no cell for this model.
     """
     found, model = cells(recipe), model or recipe.model
     if not found:
-        raise UsvitError(f"The recipe {recipe.name} has no sweep: leave out --cell.")
+        raise UsvitError(f"The recipe {recipe.name} has no sweep: remove --cell.")
     if choice == "all":
         return found
     if choice == "recommended":
         if model is None or model not in recipe.recommended:
             known = ", ".join(recipe.recommended) or "none"
             raise UsvitError(
-                f"The source of the recipe {recipe.name} recommends no cell for the model {model} (known: {known}). "
-                "Name one; --list-cells shows them."
+                f"The paper of the recipe {recipe.name} recommends no cell for the model {model} (known: {known}). "
+                "Choose a cell; --list-cells shows them."
             )
         choice = recipe.recommended[model]
     if choice not in found:
-        hint = f"The recipe {recipe.name} has {len(found)}; --list-cells shows them."
+        hint = f"The recipe {recipe.name} has {len(found)} cells; --list-cells shows them."
         raise unknown("cell", choice, [*found, "all", "recommended"], hint)
     return {choice: found[choice]}
 
@@ -204,7 +204,7 @@ def _axes(given: Settings, recipe: str) -> dict[str, dict[str, Settings]]:
             values = _mapping(axis, recipe, f"sweep.{key}")
             axes[key] = {str(name): _mapping(value or {}, recipe, f"sweep.{key}") for name, value in values.items()}
         if not axes[key]:
-            raise _wrong(recipe, f"sweep.{key}", "it has no values")
+            raise _wrong(recipe, f"sweep.{key}", "the axis has no values")
     return axes
 
 

@@ -153,7 +153,7 @@ def _over_folds(
 ) -> Value:
     numbers: Sequence[int] = np.unique(fold).tolist()
     if len(numbers) < 2:
-        return undefined("there is but one fold", n_groups)
+        return undefined("there is only one fold", n_groups)
     differences = []
     for number in numbers:
         rows = fold == number

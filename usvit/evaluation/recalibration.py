@@ -194,7 +194,7 @@ def recalibrate(table: pd.DataFrame, *, positive: str, method: Method = "tempera
         both = set(inner.group.tolist()) & set(test.group[at].tolist())
         if both:
             raise LeakageError(
-                f"Fold {fold}: group '{min(both, key=str)}' stands in parts val and test. "
+                f"Fold {fold}: group '{min(both, key=str)}' is in the splits val and test. "
                 "Split the data by group_id and predict again."
             )
         scaling = _fit(inner, k, method)

@@ -32,7 +32,7 @@ from usvit.errors import UsvitError
 # A file in place of a folder, or the reverse, gives EEXIST, ENOTDIR or EISDIR.
 _NOT_WRITABLE = (errno.ENOENT, errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 _BY_HANDLE = {os.open, os.mkdir, os.rename, os.unlink} <= os.supports_dir_fd
-"""Whether the system supports names relative to the handle of a folder."""
+"""True if the system supports names relative to the handle of a folder."""
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _BINARY = getattr(os, "O_BINARY", 0)

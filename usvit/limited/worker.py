@@ -90,7 +90,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the process accepts tasks."""
+        """True if the process accepts tasks."""
         return not self._ended and self._process.is_alive()
 
     def ask(self, task: worker_process.WorkerTask) -> Iterator[tuple[Any, int]]:

@@ -42,7 +42,7 @@ class WorkerTask:
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     many: bool
-    """Whether it returns an iterator, whose values are sent as they are produced."""
+    """True if it returns an iterator, whose values are sent as they are produced."""
     timeout: float
     """Time limit for each value in seconds."""
 

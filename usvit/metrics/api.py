@@ -49,7 +49,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How well the probabilities of the positive class agree with its observed frequency.
+    """Agreement of the probabilities of the positive class with its observed frequency.
 
     Attributes:
         slope: of the logistic recalibration line; 1 is perfect, below 1 is over-confident.

@@ -75,7 +75,7 @@ def cluster_bootstrap(
     """
     value = figures(np.ones((1, n_groups)))
     if n_groups < 2:
-        return {key: Resampled(float(one[0]), None, "BCa", "there is but one group") for key, one in value.items()}
+        return {key: Resampled(float(one[0]), None, "BCa", "there is only one group") for key, one in value.items()}
     rng = np.random.default_rng(seed)
     drawn: list[Mapping[K, np.ndarray]] = []
     for start in range(0, n_resamples, CHUNK):
@@ -164,7 +164,7 @@ def _value(figures: Figures, key: Key, one: Resampled, classes: list[str], n_res
         bound = all_or_none_interval(one.value, cases)
         if bound is not None:
             method, ci95 = f"Clopper-Pearson on {cases} groups", bound
-            reason = f"all images are {'right' if one.value == 1 else 'wrong'}, so that no resample differs"
+            reason = f"all images are {'right' if one.value == 1 else 'wrong'}, so all resamples are equal"
     support = _support(figures, key, classes)
     return with_interval(one.value, ci95, method=method, n_groups=n_groups, reason=reason, support=support)
 
@@ -214,8 +214,8 @@ def _interval(value: float, drawn: np.ndarray, left_out: np.ndarray) -> Resample
         low, high = np.quantile(known, levels)
         return Resampled(value, (float(low), float(high)), "BCa", note)
     if not 0 < below < 1:
-        why = "no BCa: the resamples lie all on one side of the value"
+        why = "no BCa: all resamples are on one side of the value"
     else:
-        why = "no BCa: the figure is undefined, or the same, whichever group is left out"
+        why = "no BCa: leaving out a group makes the figure undefined, or never changes it"
     low, high = np.quantile(known, [ALPHA / 2, 1 - ALPHA / 2])
     return Resampled(value, (float(low), float(high)), "percentile", "; ".join(filter(None, [why, note])))

@@ -18,7 +18,7 @@ from usvit.metrics.proportions import ShareInterval, check_binary, count_groups,
 N_BINS = 10
 LOWEST_PROB = float(np.finfo(np.float64).eps)
 """A probability of 0 is replaced by this before a logarithm is taken; the log loss has the same bound."""
-ONE_GROUP = "there is but one group"
+ONE_GROUP = "there is only one group"
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def top_label_reliability(
 
     Args:
         label: (n,) int, index of the reference class.
-        prob: (n, K) float in [0, 1]; the decision is that of ``points.decide``.
+        prob: (n, K) float in [0, 1]; the decision is that of ``basic.decide``.
         group: see ``reliability``.
         n_bins: see ``reliability``.
         interval: see ``reliability``.
@@ -262,7 +262,7 @@ def no_slope(reference: np.ndarray, x: np.ndarray) -> str | None:
     if below.max() <= above.min():
         return "the predictions separate the classes perfectly: the slope has no upper bound"
     if above.max() <= below.min():
-        return "the predictions separate the classes perfectly, the wrong way round: the slope has no lower bound"
+        return "the predictions separate the classes perfectly but inversely: the slope has no lower bound"
     return None
 
 

@@ -285,11 +285,11 @@ def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: in
     if mean.value in (0.0, 1.0):
         ci95 = all_or_none_interval(mean.value, mean.independent)
         method = f"Clopper-Pearson on {mean.independent} independent cases"
-        reason = f"the figure is {mean.value:g} in every fold, so that the variance is 0"
+        reason = f"the figure is {mean.value:g} in every fold, so the variance is 0"
     elif np.isnan(variance):
         reason = "the variance needs more groups than folds in each class"
     elif not variance > NO_VARIANCE:
-        reason = "every group adds the same, so that the variance is 0"
+        reason = "all groups have the same contribution, so the variance is 0"
     else:
         half = float(student.ppf(1 - ALPHA / 2, freedom)) * np.sqrt(variance) / (mean.value * (1 - mean.value))
         ci95 = float(expit(logit(mean.value) - half)), float(expit(logit(mean.value) + half))
@@ -314,7 +314,7 @@ def difference_of_means(mean: FoldMean | None, share: float, *, absent: str, n_g
         if np.isnan(variance):
             why, p = "the variance needs more groups than folds in each class", None
         else:
-            why = "the models differ in no group, or in all alike, so that the variance is 0"
+            why = "the models differ in no group, or equally in all groups, so the variance is 0"
             p = 1.0 if abs(mean.value) < 1e-12 else None
         value = with_interval(mean.value, None, method=DIFFERENCE_METHOD, n_groups=mean.n_groups, reason=why, p=p)
         return _with_skipped(value, mean)

@@ -1,4 +1,4 @@
-"""Decision curves: is it better to act on the model than to act on everybody, or on nobody?
+"""Decision curves: the net benefit of acting on the model, compared with acting on everybody or on nobody.
 
 A curve over a hundred thresholds makes a hundred comparisons, and a model without skill lies above both defaults at
 some of them by chance. The simultaneous band therefore holds the whole curve of differences at once.
@@ -61,9 +61,9 @@ class DecisionCurve:
     band: Band | None
     """Band of the net benefit of the model minus that of the better default."""
     band_reason: str | None
-    """Why there is no band and therefore no ``useful`` range; None if there is one."""
+    """Reason if there is no band and therefore no ``useful`` range, otherwise None."""
     reason: str | None
-    """Why ``model``, ``treat_all`` or ``standardised`` contain None; None if they do not."""
+    """Reason if ``model``, ``treat_all`` or ``standardised`` contain None, otherwise None."""
 
 
 def decision_curve(
@@ -131,7 +131,7 @@ def decision_curve(
         absent = "negative" if n_positive else "positive"
         reason = f"no {absent} image: a net benefit at another prevalence needs both classes"
     if model is not None and not share:
-        reason = "no positive image: there is no benefit to be a share of"
+        reason = "no positive image: the maximum benefit is 0"
 
     band: Band | str = f"no {'negative' if n_positive else 'positive'} image"
     if 0 < n_positive < n:
@@ -189,21 +189,21 @@ def simultaneous_band(
         n_resamples, seed: of the bootstrap.
 
     Returns:
-        The band; or in words why there is none.
+        The band, or the reason why there is none.
 
     Source: Montiel Olea & Plagborg-Moller (2019), J. Applied Econometrics 34:1 (sup-t bands); Kerr et al. (2016), J.
     Clinical Oncology 34:2534 (why a decision curve needs one).
     """
     n_groups, m = int(code.max()) + 1, len(at)
     if n_groups < 2:
-        return "there is but one group"
+        return "there is only one group"
     odds = at / (1 - at)
     # An image is acted on at the first `reached` thresholds. Sums over images become sums over groups x reached.
     reached = np.searchsorted(at, prob, side="right")
     cell, size = code * (m + 1) + reached, n_groups * (m + 1)
 
     def acted(which: NDArray[np.bool_]) -> Float:
-        """(G, m + 1): images of each group that are acted on at each threshold; first all of them."""
+        """Count the images of each group that are acted on at each threshold, (G, m + 1); the first column is all."""
         counts = np.bincount(cell[which], minlength=size).reshape(n_groups, m + 1).astype(np.float64)
         return np.flip(np.flip(counts, 1).cumsum(axis=1), 1)
 
@@ -211,7 +211,7 @@ def simultaneous_band(
     n_positive, n_negative = float(true[:, 0].sum()), float(false[:, 0].sum())
 
     def differences(weight: Float) -> Float:
-        """(B, G) how often each group counts -> (B, m, 2) to acting on everybody, and on nobody."""
+        """Compute the differences to acting on everybody and on nobody, (B, m, 2), from counts of the groups (B, G)."""
         found, needless = weight @ true, weight @ false
         if prevalence is None:
             total = found[:, :1] + needless[:, :1]

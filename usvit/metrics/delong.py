@@ -10,7 +10,7 @@ from usvit.metrics.support import Support
 ABSENT = "no positive or no negative case"
 
 NO_VARIANCE = 1e-15
-"""Variances below this are 0 but for rounding (up to about 1e-18); the variance of an AUC is far above it."""
+"""Variances below this are treated as 0: rounding gives up to about 1e-18; the variance of an AUC is far above it."""
 
 
 def placements(positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -40,7 +40,7 @@ def area_value(
     """
     if value in (0.0, 1.0):
         bound = all_or_none_interval(value, disjoint_pairs)
-        why = f"every pair is ordered {'rightly' if value == 1 else 'wrongly'}, so that the variance is 0"
+        why = f"every pair is ordered {'correctly' if value == 1 else 'wrongly'}, so the variance is 0"
         if bound is None:
             return with_interval(value, None, method=method, n_groups=n_groups, reason=f"{why}, in a single group")
         label = f"Clopper-Pearson on {disjoint_pairs} disjoint pairs of groups"
@@ -48,7 +48,7 @@ def area_value(
     if np.isnan(variance):
         why = "the variance needs two groups with a positive and two with a negative case"
     else:
-        why = "all cases of a class fare alike, so that the variance is 0"
+        why = "all cases of a class have the same placement, so the variance is 0"
     ci95 = logit_interval(value, variance) if variance > NO_VARIANCE else None
     return with_interval(value, ci95, method=method, n_groups=n_groups, reason="" if ci95 else why, support=support)
 
@@ -65,7 +65,7 @@ def difference_value(
         if np.isnan(variance):
             why = "the variance needs two groups with a positive and two with a negative case"
         else:
-            why = "the models differ in no group, or in all alike, so that the variance is 0"
+            why = "the models differ in no group, or equally in all groups, so the variance is 0"
         p = 1.0 if abs(difference) < 1e-12 and not np.isnan(variance) else None
         return with_interval(difference, None, method=method, n_groups=n_groups, reason=why, p=p)
     error = np.sqrt(variance)

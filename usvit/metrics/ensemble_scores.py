@@ -50,7 +50,7 @@ def mean_scores(
         n_draws, seed: of the draws.
 
     Returns:
-        The draws, or a sentence why there are none.
+        The draws, or a sentence with the reason why there are none.
 
     Source: Nelsen (2006), An Introduction to Copulas, section 2.3; normal scores: van der Waerden (1952).
     """
@@ -70,7 +70,7 @@ def _of_class(
 ) -> tuple[Float, float, int] | str:
     n_members = tested.shape[1]
     if np.isnan(tested).all(axis=0).any():
-        return "a network has none among its test images"
+        return "the test images of a network contain none"
     own, inner = _normal_scores(tested), _normal_scores(validated)
     z = np.where(np.isnan(own), inner, own)
     z = z[(~np.isnan(z)).sum(axis=1) > 1]

@@ -144,7 +144,7 @@ class Figures:
     def why_undefined(self, key: Key, classes: list[str]) -> str:
         """Return the reason why a figure is NaN on the original images."""
         if key.name == "mcc":
-            return "all images are of one class, or decided as one"
+            return "all images have one class, or are decided as one class"
         if key.of_class is None:
             absent = [k for k in range(self.n_classes) if not (self.label == k).any()]
             return f"no image of class '{classes[absent[0]]}'" if absent else "every image is of one class"

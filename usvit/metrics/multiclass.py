@@ -78,7 +78,7 @@ def multiclass_auc(
         return undefined(absent, n_groups)
     if p.shape[1] == 2:
         if average not in get_args(Average):
-            raise ValueError(f"average '{average}' is none of {', '.join(get_args(Average))}")
+            raise ValueError(f"average '{average}' is not one of {', '.join(get_args(Average))}")
         return clustered_auc(codes == positive, p[:, positive], group)
     mean = mean_area(codes, p, code, n_groups, average, positive)
     variance = _covariance(mean, mean)
@@ -89,7 +89,7 @@ def multiclass_auc(
     )
     if found["ci95"] is not None and few_errors(mean.value, support.n_groups):
         near = (
-            "so near its bound, and from so few groups of the rarest class, the interval of a mean of AUCs is too short"
+            "the interval of a mean of AUCs is too short this close to its bound with so few groups of the rarest class"
         )
         found["warning"] = "; ".join(filter(None, [found.get("warning"), near]))
     return found
@@ -132,7 +132,7 @@ def mean_area(
 ) -> MeanArea:
     """Compute the mean AUC and its contributions by group; every class must occur (arguments as ``multiclass_auc``)."""
     if average not in get_args(Average):
-        raise ValueError(f"average '{average}' is none of {', '.join(get_args(Average))}")
+        raise ValueError(f"average '{average}' is not one of {', '.join(get_args(Average))}")
     n, n_classes = prob.shape
     if n_classes == 2:
         two = _present(area_parts(label == positive, prob[:, positive], code, n_groups))

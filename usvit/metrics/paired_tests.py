@@ -21,8 +21,8 @@ SHARE_METHOD = "paired, clustered Wilson (Newcombe, MOVER); p of McNemar, {}"
 Verdict = Literal["non-inferior", "not shown to be non-inferior"]
 
 CLUSTERED_ROWS = (
-    "some groups have several images: the {} McNemar test takes them for independent, so that its p is not to be "
-    "relied on; 'clustered' counts groups"
+    "some groups have several images, but the {} McNemar test treats images as independent, so its p-value is not "
+    "reliable; 'clustered' counts groups"
 )
 
 
@@ -52,7 +52,7 @@ def mcnemar(right_a: ArrayLike, right_b: ArrayLike, group: ArrayLike, *, method:
     (2010), Biometrical Journal 52:638.
     """
     if method not in get_args(McNemar):
-        raise ValueError(f"method '{method}' is none of {', '.join(get_args(McNemar))}")
+        raise ValueError(f"method '{method}' is not one of {', '.join(get_args(McNemar))}")
     a, b = check_positive(right_a), check_positive(right_b)
     if a.shape != b.shape:
         raise ValueError(f"{len(a)} decisions of one model and {len(b)} of the other")
@@ -72,7 +72,7 @@ def mcnemar(right_a: ArrayLike, right_b: ArrayLike, group: ArrayLike, *, method:
         d = np.bincount(code, a.astype(np.float64) - b, n_groups)
         squares = float(d @ d)
         if n_groups < 2:
-            return {**answer, "p": None, "reason": "there is but one group"}
+            return {**answer, "p": None, "reason": "there is only one group"}
         if squares:  # otherwise the wins of A and B cancel in each group
             answer["p"] = float(chi2.sf(d.sum() ** 2 / squares * (n_groups - 1) / n_groups, 1))
         warning = support_of(code).warning  # the test has the same limits as the interval
@@ -164,10 +164,10 @@ def corrected_t(differences: ArrayLike, test_over_train: float) -> Value:
     mean, n = float(d.mean()), len(d)
     value: Value = {"value": mean, "ci95": None, "method": "Nadeau-Bengio corrected t", "n_folds": n}
     if n == 1:
-        return {**value, "reason": "a spread needs at least two folds"}
+        return {**value, "reason": "a variance needs at least two folds"}
     error = float(np.sqrt((1 / n + test_over_train) * d.var(ddof=1)))
     if error <= 1e-15:
-        value["reason"] = "all folds differ alike, so that the variance is 0"
+        value["reason"] = "the difference is the same in all folds, so the variance is 0"
         return {**value, "p": 1.0} if mean == 0 else value
     half = float(t.ppf(1 - ALPHA / 2, n - 1)) * error
     return {**value, "ci95": [mean - half, mean + half], "p": 2 * float(t.sf(abs(mean) / error, n - 1))}

@@ -63,7 +63,7 @@ def clustered_share(hits: ArrayLike, group: ArrayLike, *, n_resamples: int = N_R
             all_or_none_interval(value, n_groups),
             method=f"Clopper-Pearson on {n_groups} groups",
             n_groups=n_groups,
-            reason="the share is the same in every group, so that no resample differs",
+            reason="the share is the same in every group, so all resamples are equal",
             support=support,
         )
     size, found = np.bincount(code).astype(np.float64), np.bincount(code, weights=right)

@@ -97,7 +97,7 @@ def leave_one_out(
         raise ValueError(f"{n} keys, {len(of_key)} labels and {len(group)} groups")
     most = n - int(np.bincount(group).max())
     if most < 1:
-        raise ValueError("no key has others to be compared with")
+        raise ValueError("leave-one-out needs keys of at least two groups")
     ks = [k for k in ks if k <= most] or [most]
     n_classes, hits = int(of_key.max()) + 1, dict.fromkeys(ks, 0)
     asked = np.arange(n) if rows is None else rows
@@ -150,7 +150,7 @@ def average_precisions(
     if len(asked) != len(of_query) or len(known) != len(of_key):
         raise ValueError(f"{len(asked)} queries, {len(of_query)} labels; {len(known)} keys, {len(of_key)} labels")
     if (coarse_prob is None) != (key_coarse is None):
-        raise ValueError("coarse_prob and key_coarse go together")
+        raise ValueError("pass both coarse_prob and key_coarse, or neither")
     odds, coarse = None, None
     if coarse_prob is not None and key_coarse is not None:
         # Clip to just inside (0, 1): an oracle's certainty must outweigh every cosine and remain comparable.

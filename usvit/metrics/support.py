@@ -31,7 +31,7 @@ class Support:
 
     @property
     def warning(self) -> str | None:
-        """Why the interval is not reliable, as a sentence; None if there are enough groups."""
+        """Reason why the interval is not reliable, as a sentence; None if there are enough groups."""
         if self.effective >= FEW_GROUPS:
             return None
         who = f" with {self.of}" if self.of else ""

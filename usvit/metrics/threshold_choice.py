@@ -20,8 +20,8 @@ class Rule:
     """A rule by which a threshold is chosen.
 
     Attributes:
-        kind: "sensitivity" or "specificity" (at least ``target``, and then the other as high as can
-            be), "youden" (sensitivity + specificity - 1 as high as can be) or "fixed" (``target``).
+        kind: "sensitivity" or "specificity" (at least ``target``, and then the other as high as possible), "youden"
+            (sensitivity + specificity - 1 as high as possible) or "fixed" (``target``).
         target: in (0, 1] for the first two, any finite number for "fixed", None for "youden".
 
     Raises:
@@ -40,7 +40,7 @@ class Rule:
         elif self.target is None or not np.isfinite(self.target):
             raise ValueError(f"{self.kind} needs a finite target, not {self.target}")
         elif self.kind != "fixed" and not 0 < self.target <= 1:
-            raise ValueError(f"a target {self.kind} lies above 0 and up to 1, not at {self.target}")
+            raise ValueError(f"a target {self.kind} must be above 0 and at most 1, not {self.target}")
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Networks: names and specifications (``zoo``), code (``architectures``), weights, and what is computed from them.
+"""Networks: names and specifications (``zoo``), code (``architectures``), weights, adaptation and prediction.
 
 >>> import usvit.models
 >>> usvit.models.list_models("deit_??", family="deit")

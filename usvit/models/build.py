@@ -1,4 +1,4 @@
-"""Building of a network with the right head from a specification and weights."""
+"""Build a network with the right head from a specification and weights."""
 
 from typing import Any
 
@@ -51,31 +51,32 @@ def build_with_report(
 ) -> tuple[nn.Module, LoadReport]:
     """Build a network with pre-trained or random weights and a new head, and report what was loaded.
 
-    The head is new in any case, its hidden layer included. For ViTs and hybrids it starts at zero, as AugReg fine-tunes
-    (Steiner et al. 2022; Dosovitskiy et al. 2021, section 3.2), so that training begins at equal
-    probabilities. Position and patch embeddings are resized where the weights are of another size.
+    The head is always new, including its hidden layer. For ViTs and hybrids it starts at zero, as in AugReg's
+    fine-tuning (Steiner et al. 2022; Dosovitskiy et al. 2021, section 3.2), so that training begins at equal
+    probabilities. Position and patch embeddings are resized if the weights have another size.
 
-    Random numbers (a new head, all weights from scratch) come from torch's global generator.
+    Random numbers (a new head, all weights from scratch) are drawn from torch's global generator.
 
     Args:
-        spec: which network.
-        weights: found by ``resolve_weights``; of a run with several folds, one of ``weights.folds``.
-        n_classes: outputs K.
-        image_size: side of the square input, in pixels.
-        drop_path: stochastic depth rate in [0, 1).
-        drop_path_schedule: how it is spread over the layers (``set_drop_path``).
-        dropout: rate in [0, 1) within the blocks (``set_dropout``).
+        spec: Specification of the network.
+        weights: Result of ``resolve_weights``; for a run with several folds, one of ``weights.folds``.
+        n_classes: Number of outputs K.
+        image_size: Side of the square input in pixels.
+        drop_path: Rate of stochastic depth in [0, 1).
+        drop_path_schedule: Distribution of this rate over the layers (``set_drop_path``).
+        dropout: Rate of dropout within the blocks, in [0, 1) (``set_dropout``).
 
     Returns:
-        A module from (B, 3, S, S) float to (B, K) logits, in training mode, and the report.
+        A module from (B, 3, S, S) float to (B, K) logits in training mode, and the report.
 
     Raises:
-        UsvitError: the network cannot be made so, or take this size or rate, or the weights are another network's.
+        UsvitError: If the network does not support these parts, this size or these rates, or if the weights belong to
+            another network.
     """
     options: dict[str, Any] = {"drop_path_rate": drop_path} if drop_path else {}
     options |= spec.options
     config = timm.get_pretrained_cfg(spec.architecture)
-    # Not ViTs alone have a size built in, but only they always take the option.
+    # Other networks have a built-in size, too, but only ViTs always accept the option.
     other_size = config is not None and config.fixed_input_size and config.input_size[-1] != image_size
     if spec.family not in ("cnn", "patchconvnet") or other_size:
         options["img_size"] = image_size
@@ -100,7 +101,7 @@ def build_with_report(
 
 
 def _parts_of(weights: Weights) -> str:
-    """Return the settings of the network whose weights usvit trained, for an error message."""
+    """Return the settings of the network that usvit trained, for an error message."""
     parts = (weights.metadata or {}).get("vit")
     if not isinstance(parts, dict) or not parts:
         return ""
@@ -116,7 +117,7 @@ def _impossible(spec: ModelSpec, image_size: int, error: Exception) -> UsvitErro
     if spec.changed:
         parts = ", ".join(f"model.vit.{key}={value}" for key, value in spec.changed.items())
         return UsvitError(
-            f"The model {spec.name} with {parts} cannot be made for images of {image_size} x {image_size} pixels: "
+            f"The model {spec.name} with {parts} cannot be built for images of {image_size} x {image_size} pixels: "
             f"{reason}. Set other parts, or another model.image_size."
         )
     return UsvitError(
@@ -133,10 +134,11 @@ def zero_head(model: nn.Module) -> None:
 
 
 def start_off_zero(model: nn.Module) -> None:
-    """Give a classifier of zeros truncated normals of 0.02, as timm and DeiT start theirs (Hanin & Rolnick 2018).
+    """Initialise a classifier of zeros with a truncated normal (sd 0.02), as timm and DeiT do (Hanin & Rolnick 2018).
 
-    For LAMB (You et al. 2020, Algorithm 2), which moves a matrix by a share of its own norm: one that starts at zero
-    grows by 1 + rate a step from next to nothing, and stays there for a whole fine-tuning at DeiT III's rate of 3e-4.
+    LAMB (You et al. 2020, Algorithm 2) needs this because it moves a matrix by a fraction of the matrix's own norm. A
+    matrix that starts at zero grows from almost nothing by a factor of 1 + rate per step, and stays near zero for a
+    whole fine-tuning at DeiT III's rate of 3e-4.
     """
     for classifier in _classifiers(model):
         for parameter in classifier.parameters():
@@ -153,9 +155,9 @@ def input_statistics(spec: ModelSpec, weights: Weights | None = None) -> tuple[S
     """Return the mean and standard deviation of each channel, on the scale [0, 1], that the weights expect.
 
     Args:
-        spec: the network.
-        weights: its first weights: the hub's, or those that usvit trained, say what they were trained with; of others
-            it is taken to be what the recommended weights were.
+        spec: Specification of the network.
+        weights: Initial weights. The hub's weights, and those that usvit trained, state their statistics; for other
+            weights, the statistics of the recommended weights are assumed.
     """
     ours = ((weights.metadata or {}).get("preprocessing") or {}) if weights else {}
     if "mean" in ours and "std" in ours:
@@ -172,11 +174,11 @@ def count_parameters(model: nn.Module) -> int:
 
 
 def _try_out(model: nn.Module, image_size: int) -> None:
-    """Run one blank image through the network, so that an impossible size fails before any work."""
+    """Run one blank image through the network, so that an impossible size fails before any other work."""
     embed = getattr(model, "patch_embed", None) or getattr(model, "stem", None)  # ResMLP calls it its stem
     patch = max(embed.patch_size) if isinstance(embed, PatchEmbed) else 1
     if image_size % patch:
-        raise ValueError(f"not a multiple of its patches of {patch}: the rest would be cut off")
+        raise ValueError(f"not a multiple of its patch size {patch}")
     model.eval()
     with torch.no_grad():
         model(torch.zeros(1, 3, image_size, image_size))

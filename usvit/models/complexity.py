@@ -1,7 +1,7 @@
-"""Parameters and multiply-accumulate operations (MACs), counted on networks without memory (device ``meta``).
+"""Count parameters and multiply-accumulate operations (MACs) on networks without memory (device ``meta``).
 
-``python -m usvit.models.complexity`` counts the whole zoo again into ``zoo/counts.json``, which ``usvit models list``
-shows.
+``python -m usvit.models.complexity`` counts the whole zoo and writes ``zoo/counts.json``, which ``usvit models list``
+displays.
 """
 
 import copy
@@ -26,17 +26,19 @@ COUNTS = Path(__file__).parent / "zoo" / "counts.json"
 
 @dataclass(frozen=True)
 class Cost:
-    """Multiply-accumulate operations of a training step for one example."""
+    """Number of multiply-accumulate operations of a training step for one example."""
 
     trained: int
-    """One forward pass of the trained network; its backward pass counts as two more."""
+    """MACs of one forward pass of the trained network; its backward pass counts as two more."""
     frozen: int = 0
-    """One forward pass of networks that are not trained: a teacher or tokenizer."""
+    """MACs of one forward pass of networks that are not trained: a teacher or a tokenizer."""
 
     @property
     def operations(self) -> int:
-        """Two for each multiplication and addition, of forward and backward passes (Chowdhery et al. 2022, PaLM,
-        appendix B). Normalisation, activation, augmentation and a recomputed forward pass do not count."""
+        """Number of FLOPs of the forward and backward passes: two per MAC (Chowdhery et al. 2022, PaLM, appendix B).
+
+        Normalisation, activation, augmentation and a recomputed forward pass are not counted.
+        """
         return 6 * self.trained + 2 * self.frozen
 
 
@@ -47,22 +49,22 @@ class Complexity:
     params: int
     """Number of parameters."""
     macs: int
-    """Multiply-accumulate operations of one image's forward pass; the papers call them FLOPs."""
+    """Number of multiply-accumulate operations of one image's forward pass; the papers call them FLOPs."""
 
 
 def count(spec: ModelSpec, image_size: int = 224, n_classes: int = 1000) -> Complexity:
     """Count parameters and MACs of a network with a head of ``n_classes``, for one image.
 
     Matrix products and convolutions are counted, as the papers do; normalisation, activation and pooling are not.
-    The network is made on the meta device, so that a giant takes no memory.
+    The network is built on the meta device, so that even the largest needs no memory.
 
     Args:
-        spec: which network.
-        image_size: side of the square image, in pixels.
-        n_classes: outputs of the head.
+        spec: Specification of the network.
+        image_size: Side of the square image in pixels.
+        n_classes: Number of outputs of the head.
 
     Raises:
-        UsvitError: the network cannot take this size.
+        UsvitError: If the network does not support this size.
     """
     with torch.device("meta"):
         model = build_model(spec, Weights("scratch"), n_classes=n_classes, image_size=image_size)
@@ -73,17 +75,17 @@ def forward_macs(module: nn.Module, *inputs: torch.Tensor) -> int:
     """Count the MACs of one forward pass in evaluation mode, on a copy without memory; the module does not change.
 
     Args:
-        module: any, on any device, whose forward needs no numbers (no ``nonzero``, no ``item``).
-        inputs: what it takes; of them shapes and types alone count.
+        module: Module on any device, whose forward pass does not depend on values (no ``nonzero``, no ``item``).
+        inputs: Its inputs; only their shapes and types matter.
     """
     numbers = [*module.parameters(), *module.buffers()]
     empty: dict[int, Any] = {id(one): torch.empty_like(one, device="meta", requires_grad=False) for one in numbers}
-    # Without gradients: the counter's hooks fail on a leaf that is another layer's input.
+    # Gradients are disabled because the counter's hooks fail on a leaf that is another layer's input.
     empty |= {id(one): nn.Parameter(empty[id(one)], requires_grad=False) for one in module.parameters()}
     copied = copy.deepcopy(module, empty).eval()
     for part in copied.modules():
         if getattr(part, "fused_attn", False):
-            part.__dict__["fused_attn"] = False  # count matrix products, whichever kernel this machine would use
+            part.__dict__["fused_attn"] = False  # count matrix products, whatever kernel this machine would use
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         copied(*(given.to("meta") for given in inputs))
     return int(counter.get_total_flops()) // 2
@@ -95,14 +97,14 @@ def blank(side: int) -> torch.Tensor:
 
 
 def sizes(spec: ModelSpec) -> list[int]:
-    """Return the image sides for which MACs are shown: the network's own, and those of the papers' tables."""
+    """Return the image sides for which MACs are shown: the network's default, and those of the papers' tables."""
     return sorted({spec.image_size, *(one.image_size for one in spec.paper if one.params or one.macs)})
 
 
 def count_zoo() -> dict[str, Any]:
     """Compute the content of ``counts.json``: parameters and MACs by image size, and the licences of the weights.
 
-    Parameters depend on the image's size where positions, or ResMLP's maps over patches, are learned.
+    The number of parameters depends on the image size if positions, or ResMLP's maps over patches, are learned.
     """
     counts = {}
     for spec in ZOO.values():

@@ -25,7 +25,7 @@ def caught_inputs(parts: Sequence[nn.Module]) -> Iterator[dict[int, torch.Tensor
     def catch(index: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         return lambda _, inputs: caught.__setitem__(index, inputs[0])
 
-    # The network does not call a hidden head itself: it is a Sequential of its layers, so the first layer is hooked.
+    # A hidden head is a Sequential that the network does not call itself, so its first layer is hooked.
     firsts = [part[0] if isinstance(part, nn.Sequential) else part for part in parts]
     hooks = [first.register_forward_pre_hook(catch(index)) for index, first in enumerate(firsts)]
     try:

@@ -1,4 +1,4 @@
-"""Content of ``usvit models info`` for one network, counted live."""
+"""Content of ``usvit models info`` for one network, with its cost counted on the spot."""
 
 from dataclasses import asdict
 
@@ -15,15 +15,15 @@ def describe_model(spec: ModelSpec, image_size: int | None = None, n_classes: in
     """Describe a network: its cost, its weights with their licences, and the figures that its papers print.
 
     Args:
-        spec: which network.
-        image_size: side of the square image, in pixels; None: that of the paper.
-        n_classes: outputs of the head.
+        spec: Specification of the network.
+        image_size: Side of the square image in pixels; None for the paper's.
+        n_classes: Number of outputs of the head.
 
     Returns:
         The content of ``usvit models info --json`` (docs/reference/models-info.schema.json).
 
     Raises:
-        UsvitError: the network cannot take this size.
+        UsvitError: If the network does not support this size.
     """
     image_size = image_size or spec.image_size
     counts = count(spec, image_size, n_classes)

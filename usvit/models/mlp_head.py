@@ -1,7 +1,7 @@
-"""A classifier of two layers, for features that were learnt through a projector and so need not be linearly separable.
+"""Classifier of two layers, for features that were learnt through a projector and may not be linearly separable.
 
-Source: Touvron (2022), PhD thesis, section 2.4.6 ("Classifier"), Tables 2.15 and 2.16. Not stated there, chosen here:
-the hidden layer is as wide as the features.
+Source: Touvron (2022), PhD thesis, section 2.4.6 ("Classifier"), Tables 2.15 and 2.16. The thesis does not state the
+width of the hidden layer; here it is the width of the features.
 """
 
 from collections.abc import Container
@@ -12,16 +12,17 @@ from usvit.errors import UsvitError
 
 
 def give_mlp_head(model: nn.Module) -> None:
-    """Put Linear (D, D), batch normalisation, ReLU, Linear (D, K) in the place of the classifier Linear (D, K).
+    """Replace the classifier Linear (D, K) by Linear (D, D), batch normalisation, ReLU, Linear (D, K).
 
-    The second layer is the classifier that was there, so what starts at zero still does. The first draws its weights
-    from torch's global generator. Running statistics see portions of a batch, as batch normalisation does everywhere.
+    The second linear layer is the old classifier, so a classifier of zeros stays zero. The weights of the first are
+    drawn from torch's global generator. Running statistics are updated for each micro-batch, as in all batch
+    normalisation.
 
     Args:
-        model: with timm's interface; changed in place.
+        model: Network with timm's interface; changed in place.
 
     Raises:
-        UsvitError: its classifier is not one linear layer (two heads, a convolution, none).
+        UsvitError: If its classifier is not one linear layer (but two heads, a convolution, or absent).
     """
     name = _classifier(model)
     old = model.get_submodule(name) if isinstance(name, str) else None
@@ -37,15 +38,15 @@ def give_mlp_head(model: nn.Module) -> None:
 
 
 def is_mlp_head(model: nn.Module, names: Container[str]) -> bool:
-    """Check that a checkpoint has such a head.
+    """Return True if a checkpoint contains such a head.
 
     Args:
-        model: the network that it is of.
-        names: of its tensors.
+        model: Network of the checkpoint.
+        names: Names of the checkpoint's tensors.
     """
     return f"{_classifier(model)}.0.weight" in names and f"{_classifier(model)}.3.weight" in names
 
 
 def _classifier(model: nn.Module) -> object:
-    """Return timm's name of the classifier; a network with two heads has two."""
+    """Return timm's name of the classifier; a tuple of two names for a network with two heads."""
     return (getattr(model, "pretrained_cfg", None) or {}).get("classifier")

@@ -133,9 +133,9 @@ class OodDetector:
         if self.rate == RATE:
             return None
         return (
-            f"{self.n_val_groups} groups of inner validation images: no limit exists that {RATE:.0%} at most of images "
-            f"like the training images are promised to exceed, which takes {FEWEST_GROUPS} groups. The limit is the "
-            f"largest of their distances, and {self.rate:.1%} is promised."
+            f"There are only {self.n_val_groups} groups of inner validation images. A limit that at most {RATE:.0%} of "
+            f"images like the training images exceed requires {FEWEST_GROUPS} groups. The limit used is the largest of "
+            f"their distances; the guaranteed rate is {self.rate:.1%}."
         )
 
     def of(self, seen: Observed) -> Float:
@@ -186,7 +186,7 @@ def fit_ood_detector(train: Observed, label: NDArray[np.int64], val: Observed, g
         Barber & Willett (2023), arXiv 2306.06342, section 2 (the quantile where images come in groups).
     """
     if not len(val.statistics):
-        return "no inner validation images to set a limit on"
+        return "there are no inner validation images to set a limit"
     views: dict[str, Gaussian] = {}
     left_out: dict[str, str] = {}
     shares: dict[str, Float] = {}
@@ -194,14 +194,14 @@ def fit_ood_detector(train: Observed, label: NDArray[np.int64], val: Observed, g
     for name in _VIEWS:
         values = train.view(name)
         if values is None:
-            left_out[name] = "the network has no classifier whose input could be looked at"
+            left_out[name] = "the network has no classifier whose input could be recorded"
             continue
         if isinstance(view := fit_gaussian(values, label if name == "features" else np.zeros_like(label), name), str):
             left_out[name] = view
             continue
         middles[name] = float(np.median(view.distance(values)))
         if not 0 < middles[name] < np.inf:
-            left_out[name] = "the training images have no distance"
+            left_out[name] = "the median distance of the training images is zero or not finite"
             continue
         views[name], shares[name] = view, view.distance(_present(val, name)) / middles[name]
     if not views:
@@ -209,7 +209,7 @@ def fit_ood_detector(train: Observed, label: NDArray[np.int64], val: Observed, g
     code = np.unique(np.asarray(group), return_inverse=True)[1]
     joint = conformal_quantile(np.max(list(shares.values()), axis=0), code, RATE)
     if not 0 < joint < np.inf:
-        return "the inner validation images have no distance"
+        return "the limit from the inner validation images is zero or not finite"
     limits = {name: middles[name] * joint for name in views}
     return OodDetector(views, limits, left_out, len(train.statistics), len(val.statistics), int(code.max()) + 1)
 
@@ -222,9 +222,9 @@ def conformal_quantile(values: Float, code: NDArray[np.int64], rate: float) -> f
     one image in each group it is the order statistic of rank ceil((n + 1) (1 - rate)).
 
     Args:
-        values: (n,), n >= 1.
-        code: (n,) the group of each, 0 ... G - 1.
-        rate: in (0, 1).
+        values: (n,) float, n >= 1.
+        code: (n,) int, group of each value, 0 ... G - 1.
+        rate: Probability in (0, 1).
     """
     sizes = np.bincount(code)
     order = np.argsort(values, kind="stable")
@@ -247,23 +247,23 @@ def read_ood_detector(folder: Path, metadata: ModelMetadata) -> OodDetector | No
         content = read_bytes(path, MAX_BYTES)
     except UsvitError as error:
         raise UsvitError(
-            f"{folder} has no {FILE} that can be read, which its model.json names. Copy it from the same fold."
+            f"{folder} has no readable {FILE}, although its model.json names one. Copy it from the same fold."
         ) from error
     if hashlib.sha256(content).hexdigest() != record.sha256:
-        raise UsvitError(f"{path} is not the file that model.json beside it names. Copy both from the same fold.")
+        raise UsvitError(f"{path} is not the file that the model.json beside it names. Copy both from the same fold.")
     if record.statistics != list(STATISTICS):
-        raise UsvitError(f"{path} was made by a usvit that looks at other statistics. Use that version of usvit.")
+        raise UsvitError(f"{path} was written by a version of usvit with other image statistics. Use that version.")
     try:
         arrays = load_arrays(content)
         names = [name for name in _VIEWS if name in record.views]
         views = {name: Gaussian(**{key: arrays[f"{name}.{key}"] for key in Gaussian.__annotations__}) for name in names}
         limits = {name: record.views[name].threshold for name in names}
         if not views or not all(_fits(view) for view in views.values()):
-            raise ValueError("its arrays do not fit together")
+            raise ValueError("the shapes of its arrays do not match")
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UsvitError(f"{path}, or what model.json says of it, is damaged ({reason}). Copy both again.") from error
-    # Metadata before 1.2 has no number of groups: every image counted as a group.
+        raise UsvitError(f"{path}, or its entry in model.json, is damaged ({reason}). Copy both again.") from error
+    # Metadata before 1.2 does not state the number of groups; every image counted as a group.
     n_groups = record.n_val if record.n_val_groups is None else record.n_val_groups
     return OodDetector(views, limits, record.left_out, record.n_train, record.n_val, n_groups)
 
@@ -311,12 +311,12 @@ def fit_gaussian(values: Float, label: NDArray[np.int64], name: str) -> Gaussian
 def _present(seen: Observed, name: str) -> Float:
     values = seen.view(name)
     if values is None:
-        raise ValueError(f"the view {name} was fitted, and is not there now")
+        raise ValueError(f"the detector uses the view '{name}', which these images lack")
     return values
 
 
 def _fits(view: Gaussian) -> bool:
-    """Check that the arrays of a file fit together."""
+    """Return True if the shapes of a file's arrays match."""
     (dimensions,) = view.centre.shape
     finite = all(array.dtype == np.float32 and np.isfinite(array).all() for array in vars(view).values())
     shapes = view.scale.shape == (dimensions,) and view.means.shape[1:] == view.basis.shape[1:] == (dimensions,)

@@ -1,4 +1,4 @@
-"""Stochastic depth and dropout of a network that timm has built: rates that its own options cannot say."""
+"""Set stochastic depth and dropout of a built network, where timm's own options are not sufficient."""
 
 import re
 from collections.abc import Iterator
@@ -10,25 +10,26 @@ from torch import nn
 Schedule = Literal["model", "linear", "uniform"]
 
 BRANCH = re.compile(r"(\.(row|column))?(\.(attns|ffns)\.\d+)?$")
-"""Behind a layer's name where its parts have a stochastic depth of their own (axial and parallel blocks)."""
+"""Suffix of a layer's name if its parts have separate stochastic depth (axial and parallel blocks)."""
 DROPOUTS = ("pos_drop", "proj_drop", "drop1", "drop2")
-"""timm's names: after the position embedding, after attention's projection, after the MLP's two layers."""
+"""timm's names of dropout after the position embedding, attention's projection, and the MLP's two layers."""
 
 
 def set_drop_path(model: nn.Module, rate: float, schedule: Schedule) -> None:
-    """Give the layers of a network their rates of stochastic depth.
+    """Set the rate of stochastic depth of each layer.
 
-    ``linear``: layer l of L has ``rate`` (l - 1) / (L - 1) (Huang et al. 2016; DeiT); ``uniform``: ``rate`` in each
-    (thesis, from chapter 3 on; DeiT III). The layers are those that timm's own schedule reaches, with the others of the
-    same stack, whose first it leaves out; so CaiT's class-attention has none (thesis, section 3.5).
+    With ``linear``, layer l of L has ``rate`` (l - 1) / (L - 1) (Huang et al. 2016; DeiT). With ``uniform``, each layer
+    has ``rate`` (thesis, from chapter 3 on; DeiT III). The layers are those to which timm's schedule assigns a rate,
+    and the other layers of the same stack, because timm assigns no rate to the first. CaiT's class-attention therefore
+    has no stochastic depth (thesis, section 3.5).
 
     Args:
-        model: built with ``drop_path_rate=rate``; changed in place.
-        rate: in [0, 1).
-        schedule: ``model`` leaves the network as it is.
+        model: Network built with ``drop_path_rate=rate``; changed in place.
+        rate: Rate in [0, 1).
+        schedule: ``linear``, ``uniform``, or ``model``, which leaves the network unchanged.
 
     Raises:
-        ValueError: the network has no stochastic depth.
+        ValueError: If the network does not support stochastic depth.
     """
     if schedule == "model" or not rate:
         return
@@ -36,7 +37,7 @@ def set_drop_path(model: nn.Module, rate: float, schedule: Schedule) -> None:
     reached = {
         _stack(name) for name, places in layers.items() for place in places if isinstance(getattr(*place), DropPath)
     }
-    # timm's linear schedule gives a single layer nothing: there are no others to tell its stack by.
+    # timm's linear schedule gives a single layer the rate 0, so its stack cannot be recognised by another layer.
     layers = {name: places for name, places in layers.items() if _stack(name) in reached or not reached}
     if not layers:
         raise ValueError("drop_path_rate: the network has no stochastic depth")
@@ -47,7 +48,7 @@ def set_drop_path(model: nn.Module, rate: float, schedule: Schedule) -> None:
 
 
 def _layers(model: nn.Module) -> dict[str, list[tuple[nn.Module, str]]]:
-    """Name of each layer, in order -> where its stochastic depth stands: modules, and the attributes of each."""
+    """Map the name of each layer, in order, to the modules and attributes that hold its stochastic depth."""
     layers: dict[str, list[tuple[nn.Module, str]]] = {}
     for name, module in model.named_modules():
         for attribute in _places(module):
@@ -56,7 +57,7 @@ def _layers(model: nn.Module) -> dict[str, list[tuple[nn.Module, str]]]:
 
 
 def _places(module: nn.Module) -> Iterator[str]:
-    # A ResNet's block without stochastic depth has None there, which is no module.
+    # In a ResNet's block without stochastic depth the attribute is None, which is not a module.
     for attribute in [*module.__dict__, *module._modules]:
         if re.fullmatch(r"drop_path\d?", attribute):
             value = getattr(module, attribute)
@@ -69,17 +70,17 @@ def _stack(name: str) -> str:
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:
-    """Drop numbers after the position embedding, attention's projection and each layer of the MLPs.
+    """Set dropout after the position embedding, attention's projection and each layer of the MLPs.
 
     "Applied after every dense layer except for the qkv-projections and directly after adding positional to patch
-    embeddings" (Dosovitskiy et al. 2021, appendix B.1). The head and its pooling have none.
+    embeddings" (Dosovitskiy et al. 2021, appendix B.1). The head and its pooling have no dropout.
 
     Args:
-        model: changed in place.
-        rate: in [0, 1).
+        model: Network, changed in place.
+        rate: Rate in [0, 1).
 
     Raises:
-        ValueError: the network has no such places.
+        ValueError: If the network has no such dropout layers.
     """
     if not rate:
         return

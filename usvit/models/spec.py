@@ -1,4 +1,4 @@
-"""What the zoo knows of a network: how it is made, who pre-trained it, and what its paper prints."""
+"""Specification of a network in the zoo: its construction, its pre-trained weights, and its paper's numbers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,99 +20,100 @@ PROTOCOLS = {
         for how, text in (("seq", "one after the other"), ("par", "at once"))
     },
 }
-"""How the papers measured the images per second of ``PaperFigures``; they do not compare with one another."""
+"""Conditions under which the papers measured images per second; figures of different protocols are not comparable."""
 
 
 @dataclass(frozen=True)
 class ViTShape:
-    """A Vision Transformer, whole: what ``usvit_vit`` builds."""
+    """Complete shape of a Vision Transformer, as ``usvit_vit`` builds it."""
 
     width: int
-    """D, of every token."""
+    """Number of channels D of each token."""
     depth: int
-    """Layers; each holds ``branches`` attention and ``branches`` MLP blocks."""
+    """Number of layers; each contains ``branches`` attention and ``branches`` MLP blocks."""
     mlp: int
     """Hidden width of the MLP."""
     heads: int
     patch: int
-    """Side of a patch, in pixels."""
+    """Side of a patch in pixels."""
     branches: int = 1
-    """Blocks side by side in a layer (Touvron et al. 2022, Three things, eq. 2); 1: one after the other."""
+    """Number of parallel blocks in a layer (Touvron et al. 2022, Three things, eq. 2); 1 for a sequential network."""
     stem: Stem = "linear"
-    """What makes tokens of patches: one projection, the hierarchical MLP or the convolutions of LeViT, with batch
-    or layer normalisation (Three things, section 5, Table 7)."""
+    """Layers that turn patches into tokens: one projection, the hierarchical MLP or the convolutions of LeViT, with
+    batch or layer normalisation (Three things, section 5, Table 7)."""
     pool: Pool = "token"
-    """What the head reads: the class token, the mean over patches, or attention pooling (MAP)."""
+    """Input of the head: the class token, the mean over patches, or attention pooling (MAP)."""
     head: Head = "linear"
-    """``hidden``: one more layer of width D with tanh before it (Dosovitskiy et al. 2021, section 3.1)."""
+    """``linear``, or ``hidden``: with one layer of width D and tanh before it (Dosovitskiy et al. 2021, sec. 3.1)."""
     position: Position = "learned"
-    """Of the patches (Dosovitskiy et al. 2021, appendix D.4); ``learned`` is one-dimensional."""
+    """Position embedding of the patches (Dosovitskiy et al. 2021, appendix D.4); ``learned`` is one-dimensional."""
     position_at: PositionAt = "stem"
-    """Added once, or before every layer: another one in each (``layers``), or the same (``shared``)."""
+    """Where positions are added: once (``stem``), or before every layer, each with its own embedding (``layers``) or
+    all with the same one (``shared``)."""
     attention: Attention = "global"
-    """``axial``: along rows, then along columns (Dosovitskiy et al. 2021, appendix D.6)."""
+    """``global``, or ``axial``: along rows, then along columns (Dosovitskiy et al. 2021, appendix D.6)."""
     layer_scale: float | None = None
-    """First value of LayerScale (thesis, eq. 3.7); None: there is none."""
+    """Initial value of LayerScale (thesis, eq. 3.7); None for no LayerScale."""
     class_position: bool = True
-    """Whether the class token has a position embedding (DeiT III's has none)."""
+    """True if the class token has a position embedding; DeiT III's does not."""
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """Weights of the hub."""
+    """Pre-trained weights on the hub."""
 
     timm: str
-    """timm's ``architecture.tag``; with ``timm/`` before it, the repository on the Hugging Face hub."""
+    """timm's ``architecture.tag``; ``timm/<this>`` is the repository on the Hugging Face hub."""
     by: str
-    """Who pre-trained them, on what."""
+    """Authors of the weights, and the images they were pre-trained on."""
 
 
 @dataclass(frozen=True)
 class PaperFigures:
-    """What a paper prints of a network, with a head of 1,000 classes; digits as printed (22.0 is not 22)."""
+    """A paper's numbers for a network with a head of 1,000 classes; digits as printed (22.0 is not 22)."""
 
     table: str
-    """Where: ``Three things, Table 1``."""
+    """Place in the paper, such as ``Three things, Table 1``."""
     params: float | None = None
     """Millions."""
     macs: float | None = None
-    """Billions, for one image of ``image_size``; the papers call them FLOPs."""
+    """MACs in billions for one image of ``image_size``; the papers call them FLOPs."""
     image_size: int = 224
     images_per_second: Mapping[str, float] = field(default_factory=dict)
-    """Of ``PROTOCOLS`` -> speed on the paper's own hardware."""
+    """Key of ``PROTOCOLS`` -> speed on the paper's hardware."""
     note: str = ""
-    """Why ours differs by more than 1 %, where it does."""
+    """Reason if our count differs by more than 1 %; otherwise empty."""
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """One network of the zoo."""
+    """Specification of one network in the zoo."""
 
     name: str
-    """The name on the command line."""
+    """Name on the command line."""
     family: Family
     architecture: str
-    """What ``timm.create_model`` builds; ours (``usvit_...``) are registered there, too."""
+    """Name that ``timm.create_model`` builds; usvit's own (``usvit_...``) are registered there, too."""
     source: str
-    """The paper that it comes from."""
+    """Paper of the network."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of ``timm.create_model``."""
     weights: Mapping[str, Pretrained] = field(default_factory=dict)
-    """Upstream (in1k, in21k, in21k_ft_in1k, ...) -> weights of the hub; the first is the recommended one."""
+    """Upstream (in1k, in21k, in21k_ft_in1k, ...) -> weights on the hub; the first is recommended."""
     shape: ViTShape | None = None
-    """Of a plain ViT, so that parts of it can be exchanged (``model.vit``)."""
+    """Shape if this is a plain ViT, whose parts can be exchanged (``model.vit``)."""
     changed: Mapping[str, Any] = field(default_factory=dict)
-    """What of ``shape`` was exchanged."""
+    """Fields of ``shape`` that were exchanged -> their values."""
     paper: tuple[PaperFigures, ...] = ()
     image_size: int = 224
-    """Side of the input that the paper, or the recommended weights, have, in pixels."""
+    """Side of the input in the paper, or of the recommended weights, in pixels."""
 
     @property
     def implementation(self) -> str:
-        """Whose code the network is: ``timm`` or ``usvit``."""
+        """Package that contains the network's code: ``timm`` or ``usvit``."""
         return "usvit" if self.architecture.startswith("usvit_") else "timm"
 
     @property
     def recommended(self) -> Pretrained | None:
-        """The hub's weights that ``--weights hub`` takes."""
+        """Weights that ``--weights hub`` selects; None if there are none on the hub."""
         return next(iter(self.weights.values()), None)

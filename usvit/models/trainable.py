@@ -1,14 +1,14 @@
 """Selection of the trained layers: the whole network, its head, or its head with one kind of layer.
 
-Kinds of layers are told by the names and classes that timm's networks, and ours, give them:
+Kinds of layers are recognised by their names and classes in timm's networks and ours:
 
-- ``attn``: what stands under ``attn`` (``attn_pool``, ``self_attn``, ...), so the projections of queries, keys and
-  values, and all that an attention layer holds within itself; with the head and the position embeddings. The
-  normalisation before the layer and LayerScale after it stand still, as do the class token and the patch embedding
-  (Touvron et al. 2022, Three things, section 4: "the weights corresponding to the MHSA layer").
-- ``ffn``: what stands under ``mlp``; with the head and the position embeddings, as the paper compares it.
-- ``norm``: every normalisation layer, ResMLP's affine layers among them; with the head.
-- ``head``: the classifiers, with the hidden layer of a hidden head.
+- ``attn``: everything under ``attn`` (``self_attn``, ...): the projections of queries, keys and values, and all other
+  parts inside an attention layer; and the head and the position embeddings. The normalisation before the layer,
+  LayerScale after it, the class token and the patch embedding are frozen (Touvron et al. 2022, Three things, section 4:
+  "the weights corresponding to the MHSA layer").
+- ``ffn``: everything under ``mlp``; and the head and the position embeddings, as in the paper's comparison.
+- ``norm``: every normalisation layer, including ResMLP's affine layers; and the head.
+- ``head``: the classifiers, including the hidden layer of a hidden head.
 """
 
 import re
@@ -44,17 +44,17 @@ class TuneReport:
 
 
 def set_trainable(model: nn.Module, tune: Tune) -> TuneReport:
-    """Freeze all parameters except those that ``tune`` names.
+    """Freeze all parameters except those that ``tune`` selects.
 
-    Parameters that the network itself holds fixed (sine-cosine positions) stay fixed. A frozen part also has to
-    stand in eval mode while the others train: ``train_mode``.
+    Parameters that the network itself keeps fixed (sine-cosine positions) stay fixed. Frozen parts must also be in
+    evaluation mode while the others train; ``train_mode`` does this.
 
     Args:
-        model: with timm's interface; changed in place.
-        tune: what is trained (the module's docstring).
+        model: Network with timm's interface; changed in place.
+        tune: Selection of the trained layers (see the module's docstring).
 
     Raises:
-        UsvitError: the network has no such layers; what it can be tuned as is named.
+        UsvitError: If the network has no such layers; the message lists the selections that it supports.
     """
     if tune != "full":
         chosen = _chosen(model, tune)
@@ -67,8 +67,9 @@ def set_trainable(model: nn.Module, tune: Tune) -> TuneReport:
 def train_mode(model: nn.Module) -> None:
     """Set training mode, and evaluation mode for every module whose parameters are all frozen.
 
-    So the statistics, the dropout and the stochastic depth of frozen parts stand still. A module without parameters
-    goes with the one that holds it: the stochastic depth of a block works while any part of the block trains.
+    Frozen parts then have no dropout and no stochastic depth, and their running statistics do not change. A module
+    without parameters has the mode of its parent: the stochastic depth of a block is active while any part of the block
+    trains.
     """
     model.train()
     _still(model)
@@ -77,7 +78,7 @@ def train_mode(model: nn.Module) -> None:
 def head_parts(model: nn.Module) -> tuple[nn.Module, ...]:
     """Return the classifiers (a distilled network has two), each with its hidden layer if it has one.
 
-    Each maps its features to (B, K) logits, (B, K, 1, 1) where it is a convolution.
+    Each maps its features to logits (B, K), or (B, K, 1, 1) if it is a convolution.
     """
     head = model.get_classifier()  # type: ignore[operator]
     parts = head if isinstance(head, tuple) else (head,)
@@ -92,14 +93,14 @@ def checkpoint_gradients(model: nn.Module) -> None:
     network's own forward pass alone, not when a block is computed again.
 
     Raises:
-        UsvitError: the network cannot.
+        UsvitError: If the network does not support it.
     """
     try:
         model.set_grad_checkpointing(True)  # type: ignore[operator]
-    except (AttributeError, AssertionError) as error:  # timm raises it for networks without blocks
+    except (AttributeError, AssertionError) as error:  # timm raises AssertionError for networks without blocks
         raise UsvitError(
             f"This network ({type(model).__name__}) has no gradient checkpointing: set model.grad_checkpointing to "
-            "false, and train.micro_batch to fewer images if memory is short."
+            "false, and reduce train.micro_batch if memory is short."
         ) from error
     _count_batches_once(model)
 
@@ -136,7 +137,7 @@ def _chosen(model: nn.Module, tune: Tune) -> set[str]:
         able = ["full", "head", *(kind for kind, names in found.items() if names)]
         raise UsvitError(
             f"This network ({type(model).__name__}) has no {_WHAT[tune]}, so model.tune={tune} would train nothing. "
-            f"It can be tuned as: {', '.join(able)}."
+            f"It supports model.tune={', '.join(able)}."
         )
     of_positions = {name for name in named if any(map(_POSITION.fullmatch, name.split(".")))}
     return of_head | found[tune] | (of_positions if tune in ("attn", "ffn") else set())
@@ -154,7 +155,7 @@ def _of_kind(model: nn.Module, kind: str) -> set[str]:
 
 
 def _layer_of(name: str) -> str | None:
-    """Return ``attn`` or ``ffn``, the outermost kind of layer in a parameter's name."""
+    """Return the outermost kind of layer in a parameter's name, ``attn`` or ``ffn``; None if there is none."""
     for part, inner in pairwise(name.split(".")):
         if part == "attn_pool" and _NO_ATTENTION.fullmatch(inner):
             continue  # attention pooling is a whole block with its own MLP, normalisation and LayerScale

@@ -184,7 +184,7 @@ def _check(tokens: Tokens, tokenizer: Tokenizer, context: TaskContext) -> None:
     config, patch = context.config.beit, tokenizer.config.patch
     if patch != tokens.patch:
         raise UsvitError(
-            f"The tokenizer {config.tokenizer} has patches of {patch} pixels, and those of {context.spec.name} have "
+            f"The tokenizer {config.tokenizer} has patches of {patch} pixels, but those of {context.spec.name} have "
             f"{tokens.patch}. Train a tokenizer with tokenizer.patch={tokens.patch}, or choose a model with patches of "
             f"{patch}."
         )

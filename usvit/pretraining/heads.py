@@ -1,4 +1,4 @@
-"""Loading the head of weights, which a teacher and a training at another resolution keep."""
+"""Load the classification head of weights, for a teacher or a training at another resolution."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def load_head(model: nn.Module, weights: Weights, n_classes: int, who: str, hint
     wrong = [key for key, value in head.items() if value.shape != own[key].shape]
     if wrong:
         there = head[next((key for key in wrong if key.endswith("bias")), wrong[0])].shape[0]
-        raise UsvitError(f"{who} ({where}) knows {there} classes, and the images have {n_classes}. {hint}")
+        raise UsvitError(f"{who} ({where}) has {there} classes, but the images have {n_classes}. {hint}")
     model.load_state_dict(head, strict=False)
 
 

@@ -149,7 +149,7 @@ def visible_patches(count: int, mask: float) -> int:
     """Return how many of N patches the encoder sees: (1 - mask) N, rounded down.
 
     Raises:
-        UsvitError: it would see none or all of them.
+        UsvitError: the encoder would see none of the patches, or all of them.
     """
     visible = int(count * (1 - mask) + 1e-9)  # 1 - 0.9 is a little less than 0.1
     if not 0 < visible < count:

@@ -80,7 +80,7 @@ class Tokens:
         """
         if not isinstance(network, VisionTransformer):
             kind = type(network).__name__
-            raise UsvitError(f"objective {task} masks the tokens of a plain ViT, which a {kind} is not. Use {KNOWN}.")
+            raise UsvitError(f"objective {task} needs a plain ViT, whose tokens it masks, not a {kind}. Use {KNOWN}.")
         embed: Any = network.patch_embed
         if type(embed) not in (PatchEmbed, HMLPStem) or network.dynamic_img_size:
             raise UsvitError(
@@ -126,7 +126,7 @@ class Tokens:
 
 
 class MaskedPredictionNetwork(nn.Module):
-    """A ViT with what only its pre-training needs, such as a decoder, a classifier or a mask embedding.
+    """ViT with additional parts for pre-training, such as a decoder, a classifier or a mask embedding.
 
     Args:
         network: a plain ViT, which the run saves. Its own head is left as it is, and is not trained.

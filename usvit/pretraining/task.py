@@ -1,4 +1,4 @@
-"""Pre-training tasks: what they have in common, what they are made from, and their names in recipes."""
+"""Pre-training tasks: their base class, the context that they are built from, and their names in recipes."""
 
 import importlib
 from abc import abstractmethod
@@ -19,7 +19,7 @@ UNLABELLED = ("mae", "beit", "tokenizer", "masked_patch")
 
 
 class Inputs(Protocol):
-    """Maps stored pixels to a network's input, on the device."""
+    """Function that maps stored pixels to a network's input, on the device."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
@@ -32,14 +32,14 @@ class Inputs(Protocol):
 
 @dataclass(frozen=True)
 class TaskContext:
-    """Everything that is known before the first step."""
+    """Configuration, data and device of a training, all of which are known before the first step."""
 
     config: PretrainConfig
     spec: ModelSpec
     n_classes: int
-    """Outputs of the head; 0 if the images have no labels."""
+    """Number of outputs of the head; 0 if the images have no labels."""
     n_images: int
-    """Training images, over all processes."""
+    """Number of training images, over all processes."""
     inputs: Inputs
     device: torch.device
     classes: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class UpstreamModel:
 
     @property
     def unknown_training(self) -> str | None:
-        """Its description for messages if it was trained and no metadata names the images; else None."""
+        """Description for messages if this network was trained but its metadata does not list the images; else None."""
         if self.metadata is not None or self.weights_sha256 is None:
             return None
         return f"the {self.role} {(self.weights or {}).get('name') or self.architecture}"

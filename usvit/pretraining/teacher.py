@@ -29,7 +29,7 @@ HINT = "Choose a teacher that was trained on the same classes, in the same order
 
 
 class Teacher:
-    """Computes logits of the student's images, without gradients.
+    """Frozen network that computes logits of the student's images.
 
     It is not a module, so that it is neither trained nor saved with the student.
 
@@ -145,7 +145,7 @@ def make_teacher(
             model = build_model(spec, weights, n_classes=n_classes, image_size=size)
     except UsvitError as error:
         raise UsvitError(
-            f"{who} cannot be made for images of {size} x {size} pixels (distill.image_size sets its own): {error}"
+            f"{who} cannot be built for images of {size} x {size} pixels (distill.image_size sets its size): {error}"
         ) from error
     if weights.source != "scratch":
         with torch.random.fork_rng(devices=[]):

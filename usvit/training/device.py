@@ -119,7 +119,7 @@ def check_compiler(device_type: str, option: str, without: str) -> None:
 
         if not has_triton():
             raise UsvitError(
-                f"{option} needs Triton and a GPU that Triton supports, and found none. "
+                f"{option} needs Triton and a GPU that Triton supports, but they were not found. "
                 f"Install the PyTorch build for CUDA (it brings Triton), or {without}."
             )
         compilers = ["cc", "gcc", "clang"]  # for Triton's launchers
@@ -128,7 +128,7 @@ def check_compiler(device_type: str, option: str, without: str) -> None:
     named = os.environ.get("CXX" if device_type == "cpu" else "CC")
     if not any(shutil.which(name) for name in ([named] if named else compilers)):
         raise UsvitError(
-            f"{option} needs a compiler, and found none ({named or ', '.join(compilers)}). "
+            f"{option} needs a compiler, but none was found ({named or ', '.join(compilers)}). "
             f"Install one (Debian, Ubuntu: apt install g++), name it in CXX, or {without}."
         )
 

@@ -38,7 +38,7 @@ _SYNC_BUFFERS = next(
 
 
 PATIENCE = datetime.timedelta(minutes=30)
-"""How long a training waits at a step for a process that does not respond; PyTorch's own limit for gradients."""
+"""Time that a training waits at a step for a process that does not respond; PyTorch's limit for gradients."""
 A_DAY = datetime.timedelta(days=1)
 
 
@@ -55,12 +55,12 @@ def check_share(batch_size: int, *, pairs: bool = False) -> None:
         pairs: whether images are mixed in pairs, which needs even shares.
 
     Raises:
-        UsvitError: they cannot.
+        UsvitError: the batch size is not a multiple of the number of processes, or the shares are odd.
     """
     if batch_size % world_size():
         raise UsvitError(
-            f"torchrun started {world_size()} processes, and train.batch_size {batch_size}, which counts the images of "
-            "all processes, is not a multiple of that. Set another train.batch_size."
+            f"train.batch_size {batch_size}, which counts the images of all processes, is not a multiple of the "
+            f"{world_size()} processes that torchrun started. Set another train.batch_size."
         )
     if pairs and batch_size // world_size() % 2:
         raise UsvitError(
@@ -263,7 +263,7 @@ class World:
         """Raise unless all processes resume from the same step.
 
         Raises:
-            UsvitError: they do not, because they see different folders.
+            UsvitError: the steps differ, because the processes see different folders.
         """
         if self.any(step != self.broadcast(step))[0]:
             if not self.is_main:

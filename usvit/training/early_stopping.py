@@ -1,4 +1,4 @@
-"""The best evaluation of a training, and early stopping."""
+"""Early stopping, and the best evaluation of a training."""
 
 import math
 from dataclasses import dataclass

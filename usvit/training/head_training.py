@@ -121,7 +121,7 @@ class HeadTraining:
                 kept[done : done + len(features)] = features
                 done += len(features)
                 advance(done)
-        assert kept is not None, "a run without images"
+        assert kept is not None, "the run has no images"
         return FeatureStore(kept)
 
     def _difference(self, model: nn.Module, head: HeadOnFeatures, backbone: "_Backbone") -> str | None:
@@ -134,9 +134,9 @@ class HeadTraining:
                     found = head.eval()(features).float()
                     tolerance = 2e-2 if torch.is_autocast_enabled(self._fabric.device.type) else 1e-3
             except (RuntimeError, TypeError, ValueError) as error:
-                return f"its features could not be caught ({' '.join(str(error).split())[:120]})"
+                return f"its features could not be recorded ({' '.join(str(error).split())[:120]})"
         if found.shape != expected.shape or (found - expected).abs().max() > tolerance * expected.abs().max():
-            return f"{type(model).__name__} does more after its features than its classifier"
+            return f"{type(model).__name__} has other layers besides its classifier after its features"
         return None
 
 
@@ -150,7 +150,7 @@ class _Backbone:
         self, model: nn.Module, head: HeadOnFeatures, fabric: lightning_fabric.Fabric, preprocessing: Preprocessing
     ):
         self._parts, self._preprocessing = list(head.parts), preprocessing
-        # Here and not in each call, because from now on the training sets the head's mode.
+        # The mode is set here and not in each call, because the training sets the head's mode from now on.
         self._wrapped = fabric.setup_module(model).eval()
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:

@@ -63,7 +63,7 @@ def check_layers(model: nn.Module) -> None:
     """Raise unless the network assigns its parameters to layers; otherwise timm would invent groups.
 
     Raises:
-        UsvitError: the network does not.
+        UsvitError: the network does not assign them.
     """
     try:
         model.group_matcher(coarse=False)  # type: ignore[operator]

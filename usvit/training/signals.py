@@ -14,7 +14,7 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasa
 
 
 class Stopped(UsvitError):
-    """The training stopped because a signal asked for it, and saved its state. This is not a failure.
+    """The training stopped because a signal requested it, and saved its state. This is not a failure.
 
     The message is empty in all processes except the main one, so that it is printed once.
     """

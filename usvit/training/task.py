@@ -1,4 +1,4 @@
-"""What a training minimizes: the one thing in which trainings differ."""
+"""Training tasks: the loss, which is the only part in which trainings differ."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -110,7 +110,7 @@ class Trainer:
         Raises:
             UsvitError: the loss or a weight became NaN or infinite, the disk is full, the checkpoint belongs to
                 another training, another process of the training is gone, or no compiler was found.
-            Stopped: a signal asked for it. The state is saved.
+            Stopped: a signal requested it. The state is saved.
         """
         self._set_up()
         self._resume()

@@ -17,7 +17,7 @@ _PEER = re.compile(
     r"gloo|NCCL|ncclRemoteError|Connection (closed|reset) by peer|Broken pipe|TCPStore|Timed out waiting"
 )
 
-_GONE = "Another process of this training ended or does not answer; its own error, if any, is printed above."
+_GONE = "Another process of this training ended or does not respond; its error message, if any, is printed above."
 
 
 @contextmanager

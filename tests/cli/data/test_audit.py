@@ -26,7 +26,7 @@ def test_the_summary_names_what_was_found_and_where_it_lies(usvit, root, tmp_pat
     assert "26 images: 12 benign, 8 malignant, 6 normal" in answer.out
     assert "data card: busi: benign: card 437, found 12" in answer.out
     lines = {line.rstrip()[:29].strip(): line.split()[-4:] for line in answer.out.splitlines() if "groups" in line}
-    assert lines["identical images"] == lines["copies with different labels"] == ["1", "groups", "2", "images"]
+    assert lines["identical images"] == lines["with different labels"] == ["1", "groups", "2", "images"]
     assert "keep-list: 24 kept, 2 dropped: audits/busi/keep.csv" in answer.out
     assert (tmp_path / "audits" / "busi" / "audit.html").is_file()
 

@@ -98,7 +98,7 @@ def test_part_of_a_release_is_taken_when_asked_and_marked(usvit, tmp_path, busi_
     out = tmp_path / "m.parquet"
     answer = usvit("data", "prepare", "busi", "--data-root", busi_part, "--out", out, "--accept-counts")
     assert answer.code == 0, answer.err
-    assert "NOT WHAT THE CARD SAYS, and accepted: benign: card 437, found 2; malignant" in answer.out
+    assert "DIFFERS FROM THE CARD, accepted: benign: card 437, found 2; malignant" in answer.out
     assert len(read_manifest(out, {}).usable) == 6
 
 
@@ -109,7 +109,7 @@ def test_same_manifest_again_is_said_and_another_is_not_overwritten(usvit, tmp_p
     before = (tmp_path / "m.parquet").stat()
     answer = usvit(*command)
     assert answer.code == 0
-    assert "was there already, the same" in answer.out
+    assert "(unchanged)" in answer.out
     (busi_part / "benign" / "benign (1).png").write_bytes(picture(99))
     answer = usvit(*command)
     assert answer.code == 2
@@ -178,7 +178,7 @@ def test_damaged_file_stops_or_is_left_out_and_listed(usvit, tmp_path, busi_part
     command = ("data", "prepare", card, "--data-root", busi_part, "--out", out)
     answer = usvit(*command)
     assert answer.code == 2
-    assert re.search(r"Cannot use the image file [^ ]+: .*'usvit data link' tells which", answer.err)
+    assert re.search(r"Cannot use the image file [^ ]+: .*'usvit data link' shows which", answer.err)
     assert "benign (1).png" not in answer.err  # the data set is private
     answer = usvit(*command, "--skip-bad")
     assert answer.code == 2
@@ -194,15 +194,15 @@ def test_damaged_file_stops_or_is_left_out_and_listed(usvit, tmp_path, busi_part
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["bus_bra"], "Where are the images of BUS-BRA"),
+        (["bus_bra"], "The folder of BUS-BRA"),
         (["busi", "--data-root", "nowhere"], "nowhere does not exist"),
         (["b", "--data-root", "."], "Expected layout (data card 'b')"),
         (["oasbud", "--data-root", "."], "cannot be read: it holds raw radio-frequency signals"),
         (["busy"], "Unknown data set 'busy'. Nearest: busi"),
-        (["busi+busi"], "names 'busi' twice"),
+        (["busi+busi"], "contains 'busi' twice"),
         (["b", "--fetch", "--data-root", "."], "By signed agreement"),
         (["phantom", "--fetch"], "usvit cannot download usvit phantom"),
-        (["curated_busi", "--fetch"], "Where should Curated BUSI"),
+        (["curated_busi", "--fetch"], "The target folder of Curated BUSI"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -91,7 +91,7 @@ def test_weights_hand_on_what_they_have_seen(usvit, tmp_path, small_phantom):
         (("--split-by", "patient"), "split.unit cannot be used"),
         (("--scheme", "by_device"), "needs the device of every image; 48 have none"),
         (("--scheme", "official"), "No official 5 folds come with these images"),
-        (("--manifest", "m.parquet"), "Give --dataset or --manifest, not both"),
+        (("--manifest", "m.parquet"), "Pass --dataset or --manifest, not both"),
     ],
 )
 def test_bad_input_is_explained_and_nothing_written(usvit, tmp_path, small_phantom, options, error):

@@ -36,10 +36,10 @@ def test_of_copies_the_one_with_the_fewest_marks_then_the_largest_then_the_first
 def test_copies_that_contradict_each_other_are_all_dropped_and_the_reason_said():
     rows = keep_list(table_of(["b", "m", "b", "n"]), np.array([0, 0, 0, 1]), [0] * 4, [1] * 4)
     assert rows.keep.tolist() == ["false"] * 3 + ["true"]
-    assert rows.reason[1] == "its copies are labelled b and m"
+    assert rows.reason[1] == "its near-duplicates are labelled b and m"
 
 
 def test_a_dropped_copy_names_the_one_that_stays_and_a_cluster_its_smallest_hash():
     rows = keep_list(table_of(["b", "b"], ["x", "y"]), np.array([4, 4]), [1, 0], [1, 1])
-    assert rows.reason.tolist() == ["copy of i1 of y", "the cleanest of 2 copies"]
+    assert rows.reason.tolist() == ["near-duplicate of i1 of y", "the cleanest of 2 near-duplicates"]
     assert set(rows.cluster) == {"copies:" + "e" * 12}

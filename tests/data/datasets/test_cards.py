@@ -129,7 +129,7 @@ def test_missing_field_is_named_with_the_file(tmp_path, key):
 
 
 def test_positive_class_must_be_a_class(tmp_path):
-    with pytest.raises(UsvitError, match="positive_class 'cancer' is none of the classes"):
+    with pytest.raises(UsvitError, match="positive_class 'cancer' is not one of the classes"):
         read_card(edited(tmp_path, positive_class="cancer"))
 
 
@@ -166,10 +166,10 @@ def test_bare_yes_and_numbers_mean_what_they_say(tmp_path):
     ("changes", "said"),
     [
         ({"license": "free for all!"}, "neither an SPDX identifier nor 'unclear'"),
-        ({"labels": {"B": "bening"}}, "labels lead to 'bening', which is none of the classes"),
+        ({"labels": {"B": "bening"}}, "labels lead to 'bening', which is not one of the classes"),
         ({"classes": {"benign": -1, "malignant": 2}}, r"classes.benign: Input should be greater"),
         ({"reader": None, "no_reader": None}, "reader: Field required"),
-        ({"fetch": {"zenodo": 1}}, "no clear licence must not be fetched"),
+        ({"fetch": {"zenodo": 1}}, "only allowed for data sets with a clear licence"),
         ({"license": "MIT", "fetch": {}}, "fetch needs either a zenodo record or files"),
         ({"license": "MIT", "fetch": {"files": [{"url": "https://a.org/b"}]}}, "needs a sha256 or md5"),
         ({"license": "MIT", "fetch": {"files": [{"url": "ftp://a.org/b", "md5": "0" * 32}]}}, "fetch.files.0.url"),
@@ -225,6 +225,6 @@ def test_page_of_the_documentation_shows_the_cards():
 
 
 def test_data_sets_that_hold_the_same_images_are_no_union():
-    with pytest.raises(LeakageError, match="busi and breastmnist hold the same images"):
+    with pytest.raises(LeakageError, match="busi and breastmnist contain the same images"):
         load_cards("busi+breastmnist")
     assert [card.name for card in load_cards("busi+b")] == ["busi", "b"]

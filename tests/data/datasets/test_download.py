@@ -225,6 +225,8 @@ def test_a_file_of_unstated_length_is_bounded_all_the_same(server, tmp_path, mon
     monkeypatch.setattr(module, "MAX_BYTES", 100_000)
     monkeypatch.setattr(module, "MAX_UNTOLD", 100_000)
     reply = Reply(BODY) if announce else Reply(BODY, announce=-1)
-    with pytest.raises(UsvitError, match=r"sends more than 100,000 bytes\. State its length in the data card"):
+    with pytest.raises(
+        UsvitError, match=r"sends more than 100,000 bytes\. If the file is that long, state its length in the data card"
+    ):
         download(promised(server.serve("/a", reply), size=False), tmp_path / "a", NoProgress())
     assert list(tmp_path.iterdir()) == []

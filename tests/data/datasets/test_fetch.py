@@ -127,20 +127,20 @@ def test_second_attempt_uses_what_the_first_has_downloaded(server, tmp_path):
 )
 def test_answer_that_is_no_record_is_an_error(server, tmp_path, record):
     server.serve("/api/records/19047974", Reply(record))
-    with pytest.raises(UsvitError, match="does not answer with a list of files"):
+    with pytest.raises(UsvitError, match="is not a list of files"):
         fetch_dataset(load_card("curated_busi"), tmp_path, NoProgress())
 
 
 def test_record_without_files_is_an_error(server, tmp_path):
     offer(server, 19047974, {})
-    with pytest.raises(UsvitError, match="holds no files"):
+    with pytest.raises(UsvitError, match="has no files"):
         fetch_dataset(load_card("curated_busi"), tmp_path, NoProgress())
 
 
 @pytest.mark.parametrize("name", ["../a.zip", "a/b.zip", ".hidden", "C:a.zip", ""])
 def test_file_name_that_is_no_plain_name_is_refused(server, tmp_path, name):
     offer(server, 19047974, {name: CURATED})
-    with pytest.raises(UsvitError, match="no plain file name"):
+    with pytest.raises(UsvitError, match="not a plain file name"):
         fetch_dataset(load_card("curated_busi"), tmp_path, NoProgress())
 
 
@@ -171,7 +171,7 @@ def test_agreements_are_named_as_such(tmp_path):
 def test_place_that_is_taken_is_left_alone(server, tmp_path):
     (tmp_path / "curated_busi").mkdir()
     (tmp_path / "curated_busi" / "mine.txt").write_text("mine")
-    with pytest.raises(UsvitError, match="exists, but does not hold Curated BUSI"):
+    with pytest.raises(UsvitError, match="exists but does not contain Curated BUSI"):
         fetch_dataset(load_card("curated_busi"), tmp_path, NoProgress())
     assert (tmp_path / "curated_busi" / "mine.txt").read_text() == "mine"
     assert server.asked == []
@@ -184,5 +184,5 @@ def test_folder_that_cannot_be_made_is_an_error(server, tmp_path):
 
 
 def test_without_a_folder_it_asks_where(server):
-    with pytest.raises(UsvitError, match=r"Where should .* be downloaded to\? Pass --data-root"):
+    with pytest.raises(UsvitError, match=r"The target folder of .* is not known: pass --data-root"):
         fetch_dataset(load_card("curated_busi"), None, NoProgress())

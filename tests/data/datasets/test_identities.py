@@ -219,7 +219,7 @@ def test_with_keep_ids_they_are_kept_and_everything_is_for_the_owner_alone(usvit
         usvit("data", "prepare", "folder", "--data-root", planted["folder"], "--out", manifest, "--keep-ids").code == 0
     )
     answer = usvit("data", "split", "--manifest", manifest, "--out", tmp_path / "f.csv")
-    assert answer.code == 2 and "pass --keep-ids if you mean it" in answer.err
+    assert answer.code == 2 and "pass --keep-ids if this is intended" in answer.err
     assert usvit("data", "split", "--manifest", manifest, "--out", tmp_path / "f.csv", "--keep-ids").code == 0
     assert stat.S_IMODE((tmp_path / "f.csv").stat().st_mode) == 0o600
 

@@ -41,7 +41,7 @@ def test_environment_serves_where_no_root_is_given_and_only_there(monkeypatch, t
 
 
 def test_without_any_root_the_error_says_how_to_get_the_data():
-    with pytest.raises(UsvitError, match=r"Where are the images of BUSI.*--data-root.*USVIT_DATA(.|\n)*Download"):
+    with pytest.raises(UsvitError, match=r"The folder of BUSI.* is not known.*--data-root.*USVIT_DATA(.|\n)*Download"):
         root_of("busi", {})
 
 
@@ -69,7 +69,7 @@ def test_a_folder_that_holds_nothing_says_so(tmp_path):
         root_of("busi", {"": tmp_path})
     for label in ("benign", "malignant", "normal"):
         (tmp_path / label).mkdir()
-    with pytest.raises(UsvitError, match="it holds no images"):
+    with pytest.raises(UsvitError, match="it contains no images"):
         root_of("busi", {"": tmp_path})
 
 
@@ -81,7 +81,7 @@ def test_path_that_climbs_out_of_the_folder_is_refused(tmp_path, small_phantom, 
     table = pd.read_csv(phantom / "phantom.csv")
     table.loc[5, column] = str(outside) if absolute else "benign/../../secret.png"
     table.to_csv(phantom / "phantom.csv", index=False)
-    with pytest.raises(UsvitError, match=r"secret.png of the data set phantom climbs out of its folder"):
+    with pytest.raises(UsvitError, match=r"secret.png of the data set phantom leads out of its folder"):
         root_of("phantom", {"phantom": phantom})
 
 
@@ -99,7 +99,7 @@ def test_class_that_the_card_does_not_know_is_refused(tmp_path, small_phantom):
     phantom = shutil.copytree(small_phantom, tmp_path / "phantom")
     text = (phantom / "phantom.csv").read_text()
     (phantom / "phantom.csv").write_text(text.replace(",normal,", ",healthy,"))
-    with pytest.raises(UsvitError, match="has the class 'healthy', which is none of"):
+    with pytest.raises(UsvitError, match="has the class 'healthy', which is not one of"):
         root_of("phantom", {"phantom": phantom})
 
 
@@ -146,7 +146,7 @@ def test_phantom_comes_from_the_cache_where_the_environment_s_folder_has_none(
 
 @pytest.mark.parametrize("key", ["", "phantom"])
 def test_a_root_that_was_asked_for_is_not_replaced_by_the_cache(tmp_path, small_default, key):
-    with pytest.raises(UsvitError, match="nothing in it has its layout"):
+    with pytest.raises(UsvitError, match="it does not have the expected layout"):
         root_of("phantom", {key: tmp_path})
     assert not (tmp_path / "cache").exists()
 

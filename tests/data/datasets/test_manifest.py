@@ -116,7 +116,7 @@ def test_damaged_file_is_named_and_further_ones_are_counted(busi):
     assert "benign (4).png" in str(caught.value)
     assert "more" not in str(caught.value)
     damage(busi, "malignant (2)", "normal (1)")
-    with pytest.raises(UsvitError, match=r"benign \(4\).png(.|\n)*2 more cannot be used"):
+    with pytest.raises(UsvitError, match=r"benign \(4\).png(.|\n)*2 other files cannot be used"):
         build("busi", busi)
 
 
@@ -180,7 +180,7 @@ def test_unknown_data_set_suggests_the_nearest_and_a_double_one_is_refused(tmp_p
         build("bussi", tmp_path)
     with pytest.raises(UsvitError, match="Unknown data set ''"):
         build("busi+", tmp_path)
-    with pytest.raises(UsvitError, match="names 'busi' twice"):
+    with pytest.raises(UsvitError, match="contains 'busi' twice"):
         build("busi+busi", tmp_path)
 
 

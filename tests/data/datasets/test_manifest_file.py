@@ -58,12 +58,12 @@ def test_images_that_were_moved_are_found_where_the_user_says(tmp_path, manifest
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        (lambda table: table.assign(path="../secret.png"), r"the path ../secret.png, which climbs out of its folder"),
-        (lambda table: table.assign(path="/etc/passwd"), "the path /etc/passwd, which climbs out"),
-        (lambda table: table.assign(mask_path="a.png|../b.png"), r"the path ../b.png, which climbs out"),
-        (lambda table: table.assign(image_id="x"), "two rows of one id, 'x'"),
-        (lambda table: table.assign(label="cyst"), "'benign \\(1\\)' the label 'cyst', which is none of benign"),
-        (lambda table: table.assign(dataset="b"), "names the data set 'b', but no folder for it"),
+        (lambda table: table.assign(path="../secret.png"), r"the path ../secret.png, which leads out of its folder"),
+        (lambda table: table.assign(path="/etc/passwd"), "the path /etc/passwd, which leads out"),
+        (lambda table: table.assign(mask_path="a.png|../b.png"), r"the path ../b.png, which leads out"),
+        (lambda table: table.assign(image_id="x"), "two rows with the id 'x'"),
+        (lambda table: table.assign(label="cyst"), "'benign \\(1\\)' the label 'cyst', which is not one of benign"),
+        (lambda table: table.assign(dataset="b"), "states no folder for the data set 'b'"),
         (lambda table: table.drop(columns="group_id"), "no column 'group_id'"),
     ],
     ids=["climbs", "absolute", "mask climbs", "double id", "label", "data set", "column"],
@@ -78,10 +78,10 @@ def test_other_files_are_no_manifests(tmp_path, manifest):
     with pytest.raises(UsvitError, match="There is no manifest"):
         read_manifest(tmp_path / "none.parquet", {})
     (tmp_path / "text.parquet").write_text("image_id,path")
-    with pytest.raises(UsvitError, match="it is no Parquet file"):
+    with pytest.raises(UsvitError, match="it is not a Parquet file"):
         read_manifest(tmp_path / "text.parquet", {})
     manifest.table.to_parquet(tmp_path / "table.parquet")
-    with pytest.raises(UsvitError, match="is no manifest that 'usvit data prepare' wrote"):
+    with pytest.raises(UsvitError, match="is not a manifest from 'usvit data prepare'"):
         datasets_of(tmp_path / "table.parquet")
 
 

@@ -85,7 +85,7 @@ def test_bomb_that_lies_about_its_size_stops_at_what_it_claimed(tmp_path):
     assert sum(len(body) for body in tree(tmp_path / "out").values()) <= 1_000
 
 
-@pytest.mark.parametrize(("bound", "said"), [("MAX_FILES", "holds 3 files"), ("MAX_BYTES", "unpacks to 30 bytes")])
+@pytest.mark.parametrize(("bound", "said"), [("MAX_FILES", "contains 3 files"), ("MAX_BYTES", "unpacks to 30 bytes")])
 def test_bounds_on_number_and_size(tmp_path, monkeypatch, bound, said):
     monkeypatch.setattr(module, bound, 2)
     with pytest.raises(UsvitError, match=f"{said}, more than 2"):
@@ -97,7 +97,7 @@ def test_name_that_stands_twice_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("a", b"1")
         archive.writestr("a", b"2")
-    with pytest.raises(UsvitError, match="holds 'a' twice"):
+    with pytest.raises(UsvitError, match="contains 'a' twice"):
         unpacked(tmp_path, tmp_path / "x.zip")
 
 

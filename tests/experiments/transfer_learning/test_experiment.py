@@ -213,7 +213,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(settings, tmp
     [
         ({"objective": "mae"}, "usvit pretrain"),
         ({"how": "finetune", "source": {"name": "data", "path": None}}, "usvit cv"),
-        ({"how": "knn", "cells": {"a": {}}}, "cells are of finetune"),
+        ({"how": "knn", "cells": {"a": {}}}, "only finetune has cells"),
         ({"how": "fewshots"}, "fewshots"),
         ({"shots": [0]}, "shots"),
         ({"source": {"exclude": ["busi"]}}, "source.exclude"),

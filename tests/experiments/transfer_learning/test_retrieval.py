@@ -228,7 +228,7 @@ def test_what_is_no_run_of_its_own_images_is_refused(grafit, tmp_path):
         (other / "run.json").write_text(json.dumps({**record, **change}))
         with pytest.raises(UsvitError, match=message):
             own_images(str(other))
-    with pytest.raises(UsvitError, match="only retrieval knows"):
+    with pytest.raises(UsvitError, match="only allowed for retrieval"):
         build(TransferConfig, {"how": "knn", "test": None})
 
 

@@ -107,7 +107,7 @@ def test_weights_are_kept_where_queries_agree():
         ("usvit_patchconvnet", {"pool_heads": 5, "width": 32}, "32 is not divisible by the 5 heads"),
         ("usvit_patchconvnet", {"norm": "gn"}, "must be one of ln, bn"),
         ("usvit_patchconvnet", {"pool": "max"}, "must be attention or avg"),
-        ("usvit_patchconvnet", {"pool": "avg", "queries": "class"}, "needs pool to be attention"),
+        ("usvit_patchconvnet", {"pool": "avg", "queries": "class"}, "requires pool to be attention"),
         ("usvit_patchconvnet", {"queries": "all"}, "must be one or class"),
         ("usvit_patchconvnet", {"depth": 0}, "depth is 0"),
         ("usvit_resnet50_attn", {"queries": "all"}, "must be one or class"),

@@ -4,7 +4,7 @@ import typer
 
 from usvit.cli.data import audit, cards, link, phantom, prepare, preview, split
 
-app = typer.Typer(help="Data sets: cards, checks, near-duplicates, saved folds, the phantom.", no_args_is_help=True)
+app = typer.Typer(help="Show, check, audit and split data sets, and write the phantom data set.", no_args_is_help=True)
 app.command("list")(cards.list_)
 app.command("info")(cards.info)
 app.command("prepare")(prepare.prepare)

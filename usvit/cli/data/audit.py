@@ -1,4 +1,4 @@
-"""``usvit data audit``: near-duplicates, contradicting labels, and marks that a model could learn."""
+"""``usvit data audit``: find near-duplicates, contradicting labels, and marks that a model could learn."""
 
 import json
 from pathlib import Path
@@ -21,9 +21,9 @@ def audit(
     keep_ids: o.KeepIds = False,
     json_: o.Json = False,
 ) -> None:
-    """Find near-duplicates, label conflicts, images shared between data sets, text, calipers and other shortcuts.
+    """Find near-duplicates, label conflicts, images in several data sets, text, calipers and other shortcuts.
 
-    Writes audit.json, a keep-list (keep.csv) and audit.html, a page on which the pairs can be reviewed.
+    Writes audit.json, a keep-list (keep.csv) and audit.html, a page for reviewing the pairs.
     """
     from usvit.progress import make_progress
     from usvit.reports import audit
@@ -55,9 +55,9 @@ def _print(result: "Audit", folder: Path) -> None:
         print(f"data card: {difference}")
     for title, key in (
         ("identical images", "exact_duplicates"),
-        ("copies of one frame", "duplicate_groups"),
-        ("copies with different labels", "label_conflicts"),
-        ("copies in several data sets", "contamination"),
+        ("near-duplicates", "duplicate_groups"),
+        ("  with different labels", "label_conflicts"),
+        ("  in several data sets", "contamination"),
     ):
         groups = record[key]
         print(f"{title:29} {len(groups):5} groups {sum(map(len, groups)):6} images")
@@ -65,4 +65,4 @@ def _print(result: "Audit", folder: Path) -> None:
         if any(counts.values()):
             print(f"{name:29} {sum(counts.values()):5}: " + ", ".join(f"{n} {label}" for label, n in counts.items()))
     print(f"keep-list: {record['keep']['kept']} kept, {record['keep']['dropped']} dropped: {folder / 'keep.csv'}")
-    print(f"to look at and judge (holds image data): {folder / 'audit.html'}")
+    print(f"page for review (contains image data): {folder / 'audit.html'}")

@@ -28,10 +28,10 @@ def list_(json_: o.Json = False) -> None:
 
 
 def info(
-    name: Annotated[str, typer.Argument(help="A name of 'usvit data list', or the path of a card (.md).")],
+    name: Annotated[str, typer.Argument(help="A name from 'usvit data list', or the path of a card (.md).")],
     json_: o.Json = False,
 ) -> None:
-    """Show one data set's card: classes, licence, layout, known faults, how to get it."""
+    """Show the card of a data set: classes, licence, layout, known faults, and how to get it."""
     from usvit.data.datasets import card_facts, load_card, read_prose
 
     card = load_card(name)
@@ -40,7 +40,7 @@ def info(
         return
     print(f"{card.name}: {card.pretty_name}\n")
     for heading, text in card_facts(card):
-        # The lines of the layout are kept.
+        # The layout keeps its line breaks.
         lines = (
             text.splitlines()
             if heading == "Layout"

@@ -9,14 +9,16 @@ from usvit.cli import options as o
 
 
 def link(
-    dataset: Annotated[str, typer.Argument(help="folder, table, dicom, or a card of your own (.md).")],
-    out: Annotated[Path, typer.Option(help="CSV to write, for you alone; outside the runs.", metavar="FILE")],
+    dataset: Annotated[str, typer.Argument(help="folder, table, dicom, or your own card (.md).")],
+    out: Annotated[
+        Path, typer.Option(help="CSV file to write, outside the runs; readable only by you.", metavar="FILE")
+    ],
     data_root: o.DataRoot = None,
 ) -> None:
-    """Write which pseudonym is which file of a private data set: item_id, name and path, readable by you alone.
+    """Write the private table from pseudonyms to the files of a data set, with columns item_id, name and path.
 
-    Ids of images in runs and keep-lists are these, with '-K' behind those of frame K. The key is that of 'usvit score'
-    (USVIT_KEY, or the one in your settings).
+    Runs and keep-lists use these ids for images, with the suffix '-K' for frame K. The secret key is the same as for
+    'usvit score': USVIT_KEY, or the key in your settings.
     """
     from usvit.data.datasets import write_link
 

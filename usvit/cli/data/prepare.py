@@ -13,11 +13,11 @@ from usvit.errors import EXIT_PARTLY
 def prepare(
     dataset: Annotated[
         str,
-        typer.Argument(help="A name of 'usvit data list' or a card of your own (.md), or several joined by '+'."),
+        typer.Argument(help="A name from 'usvit data list' or your own card (.md), or several joined by '+'."),
     ],
     data_root: o.DataRoot = None,
     fetch: Annotated[
-        bool, typer.Option("--fetch", help="Download it to DIR/NAME, if its card has a licensed address.")
+        bool, typer.Option("--fetch", help="Download the data set to DIR/NAME, if its card has a licensed address.")
     ] = False,
     out: Annotated[
         Path | None,
@@ -27,13 +27,14 @@ def prepare(
     keep_conflicts: o.KeepConflicts = False,
     keep_ids: o.KeepIds = False,
     accept_counts: Annotated[
-        bool, typer.Option("--accept-counts", help="Take a copy that has other counts than its card: a part of it.")
+        bool,
+        typer.Option("--accept-counts", help="Accept other numbers of images than the card states, such as a subset."),
     ] = False,
     json_: o.Json = False,
 ) -> None:
-    """Check a data set against its card, every file decoded, and write its manifest.
+    """Decode every file of a data set, check it against its card, and write its manifest.
 
-    'usvit cv --manifest FILE' and 'usvit data split --manifest FILE' begin from it.
+    'usvit cv --manifest FILE' and 'usvit data split --manifest FILE' use the manifest.
     """
     from usvit.data.datasets import prepare as prepare_data
     from usvit.progress import make_progress
@@ -63,12 +64,12 @@ def _print(summary: dict[str, Any]) -> None:
         patients = f"{found['patients']} patients" if found["patients"] else "no patient ids"
         print(f"{name}: {found['images']} images ({classes}), {found['masks']} masks, {patients}; {found['root']}")
         if found["card_mismatch"]:
-            print(f"  NOT WHAT THE CARD SAYS, and accepted: {'; '.join(found['card_mismatch'])}")
+            print(f"  DIFFERS FROM THE CARD, accepted: {'; '.join(found['card_mismatch'])}")
         print(f"  licence {found['license']}")
     for left_out in summary["excluded"]:
         print(f"left out: {left_out['image_id']} of {left_out['dataset']}: {left_out['exclude_reason']}")
     for bad in summary["skipped"]:
         print(f"skipped: {bad['path']}: {bad['reason']}")
-    print(f"{summary['n_images']} images to use, in {summary['n_groups']} groups (patients, copies of one frame)")
-    there = "" if summary["written"] else " (was there already, the same)"
+    print(f"{summary['n_images']} images to use, in {summary['n_groups']} groups (patients, near-duplicates)")
+    there = "" if summary["written"] else " (unchanged)"
     print(f"manifest, sha256 {summary['sha256'][:12]}: {summary['manifest']}{there}")

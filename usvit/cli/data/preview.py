@@ -14,14 +14,14 @@ def preview(
     dataset: o.Dataset = None,
     data_root: o.DataRoot = None,
     policy: Annotated[str, typer.Option(help="none, light, us, trivial, or all.")] = "us",
-    n: Annotated[int, typer.Option(help="Images, the classes in turn.", min=1, max=50)] = 6,
-    variants: Annotated[int, typer.Option(help="Of each image.", min=1, max=20)] = 5,
-    size: Annotated[int, typer.Option(help="Side of the network's input, in pixels.", min=32, max=1024)] = 224,
+    n: Annotated[int, typer.Option(help="Number of images, from the classes in turn.", min=1, max=50)] = 6,
+    variants: Annotated[int, typer.Option(help="Number of variants of each image.", min=1, max=20)] = 5,
+    size: Annotated[int, typer.Option(help="Side of the network's input in pixels.", min=32, max=1024)] = 224,
     resize: Annotated[str, typer.Option(help="pad (keeps the aspect ratio) or squash.")] = "pad",
-    seed: Annotated[int, typer.Option(help="Of the choice of images and of the variants.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of the choice of images and of the variants.", min=0)] = 0,
     json_: o.Json = False,
 ) -> None:
-    """Write a picture of images under an augmentation policy: the original and its lesion's outline, then variants."""
+    """Write a picture that shows images, with their lesions outlined, and variants by an augmentation policy."""
     from usvit.data.audit import write_preview
     from usvit.progress import make_progress
 

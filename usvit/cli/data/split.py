@@ -10,7 +10,9 @@ from usvit.cli import options as o
 
 
 def split(
-    out: Annotated[Path, typer.Option(help="CSV to write: dataset, image_id, fold, part.", metavar="FILE")],
+    out: Annotated[
+        Path, typer.Option(help="CSV file to write, with columns dataset, image_id, fold and part.", metavar="FILE")
+    ],
     dataset: o.Dataset = None,
     data_root: o.DataRoot = None,
     manifest: o.Manifest = None,
@@ -18,11 +20,11 @@ def split(
     scheme: Annotated[
         str | None,
         typer.Option(
-            help="auto (the authors' folds where there are), drawn, official, by_dataset or by_device.", metavar="S"
+            help="auto (the authors' folds if there are any), drawn, official, by_dataset or by_device.", metavar="S"
         ),
     ] = None,
     folds: Annotated[int | None, typer.Option(help="Number of folds. (default: 5)")] = None,
-    hold_out: Annotated[bool, typer.Option("--hold-out", help="One 70/15/15 division instead of folds.")] = False,
+    hold_out: Annotated[bool, typer.Option("--hold-out", help="Save one 70/15/15 hold-out instead of folds.")] = False,
     repeats: o.Repeats = None,
     split_by: o.SplitBy = None,
     seed: o.Seed = None,
@@ -67,5 +69,5 @@ def split(
         classes = ", ".join(f"{count} {label}" for label, count in row.classes.items())
         print(f"fold {row.fold} {row.part:5} {row.images:6} images {row.groups:6} groups   {classes}")
     if summary.unit == "image":
-        print(f"LEAKING SPLIT (by image, as asked): {summary.leaking_groups} groups stand in two parts of a fold.")
+        print(f"LEAKING SPLIT (by image, as asked): {summary.leaking_groups} groups are in two splits of a fold.")
     print(f"{summary.n_images} images in {summary.n_groups} groups; sha256 {summary.sha256[:12]}: {out}")

@@ -1,4 +1,4 @@
-"""Audit a data set: near-duplicates, contradicting labels, images shared between sets, and marks to learn from."""
+"""Audit a data set: near-duplicates, contradicting labels, images in several sets, and marks that models may learn."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

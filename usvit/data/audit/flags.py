@@ -72,11 +72,11 @@ def has_doppler(image: UInt8 | Look) -> bool:
 
 
 def is_dual_view(image: UInt8 | Look) -> bool:
-    """Return whether two views stand side by side: in most rows the grey level jumps at one column near the middle.
+    """Return whether two views are side by side: in most rows the grey level jumps at one column near the middle.
 
-    Measured on 800 pairs of BUSI images set side by side, with a gap of 0, 1, 4 or 12 px: 95.5% were flagged
-    (91% of those without a gap); of BUSI's own 780 images (none is dual), none was. It does not detect views one above
-    the other, or a seam away from the middle.
+    Of 800 pairs of BUSI images side by side, with a gap of 0, 1, 4 or 12 px, it flagged 95.5% (91% of those without a
+    gap), and none of BUSI's 780 images, which show single views. It does not detect views one above the other, or a
+    seam away from the middle.
 
     Args:
         image: (H, W, 3) uint8, or a ``Look`` at it.
@@ -96,7 +96,7 @@ def is_dual_view(image: UInt8 | Look) -> bool:
 
 
 def is_blank(image: UInt8 | Look) -> bool:
-    """Return whether the image shows hardly anything: its grey levels span less than ``BLANK_RANGE``.
+    """Return whether the image is blank, that is, its grey levels span less than ``BLANK_RANGE``.
 
     Args:
         image: (H, W, 3) uint8, or a ``Look`` at it.

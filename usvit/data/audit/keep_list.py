@@ -39,8 +39,12 @@ def keep_list(
             name[row] = f"copies:{min(hashes[member] for member in members)[:12]}"
             keep[row] = row == best and len(different) == 1
             if len(different) > 1:
-                reason[row] = f"its copies are labelled {' and '.join(different)}"
+                reason[row] = f"its near-duplicates are labelled {' and '.join(different)}"
             else:
-                reason[row] = f"the cleanest of {len(members)} copies" if row == best else f"copy of {names[best]}"
+                reason[row] = (
+                    f"the cleanest of {len(members)} near-duplicates"
+                    if row == best
+                    else f"near-duplicate of {names[best]}"
+                )
     columns = {"keep": ["true" if one else "false" for one in keep], "reason": reason, "cluster": name}
     return table.assign(**columns)[COLUMNS]

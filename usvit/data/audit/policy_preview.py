@@ -56,7 +56,7 @@ def write_preview(
         size: Side of the pictures in pixels, which is the side of the network's input.
         resize: ``pad`` or ``squash``.
         seed: Seed of the choice of images and of the variants.
-        progress: Shown while the embedded phantom is made.
+        progress: Shown while the embedded phantom is generated.
 
     Returns:
         The images shown.
@@ -69,7 +69,7 @@ def write_preview(
     if resize not in RESIZES:
         raise unknown("way of resizing", resize, RESIZES)
     if out.suffix.lower() != ".png":
-        raise UsvitError(f"The picture is a PNG file: choose a name for --out that ends in .png, not '{out.name}'.")
+        raise UsvitError(f"The picture is written as PNG: choose a name for --out that ends in .png, not '{out.name}'.")
     if out.exists():
         raise UsvitError(f"{out} exists already. Choose another --out, or remove it.")
     preprocessing = Preprocessing(size, resize, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))  # mean and std are not used here

@@ -194,7 +194,7 @@ def letters_in(
         grey: (H, W) uint8.
         ink: (H, W) uint8, not 0 where a mark may be.
         crosses: (n, 2) centres of crosses; marks around them are not letters.
-        contrast, softness, flatness, flat_share: As the constants of these names, which are the defaults.
+        contrast, softness, flatness, flat_share: See the constants ``LETTER_...``, which are the defaults.
 
     Returns:
         (n, 5) left, top, width, height in pixels, and bright level of each mark.
@@ -239,7 +239,7 @@ def outlines(ink: UInt8) -> list[NDArray[np.int32]]:
 
 
 def _in_word(letters: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return (n,) whether each letter has another one beside it."""
+    """Return (n,) bool, True for each letter that has another one beside it."""
     left, top, width, height, level = letters.T[:, :, None]
     taller = np.maximum(height, height.T)
     gap = left.T - (left + width)

@@ -79,7 +79,7 @@ class DataCard(BaseModel):
     """``patient`` if all images of a patient must have the same label."""
     patient_ids: Literal["yes", "no", "partly"]
     patient_ids_from: str
-    """How patients are identified, or why they are not."""
+    """Identification of patients, or the reason why there is none."""
     public_ids: bool = False
     """For a user's own card: file names and patient ids are public and need no pseudonyms
     (``usvit.data.datasets.identities``)."""
@@ -118,13 +118,13 @@ class DataCard(BaseModel):
     @model_validator(mode="after")
     def _fits_together(self) -> "DataCard":
         if self.classes and self.positive_class not in self.classes:
-            raise ValueError(f"positive_class '{self.positive_class}' is none of the classes")
+            raise ValueError(f"positive_class '{self.positive_class}' is not one of the classes")
         if self.classes and (strange := set(self.labels.values()) - set(self.classes)):
-            raise ValueError(f"labels lead to '{min(strange)}', which is none of the classes")
+            raise ValueError(f"labels lead to '{min(strange)}', which is not one of the classes")
         if self.reader is None and not self.no_reader:
             raise ValueError("a card without a reader must say why in no_reader")
         if self.fetch and self.license == "unclear":
-            raise ValueError("what has no clear licence must not be fetched")
+            raise ValueError("fetch is only allowed for data sets with a clear licence")
         return self
 
 
@@ -165,12 +165,12 @@ def load_cards(datasets: str) -> list[DataCard]:
     cards = [load_card(name) for name in datasets.split("+")]
     names = [card.name for card in cards]
     if double := next((name for name in names if names.count(name) > 1), None):
-        raise UsvitError(f"The data set '{datasets}' names '{double}' twice.")
+        raise UsvitError(f"The data set '{datasets}' contains '{double}' twice. Remove one of them.")
     for card in cards:
         if again := sorted(set(card.same_images_as) & set(names)):
             raise LeakageError(
-                f"{card.name} and {again[0]} hold the same images (data card '{card.name}'): one is no test "
-                "of the other. Use one of them."
+                f"{card.name} and {again[0]} contain the same images (data card '{card.name}'), so one is not a test "
+                "set of the other. Use only one of them."
             )
     return cards
 

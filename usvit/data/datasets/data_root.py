@@ -1,10 +1,10 @@
-"""How a caller names the folders of data sets. Nothing heavy is imported here: settings are checked first."""
+"""Folders of data sets as a caller names them. Heavy libraries are not imported, since settings are checked first."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 DataRoot = str | Path | Mapping[str, str | Path] | None
-"""How a caller names the data: one folder for all data sets, a mapping of their names to folders, or None."""
+"""Folders of the data: one folder for all data sets, a mapping from data set to folder, or None."""
 
 
 def roots_from(data_root: DataRoot) -> dict[str, Path]:

@@ -83,7 +83,7 @@ def read_url(url: str, limit: int) -> bytes:
 
     answer = _patiently(url, attempt)
     if len(answer) > limit:
-        raise UsvitError(f"{url} answers with more than {limit:,} bytes.")
+        raise UsvitError(f"{url} sends more than {limit:,} bytes.")
     return answer
 
 
@@ -100,7 +100,7 @@ def _patiently(url: str, attempt: Callable[[], _T], part: Path | None = None) ->
             if failures > len(WAITS):
                 raise UsvitError(
                     f"The download of {url} failed {failures} times: {broken}{kept}. "
-                    "Give the same command again to go on from there, or see 'usvit data info NAME' for other ways."
+                    "Run the same command again to continue from there, or see 'usvit data info NAME' for other ways."
                 ) from broken
             logger.info(f"{url}: {broken}; trying again in {WAITS[failures - 1]:g} s{kept}")
             time.sleep(WAITS[failures - 1])
@@ -118,7 +118,7 @@ def _open(url: str, headers: dict[str, str] | None = None) -> http.client.HTTPRe
             raise _Broken(f"the server answers {error.code} ({error.reason})") from error
         raise UsvitError(
             f"The server answers {error.code} ({error.reason}) for {url}. "
-            "'usvit data info NAME' tells how to get the data by hand."
+            "'usvit data info NAME' explains how to get the data by hand."
         ) from error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error  # urllib wraps most errors
@@ -150,7 +150,7 @@ def _transfer(file: FetchFile, part: Path, progress: Progress) -> None:
         if file.bytes is None and total is not None and total > most:
             raise UsvitError(_too_long(file.url, most))
         if start not in (0, have):
-            raise _Broken("the server sends another piece than was asked for")
+            raise _Broken("the server sends another range of bytes than requested")
         if file.bytes is not None and total not in (None, file.bytes):
             part.unlink(missing_ok=True)
             raise UsvitError(
@@ -224,15 +224,15 @@ def _verify(file: FetchFile, path: Path) -> None:
         path.unlink()
         _etag_of(path).unlink(missing_ok=True)
         raise UsvitError(
-            f"{file.url} is not the expected file: expected {problem}. It was deleted. Give the command "
-            "again; if it fails again, the file was changed or damaged: tell its host."
+            f"{file.url} is not the expected file: expected {problem}. It was deleted. Run the command "
+            "again; if it fails again, the file on the server was changed or damaged. Report it to its host."
         )
 
 
 def _too_long(url: str, most: int) -> str:
     return (
-        f"{url} sends more than {most:,} bytes. State its length in the data card (bytes: N), if it is that long; "
-        "else tell its host."
+        f"{url} sends more than {most:,} bytes. If the file is that long, state its length in the data card (bytes: "
+        "N); otherwise report it to its host."
     )
 
 

@@ -1,4 +1,4 @@
-"""Download of a data set from its own host into a folder of its own (``usvit data prepare --fetch``).
+"""Download a data set from its host into a new folder (``usvit data prepare --fetch``).
 
 Only a card with ``fetch`` is downloaded, and only if the user asks for it. Everything happens in a hidden folder
 beside the target; the data set appears there in one step, complete, or not at all. Archives are treated as untrusted:
@@ -47,18 +47,18 @@ def fetch_dataset(card: DataCard, root: Path | None, progress: Progress) -> Path
             and ``unpack``. Downloaded files are kept for the next attempt.
     """
     if root and root.is_dir() and (present := top_folder(card, root)) is not None:
-        logger.info(f"{card.name} is in {present} already: nothing is downloaded")
+        logger.info(f"{card.name} already exists in {present}, so nothing is downloaded")
         return present
     if card.fetch is None:
         raise UsvitError(f"usvit cannot download {card.pretty_name}.\n{card.how_to_get}")
     if root is None:
         raise UsvitError(
-            f"Where should {card.pretty_name} be downloaded to? Pass --data-root DIR or set USVIT_DATA: it goes to "
-            f"DIR/{card.name}."
+            f"The target folder of {card.pretty_name} is not known: pass --data-root DIR or set USVIT_DATA. The data "
+            f"set is downloaded to DIR/{card.name}."
         )
     place = root / card.name
     if place.exists():
-        raise UsvitError(f"{place} exists, but does not hold {card.pretty_name}. Move it away, or name another folder.")
+        raise UsvitError(f"{place} exists but does not contain {card.pretty_name}. Move it, or name another folder.")
     work = root / f".{card.name}.fetch"
     try:
         work.mkdir(parents=True, exist_ok=True)
@@ -111,15 +111,15 @@ def _zenodo_files(record: int) -> list[tuple[str, FetchFile]]:
             for entry in entries
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # pydantic's is a ValueError
-        raise UsvitError(f"{url} does not answer with a list of files as Zenodo does.") from error
+        raise UsvitError(f"The response of {url} is not a list of files in Zenodo's format.") from error
     if not files:
-        raise UsvitError(f"The record {url} holds no files that may be downloaded.")
+        raise UsvitError(f"The record {url} has no files that can be downloaded.")
     return files
 
 
 def _plain_name(name: str) -> str:
     if not name or name.startswith(".") or set(name) & set("/\\:\0"):
-        raise UsvitError(f"A file to download has the name '{name}', which is no plain file name.")
+        raise UsvitError(f"A file to download has the name '{name}', which is not a plain file name.")
     return name
 
 
@@ -183,7 +183,7 @@ def _refuse_oversize(opened: zipfile.ZipFile, archive: Path) -> None:
     infos = opened.infolist()
     total, packed = sum(info.file_size for info in infos), archive.stat().st_size
     if len(infos) > MAX_FILES:
-        problem = f"it holds {len(infos):,} files, more than {MAX_FILES:,}"
+        problem = f"it contains {len(infos):,} files, more than {MAX_FILES:,}"
     elif total > MAX_BYTES:
         problem = f"it unpacks to {total:,} bytes, more than {MAX_BYTES:,}"
     elif total > MAX_RATIO * packed:
@@ -199,7 +199,7 @@ def _write(opened: zipfile.ZipFile, info: zipfile.ZipInfo, target: Path, archive
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():
-            raise UsvitError(f"The archive {archive.name} holds '{info.filename}' twice.")
+            raise UsvitError(f"The archive {archive.name} contains '{info.filename}' twice.")
         with opened.open(info) as source, open(target, "xb") as file:
             while chunk := source.read(_CHUNK):
                 written += len(chunk)

@@ -98,7 +98,7 @@ class Identities:
         return name if self.pseudonyms is None else self.pseudonyms.item(name)
 
     def names(self, paths: Iterable[str]) -> dict[str, str]:
-        """Map what is written to the paths: the way back for those who have the key and the files."""
+        """Map the written names back to paths, for users who have the key and the files."""
         return {self.path(path): path for path in paths}
 
     def told(self, error: UsvitError) -> UsvitError:
@@ -107,14 +107,14 @@ class Identities:
             return error
         if isinstance(error, DataError):
             return UsvitError(error.without_quotations(self.pseudonyms))
-        return UsvitError("its files or its table are not as the layout says (more would quote them)")
+        return UsvitError("its files or its table do not match the layout (details are private and therefore withheld)")
 
     def told_bad(self, bad: BadImage, path: Path) -> UsvitError:
         """Return the error for an unusable image; ``path`` is relative to the data root."""
         if self.pseudonyms is None:
             return bad
         return UsvitError(
-            f"Cannot use the image file {self.path(path.as_posix())}: {self.reason(bad)}. 'usvit data link' tells "
+            f"Cannot use the image file {self.path(path.as_posix())}: {self.reason(bad)}. 'usvit data link' shows "
             "which file that is. Replace it, or pass --skip-bad to leave out such files and list them."
         )
 

@@ -1,4 +1,4 @@
-"""Finder of data set folders: the folder that the user named, ``USVIT_DATA``, or the cache of the phantom."""
+"""Find the folder of a data set: the folder that the user named, ``USVIT_DATA``, or the cache of the phantom."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ def open_dataset(
         raise UsvitError(
             f"The data set {card.name} cannot be read: no permission for "
             f"{error.filename if identities.pseudonyms is None else 'one of its files or folders'}. "
-            "Ask its owner for it, or pass another --data-root."
+            "Ask its owner for access, or pass another --data-root."
         ) from error
 
 
@@ -60,7 +60,7 @@ def _open(
     if given is None:
         if dataset != "phantom":
             raise UsvitError(
-                f"Where are the images of {card.pretty_name}? Pass --data-root DIR or set USVIT_DATA.\n"
+                f"The folder of {card.pretty_name} is not known: pass --data-root DIR or set USVIT_DATA.\n"
                 f"{card.how_to_get}"
             )
         phantom = embedded_phantom(progress)
@@ -73,14 +73,14 @@ def _open(
         return phantom, reader.read(phantom, card)
     if root is None:
         found = ", ".join(folder.name for folder in subfolders(given)) or "no folders"
-        nothing = DataError("nothing in it has its layout. Found: {found}", found=found)
+        nothing = DataError("it does not have the expected layout. Found: {found}", found=found)
         raise _not_the_layout(card, given, str(identities.told(nothing)))
     try:
         records = reader.read(root, card)
     except UsvitError as error:
         raise _not_the_layout(card, root, str(identities.told(error)).rstrip(".")) from error
     if not records:
-        raise _not_the_layout(card, root, "it holds no images")
+        raise _not_the_layout(card, root, "it contains no images")
     try:
         _check(card, root, records)
     except DataError as error:
@@ -95,7 +95,7 @@ def root_of(card: DataCard, roots: dict[str, Path]) -> Path:
     """
     given = given_root(roots, card.name)
     if given is None:
-        raise UsvitError(f"Where are the images of {card.pretty_name}? Pass --data-root DIR or set USVIT_DATA.")
+        raise UsvitError(f"The folder of {card.pretty_name} is not known: pass --data-root DIR or set USVIT_DATA.")
     return top_folder(card, given) or given
 
 
@@ -110,14 +110,14 @@ def _check(card: DataCard, root: Path, records: list[ImageRecord]) -> None:
             # Only the text of the path is checked: links inside the folder are the owner's choice.
             if path.is_absolute() or ".." in path.parts:
                 raise DataError(
-                    "The path {path} of the data set {dataset} climbs out of its folder {root}.",
+                    "The path {path} of the data set {dataset} leads out of its folder {root}.",
                     path=path,
                     dataset=Public(card.name),
                     root=Public(root),
                 )
         if card.classes and record.label not in card.classes:
             raise DataError(
-                "The image {path} has the class '{label}', which is none of {classes}.",
+                "The image {path} has the class '{label}', which is not one of {classes}.",
                 path=record.path,
                 label=record.label,
                 classes=Public(list(card.classes)),
@@ -135,7 +135,7 @@ def _refuse_two_labels(card: DataCard, records: list[ImageRecord]) -> None:
         if other.label != record.label:
             raise DataError(
                 "The patient '{patient}' of the data set {dataset} has two labels: {label} ({path}) and {other_label} "
-                "({other_path}). Correct them, or write label_level: image into a data card of your own if a label "
+                "({other_path}). Correct them, or write label_level: image into your own data card if a label "
                 "belongs to the image.",
                 patient=record.patient_id,
                 dataset=Public(card.name),
@@ -200,5 +200,5 @@ def _not_the_layout(card: DataCard, root: Path, reason: str) -> UsvitError:
     return UsvitError(
         f"Cannot read the data set {card.pretty_name} in {root}: {reason}.\n"
         f"Expected layout (data card '{card.name}'):\n{layout}\n"
-        "If the images lie elsewhere, pass --data-root or set USVIT_DATA."
+        "If the images are elsewhere, pass --data-root or set USVIT_DATA."
     )

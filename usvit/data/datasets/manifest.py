@@ -178,7 +178,7 @@ def decode_unchanged(path: Path, frame: int, sha256: str, code: str = "damaged")
     """
     decoded = decode(path, frame)
     if pixel_sha256(decoded.pixels) != sha256:
-        reason = "its pixels are not those of the manifest: the file was changed or exchanged since"
+        reason = "its pixels differ from the manifest: the file has been changed or replaced since"
         raise BadImage(path, reason, code)
     return decoded
 
@@ -201,8 +201,8 @@ def build_manifest(
         progress: shown while files are decoded.
         skip_bad: leave out files that cannot be read instead of raising an error.
         keep_label_conflicts: keep pixel-identical images with different labels.
-        near_duplicates: find copies, crops, shifts and annotated versions of one frame, and group them. Images are
-            described in either case, because descriptions recognise later what a network has seen.
+        near_duplicates: find near-duplicates (crops, shifts and annotated versions of one frame), and group them.
+            Images are described in either case, because descriptions identify later the images a network has seen.
         keep_ids: keep the ids of images and patients of private data sets instead of using pseudonyms.
 
     Raises:
@@ -212,8 +212,8 @@ def build_manifest(
     identities = {card.name: Identities.of(card, keep_ids) for card in cards}
     if any(one.pseudonyms is not None for one in identities.values()):
         logger.info(
-            f"Images and patients go by pseudonyms, made with the key {default_key_path()}. Keep it: without it no id "
-            "can be traced back ('usvit data link') or matched with those of 'usvit score'."
+            f"Images and patients get pseudonyms, which are made with the key {default_key_path()}. Keep it: without "
+            "it, ids cannot be traced back ('usvit data link') or matched with those of 'usvit score'."
         )
     opened = {card.name: open_dataset(card, roots, progress, identities[card.name]) for card in cards}
     classes, positive_class = _union_of_classes(cards, {name: records for name, (_, records) in opened.items()})
@@ -221,7 +221,7 @@ def build_manifest(
     entries = [(name, root, record) for name, (root, records) in opened.items() for record in records]
     examined = _examine(entries, progress)
     if (bad := [found for found in examined if isinstance(found, BadImage)]) and not skip_bad:
-        others = f"\n{len(bad) - 1} more cannot be used either." if len(bad) > 1 else ""
+        others = f"\n{len(bad) - 1} other files cannot be used either." if len(bad) > 1 else ""
         at = next(at for at, found in enumerate(examined) if isinstance(found, BadImage))
         name, root, _ = entries[at]
         raise UsvitError(f"{identities[name].told_bad(bad[0], bad[0].path.relative_to(root))}{others}")
@@ -268,7 +268,7 @@ def _warn_of_several_ids(records: dict[str, list[ImageRecord]]) -> dict[str, int
             logger.warning(
                 f"the data set {name} has {sum(map(len, doubtful))} patient ids that differ only by case, "
                 f"spaces, leading zeros or a trailing '.0': possibly {len(doubtful)} patients. They "
-                "count as different patients, whose images may stand in training and test at once. If they are not, "
+                "count as different patients, whose images may be in both training and test. Otherwise, "
                 "write each patient's id in one way."
             )
     return found
@@ -289,8 +289,8 @@ def _union_of_classes(cards: list[DataCard], records: dict[str, list[ImageRecord
     positive = positives.pop() if positives else "malignant"
     if positive not in classes:
         raise UsvitError(
-            f"Which of the classes {', '.join(classes)} is the positive one? Name it as positive_class in a data card "
-            f"of your own: 'usvit data info {cards[0].name}' shows one to begin from."
+            f"The positive class is not known (classes: {', '.join(classes)}). State positive_class in your own data "
+            f"card; 'usvit data info {cards[0].name}' shows a card to start from."
         )
     return classes, positive
 

@@ -79,13 +79,13 @@ def open_manifest(data: DataConfig, roots: dict[str, Path], progress: Progress) 
         for key in ("skip_bad", "keep_label_conflicts", "near_duplicates"):
             if getattr(data, key) != getattr(default, key):
                 raise UsvitError(
-                    f"data.{key} cannot be used with a manifest, in which it was decided already. Read the images "
-                    "themselves (--dataset), or write another manifest with 'usvit data prepare'."
+                    f"data.{key} cannot be used with a manifest, for which it is already fixed. Pass the images "
+                    "(--dataset), or write another manifest with 'usvit data prepare'."
                 )
         manifest = with_descriptions(read_manifest(Path(data.manifest), roots, keep_ids=data.keep_ids), progress)
         if set(data.dataset.split("+")) != set(manifest.roots):
             held = "+".join(manifest.roots)
-            raise UsvitError(f"data.dataset is {data.dataset}, but the manifest {data.manifest} holds {held}.")
+            raise UsvitError(f"data.dataset is {data.dataset}, but the manifest {data.manifest} contains {held}.")
     if data.classes is not None:
         manifest = with_classes(manifest, data.classes)
     return keep_only(manifest, Path(data.keep_list)) if data.keep_list else manifest
@@ -185,7 +185,7 @@ def datasets_of(path: Path) -> str:
 
 
 def dataset_or_manifest(dataset: str | None, manifest: str | Path | None) -> str | None:
-    """Return the name of the data set that is asked for: the manifest's if one is given.
+    """Return the name of the requested data set: the manifest's if one is given.
 
     Raises:
         UsvitError: Both are given, or the file is not a manifest.
@@ -193,7 +193,7 @@ def dataset_or_manifest(dataset: str | None, manifest: str | Path | None) -> str
     if manifest is None:
         return dataset
     if dataset is not None:
-        raise UsvitError("Give --dataset or --manifest, not both: a manifest names its data sets.")
+        raise UsvitError("Pass --dataset or --manifest, not both: a manifest states its data sets.")
     return datasets_of(Path(manifest))
 
 
@@ -221,20 +221,20 @@ def read_manifest(path: Path, roots: dict[str, Path], *, keep_ids: bool = False)
     table = table.reindex(columns=COLUMNS)
     here = {name: given_root(roots, name, environment=False) or Path(root) for name, root in header.roots.items()}
     if not (double := table[table.duplicated(["dataset", "image_id"])]).empty:
-        raise UsvitError(f"The manifest {path} has two rows of one id, '{double.image_id.iloc[0]}'.")
+        raise UsvitError(f"The manifest {path} has two rows with the id '{double.image_id.iloc[0]}'.")
     if not (strange := table[~table.dataset.isin(list(here))]).empty:
-        raise UsvitError(f"The manifest {path} names the data set '{strange.dataset.iloc[0]}', but no folder for it.")
+        raise UsvitError(f"The manifest {path} states no folder for the data set '{strange.dataset.iloc[0]}'.")
     if not (strange := table[~table.label.isin(header.classes)]).empty:
         row = strange.iloc[0]
         raise UsvitError(
-            f"The manifest {path} gives the image '{row.image_id}' the label '{row.label}', which is none of "
+            f"The manifest {path} gives the image '{row.image_id}' the label '{row.label}', which is not one of "
             f"{', '.join(header.classes)}."
         )
     for name, masks in zip(table.path, table.mask_path, strict=True):
         for inner in map(Path, (name, *mask_names(masks))):
             if inner.is_absolute() or ".." in inner.parts:
                 shown = "a path" if header.private else f"the path {inner}"
-                raise UsvitError(f"The manifest {path} holds {shown}, which climbs out of its folder.")
+                raise UsvitError(f"The manifest {path} contains {shown}, which leads out of its folder.")
     usable = table[table.exclude_reason.isna()]
     for name, inner in zip(usable.dataset, usable.path, strict=True):
         if not (here[name] / inner).is_file():
@@ -259,8 +259,8 @@ def _identities(path: Path, header: _Header, keep_ids: bool) -> dict[str, Identi
     kept = header.kept if header.kept is not None else tuple(filter(_is_own, header.roots))
     if kept and not keep_ids:
         raise UsvitError(
-            f"The manifest {path} calls the images and patients of {kept[0]} as that data set does, and so would the "
-            "run. Write it again with 'usvit data prepare', or pass --keep-ids if you mean it."
+            f"The manifest {path} contains the original ids of images and patients of {kept[0]}, and so would the run. "
+            "Write it again with 'usvit data prepare', or pass --keep-ids if this is intended."
         )
     found = dict.fromkeys(kept, Identities(kept=True))
     if header.key is not None:
@@ -333,9 +333,9 @@ def _read(path: Path) -> tuple[pd.DataFrame, _Header]:
             table = bounded_parquet(file)
             content = table.to_pandas()
         except (ValueError, OSError, MemoryError, KeyError, TypeError) as error:  # pyarrow's are among them
-            raise UsvitError(f"The manifest {path} cannot be read: it is no Parquet file.") from error
+            raise UsvitError(f"The manifest {path} cannot be read: it is not a Parquet file.") from error
     try:
         header = _Header.model_validate_json((table.schema.metadata or {})[_KEY])
     except (KeyError, ValidationError) as error:
-        raise UsvitError(f"{path} is no manifest that 'usvit data prepare' wrote: it names no folders.") from error
+        raise UsvitError(f"{path} is not a manifest from 'usvit data prepare': it states no folders.") from error
     return content, header

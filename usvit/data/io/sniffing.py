@@ -25,7 +25,7 @@ def kind_of(head: bytes) -> Literal["dicom", "picture"] | None:
     """Return the kind of a file by its first ``HEAD_BYTES`` bytes.
 
     Returns:
-        ``dicom``: the letters DICM stand at byte 128 (PS3.10 7.1), or the file is a data set without preamble, as some
+        ``dicom``: the letters DICM are at byte 128 (PS3.10 7.1), or the file is a data set without preamble, as some
         archives export it, which begins with an element of group 0002 or 0008. ``picture``: one of
         ``PICTURE_FORMATS``. None: neither.
     """

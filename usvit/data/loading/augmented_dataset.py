@@ -110,6 +110,6 @@ def readable() -> Iterator[None]:
 def unusable(path: Path, reason: str) -> str:
     """Return the error message for an image that a training cannot read."""
     return (
-        f"Cannot learn from the image {path}: {reason}. Replace it by an intact copy and give the same command again: "
-        "training continues from the last checkpoint. To leave it out, remove the file and begin again."
+        f"Cannot train on the image {path}: {reason}. Replace it by an intact copy and run the same command again; "
+        "training continues from the last checkpoint. To leave the image out, remove the file and start a new run."
     )

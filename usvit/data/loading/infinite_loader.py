@@ -1,7 +1,7 @@
 """Endless, stateless stream of training batches: the content of batch 17 depends only on the seed.
 
-So a killed training continues at any step, even in the middle of an epoch, with the same order; any number of worker
-processes gives the same batches; and several ranks together hold what a single process would.
+A killed training therefore continues at any step, even in the middle of an epoch, with the same order. Any number of
+worker processes gives the same batches, and several ranks together have the batches of a single process.
 """
 
 import atexit

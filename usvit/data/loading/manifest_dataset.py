@@ -97,7 +97,7 @@ def load_dataset(
         seed: seed of the folds.
         image_size: side in pixels to which images are resized; None leaves images at their own size.
         resize: ``squash`` to the square, or ``pad`` with black, which keeps the aspect ratio.
-        transform: function of a (H, W, 3) uint8 array in RGB that makes what an item returns.
+        transform: function of a (H, W, 3) uint8 array in RGB that returns the image of an item.
         progress: shown while files are checked; None shows nothing.
         **data: further fields of ``usvit.config.DataConfig``, such as ``classes`` or ``keep_list``.
 

@@ -54,7 +54,7 @@ class CandidatePair:
 
 
 class Landmarks:
-    """The landmarks of all images in one array; view 2 i is image i as it is, view 2 i + 1 the stretched one."""
+    """Landmarks of all images in one array; view 2 i is the original image i, and view 2 i + 1 the stretched one."""
 
     def __init__(self, descriptions: Sequence[Description]):
         counts = [count for each in descriptions for count in (len(each.hashes) - each.n_square, each.n_square)]
@@ -162,7 +162,7 @@ def _meetings_between(ours: Landmarks, theirs: Landmarks, table: int, bits: int)
 
 
 def _alike(ours: UInt64, theirs: UInt64, change: NDArray[np.uint8], bits: int) -> NDArray[np.bool_]:
-    """Return (n,) whether the whole hashes agree, given that they are equal in ``bits`` bits."""
+    """Return (n,) bool, True if the whole hashes agree, given that they are equal in ``bits`` bits."""
     at_most = int(np.ceil(MAX_REST * (BITS - bits)))
     return np.asarray(np.bitwise_count(ours ^ theirs ^ CHANGES[change]) <= at_most)
 

@@ -17,7 +17,7 @@ from usvit.data.io import UInt8, pixel_sha256
 from usvit.data.near_duplicates.working_image import Float32, WorkingImage, textured, working_image
 
 LANDMARKS = 144
-"""Maximum number of landmarks of the image as it is."""
+"""Maximum number of landmarks of the original image."""
 SQUARE_LANDMARKS = 48
 """Maximum number of landmarks of the image stretched to a square, unless it nearly is one. Pictures are often stored
 stretched, and landmarks are found again after a stretch by a quarter, but not by a half."""

@@ -25,7 +25,7 @@ MANY_LANDMARKS = 10
 """Squares. In a noisy near-duplicate, landmarks are found only where structure is strong; a small inset has no room for
 this many."""
 MIN_TURN = 10.0
-"""Degrees, from which a near-duplicate is called turned."""
+"""Smallest rotation of a near-duplicate that is called turned, in degrees."""
 ENOUGH_NEAR_DUPLICATES = 16
 """Two images are not compared if each has this many near-duplicates and they have one in common. Otherwise every frame
 of a long sweep would be compared with every other one."""

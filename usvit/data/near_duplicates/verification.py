@@ -29,7 +29,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Fit:
-    """How well two images fit."""
+    """Agreement of the landmarks of two images."""
 
     landmarks: int
     """Number of squares of ``CELL`` pixels with a landmark that fits."""

@@ -1,6 +1,6 @@
 """The phantom: a synthetic data set of breast-ultrasound images from a physical model.
 
-By construction the class shows only in the signs of the lesion (``signs``), and either can be removed
+By construction, only the lesion and its signs (``signs``) depend on the class, and either can be removed
 (``PhantomSpec.ablate``). No images of people were used.
 """
 

@@ -17,7 +17,7 @@ MALIGNANT_SHARE = CLASS_SHARE["malignant"] / (CLASS_SHARE["benign"] + CLASS_SHAR
 
 @dataclasses.dataclass(frozen=True)
 class PlannedView:
-    """One image to be made. ``source_view`` is the view of which it is a near-duplicate, else ``view``."""
+    """One image to generate. ``source_view`` is the view of which it is a near-duplicate, or ``view`` if it is none."""
 
     number: int  # of the patient
     patient_id: str

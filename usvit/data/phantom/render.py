@@ -28,7 +28,7 @@ class RenderedImage:
 
 @dataclasses.dataclass(frozen=True)
 class Patient:
-    """Everything that all views of a patient share."""
+    """Properties that all views of a patient share."""
 
     seed: int  # of the data set
     number: int  # of the patient in it

@@ -60,7 +60,7 @@ class PhantomSpec:
 
     @property
     def key(self) -> str:
-        """A short name for the folder of the data set, such as ``n240-seed0-size256-v1-text0.25``.
+        """Short name for the folder of the data set, such as ``n240-seed0-size256-v1-text0.25``.
 
         Two specs have the same key only if they give the same bytes.
         """

@@ -33,7 +33,7 @@ class View:
     down: float = 0.0
     """Shift of the centre of the window from the centre of the image, to the right and down."""
     mirrored: bool = False
-    """Whether left and right are exchanged."""
+    """True if left and right are exchanged."""
 
     def of(self, image: UInt8) -> UInt8:
         """Return the content of the window, (S, S, 3), by bilinear interpolation; it is black outside of the image."""

@@ -20,14 +20,14 @@ a beam is wide (Wagner et al. 1983), so grains lie flat. 1.6 and 0.8 pixels of 2
 DEPTH_GAIN = 0.4
 """Largest exponent e of a gain that goes from exp(-e/2) at the probe to exp(e/2) at the bottom, or the reverse:
 time-gain compensation set too low or too high for this tissue. Ours; usaugment, after Ostvik et al. 2021, has 0 to 3,
-attenuation only, which leaves the lower half black."""
+for attenuation only, which leaves the lower half black."""
 HAZE = 0.15
 """Largest share of white that reverberation lays over the image at the probe. Ours; Ostvik et al. 2021 have 0.5 in a
 band at any depth, here it is strongest where reverberation is: under the probe."""
 HAZE_REACH = (0.1, 0.3)
 """Depth, as a share of the image's, at which haze has fallen to 1/e. Ours."""
 HAZE_GRAIN = (0.06, 0.008)
-"""As ``SPECKLE_GRAIN``: echoes between probe and skin are repeated as layers parallel to the probe. Ours."""
+"""Size of a grain, as for ``SPECKLE_GRAIN``: echoes between probe and skin repeat as layers parallel to it. Ours."""
 
 
 def speckle(image: UInt8, rng: np.random.Generator) -> UInt8:

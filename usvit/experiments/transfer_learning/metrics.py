@@ -83,7 +83,7 @@ def over_draws(values: Sequence[float], n_groups: int) -> Value:
     found: Value = {"value": float(np.mean(values)), "ci95": None, "method": method, "n_groups": n_groups}
     found |= {"covers": DRAWS_COVER, "sd": float(np.std(values, ddof=1)) if len(values) > 1 else None}
     if len(values) < 2:
-        return {**found, "reason": "a spread needs at least two draws"}
+        return {**found, "reason": "a variance needs at least two draws"}
     if not np.std(values):
         return {**found, "reason": "all draws give the same"}
     half = float(t.ppf(1 - ALPHA / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))

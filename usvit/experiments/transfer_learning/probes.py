@@ -250,7 +250,7 @@ def check(config: TransferConfig, splits: TransferSplits) -> None:
         what = "cells of the sweep" if config.how == "finetune" else "strengths l2"
         raise UsvitError(
             f"There are {count} {what} to choose from, but no validation images, and test images must not be used for "
-            "the choice. Set source.val to a part, or source.val_share to a share of the training images"
+            "the choice. Set source.val to a split, or source.val_share to a share of the training images"
             + ("." if config.how == "finetune" else ", or l2 to one value: --set l2=[1].")
         )
 

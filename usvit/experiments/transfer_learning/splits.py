@@ -187,7 +187,7 @@ def _of_source(config: TransferConfig, roots: dict[str, Path]) -> TransferSplits
             key = name if name == "final" else f"source.{name}"
             raise LeakageError(
                 f"test={config.test} and {key}={used} share the part {', '.join(shared)}: test images must not "
-                "be used for training or for choices. Set test to another part, or choose on a share of the "
+                "be used for training or for choices. Set test to another split, or choose on a share of the "
                 "training images (source.val=null, source.val_share=0.1)."
             )
     train, val = open_training(settings, roots, seed=config.seed)

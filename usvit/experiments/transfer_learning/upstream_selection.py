@@ -102,7 +102,7 @@ def recommend(candidates: Sequence[UpstreamCandidate]) -> dict[str, Any]:
             "reason": None if by_all is not None else "nothing was chosen on validation images",
         },
         "difference": difference,
-        "difference_of": "test accuracy of the network chosen by upstream validation, less that by adapting all",
+        "difference_of": "test accuracy of the network chosen by upstream validation, minus that by adapting all",
     }
     return {**_content(kept.result), "recommended": recommended}
 

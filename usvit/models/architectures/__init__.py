@@ -1,10 +1,10 @@
-"""Networks that timm lacks. Importing this package registers them with timm, so that ``timm.create_model`` makes them.
+"""Networks that timm lacks. Importing this package registers them with timm, so ``timm.create_model`` can build them.
 
-Entry points, with keyword options only:
+Entry points, which take keyword options only:
 
 - ``usvit_vit``: any Vision Transformer (``vit.py``)
-- ``usvit_hybrid``: a ResNet before it (``hybrid.py``)
-- ``usvit_patchconvnet`` (``patchconvnet.py``), ``usvit_resnet50_attn`` (``resnet_attention.py``): pooling by attention
+- ``usvit_hybrid``: a ResNet followed by a Vision Transformer (``hybrid.py``)
+- ``usvit_patchconvnet`` (``patchconvnet.py``), ``usvit_resnet50_attn`` (``resnet_attention.py``): attention pooling
 - ``usvit_resmlp`` and ``usvit_bit`` (``timm_sizes.py``): timm's classes at sizes that timm does not offer
 """
 

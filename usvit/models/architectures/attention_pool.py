@@ -1,11 +1,12 @@
-"""Pooling by attention, which shows where a network looks (thesis, section 5.2.1, Fig. 5.1).
+"""Attention pooling, which shows where a network looks (thesis, section 5.2.1, Fig. 5.1).
 
     c'  = c + l_1 * W_o (softmax(W_q LN(c) (W_k LN(x))^T / sqrt(d)) W_v LN(x))
     c'' = c' + l_2 * FFN(LN'(c'))
 
-A query c (a learned class token) attends to the patches x in one softmax; the patches themselves are not changed, so
-its weights are what each patch has in the sum. "As opposed to the class-attention decoder [of CaiT] we use a single
-block and a single head"; and the query is not among the keys. With a query for each class there is a map for each.
+A query c (a learned class token) attends to the patches x in one softmax. The patches themselves do not change, so the
+attention weights are the contributions of the patches to the sum. "As opposed to the class-attention decoder [of CaiT]
+we use a single block and a single head"; and the query is not one of the keys. With one query per class there is one
+map per class.
 """
 
 from typing import Literal
@@ -21,21 +22,21 @@ Queries = Literal["one", "class"]
 
 
 class AttentionPool(nn.Module):
-    """(B, N, D) patches to (B, Q, D), one row for each query.
+    """Attention pooling from patches (B, N, D) to (B, Q, D), one row for each query.
 
-    The parameter counts of PatchConvNet prove the FFN's ratio of 3 (digest of the thesis, section 5). Normalisation
-    is that of layers also where the trunk has batch normalisation: it would see one token an image here.
+    The parameter counts of PatchConvNet prove that the FFN's ratio is 3 (digest of the thesis, section 5). The pooling
+    uses layer normalisation even if the trunk uses batch normalisation, which would see one token per image here.
 
     Args:
-        width: D.
-        n_queries: Q.
-        heads: of the attention; 1 in the thesis, more is its ablation (Table 5.7).
-        mlp_ratio: the FFN's hidden width over D.
-        layer_scale: first value of l_1, l_2.
-        drop_path: stochastic depth of both residual parts, in [0, 1).
+        width: Number of channels D.
+        n_queries: Number of queries Q.
+        heads: Number of attention heads; 1 in the thesis, more in its ablation (Table 5.7).
+        mlp_ratio: Ratio of the FFN's hidden width to D.
+        layer_scale: Initial value of l_1 and l_2.
+        drop_path: Rate of stochastic depth of both residual branches, in [0, 1).
 
     Raises:
-        ValueError: D is not divisible by the heads.
+        ValueError: If D is not divisible by the number of heads.
     """
 
     def __init__(
@@ -69,17 +70,17 @@ class AttentionPool(nn.Module):
         return pooled + self.drop_path(self.ls2(self.mlp(self.norm2(pooled))))
 
     def attention(self, x: Tensor) -> Tensor:
-        """The weights of the pooling: (B, heads, Q, N), each row sums to 1."""
+        """Compute the attention weights of the pooling, (B, heads, Q, N); each row sums to 1."""
         query, key = self._query_key(x, self.norm1(x))
         return (query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5).softmax(dim=-1)
 
     def maps(self, x: Tensor) -> Tensor:
-        """The weights to look at: (B, heads, N) of a single query, (B, Q, N) of several, as the mean over heads."""
+        """Compute the maps to display: (B, heads, N) for one query; for several, their mean over heads, (B, Q, N)."""
         weights = self.attention(x)
         return weights[:, :, 0] if weights.shape[2] == 1 else weights.mean(dim=1)
 
     def resize(self, n_queries: int) -> None:
-        """Have another number of queries; new ones begin as the mean of the old."""
+        """Change the number of queries; new queries start as the mean of the old ones."""
         if n_queries != self.queries.shape[1]:
             mean = self.queries.data.mean(dim=1, keepdim=True)
             self.queries = nn.Parameter(mean.repeat(1, n_queries, 1), requires_grad=self.queries.requires_grad)
@@ -93,7 +94,7 @@ class AttentionPool(nn.Module):
 
 
 class ClassHead(nn.Linear):
-    """A classifier that reads, for each class, the row of its own query: (B, K, D) -> (B, K).
+    """Classifier that computes each class's logit from the row of that class's query: (B, K, D) -> (B, K).
 
     logit_k = w_k . x_k + b_k; the weights have the shape of a linear layer's, (K, D).
     """
@@ -103,13 +104,13 @@ class ClassHead(nn.Linear):
 
 
 def make_head(width: int, n_classes: int, queries: Queries) -> nn.Module:
-    """The classifier that follows the pooling; the identity for no classes.
+    """Build the classifier that follows the pooling; the identity if there are no classes.
 
     Raises:
-        ValueError: other ``queries``.
+        ValueError: If ``queries`` is neither ``one`` nor ``class``.
     """
     if queries not in ("one", "class"):
-        raise ValueError(f"queries is '{queries}', and must be one or class")
+        raise ValueError(f"queries is '{queries}', but must be one or class")
     if not n_classes:
         return nn.Identity()
     head = nn.Linear(width, n_classes) if queries == "one" else ClassHead(width, n_classes)
@@ -118,9 +119,9 @@ def make_head(width: int, n_classes: int, queries: Queries) -> nn.Module:
 
 
 def spread_query(state: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Weights with a single query for a network with one for each class: each begins as that one.
+    """Copy the single query of pre-trained weights to every query of a network with one query per class.
 
-    "We typically do that in a fine-tuning stage" (thesis, section 5.2.1). timm's ``pretrained_filter_fn``.
+    "We typically do that in a fine-tuning stage" (thesis, section 5.2.1). timm calls it as ``pretrained_filter_fn``.
     """
     state = state.get("model", state)  # type: ignore[assignment]
     key = "attn_pool.queries"

@@ -2,7 +2,7 @@
 
 "Instead of a self-attention followed by an MLP, we have a row-self-attention plus an MLP followed by a
 column-self-attention plus an MLP": a layer has twice the parameters, and attends to W + H patches instead of H x W.
-A class token lies in no row, so the network has none.
+A class token belongs to no row, so the network does not have one.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from usvit.models.architectures.positions import refuse_mask
 
 
 class AxialAttention(Attention):
-    """Attention among the patches of one row, or of one column: (B, H * W, D) -> (B, H * W, D).
+    """Attention among the patches of each row, or of each column: (B, H * W, D) -> (B, H * W, D).
 
-    The block around it sees all patches of an image together, so that stochastic depth drops a block for an image and
-    not for a row.
+    The enclosing block receives all patches of an image together, so stochastic depth drops a block for a whole image,
+    not for a single row.
     """
 
     grid: tuple[int, int] = (0, 0)
-    """Patches H, W; set by the network."""
+    """Numbers of patches H, W; the network sets them."""
 
     def __init__(self, width: int, heads: int, axis: Literal["row", "column"]):
         super().__init__(width, num_heads=heads, qkv_bias=True)
@@ -38,11 +38,11 @@ class AxialAttention(Attention):
 
 
 class AxialBlock(nn.Sequential):
-    """A transformer block along the rows, and one along the columns: (B, H * W, D) -> (B, H * W, D).
+    """A transformer block along the rows, then one along the columns: (B, H * W, D) -> (B, H * W, D).
 
     Args:
-        block_fn: makes each of the two (timm's ``Block``, or the parallel one).
-        options: of both, as timm's ``VisionTransformer`` gives them to its blocks.
+        block_fn: Constructor of each of the two blocks (timm's ``Block``, or the parallel one).
+        options: Options of both blocks, as timm's ``VisionTransformer`` passes them.
     """
 
     def __init__(self, *, block_fn: Callable[..., nn.Module], **options: Any):
@@ -54,9 +54,9 @@ class AxialBlock(nn.Sequential):
 
 
 def replace_attention(module: nn.Module, make: Callable[[Attention], Attention]) -> None:
-    """Exchange every attention layer under ``module``; the new one takes over the old one's projections.
+    """Replace every attention layer in ``module`` by ``make(layer)``, which takes over the layer's projections.
 
-    By exchange and not by an argument, because timm 1.0.20 has none for it.
+    The layers are replaced after construction because timm 1.0.20 has no argument for the attention layer.
     """
     for parent in list(module.modules()):
         old = getattr(parent, "attn", None)

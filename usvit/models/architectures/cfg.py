@@ -1,15 +1,15 @@
-"""Configuration that timm needs for an architecture without weights of its own."""
+"""Configuration that timm needs for an architecture without released weights."""
 
 from typing import Any
 
 
 def untrained(first_conv: str, classifier: str = "head", *, fixed_input_size: bool = True) -> dict[str, Any]:
-    """Return timm's ``pretrained_cfg`` without weights; images of 224 pixels, normalised to [-1, 1].
+    """Return a timm ``pretrained_cfg`` without weights, for images of 224 pixels that are normalised to [-1, 1].
 
     Args:
-        first_conv: the name of the layer that reads the image.
-        classifier: of the one that gives the logits.
-        fixed_input_size: whether the size of images is built in.
+        first_conv: Name of the layer that reads the image.
+        classifier: Name of the layer that computes the logits.
+        fixed_input_size: True if the network is built for one image size.
     """
     return {
         "url": "",

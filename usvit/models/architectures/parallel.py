@@ -3,13 +3,13 @@
     x  <- x + sum_b attn_b(LN_b(x))
     x  <- x + sum_b ffn_b(LN'_b(x))
 
-timm's ``ParallelThingsBlock`` computes one branch after the other. The same numbers come of a few large products
-(Table 4 of the paper: up to 47% more images per second at small batches), for
+timm's ``ParallelThingsBlock`` computes one branch after the other. A few large products give the same numbers (Table 4
+of the paper: up to 47% more images per second at small batches), because
 
     W_b LN_b(x) + c_b                 = (W_b diag(g_b)) n + (W_b h_b + c_b),   n = (x - mean) / sd, the same for all b
     sum_b l_b * (P_b a_b + p_b)       = [l_1 P_1, l_2 P_2, ...] [a_1; a_2; ...] + sum_b l_b p_b
 
-with g, h the scale and shift of the layer normalisation, and l LayerScale's.
+where g and h are the scale and shift of the layer normalisation, and l is the factor of LayerScale.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Folded = tuple[Tensor, ...]
-"""Weight and bias of: queries, keys and values; attention's projection; the MLP's first and second layer."""
+"""Weight and bias of four products: queries, keys and values; attention's projection; the MLP's two layers."""
 
 
 class ParallelBlock(ParallelThingsBlock):
-    """timm's block, (B, T, D) -> (B, T, D), which can run its branches at once (``fuse_branches``).
+    """timm's parallel block, (B, T, D) -> (B, T, D), which can also run its branches at once (``fuse_branches``).
 
-    Weights, their names and the result (but for rounding) stay. In training with stochastic depth or dropout each
-    branch is dropped alone, so there it runs branch by branch.
+    The weights and their names stay the same, and so does the result except for rounding. In training with stochastic
+    depth or dropout each branch is dropped independently, so the block then runs branch by branch.
     """
 
     attns: Any
@@ -53,13 +53,13 @@ class ParallelBlock(ParallelThingsBlock):
         return x + F.linear(self.ffns[0].mlp.act(hidden), fc2_w, fc2_b)
 
     def can_fuse(self) -> bool:
-        """Whether the branches are plain: relative and axial attention are not."""
+        """Return True if the branches use plain attention, that is, neither relative nor axial attention."""
         return all(type(branch.attn) is Attention for branch in self.attns)
 
     def _folded(self) -> Folded:
-        """The large products' weights; kept while nothing can change them, so that inference need not join them again.
+        """Return the weights of the large products, cached while nothing can change them, for faster inference.
 
-        With gradients they are joined at each call, so that these reach the branches.
+        If gradients are enabled, the weights are joined at each call, so that gradients reach the branches.
         """
         if torch.is_grad_enabled() or self.training:
             return self._fold()
@@ -92,7 +92,7 @@ class ParallelBlock(ParallelThingsBlock):
 
 
 def _joined(branches: list[tuple[Any, Any, Any, Any]]) -> Folded:
-    """First layers one below the other with their norms in them; second layers side by side with LayerScale in them."""
+    """Stack the branches' first layers with their norms folded in; concatenate the second layers with LayerScale."""
     w_in, b_in, w_out, b_out = [], [], [], []
     for norm, first, second, scale in branches:
         w_in.append(first.weight * norm.weight)
@@ -104,18 +104,18 @@ def _joined(branches: list[tuple[Any, Any, Any, Any]]) -> Folded:
 
 
 def fuse_branches(model: nn.Module, on: bool = True) -> int:
-    """Run the branches of a network's parallel blocks at once, or again one after the other.
+    """Run the branches of a network's parallel blocks at once, or switch back to one after the other.
 
-    It is for inference: for each block a second copy of its weights, joined, is kept between calls without gradients,
-    until the network goes back to training, moves, or loads weights. Changing weights otherwise (an optimiser's step in
-    eval mode) needs a new call of this function.
+    This is for inference. Without gradients, each block caches a joined copy of its weights between calls. The copy is
+    dropped when the network returns to training mode, moves to another device or type, or loads weights. After any
+    other change of the weights, such as an optimiser's step in eval mode, call this function again.
 
     Args:
-        model: changed in place; its state dict stays as it is.
-        on: at once.
+        model: Network, changed in place; its state dict stays the same.
+        on: True to run the branches at once, False to run them one after the other.
 
     Returns:
-        How many blocks run so; 0 for a network that has no parallel blocks, or whose attention is relative or axial.
+        Number of blocks that now run at once; 0 if ``on`` is False or no block has parallel, plain attention.
     """
     blocks = [module for module in model.modules() if isinstance(module, ParallelBlock) and module.can_fuse()]
     for block in blocks:

@@ -1,12 +1,13 @@
-"""PatchConvNet: convolutions on patches, of one resolution from end to end, and pooling by attention (thesis, ch. 5).
+"""PatchConvNet: convolutions on patches at a constant resolution, then attention pooling (thesis, chapter 5).
 
     stem    four 3 x 3 convolutions of stride 2: (B, 3, S, S) -> (B, D, S/16, S/16)
     trunk   N times  x <- x + l * conv1x1(SE(GELU(dw3x3(GELU(conv1x1(norm(x)))))))
     pooling a query attends to the patches (``attention_pool.py``)
     logits  W LN(c)
 
-There are no positions, so images may have any size. The text says "3 x 3 convolution"; its parameter counts prove that
-it is depthwise, and squeeze-and-excitation's ratio 1/4 (digest of the thesis, section 5).
+There are no position embeddings, so images may have any size. The text says "3 x 3 convolution"; its parameter counts
+prove that the convolution is depthwise and that the ratio of squeeze-and-excitation is 1/4 (digest of the thesis,
+section 5).
 """
 
 from typing import Any, Literal
@@ -30,7 +31,7 @@ NORMS: dict[str, type[nn.Module]] = {"ln": LayerNorm2d, "bn": nn.BatchNorm2d}
 
 
 class ConvBlock(nn.Module):
-    """A block of the trunk, (B, D, H, W) -> (B, D, H, W)."""
+    """Block of the trunk: (B, D, H, W) -> (B, D, H, W)."""
 
     def __init__(self, width: int, norm: type[nn.Module], layer_scale: float, drop_path: float):
         super().__init__()
@@ -49,24 +50,27 @@ class ConvBlock(nn.Module):
 
 
 class PatchConvNet(nn.Module):
-    """(B, C, S, S) images to (B, K) logits; features are (B, D, S/16, S/16).
+    """Network from images (B, C, S, S) to logits (B, K); its features are (B, D, S/16, S/16).
 
     Args:
-        width: D, a multiple of 8: 384 (S), 768 (B), 1024 (L).
-        depth: N, blocks of the trunk, the number in the name.
-        queries: ``one``; or one for each ``class``, which gives a map for each and is meant for fine-tuning.
-        norm: of the trunk, ``ln`` or ``bn`` (better by 0.1 to 0.7 points where batches are large, Table 5.8).
-        pool: ``attention``; ``avg`` is the ablation of Table 5.7.
-        pool_heads: heads of the pooling; 1 in the thesis.
-        layer_scale: first value; not in the thesis, which says for CaiT 1e-6 for more than 24 layers.
-        img_size: taken and not needed: any size does, parts of 16 pixels counting as whole ones.
-        in_chans: C.
-        num_classes: K; 0: none, the output is (B, D), or (B, 1, D) with ``class``.
-        drop_path_rate: stochastic depth in [0, 1), the same in all blocks (section 5.2.3), the pooling's among them.
-        drop_rate: dropout before the classifier.
+        width: Number of channels D, a multiple of 8: 384 (S), 768 (B), 1024 (L).
+        depth: Number of blocks N of the trunk; it is the number in the name.
+        queries: ``one`` query, or one per ``class``, which gives one map per class and is meant for fine-tuning.
+        norm: Normalisation of the trunk, ``ln`` or ``bn`` (``bn`` is better by 0.1 to 0.7 points with large batches,
+            Table 5.8).
+        pool: ``attention``, or ``avg``, the ablation of Table 5.7.
+        pool_heads: Number of attention heads of the pooling; 1 in the thesis.
+        layer_scale: Initial value of LayerScale. The thesis does not state it; for CaiT with more than 24 layers it
+            states 1e-6.
+        img_size: Ignored; accepted for timm's interface. Any size works: the image is padded to multiples of 16.
+        in_chans: Number of channels C.
+        num_classes: Number of classes K. With 0 there is no classifier, and the output is (B, D), or (B, 1, D) if
+            ``queries`` is ``class``.
+        drop_path_rate: Rate of stochastic depth in [0, 1), the same in all blocks (section 5.2.3) and in the pooling.
+        drop_rate: Rate of dropout before the classifier.
 
     Raises:
-        ValueError: no such norm, pooling or queries, or a width that does not fit.
+        ValueError: If ``norm``, ``pool`` or ``queries`` is unknown, or the width is not allowed.
     """
 
     def __init__(
@@ -87,13 +91,13 @@ class PatchConvNet(nn.Module):
     ):
         super().__init__()
         if norm not in NORMS:
-            raise ValueError(f"norm is '{norm}', and must be one of {', '.join(NORMS)}")
+            raise ValueError(f"norm is '{norm}', but must be one of {', '.join(NORMS)}")
         if pool not in ("attention", "avg"):
-            raise ValueError(f"pool is '{pool}', and must be attention or avg")
+            raise ValueError(f"pool is '{pool}', but must be attention or avg")
         if pool == "avg" and queries != "one":
-            raise ValueError("a query for each class needs pool to be attention")
+            raise ValueError("a query for each class requires pool to be attention")
         if depth < 1:
-            raise ValueError(f"depth is {depth}, and must be at least 1")
+            raise ValueError(f"depth is {depth}, but must be at least 1")
         self.num_features = self.head_hidden_size = self.embed_dim = width
         self.num_classes, self.in_chans, self.queries = num_classes, in_chans, queries
         self.grad_checkpointing = False
@@ -122,7 +126,7 @@ class PatchConvNet(nn.Module):
         return checkpoint_seq(self.blocks, x) if self.grad_checkpointing else self.blocks(x)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """(B, D, H, W) to logits (B, K); with ``pre_logits`` to what the classifier reads, (B, D) or (B, K, D)."""
+        """Map (B, D, H, W) to logits (B, K); with ``pre_logits``, to the classifier's input, (B, D) or (B, K, D)."""
         patches = x.flatten(2).transpose(1, 2)  # (B, N, D)
         pooled = patches.mean(dim=1, keepdim=True) if self.attn_pool is None else self.attn_pool(patches)
         x = self.head_drop(self.norm(pooled if self.queries == "class" else pooled[:, 0]))
@@ -132,10 +136,10 @@ class PatchConvNet(nn.Module):
         return self.forward_head(self.forward_features(x))
 
     def attention_maps(self, x: Tensor) -> Tensor:
-        """Where the pooling looks: (B, M, H, W), each map sums to 1; M heads, or K classes with a query for each.
+        """Compute the maps of the pooling, (B, M, H, W); each sums to 1. M is the number of heads, or of class queries.
 
         Raises:
-            ValueError: the network pools by the mean.
+            ValueError: If the network uses average pooling.
         """
         if self.attn_pool is None:
             raise ValueError("average pooling has no attention maps")
@@ -146,7 +150,7 @@ class PatchConvNet(nn.Module):
         return self.head
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """A new classifier; with a query for each class these begin as the mean of the old queries."""
+        """Replace the classifier; with one query per class, the new queries start as the mean of the old ones."""
         if global_pool not in (None, "", "attention" if self.attn_pool is not None else "avg"):
             raise ValueError(f"the pooling of a PatchConvNet is built in, and cannot become '{global_pool}'")
         self.num_classes = num_classes
@@ -161,7 +165,7 @@ class PatchConvNet(nn.Module):
         return {"attn_pool.queries"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """Groups of layers, for layer-wise rates: the stem, each block, the pooling with the last norm; the head."""
+        """Return timm's groups for layer-wise rates: the stem, each block, the pooling with the last norm, the head."""
         return {"stem": r"^patch_embed", "blocks": [(r"^blocks\.(\d+)", None), (r"^attn_pool|^norm", (99999,))]}
 
 
@@ -172,7 +176,7 @@ default_cfgs = generate_default_cfgs(
 
 @register_model
 def usvit_patchconvnet(pretrained: bool = False, **options: Any) -> PatchConvNet:
-    """Any PatchConvNet; without options S60. ``options``: of ``PatchConvNet``."""
+    """Build a PatchConvNet, by default S60; ``options`` are those of ``PatchConvNet``."""
     return build_model_with_cfg(
         PatchConvNet,
         "usvit_patchconvnet",

@@ -1,8 +1,8 @@
-"""Where a patch lies: the position embeddings that Dosovitskiy et al. compared (2021, appendix D.4, Table 8).
+"""Position embeddings that Dosovitskiy et al. compared (2021, appendix D.4, Table 8).
 
-timm's own ViT has the learned one-dimensional embedding at the stem; here are the others. Each is a module without
-input that gives what is added to the tokens, (1, P + N, D): P tokens (the class token) before N = H x W patches.
-Relative positions are no embedding but a part of attention.
+timm's ViT has the learned one-dimensional embedding at the stem; this file contains the others. Each is a module
+without input that returns the tensor to add to the tokens, (1, P + N, D): P tokens (the class token), then N = H x W
+patches. Relative positions are not an embedding but a part of the attention layer.
 """
 
 from typing import Any
@@ -13,17 +13,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Grid = tuple[int, int]
-"""Patches H down, W across."""
+"""Numbers of patches: H vertically, W horizontally."""
 
 
 class Positions(nn.Module):
-    """What the position embeddings share.
+    """Base class of the position embeddings.
 
     Args:
-        grid: patches H, W.
-        width: D.
-        n_prefix: tokens P before the patches.
-        prefix_position: whether these have an embedding; if not, zeros are added to them.
+        grid: Numbers of patches H, W.
+        width: Number of channels D.
+        n_prefix: Number of tokens P before the patches.
+        prefix_position: True if these tokens have an embedding; otherwise zeros are added to them.
     """
 
     def __init__(self, grid: Grid, width: int, n_prefix: int = 0, *, prefix_position: bool = True):
@@ -33,11 +33,11 @@ class Positions(nn.Module):
         self.prefix = _learned(1, learned, width) if learned else None
 
     def of_patches(self) -> Tensor:
-        """(1, H * W, D)."""
+        """Return the embedding of the patches, (1, H * W, D)."""
         raise NotImplementedError
 
     def resize(self, grid: Grid) -> None:
-        """Fit another grid."""
+        """Resize the embedding to another grid."""
         raise NotImplementedError
 
     def forward(self) -> Tensor:
@@ -48,7 +48,7 @@ class Positions(nn.Module):
 
 
 class Learned(Positions):
-    """One-dimensional: patches in raster order, each with an embedding of its own, (1, N, D)."""
+    """One-dimensional embedding: one learned vector for each patch in raster order, (1, N, D)."""
 
     def __init__(self, grid: Grid, width: int, n_prefix: int = 0, *, prefix_position: bool = True):
         super().__init__(grid, width, n_prefix, prefix_position=prefix_position)
@@ -64,11 +64,11 @@ class Learned(Positions):
 
 
 class Learned2d(Positions):
-    """Two-dimensional: a table for columns, (W, D/2), and one for rows, (H, D/2); a patch has [X, Y], concatenated."""
+    """Two-dimensional embedding: a patch has the vectors of its column (W, D/2) and its row (H, D/2), concatenated."""
 
     def __init__(self, grid: Grid, width: int, n_prefix: int = 0, *, prefix_position: bool = True):
         if width % 2:
-            raise ValueError(f"learned_2d positions are two halves, and the width {width} is odd")
+            raise ValueError(f"learned_2d positions consist of two halves, but the width {width} is odd")
         super().__init__(grid, width, n_prefix, prefix_position=prefix_position)
         self.x_table = _learned(grid[1], width // 2)
         self.y_table = _learned(grid[0], width // 2)
@@ -86,17 +86,17 @@ class Learned2d(Positions):
 
 
 class SinCos2d(Positions):
-    """Fixed, two-dimensional: [sin(x w), cos(x w), sin(y w), cos(y w)] with D/4 frequencies w_i = 10000^(-i/(D/4-1)).
+    """Fixed embedding: [sin(x w), cos(x w), sin(y w), cos(y w)] with D/4 frequencies w_i = 10000^(-i/(D/4-1)).
 
-    As big_vision computes it (``posemb_sincos_2d``); MoCo v3 divides i by D/4. Nothing is learned, so tokens before
-    the patches get zeros, and another grid is just computed.
+    It equals big_vision's ``posemb_sincos_2d``; MoCo v3 divides i by D/4 instead. Nothing is learned, so the tokens
+    before the patches get zeros, and the table of another grid is simply computed.
     """
 
     table: Tensor
 
     def __init__(self, grid: Grid, width: int, n_prefix: int = 0, *, prefix_position: bool = True):
         if width % 4 or width < 8:
-            raise ValueError(f"sincos_2d positions are four quarters of at least 2, which the width {width} has not")
+            raise ValueError(f"sincos_2d positions need a width that is a multiple of 4 and at least 8, not {width}")
         super().__init__(grid, width, n_prefix, prefix_position=False)
         self.register_buffer("table", sincos_2d(grid, width), persistent=False)
 
@@ -109,7 +109,7 @@ class SinCos2d(Positions):
 
 
 def sincos_2d(grid: Grid, width: int) -> Tensor:
-    """The table of ``SinCos2d``: (1, H * W, D) float32 in [-1, 1]."""
+    """Compute the table of ``SinCos2d``: (1, H * W, D) float32 in [-1, 1]."""
     quarter = width // 4
     frequency = 10_000.0 ** (-torch.arange(quarter) / (quarter - 1))
     y, x = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
@@ -118,9 +118,9 @@ def sincos_2d(grid: Grid, width: int) -> Tensor:
 
 
 class AddPositions:
-    """A hook that adds positions to what enters a layer ("at the beginning of each layer", D.4).
+    """Hook that adds positions to the input of a layer ("at the beginning of each layer", D.4).
 
-    A class and no closure, so that a copy of the network refers to its own positions.
+    It is a class rather than a closure so that a copy of the network refers to its own positions.
     """
 
     def __init__(self, positions: nn.Module):
@@ -135,9 +135,9 @@ class RelativeAttention(Attention):
 
     A = softmax((Q K^T + S) / sqrt(d)),  S_ij = q_i . r_(i - j) for patches i, j in raster order; r: (2 N - 1, d)
 
-    "We use the original query (the content of query), but use relative positional embeddings as keys." Chosen here,
-    where the paper is silent: each layer has its own r, which its heads share; pairs with the class token have S = 0,
-    for it has no place among the patches.
+    "We use the original query (the content of query), but use relative positional embeddings as keys." The paper does
+    not state the following, which was chosen here: each layer has its own r, which its heads share; pairs with the
+    class token have S = 0, because the class token has no position.
     """
 
     def __init__(self, width: int, heads: int, n_patches: int):
@@ -158,22 +158,22 @@ class RelativeAttention(Attention):
         return self.proj(mixed.transpose(1, 2).flatten(2))
 
     def resize(self, n_patches: int) -> None:
-        """Stretch the offsets to a sequence of another length, by linear interpolation."""
+        """Resize the table of offsets to another number of patches, by linear interpolation."""
         self.relative = _stretched(self.relative, 2 * n_patches - 1)
 
 
 def refuse_mask(attn_mask: Tensor | None, is_causal: bool) -> None:
-    """timm's blocks always hand over the mask of attention; a layer that has no use for one must not ignore it."""
+    """Raise ``ValueError`` if timm's block passes an attention mask, which these layers do not support."""
     if attn_mask is not None or is_causal:
-        raise ValueError("relative and axial attention take no mask")
+        raise ValueError("relative and axial attention do not support a mask")
 
 
 def _learned(*shape: int) -> nn.Parameter:
-    """As timm starts positions: a normal distribution of 0.02, cut off."""
+    """Initialise a position table as timm does: a truncated normal distribution with standard deviation 0.02."""
     return nn.Parameter(trunc_normal_(torch.empty(*shape), std=0.02))
 
 
 def _stretched(table: nn.Parameter, length: int) -> nn.Parameter:
-    """Rows (n, d) interpolated linearly to (length, d), the first and the last kept."""
+    """Interpolate rows (n, d) linearly to (length, d); the first and the last row stay the same."""
     rows = F.interpolate(table.data.T[None], size=length, mode="linear", align_corners=True)[0].T.contiguous()
     return nn.Parameter(rows, requires_grad=table.requires_grad)

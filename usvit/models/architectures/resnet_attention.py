@@ -1,7 +1,7 @@
-"""ResNet-50 with PatchConvNet's pooling in the place of the mean (thesis, section 5.3, "Attention-based pooling").
+"""ResNet-50 with PatchConvNet's pooling instead of average pooling (thesis, section 5.3, "Attention-based pooling").
 
-The query attends to the last stage's 7 x 7 patches of 2,048 channels: 4.1 GFLOPs become 4.6, and 79.8 % become 80.1 %
-on ImageNet. Everything before the pooling is timm's ResNet-50, with its names of weights.
+The query attends to the last stage's 7 x 7 patches of 2,048 channels. The cost grows from 4.1 to 4.6 GFLOPs, and the
+accuracy on ImageNet from 79.8 % to 80.1 %. Everything before the pooling is timm's ResNet-50, with its weight names.
 """
 
 from typing import Any
@@ -16,18 +16,19 @@ from usvit.models.architectures.cfg import untrained
 
 
 class ResNetAttention(ResNet):
-    """(B, C, S, S) images to (B, K) logits; features are (B, 2048, S/32, S/32).
+    """Network from images (B, C, S, S) to logits (B, K); its features are (B, 2048, S/32, S/32).
 
     Args:
-        queries: ``one``, or one for each ``class``.
-        pool_heads: heads of the pooling.
-        layer_scale: first value in the pooling, which is a single block, so it need not be small.
-        num_classes: K; 0: none, the output is (B, D), or (B, 1, D) with ``class``.
-        img_size: taken and not needed.
-        options: of timm's ``ResNet``; stochastic depth is its own linear rule, and the pooling has none.
+        queries: ``one`` query, or one per ``class``.
+        pool_heads: Number of attention heads of the pooling.
+        layer_scale: Initial value of LayerScale in the pooling; as this is a single block, it need not be small.
+        num_classes: Number of classes K. With 0 there is no classifier, and the output is (B, D), or (B, 1, D) if
+            ``queries`` is ``class``.
+        img_size: Ignored; accepted for timm's interface.
+        options: Options of timm's ``ResNet``. Stochastic depth follows timm's linear rule; the pooling has none.
 
     Raises:
-        ValueError: no such queries, or heads that do not divide the width.
+        ValueError: If ``queries`` is unknown, or the width is not divisible by the number of heads.
     """
 
     def __init__(
@@ -50,20 +51,20 @@ class ResNetAttention(ResNet):
         self.fc = make_head(self.num_features, num_classes, queries)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """(B, D, H, W) to logits (B, K); with ``pre_logits`` to what the classifier reads, (B, D) or (B, K, D)."""
+        """Map (B, D, H, W) to logits (B, K); with ``pre_logits``, to the classifier's input, (B, D) or (B, K, D)."""
         pooled = self.attn_pool(x.flatten(2).transpose(1, 2))
         x = self.head_drop(self.norm(pooled if self.queries == "class" else pooled[:, 0]))
         return x if pre_logits else self.fc(x)
 
     def attention_maps(self, x: Tensor) -> Tensor:
-        """Where the pooling looks: (B, M, H, W), each map sums to 1; M heads, or K classes with a query for each."""
+        """Compute the maps of the pooling, (B, M, H, W); each sums to 1. M: number of heads, or of class queries."""
         features = self.forward_features(x)
         return self.attn_pool.maps(features.flatten(2).transpose(1, 2)).unflatten(-1, features.shape[-2:])
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """A new classifier; with a query for each class these begin as the mean of the old queries."""
+        """Replace the classifier; with one query per class, the new queries start as the mean of the old ones."""
         if global_pool not in (None, "", "attention"):
-            raise ValueError(f"this network pools by attention, and cannot pool by '{global_pool}'")
+            raise ValueError(f"this network uses attention pooling and cannot use '{global_pool}' pooling")
         self.num_classes = num_classes
         self.fc = make_head(self.num_features, num_classes, self.queries).to(self.norm.weight)
         if self.queries == "class":
@@ -80,7 +81,7 @@ default_cfgs = generate_default_cfgs(
 
 @register_model
 def usvit_resnet50_attn(pretrained: bool = False, **options: Any) -> ResNetAttention:
-    """ResNet-50 with attention pooling; ``options``: of ``ResNetAttention``."""
+    """Build a ResNet-50 with attention pooling; ``options`` are those of ``ResNetAttention``."""
     fifty: dict[str, Any] = {"block": Bottleneck, "layers": (3, 4, 6, 3)}
     return build_model_with_cfg(
         ResNetAttention,

@@ -1,7 +1,7 @@
-"""What makes tokens of patches, other than one projection (Three things, section 5, Table 7).
+"""Stems of several layers that turn patches into tokens (Three things, section 5, Table 7).
 
-The stems are timm's ``PatchEmbed`` with several convolutions in the place of its one, so they fit wherever it does:
-(B, 3, S, S) in, (B, (S / patch)^2, D) out.
+A stem is timm's ``PatchEmbed`` with several convolutions instead of one, so it fits wherever ``PatchEmbed`` does:
+(B, 3, S, S) -> (B, (S / patch)^2, D).
 """
 
 from itertools import pairwise
@@ -17,13 +17,13 @@ NORMS: dict[str, type[nn.Module]] = {"bn": nn.BatchNorm2d, "ln": LayerNorm2d}
 
 
 class Stem(PatchEmbed):
-    """A patch embedding of several convolutions, which has one size of patches."""
+    """Patch embedding of several convolutions, for one fixed patch size."""
 
     def set_input_size(self, img_size: Any = None, patch_size: Any = None) -> None:
-        """Take images of another size.
+        """Change the image size.
 
         Raises:
-            ValueError: another patch size; unlike one projection's, these kernels cannot be resampled.
+            ValueError: If the patch size changes; unlike a single projection, these kernels cannot be resampled.
         """
         if patch_size is not None and to_2tuple(patch_size) != self.patch_size:
             wanted = to_2tuple(patch_size)[0]
@@ -32,20 +32,20 @@ class Stem(PatchEmbed):
 
 
 class HMLPStem(Stem):
-    """Hierarchical MLP (Fig. 5): subpatches of 4 x 4, merged 2 x 2 until they are patches.
+    """Hierarchical MLP (Fig. 5): subpatches of 4 x 4 pixels, merged 2 x 2 until they are patches.
 
-    Patch 16: linear on 4 x 4 pixels -> D/4, norm, GELU, merge 2 x 2 -> D/4, norm, GELU, merge 2 x 2 -> D, norm. Kernel
-    and stride are equal, so no patch sees another, and masking a patch before the stem or after it is the same (with
-    layer normalisation, or batch normalisation in evaluation). For a ViT-B the network has 17.73 GFLOPs, of 17.58.
-    The text speaks of 2 x 2 subpatches; these FLOPs prove 4 x 4.
+    For patches of 16: linear on 4 x 4 pixels -> D/4, norm, GELU, merge 2 x 2 -> D/4, norm, GELU, merge 2 x 2 -> D,
+    norm. Kernel and stride are equal, so patches do not mix, and masking a patch before the stem or after it is the
+    same (with layer normalisation, or batch normalisation in evaluation). A ViT-B with this stem has 17.73 GFLOPs
+    instead of 17.58. The text mentions 2 x 2 subpatches; these FLOPs prove 4 x 4.
 
     Args:
-        patch_size: 16; 8 leaves the second merging out, 32 repeats it (not in the paper).
-        embed_dim: D, a multiple of 4.
-        norm: ``bn`` or ``ln``.
+        patch_size: 16 pixels; 8 omits the second merging, and 32 repeats it (not in the paper).
+        embed_dim: Number of channels D, a multiple of 4.
+        norm: Normalisation, ``bn`` or ``ln``.
 
     Raises:
-        ValueError: other patches or widths.
+        ValueError: If the patch size or the width is not allowed.
     """
 
     def __init__(self, *, patch_size: int, in_chans: int = 3, embed_dim: int, norm: str, **options: Any):
@@ -63,17 +63,18 @@ class HMLPStem(Stem):
 
 
 class ConvStem(Stem):
-    """LeViT's (Graham et al. 2021): four 3 x 3 convolutions of stride 2, so each patch sees its neighbours.
+    """Stem of LeViT (Graham et al. 2021): four 3 x 3 convolutions of stride 2, so each patch sees its neighbours.
 
-    D/8, D/4, D/2, D channels, each with a norm, GELU between them. For a ViT-B the network has 19.07 GFLOPs.
+    The convolutions have D/8, D/4, D/2 and D channels, each followed by a norm, with GELU between them. A ViT-B with
+    this stem has 19.07 GFLOPs.
 
     Args:
-        patch_size: 16.
-        embed_dim: D, a multiple of 8.
-        norm: ``bn`` or ``ln``.
+        patch_size: 16 pixels.
+        embed_dim: Number of channels D, a multiple of 8.
+        norm: Normalisation, ``bn`` or ``ln``.
 
     Raises:
-        ValueError: other patches or widths.
+        ValueError: If the patch size or the width is not allowed.
     """
 
     def __init__(self, *, patch_size: int, in_chans: int = 3, embed_dim: int, norm: str, **options: Any):
@@ -84,15 +85,16 @@ class ConvStem(Stem):
 
 
 def conv_stem(in_chans: int, width: int, norm: str | None = None) -> nn.Sequential:
-    """Four 3 x 3 convolutions of stride 2: (B, C, S, S) -> (B, D, S/16, S/16).
+    """Build four 3 x 3 convolutions of stride 2: (B, C, S, S) -> (B, D, S/16, S/16).
 
     Args:
-        in_chans: C.
-        width: D, a multiple of 8.
-        norm: after each convolution; None, as PatchConvNet has it (thesis, section 5.2.1): there is none.
+        in_chans: Number of channels C.
+        width: Number of output channels D, a multiple of 8.
+        norm: Normalisation after each convolution; None for no normalisation, as in PatchConvNet (thesis, section
+            5.2.1).
 
     Raises:
-        ValueError: another width.
+        ValueError: If the width is not a multiple of 8.
     """
     if width % 8:
         raise ValueError(f"the conv stem needs a width that is a multiple of 8, not {width}")

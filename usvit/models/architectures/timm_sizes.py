@@ -1,6 +1,6 @@
-"""timm's own classes at sizes for which timm has no entry point: ResMLP of any depth and patch, BiT of any depth.
+"""timm's own classes at sizes for which timm has no entry point: ResMLP of any depth and patch size, BiT of any depth.
 
-Nothing of these networks is ours; a checkpoint of timm's fits wherever the size is the same.
+The code of these networks is entirely timm's, so a timm checkpoint fits any network of the same size.
 """
 
 from functools import partial
@@ -32,15 +32,15 @@ def usvit_resmlp(
     layer_scale: float = 0.1,
     **kwargs: Any,
 ) -> MlpMixer:
-    """ResMLP (Touvron 2022, thesis, eq. 4.2 and 4.3): (B, 3, S, S) -> (B, K).
+    """Build a ResMLP (Touvron 2022, thesis, eq. 4.2 and 4.3): (B, 3, S, S) -> (B, K).
 
     Args:
-        pretrained: always False; there are no released weights of these sizes.
-        width: d, of every patch.
-        depth: layers; each is one linear map over patches and one MLP (4 d) over channels.
-        patch: side of a patch, in pixels; the image must be a multiple of it.
-        layer_scale: first value of LayerScale.
-        **kwargs: of ``timm.models.mlp_mixer.MlpMixer``: num_classes, img_size, drop_path_rate, in_chans, ...
+        pretrained: Always False; there are no released weights of these sizes.
+        width: Number of channels d of each patch.
+        depth: Number of layers; each is one linear map over patches and one MLP (4 d) over channels.
+        patch: Side of a patch in pixels; the image side must be a multiple of it.
+        layer_scale: Initial value of LayerScale.
+        **kwargs: Options of ``timm.models.mlp_mixer.MlpMixer``: num_classes, img_size, drop_path_rate, in_chans, ...
     """
     return build_model_with_cfg(
         MlpMixer,
@@ -62,13 +62,13 @@ def usvit_resmlp(
 def usvit_bit(
     pretrained: bool = False, *, layers: tuple[int, ...] = (3, 4, 6, 3), factor: int = 1, **kwargs: Any
 ) -> ResNetV2:
-    """ResNet (BiT): group normalisation and standardised convolutions (Dosovitskiy et al. 2021, section 4.1).
+    """Build a ResNet (BiT) with group normalisation and standardised convolutions (Dosovitskiy et al. 2021, sec. 4.1).
 
     Args:
-        pretrained: always False; the released sizes are timm's ``resnetv2_..._bit``.
-        layers: bottleneck blocks of the four stages.
-        factor: of the width of every layer.
-        **kwargs: of ``timm.models.resnetv2.ResNetV2``: num_classes, drop_path_rate, in_chans, ...
+        pretrained: Always False; the released sizes are timm's ``resnetv2_..._bit``.
+        layers: Number of bottleneck blocks in each of the four stages.
+        factor: Factor of the width of every layer.
+        **kwargs: Options of ``timm.models.resnetv2.ResNetV2``: num_classes, drop_path_rate, in_chans, ...
     """
     return build_model_with_cfg(
         ResNetV2,

@@ -1,8 +1,8 @@
-"""The Vision Transformer with all the parts that the sources exchange: ``usvit_vit``.
+"""``usvit_vit``: the Vision Transformer with all the interchangeable parts of the source papers.
 
-It is timm's ``VisionTransformer``: plain options give its state dict, its shapes and its outputs. Its own are the parts
-that timm lacks: stems (``stems.py``), positions (``positions.py``), axial blocks (``axial.py``), branches that run at
-once (``parallel.py``), and the hidden layer of the original head.
+It extends timm's ``VisionTransformer``: with plain options, the state dict, shapes and outputs are the same as timm's.
+It adds the parts that timm lacks: stems (``stems.py``), positions (``positions.py``), axial blocks (``axial.py``),
+branches that run at once (``parallel.py``), and the hidden layer of the original head.
 
     z_0     = [x_class; x_1 E; ...; x_N E] + E_pos            (Dosovitskiy et al. 2021, eq. 1)
     z'_l    = z_(l-1) + MSA(LN(z_(l-1)))                      (eq. 2)
@@ -49,29 +49,31 @@ POSITIONS: dict[str, type[Positions]] = {"learned": Learned, "learned_2d": Learn
 
 
 class ViT(VisionTransformer):
-    """A Vision Transformer: (B, C, S, S) images to (B, K) logits; features are (B, 1 + N, D), or (B, N, D).
+    """Vision Transformer from images (B, C, S, S) to logits (B, K); its features are (B, 1 + N, D), or (B, N, D).
 
-    Conventions, where the papers leave a choice:
+    Conventions for choices that the papers leave open:
 
-    - There is a class token if and only if the head reads it. Mean and attention pooling read patches after the last
-      layer normalisation (eq. 4; big_vision), whose key is ``norm`` in every case.
-    - ``drop_path_rate`` grows linearly over the layers from 0, which is timm's rule and DeiT's. The thesis has one
-      rate for all layers in its later chapters: half of timm's, for the same mean (``regularize.set_drop_path``).
-    - Weights start as timm's: truncated normals of 0.02, zero biases; convolutions of stems as PyTorch's.
+    - There is a class token if and only if the head reads it. Average and attention pooling read the patches after the
+      last layer normalisation (eq. 4; big_vision), whose key is always ``norm``.
+    - The rate of stochastic depth grows linearly over the layers from 0 to ``drop_path_rate``, as in timm and DeiT. The
+      later chapters of the thesis use one rate for all layers; half of timm's rate gives the same mean
+      (``regularize.set_drop_path``).
+    - Weights are initialised as in timm: truncated normal (sd 0.02), zero biases. Convolutions of stems are initialised
+      as in PyTorch.
 
     Args:
         width, depth, mlp, heads, patch, branches, stem, pool, head, position, position_at, attention, layer_scale,
-            class_position: ``usvit.models.spec.ViTShape`` says what each is.
-        img_size: S, or (height, width), in pixels; a multiple of the patches. ``set_input_size`` changes it.
-        in_chans: C.
-        num_classes: K; 0: none, the output is (B, D).
-        drop_path_rate: stochastic depth in [0, 1), of the last layer.
-        drop_rate: dropout before the classifier.
-        embed_layer: in the place of the stem, timm's interface of ``PatchEmbed`` (for hybrids); patches are then
-            counted in what it gives.
+            class_position: See ``usvit.models.spec.ViTShape``.
+        img_size: Side S, or (height, width), in pixels; a multiple of the patch size. ``set_input_size`` changes it.
+        in_chans: Number of channels C.
+        num_classes: Number of classes K. With 0 there is no classifier, and the output is (B, D).
+        drop_path_rate: Rate of stochastic depth of the last layer, in [0, 1).
+        drop_rate: Rate of dropout before the classifier.
+        embed_layer: Layer with the interface of timm's ``PatchEmbed`` to use instead of the stem (for hybrids). The
+            patch size then refers to its feature map.
 
     Raises:
-        ValueError: an impossible shape; the text says what does not go together.
+        ValueError: If the shape is impossible; the message names the parts that cannot be combined.
     """
 
     def __init__(
@@ -165,17 +167,17 @@ class ViT(VisionTransformer):
         return self.pos_drop(x)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """Tokens (B, P + N, D) to logits (B, K); with ``pre_logits`` to what the whole head reads, (B, D)."""
+        """Map tokens (B, P + N, D) to logits (B, K); with ``pre_logits``, to the input of the whole head, (B, D)."""
         x = super().forward_head(x, pre_logits=True)
         if pre_logits:
             return x
         return self.head(x if self.hidden is None else self.hidden(x))
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """A new head of the same form, so a hidden layer starts from new weights, too.
+        """Replace the head by a new one of the same form; a hidden layer gets new weights, too.
 
-        Dosovitskiy et al. fine-tune with a linear head on what was pre-trained with a hidden one (sections 3.1, 3.2):
-        build the network with ``head="linear"`` for that, and leave the file's hidden layer out.
+        Dosovitskiy et al. pre-train with a hidden head and fine-tune with a linear one (sections 3.1, 3.2). To do so,
+        build the network with ``head="linear"``, and omit the hidden layer of the pre-trained file.
         """
         super().reset_classifier(num_classes, global_pool)
         if self.shape.head == "hidden":
@@ -184,10 +186,10 @@ class ViT(VisionTransformer):
     def set_input_size(
         self, img_size: int | tuple[int, int] | None = None, patch_size: int | tuple[int, int] | None = None
     ) -> None:
-        """Take images, or patches, of another size; positions and the linear stem's kernel are resampled.
+        """Change the image size or the patch size; positions and the linear stem's kernel are resampled.
 
         Raises:
-            ValueError: the image is no multiple of its patches, or the stem has one size of patches only.
+            ValueError: If the image size is not a multiple of the patch size, or the stem has a fixed patch size.
         """
         size = self.patch_embed.img_size if img_size is None else to_2tuple(img_size)
         patch = self.patch_embed.patch_size if patch_size is None else to_2tuple(patch_size)
@@ -202,13 +204,13 @@ class ViT(VisionTransformer):
         self._tell_grid()
 
     def no_weight_decay(self) -> set[str]:
-        """timm's (class token, position embeddings), and every table of positions and the query of the pooling."""
+        """Return timm's names (class token, position embeddings), every position table, and the pooling's query."""
         own = {"attn_pool.latent"} if self.attn_pool is not None else set()
         own |= {name for name, _ in self.named_parameters() if "pos_embeds." in name or name.endswith(".relative")}
         return super().no_weight_decay() | own
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """timm's groups of layers, for layer-wise rates; positions of a layer go with it, shared ones with the stem."""
+        """Return timm's groups for layer-wise rates; a layer's positions join its group, shared ones the stem's."""
         stem = r"^cls_token|^pos_embed$|^patch_embed"
         blocks = [(r"^blocks\.(\d+)", None), (r"^norm", (99999,))]
         if self.shape.position_at == "layers":
@@ -219,36 +221,36 @@ class ViT(VisionTransformer):
 
 
 def check_shape(shape: ViTShape) -> None:
-    """Raise ``ValueError`` for parts that do not go together."""
+    """Raise ``ValueError`` if the parts of the shape cannot be combined."""
     for name in ("width", "depth", "mlp", "heads", "patch", "branches"):
         if getattr(shape, name) < 1:
-            raise ValueError(f"{name} is {getattr(shape, name)}, and must be at least 1")
+            raise ValueError(f"{name} is {getattr(shape, name)}, but must be at least 1")
     kinds = {"stem": Stem, "pool": Pool, "head": Head, "position": Position, "position_at": PositionAt}
     for name, kind in {**kinds, "attention": Attention}.items():
         if getattr(shape, name) not in get_args(kind):
-            raise ValueError(f"{name} is '{getattr(shape, name)}', and must be one of {', '.join(get_args(kind))}")
+            raise ValueError(f"{name} is '{getattr(shape, name)}', but must be one of {', '.join(get_args(kind))}")
     if shape.width % shape.heads:
         raise ValueError(f"the width {shape.width} is not divisible by the {shape.heads} heads")
     if shape.layer_scale is not None and shape.layer_scale <= 0:
-        raise ValueError(f"layer_scale is {shape.layer_scale}, and must be positive; null leaves it out")
+        raise ValueError(f"layer_scale is {shape.layer_scale}, but must be positive; null disables it")
     if shape.attention == "axial" and shape.pool == "token":
-        raise ValueError("axial attention has no class token, which lies in no row: set pool to avg or map")
+        raise ValueError("axial attention does not support a class token: set pool to avg or map")
     if shape.attention == "axial" and shape.position == "relative":
-        raise ValueError("relative positions are between all patches, and axial attention is along one row")
+        raise ValueError("relative positions cannot be combined with axial attention")
     if shape.position_at != "stem" and shape.position in ("none", "relative"):
-        raise ValueError(f"position '{shape.position}' stands at the stem only (Dosovitskiy et al. 2021, Table 8)")
+        raise ValueError(f"position '{shape.position}' is available only at the stem: set position_at to stem")
     if shape.position_at == "layers" and shape.position == "sincos_2d":
-        raise ValueError("sincos_2d positions are fixed, so every layer has the same: set position_at to shared")
+        raise ValueError("sincos_2d positions are the same in every layer: set position_at to shared")
 
 
 def _check_patches(img_size: int | tuple[int, int], patch: int) -> None:
     for side in to_2tuple(img_size):
         if side % patch or side < patch:
-            raise ValueError(f"images of {side} pixels are not a multiple of patches of {patch}: the rest is cut off")
+            raise ValueError(f"the image side of {side} pixels is not a multiple of the patch size {patch}")
 
 
 def _hidden(width: int) -> nn.Sequential:
-    """Section 3.1: "a MLP with one hidden layer at pre-training time"; D wide, with tanh (D.3)."""
+    """Build the hidden layer of the head (section 3.1, "at pre-training time"): width D, with tanh (appendix D.3)."""
     layers = nn.Sequential(OrderedDict(fc=nn.Linear(width, width), act=nn.Tanh()))
     start_weights(layers)
     return layers
@@ -259,12 +261,12 @@ default_cfgs = generate_default_cfgs({"usvit_vit.untrained": untrained("patch_em
 
 @register_model
 def usvit_vit(pretrained: bool = False, **options: Any) -> ViT:
-    """Any ViT; without options ViT-B/16. ``options``: of ``ViT``."""
+    """Build a ViT, by default ViT-B/16; ``options`` are those of ``ViT``."""
     return create_vit("usvit_vit", pretrained, **(asdict(ViTShape(768, 12, 3072, 12, 16)) | options))
 
 
 def create_vit(architecture: str, pretrained: bool, **options: Any) -> ViT:
-    """A ``ViT`` with timm's loading of files and its extraction of features."""
+    """Build a ``ViT`` with timm's loading of weights and extraction of features."""
     return build_model_with_cfg(
         ViT,
         architecture,

@@ -1,7 +1,7 @@
 """The zoo: names of networks in the papers, and their specifications. It does not import torch.
 
-Each family has one file. ``common`` contains what they share, ``listing`` the rows of ``usvit models list``, and
-``counts.json`` the parameters and MACs that ``python -m usvit.models.complexity`` counted.
+Each family has one file. ``common`` contains their shared code, ``listing`` the rows of ``usvit models list``, and
+``counts.json`` the parameters and MACs counted by ``python -m usvit.models.complexity``.
 """
 
 import dataclasses
@@ -28,8 +28,8 @@ PATTERNS = {
 """Patterns of names that are not listed one by one."""
 
 ERRATA = {
-    "r26_s16": "Table II of Gheflati & Rivaz 2022 prints 'R26+S/16', but the recommended models that it draws from "
-    "(Steiner et al. 2022, Table 2) hold R26+S/32, and no R26+S/16 was released: use r26_s32."
+    "r26_s16": "Table II of Gheflati & Rivaz 2022 prints 'R26+S/16', but its models are the recommended ones of "
+    "Steiner et al. 2022 (Table 2), which include R26+S/32; no R26+S/16 was released: use r26_s32."
 }
 """Names that a paper prints although there is no such network -> explanation."""
 
@@ -60,8 +60,8 @@ def find_model(name: str, vit: Mapping[str, Any] | None = None) -> ModelSpec:
         return spec
     if spec.shape is None:
         raise UsvitError(
-            f"The settings model.vit.* ({', '.join(vit)}) exchange parts of a plain ViT, and {name} is none. "
-            "Leave them out, or choose a ViT (usvit models list --family vit)."
+            f"The settings model.vit.* ({', '.join(vit)}) exchange parts of a plain ViT, but {name} is not one. "
+            "Remove them, or choose a ViT (usvit models list --family vit)."
         )
     shape = dataclasses.replace(spec.shape, **vit)
     _check(name, shape)
@@ -75,8 +75,8 @@ def _check(name: str, shape: ViTShape) -> None:
         fit = [heads for heads in range(1, shape.width + 1) if shape.width % heads == 0]
         near = sorted(sorted(fit, key=lambda heads: abs(heads - shape.heads))[:4])
         raise UsvitError(
-            f"The model {name} cannot have {shape.heads} heads on a width of {shape.width}: each head takes an equal "
-            f"share of it. Set model.vit.heads to one of {', '.join(map(str, near))}, or another model.vit.width."
+            f"The model {name} cannot have {shape.heads} heads: its width of {shape.width} is not divisible by "
+            f"{shape.heads}. Set model.vit.heads to one of {', '.join(map(str, near))}, or another model.vit.width."
         )
 
 

@@ -6,7 +6,7 @@ from usvit.models.spec import ModelSpec, PaperFigures, Pretrained
 from usvit.models.zoo.common import THESIS, figures
 
 LAYER_SCALE = {12: 1e-1, 24: 1e-5, 36: 1e-6, 48: 1e-6}
-"""Depth -> first value (thesis, Table 3.16; for 12 layers, section 3.5.1)."""
+"""Depth -> initial value of LayerScale (thesis, Table 3.16; for 12 layers, section 3.5.1)."""
 
 _OF_WIDTH = {
     "xxs": "cait_xxs24_224",
@@ -15,7 +15,7 @@ _OF_WIDTH = {
     "m": "cait_m36_384",
     "b": "cait_m36_384",
 }
-"""One of timm's of the width (192, 288, 384, 768; heads of 48 channels), whose depth is exchanged."""
+"""Size -> timm's network of that width (192, 288, 384, 768; heads of 48 channels), whose depth is exchanged."""
 
 _BY = "Touvron 2022 (CaiT), ImageNet-1k, distilled from RegNetY-16GF"
 
@@ -29,11 +29,11 @@ def _cait(size: str, depth: int, released: tuple[int, ...], *paper: PaperFigures
     return ModelSpec(name, "cait", _OF_WIDTH[size], THESIS, options, weights, paper=paper)
 
 
-_NARROW = "The narrowest print 1 % less at 384 pixels than the talking heads' formula gives; the reason is not known."
+_NARROW = "At 384 pixels the paper prints 1 % less for the narrowest networks than its own formula gives."
 
 
 def _complexity(params: float, at_224: float, at_384: float, note: str = "") -> tuple[PaperFigures, PaperFigures]:
-    """A row of Table 3.15: one count of parameters, MACs at two sizes of the image."""
+    """Return the numbers of a row of Table 3.15: one parameter count, and MACs at two image sizes."""
     finer = figures("Thesis, Table 3.15", macs=at_384, size=384, note=note)
     return figures("Thesis, Table 3.15", params, at_224), finer
 

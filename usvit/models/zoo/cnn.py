@@ -18,7 +18,7 @@ def _bit(
     released: bool = True,
     extra: Mapping[str, Pretrained] | None = None,
 ) -> ModelSpec:
-    """A ResNet with group normalisation and standardised convolutions (Dosovitskiy et al. 2021, section 4.1)."""
+    """Specify a ResNet with group normalisation and standardised convolutions (Dosovitskiy et al. 2021, sec. 4.1)."""
     if not released:
         options = {"layers": layers, "factor": factor}
         return ModelSpec(name, "cnn", "usvit_bit", DOSOVITSKIY, options, paper=paper)

@@ -1,4 +1,4 @@
-"""What the zoo's files share: sources, sizes of transformers, and short ways to write weights and figures."""
+"""Shared code of the zoo's files: sources, sizes of transformers, and helpers that specify weights and figures."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -44,36 +44,36 @@ WHOLE_MILLIONS = "The table cuts parameters to whole millions."
 
 
 def shape(size: str, **others: object) -> ViTShape:
-    """A plain ViT by its letter, parts of it exchanged: ``shape("s", patch=32)``."""
+    """Return the shape of a plain ViT by its letter, with some fields replaced: ``shape("s", patch=32)``."""
     width, depth, mlp, heads, patch = SIZES[size]
     return ViTShape(**{"width": width, "depth": depth, "mlp": mlp, "heads": heads, "patch": patch, **others})  # type: ignore[arg-type]
 
 
 def ours(name: str, family: Family, source: str, whole: ViTShape, *paper: PaperFigures) -> ModelSpec:
-    """A ViT that timm lacks: ``usvit_vit`` builds it from its shape."""
+    """Specify a ViT that timm lacks; ``usvit_vit`` builds it from its shape."""
     return ModelSpec(name, family, "usvit_vit", source, dataclasses.asdict(whole), shape=whole, paper=paper)
 
 
 def hub(**upstreams: tuple[str, str]) -> Mapping[str, Pretrained]:
-    """Weights, the recommended first: ``hub(in21k=("vit_base_patch16_224.augreg_in21k", AUGREG_21K))``."""
+    """Specify weights, the recommended first: ``hub(in21k=("vit_base_patch16_224.augreg_in21k", AUGREG_21K))``."""
     return {upstream: Pretrained(name, by) for upstream, (name, by) in upstreams.items()}
 
 
 def figures(
     table: str, params: float | None = None, macs: float | None = None, size: int = 224, note: str = "", **speed: float
 ) -> PaperFigures:
-    """What a table prints: millions of parameters, billions of MACs, images per second by protocol."""
+    """Return a table's numbers: millions of parameters, billions of MACs, images per second by protocol."""
     return PaperFigures(table, params, macs, size, speed, note)
 
 
 def scaling(exaflops: float, epochs: int = 7, note: str = "") -> PaperFigures:
-    """MACs that follow from the compute of a pre-training on JFT-300M (Dosovitskiy et al. 2021, Table 6).
+    """Return the MACs that follow from the compute of pre-training on JFT-300M (Dosovitskiy et al. 2021, Table 6).
 
-    The printed exaFLOPs are 303 million images x epochs x 6 x MACs: two FLOPs a MAC, and the backward pass costs two
+    The printed exaFLOPs are 303 million images x epochs x 6 x MACs: two FLOPs per MAC, and the backward pass costs two
     forward passes.
     """
     return PaperFigures("Dosovitskiy, Table 6", macs=round(exaflops / (6 * 0.303 * epochs), 2), note=note)
 
 
-PADDING = "From exaFLOPs that leave out products with the zeros of padding; without these ours is within 1.5 %."
+PADDING = "From exaFLOPs that omit products with the zeros of padding; without these our count is within 1.5 %."
 """Of Dosovitskiy et al. 2021, Table 6: as XLA counts, and as ``tests/models/zoo/test_listing.py`` recounts."""

@@ -6,7 +6,7 @@ from usvit.models.spec import ModelSpec, PaperFigures
 from usvit.models.zoo.common import THESIS, TIMM_SIZE, figures, hub, shape
 
 LAYER_SCALE = 1e-4
-"""For all sizes (thesis, section 6.2); timm's own default is 1e-6."""
+"""Initial value of LayerScale for all sizes (thesis, section 6.2); timm's default is 1e-6."""
 
 _BY = "Touvron 2022 (DeiT III), ImageNet-1k"
 _BY_21K = "Touvron 2022 (DeiT III), ImageNet-21k, then ImageNet-1k"
@@ -25,7 +25,7 @@ def _deit3(size: str, *paper: PaperFigures) -> ModelSpec:
 
 
 MODELS = (
-    # timm has no DeiT III Ti: its S, made narrower.
+    # timm has no DeiT III Ti, so its S is built with a smaller width.
     ModelSpec(
         "deit3_ti16",
         "deit3",

@@ -1,4 +1,4 @@
-"""A ResNet that makes the tokens of a Vision Transformer: Steiner et al. 2022, and Dosovitskiy et al. 2021."""
+"""Hybrids of a ResNet and a Vision Transformer: Steiner et al. 2022, and Dosovitskiy et al. 2021."""
 
 from usvit.models.spec import ModelSpec, PaperFigures
 from usvit.models.zoo.common import (
@@ -34,7 +34,7 @@ def _ours(name: str, size: str, layers: tuple[int, ...], *paper: PaperFigures) -
     return ModelSpec(name, "hybrid", "usvit_hybrid", DOSOVITSKIY, options, paper=paper)
 
 
-_NOT_TWICE = "859 exaFLOPs for 7 epochs, and 1668, not twice as many, for 14: the latter agree."
+_NOT_TWICE = "The paper prints 859 exaFLOPs for 7 epochs but 1668, not twice as many, for 14; 1668 agree with ours."
 
 # Dosovitskiy et al. 2021, section 4.1: (i) all four stages, a stride of 32; (ii) the layers of stage 4 in stage 3, 16.
 _STRIDE_32, _STRIDE_16 = (3, 4, 6, 3), (3, 4, 9)

@@ -1,4 +1,4 @@
-"""What ``usvit models list`` shows: the zoo's rows with what was counted, ours beside the papers' numbers. No torch."""
+"""Rows of ``usvit models list``: the zoo with our counts beside the papers' numbers. It does not import torch."""
 
 import functools
 import json
@@ -19,24 +19,24 @@ class ZooRow:
     name: str
     family: str
     source: str
-    """The papers that it is taken from, joined by ', '."""
+    """Papers of the network, joined by ', '."""
     implementation: str
-    """Whose code it is: timm or usvit."""
+    """Package that contains the code: timm or usvit."""
     params: int
-    """With a head of 1,000 classes, for an image of ``input_size``."""
+    """Number of parameters with a head of 1,000 classes, for an image of ``input_size``."""
     macs: int
-    """Multiply-accumulate operations of one image."""
+    """Number of multiply-accumulate operations of one image."""
     input_size: int
-    """Side of the image, in pixels."""
+    """Side of the image in pixels."""
     weights: tuple[str, ...]
-    """Upstreams on the hub, the recommended first; empty: from scratch only."""
+    """Upstreams on the hub, the recommended first; empty if the network can only be trained from scratch."""
     license: str | None
-    """Of the recommended weights."""
+    """Licence of the recommended weights."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One line of a paper's table, and ours."""
+    """One row of a paper's table and our counts."""
 
     name: str
     figures: PaperFigures
@@ -45,7 +45,7 @@ class Comparison:
 
     @property
     def deviations(self) -> dict[str, float]:
-        """``params`` and ``macs``, as far as they are printed -> (ours - printed) / printed."""
+        """Relative deviations (ours - printed) / printed of ``params`` and ``macs``, as far as they are printed."""
         printed = {"params": (self.figures.params, self.params / 1e6), "macs": (self.figures.macs, self.macs / 1e9)}
         return {key: (own - theirs) / theirs for key, (theirs, own) in printed.items() if theirs}
 
@@ -57,16 +57,16 @@ class Comparison:
 def rows(
     family: str | None = None, search: str | None = None, source: str | None = None, max_params: float | None = None
 ) -> list[ZooRow]:
-    """The networks of the zoo that meet every condition given.
+    """Return the networks of the zoo that meet all given conditions.
 
     Args:
-        family: one of ``Family``.
-        search: part of a name, of timm's name, or of an upstream; small and capital letters are the same.
-        source: part of a source's short name, such as ``gheflati``.
-        max_params: in millions.
+        family: One of ``Family``.
+        search: Part of a name, of timm's name, or of an upstream; case is ignored.
+        source: Part of a source's short name, such as ``gheflati``.
+        max_params: Largest number of parameters, in millions.
 
     Raises:
-        UsvitError: there is no such family or source.
+        UsvitError: If there is no such family or source.
     """
     if family is not None and family not in get_args(Family):
         raise unknown("family", family, get_args(Family))
@@ -87,7 +87,7 @@ def rows(
 
 
 def comparisons() -> list[Comparison]:
-    """Every parameter and MAC count that the papers print of the zoo's networks; the largest deviation last."""
+    """Compare every parameter and MAC count in the papers with ours; the largest deviation is last."""
     lines = [
         Comparison(spec.name, printed, *counted(spec.name, printed.image_size))
         for spec in ZOO.values()
@@ -98,7 +98,7 @@ def comparisons() -> list[Comparison]:
 
 
 def counted(name: str, image_size: int) -> tuple[int, int]:
-    """Parameters and MACs of a network of the zoo, as ``counts.json`` has them."""
+    """Return the parameters and MACs of a network of the zoo from ``counts.json``."""
     params, macs = _facts()["counts"][name][str(image_size)]
     return params, macs
 
@@ -119,7 +119,7 @@ def _row(spec: ModelSpec) -> ZooRow:
 
 @functools.cache
 def _facts() -> dict[str, Any]:
-    """``counts.json``: ``python -m usvit.models.complexity`` writes it."""
+    """Read ``counts.json``, which ``python -m usvit.models.complexity`` writes."""
     text = (files("usvit.models.zoo") / "counts.json").read_text(encoding="utf-8")
     facts: dict[str, Any] = json.loads(text)
     return facts

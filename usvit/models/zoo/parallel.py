@@ -6,16 +6,17 @@ from usvit.models.spec import ModelSpec, PaperFigures
 from usvit.models.zoo.common import THESIS, THREE, figures, ours, shape
 
 PATTERN = re.compile(r"vit_(ti|s|m|b|l|h)([1-9]\d{0,2})x([1-9]\d?)")
-"""``vit_<size><depth>x<branches>``: Three things, section 3.3, "Notation"."""
+"""Pattern ``vit_<size><depth>x<branches>`` (Three things, section 3.3, "Notation")."""
 
 LAYER_SCALE = 1e-5
-"""timm's for these networks. The paper trains the larger with LayerScale and does not print where it starts."""
+"""timm's initial value for these networks. The paper trains the larger ones with LayerScale but does not print it."""
 
 
 def parallel(name: str, *paper: PaperFigures) -> ModelSpec | None:
-    """The network of a name such as ``vit_s18x2``; None where the name is none of the kind.
+    """Return the network of a name such as ``vit_s18x2``; None if the name does not match the pattern.
 
-    Two branches, and one, are timm's; more are ours. Patches of 16, of 14 for H (``model.vit.patch`` exchanges them).
+    Networks with one or two branches are timm's; those with more are ours. Patches have 16 pixels, for H 14
+    (``model.vit.patch`` changes them).
     """
     match = PATTERN.fullmatch(name)
     if not match:
@@ -37,7 +38,7 @@ def parallel(name: str, *paper: PaperFigures) -> ModelSpec | None:
 
 
 def _latency(sequential: str, at_once: str) -> PaperFigures:
-    """Three things, Table 4: images per second at batch 1, 2, 4, ... 64."""
+    """Return the images per second of Three things, Table 4, at batch sizes 1, 2, 4, ... 64."""
     both = {"seq": sequential.split(), "par": at_once.split()}
     speed = {f"v100_batch{2**i}_{how}": float(value) for how, row in both.items() for i, value in enumerate(row)}
     return PaperFigures("Three things, Table 4", images_per_second=speed)
@@ -49,7 +50,7 @@ def _row(name: str, *paper: PaperFigures) -> ModelSpec:
     return spec
 
 
-_ROUND = "The text says 'billion-parameter', a round figure."
+_ROUND = "The text says 'billion-parameter', which is a round figure."
 
 MODELS = (
     _row("vit_s36x1"),

@@ -12,10 +12,10 @@ _WIDTHS = {"s": 384, "b": 768, "l": 1024}
 
 
 def patchconvnet(name: str, *paper: PaperFigures) -> ModelSpec | None:
-    """The network of a name such as ``patchconvnet_s60``; None where the name is none of the kind.
+    """Return the network of a name such as ``patchconvnet_s60``; None if the name does not match the pattern.
 
-    ``_multi``: a query for each class, so that each has a map of its own (section 5.2.2). ``_bn``: batch instead of
-    layer normalisation (Table 5.8).
+    ``_multi`` means one query, and so one map, per class (section 5.2.2). ``_bn`` means batch instead of layer
+    normalisation (Table 5.8).
     """
     match = PATTERN.fullmatch(name)
     if not match:
@@ -36,7 +36,7 @@ def _row(name: str, *paper: PaperFigures) -> ModelSpec:
 
 
 def _finer(*rows: tuple[int, float, float]) -> tuple[PaperFigures, ...]:
-    """Rows of Table 5.2: size of the image, MACs, images per second."""
+    """Return the numbers of Table 5.2 from rows of image size, MACs and images per second."""
     return tuple(
         figures("Thesis, Table 5.2", macs=macs, size=size, v100_32gb_batch256_amp=speed) for size, macs, speed in rows
     )

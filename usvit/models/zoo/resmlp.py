@@ -1,4 +1,4 @@
-"""ResMLP (Touvron 2022, thesis, chapter 4): patches of 16 unless the name ends otherwise."""
+"""ResMLP (Touvron 2022, thesis, chapter 4); patches have 16 pixels unless the name ends with another size."""
 
 import re
 
@@ -10,7 +10,7 @@ PATTERN = re.compile(r"resmlp_(s|b)([1-9]\d?)(?:_(8|14|16|32))?")
 
 _WIDTHS = {"s": 384, "b": 768}
 
-# timm has these and no option to exchange their depth or patch.
+# timm has these networks, but no option to change their depth or patch size.
 _IN_TIMM = {
     ("s", 12, 16): "resmlp_12_224",
     ("s", 24, 16): "resmlp_24_224",
@@ -27,12 +27,12 @@ _TAGS = {
 
 
 def layer_scale(depth: int) -> float:
-    """Return the first value of LayerScale by depth (thesis, sections 3.5.1 and 4.3.1)."""
+    """Return the initial value of LayerScale by depth (thesis, sections 3.5.1 and 4.3.1)."""
     return 1e-1 if depth <= 18 else 1e-5 if depth <= 24 else 1e-6
 
 
 def resmlp(name: str, upstreams: str = "", *paper: PaperFigures) -> ModelSpec | None:
-    """Return the network of a name such as ``resmlp_s24`` or ``resmlp_b24_8``; None if it is no such name."""
+    """Return the network of a name such as ``resmlp_s24`` or ``resmlp_b24_8``; None if the name does not match."""
     match = PATTERN.fullmatch(name)
     if not match:
         return None

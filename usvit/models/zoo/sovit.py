@@ -6,7 +6,7 @@ from usvit.models.spec import ModelSpec, PaperFigures, Pretrained, ViTShape
 from usvit.models.zoo.common import SOVIT, figures, hub
 
 _TIMM = "vit_so400m_patch14_siglip_224"
-# The paper's own weights, of JFT-3B, were not released.
+# The paper's own weights, pre-trained on JFT-3B, were not released.
 _WEIGHTS = hub(
     webli=(f"{_TIMM}.webli", "Zhai et al. 2023 (SigLIP), images with texts of WebLI"),
     webli_v2=(f"{_TIMM}.v2_webli", "Tschannen et al. 2025 (SigLIP 2), images with texts of WebLI"),
@@ -32,7 +32,7 @@ MODELS = (
         figures("Alabdulmohsin, section 4.1", 400, note="The name's '400m' is a round figure."),
         figures(
             "Alabdulmohsin, section 5", macs=112,
-            note="Follows from '9T GFLOPs', one digit, for 40 billion images, two FLOPs a MAC.",
+            note="Computed from '9T GFLOPs' (one digit) for 40 billion images, two FLOPs per MAC.",
         ),
     ),
 )  # fmt: skip

@@ -35,11 +35,11 @@ _UPSTREAMS = {
     "mae": ("224.mae", "He et al. 2022 (MAE), ImageNet-1k without labels"),
     "sam_in1k": ("224.sam_in1k", "Chen et al. 2022 (sharpness-aware minimisation), ImageNet-1k"),
 }
-"""Upstream -> how timm's name ends, and who pre-trained."""
+"""Upstream -> the end of timm's name, and the authors of the weights."""
 
 _AUGREG = "in21k in21k_ft_in1k in21k_ft_in1k_384"
 _HIDDEN = "Steiner et al. count a hidden layer before the head (width^2 + width), which their 21k models do not have."
-_ONE_DIGIT = "Follows from '9T GFLOPs', one digit, two FLOPs a MAC."
+_ONE_DIGIT = "Computed from '9T GFLOPs' (one digit), two FLOPs per MAC."
 
 
 def _vit(size: str, patch: int, source: str, upstreams: str, *paper: PaperFigures) -> ModelSpec:
@@ -66,10 +66,10 @@ _FLEXIBLE_21K = {
     "in21k_300ep": ("300ep_in21k", "ImageNet-21k, 300 epochs"),
 }
 
-_AXIAL = {"attention": "axial", "pool": "avg"}  # a class token lies in no row and no column
+_AXIAL = {"attention": "axial", "pool": "avg"}  # a class token belongs to no row and no column
 
 MODELS = (
-    # No weights: it is there for its parts (model.vit.*) to be set.
+    # It has no weights; it exists so that its parts (model.vit.*) can be set.
     ModelSpec("vit", "vit", "vit_base_patch16_224", DOSOVITSKIY, shape=shape("b")),
     _vit(
         "ti", 16, f"{STEINER}, {GHEFLATI}", _AUGREG,
@@ -112,7 +112,7 @@ MODELS = (
     ),
     _vit(
         "b", 32, f"{DOSOVITSKIY}, {STEINER}, {GHEFLATI}", f"{_AUGREG} in1k in1k_384 orig_in21k sam_in1k",
-        scaling(55, note="From 55 exaFLOPs, where 56 would follow; the other ViTs agree to the last digit."),
+        scaling(55, note="From 55 exaFLOPs; our count gives 56. The other ViTs agree to the last digit."),
         figures("Steiner, Table 3", v100_best_batch=3597),
         figures("Steiner, Table 3", size=384, v100_best_batch=955),
         figures("Thesis, Table 3.7", size=384, v100_16gb_best=394.5),

@@ -83,7 +83,7 @@ def test_many_images_without_a_class_are_counted_and_three_named(busi):
 def test_name_and_folder_that_disagree_are_refused(busi):
     shutil.move(busi / "benign" / "benign (1).png", busi / "malignant")
     (busi / "benign" / "benign (1)_mask.png").unlink()
-    with pytest.raises(UsvitError, match=r"'benign \(1\).png' lies in the folder 'malignant'"):
+    with pytest.raises(UsvitError, match=r"'benign \(1\).png' is in the folder 'malignant'"):
         reader.read(busi, CARD)
 
 

@@ -108,14 +108,14 @@ def test_the_faulty_row_is_named_although_another_column_matches_more_often(data
     rows = [["BI-RADS", "Image", "Type"], *([3, number, label] for number, label in b_rows()[1:])]
     rows[4][1] = 99
     write_sheet(dataset_b / "DatasetB.xlsx", rows)
-    with pytest.raises(UsvitError, match=r"the row '99' of DatasetB.xlsx names no image"):
+    with pytest.raises(UsvitError, match=r"the row '99' of DatasetB.xlsx does not name an image"):
         reader.read(dataset_b, CARD)
 
 
 @pytest.mark.slow
 def test_row_without_an_image_is_named(dataset_b):
     write_sheet(dataset_b / "DatasetB.xlsx", [*b_rows(), [77, "Benign"]])
-    with pytest.raises(UsvitError, match=r"the row '77' of DatasetB.xlsx names no image"):
+    with pytest.raises(UsvitError, match=r"the row '77' of DatasetB.xlsx does not name an image"):
         reader.read(dataset_b, CARD)
 
 
@@ -132,7 +132,7 @@ def test_row_without_one_of_the_two_classes_is_shown(dataset_b, value):
     rows = b_rows()
     rows[3][1] = value
     write_sheet(dataset_b / "DatasetB.xlsx", rows)
-    with pytest.raises(UsvitError, match=r"\['3', '(Cyst)?'\] of DatasetB.xlsx has no class: column 'Type'"):
+    with pytest.raises(UsvitError, match=r"\['3', '(Cyst)?'\] of DatasetB.xlsx has no class: 'Type'"):
         reader.read(dataset_b, CARD)
 
 

@@ -112,19 +112,19 @@ def test_a_patient_of_the_table_goes_before_that_of_the_file(root):
 @pytest.mark.parametrize(
     ("break_it", "says"),
     [
-        (lambda root: (root / "B/IM1").unlink(), r"row 4 of labels.csv: there is no file 'B/IM1'"),
+        (lambda root: (root / "B/IM1").unlink(), r"row 4 of labels.csv: the file 'B/IM1' does not exist"),
         (lambda root: write_dicom(root / "D/IM9", speckle(9)), r"the DICOM file D/IM9 has no row in the table"),
         (lambda root: write_dicom(root / "D/SR1", None), r"the DICOM file D/SR1 has no pixels; move it out"),
-        (lambda root: save(speckle(9), root / "A/shot.png"), r"A/shot.png is no DICOM file; move it out"),
-        (lambda root: (root / "A/raw").write_bytes(b"\1" * 500), r"A/raw is no DICOM file; move it out"),
+        (lambda root: save(speckle(9), root / "A/shot.png"), r"A/shot.png is not a DICOM file; move it out"),
+        (lambda root: (root / "A/raw").write_bytes(b"\1" * 500), r"A/raw is not a DICOM file; move it out"),
         (lambda root: (root / "A/bad.dcm").write_bytes(b"\1" * 500), r"A/bad.dcm cannot be used: it is not a DICOM f"),
         (lambda root: (root / "labels.csv").write_text("path,label\n,benign\n"), r"row 2 of labels.csv has no path"),
-        (lambda root: (root / "labels.csv").write_text("file,label\na,b\n"), r"no column of the table tells the file"),
-        (lambda root: (root / "labels.csv").write_text("path,label\n../x,b\n"), r"'../x' climbs out of the data root"),
+        (lambda root: (root / "labels.csv").write_text("file,label\na,b\n"), r"no column that identifies the file"),
+        (lambda root: (root / "labels.csv").write_text("path,label\n../x,b\n"), r"'../x' leads out of the data root"),
         (lambda root: (root / "labels.csv").write_text("path,label\nA/notes.txt,b\n"), r"no DICOM file has the path"),
         (
             lambda root: (root / "labels.csv").write_text((root / "labels.csv").read_text() + "A/IM0,malignant\n"),
-            r"row 2 of labels.csv and row 8 of labels.csv have the id 'A/IM0' both",
+            r"row 2 of labels.csv and row 8 of labels.csv both have the id 'A/IM0'",
         ),
     ],
 )
@@ -136,7 +136,7 @@ def test_each_file_needs_a_row_and_each_row_a_file(root, break_it, says):
 
 def test_no_column_that_tells_the_file_is_explained(root):
     write_csv(root / "labels.csv", [["dx"], ["benign"]])
-    with pytest.raises(UsvitError, match=r"no column of the table tells the file of a row.* path, sop_instance_uid"):
+    with pytest.raises(UsvitError, match=r"no column that identifies the file of a row.* path, sop_instance_uid"):
         opened(root, mapped(label="dx"))
 
 

@@ -60,7 +60,7 @@ def test_a_cross_validation_runs_on_class_folders(root, usvit, tmp_path):
 
 def test_classes_without_a_malignant_one_need_a_positive_class(root):
     (root / "malignant").rename(root / "cyst")
-    with pytest.raises(UsvitError, match=r"Which of the classes benign, cyst is the positive one"):
+    with pytest.raises(UsvitError, match=r"positive class is not known \(classes: benign, cyst\)"):
         build_manifest("folder", {"": root}, NoProgress())
 
 
@@ -71,7 +71,7 @@ def test_classes_without_a_malignant_one_need_a_positive_class(root):
         ("benign/patient1/a.png", "no class is known for benign/patient1/a.png"),
         ("benign/patient1/left/a.png", "no class is known for benign/patient1/left/a.png"),
         ("benign/99_mask.png", "the mask '99_mask.png' in 'benign' has no image '99'"),
-        ("cyst/a.png", "the folder 'cyst' is no class of the data card 'folder', which knows benign, malignant"),
+        ("cyst/a.png", "the folder 'cyst' is not a class of the data card 'folder', which has benign, malignant"),
     ],
 )
 def test_an_image_that_belongs_nowhere_is_named(root, place, says):
@@ -84,7 +84,7 @@ def test_an_image_that_belongs_nowhere_is_named(root, place, says):
 
 def test_dicom_files_are_not_left_out_silently(root):
     write_dicom(root / "benign" / "a.dcm", speckle(1))
-    with pytest.raises(UsvitError, match=r"'benign' holds DICOM files \(a.dcm\): use the data set 'dicom'"):
+    with pytest.raises(UsvitError, match=r"'benign' contains DICOM files \(a.dcm\): use the data set 'dicom'"):
         reader.read(root, CARD)
 
 

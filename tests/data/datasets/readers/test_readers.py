@@ -105,7 +105,7 @@ def test_a_union_keeps_both_data_sets_apart(tmp_path):
         (
             "bus_uclm",
             lambda root: (root / "images/COPE_001.png").unlink(),
-            "names 'COPE_001.png', which is no ima",
+            "names 'COPE_001.png', which is not an ima",
         ),
         ("bus_uclm", lambda root: save(speckle(1), root / "masks/XXXX_000.png"), "mask 'XXXX_000.png' has no image"),
         (
@@ -125,7 +125,7 @@ def test_a_union_keeps_both_data_sets_apart(tmp_path):
         ("gdph_sysucc", lambda root: save(speckle(1), root / "GDPH/benign(0).png"), r"both .* image 'benign\(0\)'"),
         ("busis", lambda root: shutil.rmtree(root / "GT"), "no folder 'GT'. Found: Original"),
         ("busis", lambda root: (root / "Original/case3.bmp").unlink(), "row 4 of BUSIS562.csv names '3'"),
-        ("breastmnist", lambda root: layouts.write_breastmnist(root, 64), "breastmnist.npz, breastmnist_64.npz; leave"),
+        ("breastmnist", lambda root: layouts.write_breastmnist(root, 64), "breastmnist.npz, breastmnist_64.npz; keep"),
         ("breastmnist", lambda root: (root / "breastmnist.npz").write_bytes(b"PK"), "breastmnist.npz cannot be used"),
     ],
 )
@@ -153,9 +153,9 @@ def test_official_folds_of_bus_bra_are_read_as_they_are(tmp_path):
     ("change", "says"),
     [
         (lambda rows: [*rows, "bus_9999-l,benign,1\n"], "5-fold-cv.csv names the image 'bus_9999-l', which is not in"),
-        (lambda rows: rows[:-2], "misses 2 images of bus_data.csv, such as 'bus_0019-r'"),
+        (lambda rows: rows[:-2], "lacks 2 images of bus_data.csv, such as 'bus_0019-r'"),
         (lambda rows: [*rows, rows[-1]], "has two rows for the image 'bus_0020-s'"),
-        (lambda rows: [rows[0], *(row[:-2] + "0\n" for row in rows[1:])], "must hold the numbers 1 to 5"),
+        (lambda rows: [rows[0], *(row[:-2] + "0\n" for row in rows[1:])], "must contain the numbers 1 to 5"),
         (lambda rows: [rows[0].replace("kFold", "fold"), *rows[1:]], "no column 'kFold'. It has: ID, Pathology, fold"),
     ],
 )

@@ -45,7 +45,7 @@ def test_what_is_kept_back_is_no_training_image():
     assert sorted([*training.indices, *validation.indices]) == list(range(60))
     assert np.bincount(validation.targets).tolist() == [4, 2]
     assert training.classes == validation.classes == source.classes
-    with pytest.raises(UsvitError, match="leaves nothing to train on"):
+    with pytest.raises(UsvitError, match="leaves no training images"):
         keep_back(listed([1]), 0.5, np.random.default_rng(0))
 
 

@@ -83,7 +83,7 @@ def test_an_exchanged_file_is_named(tmp_path):
     Image.new("RGB", (64, 64)).save(path)
     with pytest.raises(BadImage, match=path.name) as error:
         ManifestSource(manifest, np.array([1])).image(0)
-    assert "changed or exchanged" in str(error.value)
+    assert "changed or replaced" in str(error.value)
 
 
 def test_the_record_tells_other_images_and_other_crops(manifest):

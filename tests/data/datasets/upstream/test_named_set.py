@@ -66,7 +66,7 @@ def test_a_pickle_that_is_not_the_release_is_never_loaded(tmp_path, monkeypatch)
     # A pickle that makes a file when it is read.
     trap = tmp_path / "trapped"
     path.write_bytes(f"cposix\nsystem\n(S'touch {trap}'\ntR.".encode())
-    with pytest.raises(UsvitError, match=r"data_batch_3 is not the release's file"):
+    with pytest.raises(UsvitError, match=r"data_batch_3 is not the file of the release"):
         opened("cifar10", tmp_path, "train")
     assert not trap.exists()
 
@@ -129,7 +129,7 @@ def test_resisc_reads_lists_and_needs_none_for_all(tmp_path):
     source = opened("resisc45", tmp_path, "val")
     assert source.targets.tolist() == [1, 0] and source.image_name(0) == "sea_ice/sea_ice_002.jpg"
     (tmp_path / "resisc45-val.txt").write_text("desert_001.jpg\n")
-    with pytest.raises(UsvitError, match=r"desert_001.jpg, which belongs to no class folder"):
+    with pytest.raises(UsvitError, match=r"desert_001.jpg, which is in none of the class folders"):
         opened("resisc45", tmp_path, "val")
 
 
@@ -150,7 +150,7 @@ def test_inaturalist_reads_its_json_and_its_taxonomy(tmp_path):
     val = opened("inat18", tmp_path, "val", coarse="order")
     assert sorted(val.classes) == ["Passeriformes", "Sapindales"]
     assert [val.classes[target] for target in val.targets] == ["Passeriformes", "Sapindales"]
-    with pytest.raises(UsvitError, match=r"'tribe': no such file, and no level.*kingdom, order, genus"):
+    with pytest.raises(UsvitError, match=r"'tribe', which is neither a file nor a level.*kingdom, order, genus"):
         opened("inat18", tmp_path, "val", coarse="tribe")
 
 
@@ -198,7 +198,7 @@ def test_a_flat_validation_folder_has_its_labels_from_a_list(tmp_path, flat):
 
 def test_a_flat_validation_folder_without_a_list_is_refused(tmp_path):
     layouts.write_imagenet(tmp_path, wnids(), flat="none")
-    with pytest.raises(UsvitError, match="no list tells the classes"):
+    with pytest.raises(UsvitError, match="there is no list of the classes"):
         opened("imagenet", tmp_path, "val")
 
 
@@ -227,7 +227,7 @@ def test_images_without_a_reassessed_label_are_left_out(tmp_path, imagenet):
     assert found == {"00000001": (65, 12), "00000003": (230,), "00000004": (7,)}
     assert len(source.classes) == 1000
     (tmp_path / "real.json").write_text("[[1000]]")
-    with pytest.raises(UsvitError, match=r"real.json is no list of lists"):
+    with pytest.raises(UsvitError, match=r"real.json is not a list of lists"):
         opened("imagenet_real", tmp_path, "val")
 
 
@@ -254,12 +254,12 @@ def test_imagenet_21k_is_a_folder_a_class_or_divided(tmp_path, imagenet):
     layouts.class_tree(tmp_path / "fall11", {"n00004475": 2, "n01440764": 1})
     source = opened("imagenet21k", tmp_path / "fall11", "train")
     assert source.classes == ("n00004475", "n01440764") and len(source) == 3
-    with pytest.raises(UsvitError, match=r"no folder val or imagenet21k_val; source.val_share"):
+    with pytest.raises(UsvitError, match=r"no folder val or imagenet21k_val; use source.val_share"):
         opened("imagenet21k", tmp_path / "fall11", "val")
     layouts.class_tree(tmp_path / "p" / "imagenet21k_train", {"n00004475": 2, "n00005787": 1})
     layouts.class_tree(tmp_path / "p" / "imagenet21k_val", {"n00004475": 1, "n00005787": 1})
     assert len(opened("imagenet21k", tmp_path / "p", "val")) == 2
-    with pytest.raises(UsvitError, match="nothing in it has its layout"):
+    with pytest.raises(UsvitError, match="it does not have the expected layout"):
         opened("imagenet21k", imagenet, "train")  # the small one
 
 
@@ -319,7 +319,7 @@ def test_kitti_without_the_mapping_is_not_divided(tmp_path):
         path.unlink()
     (tmp_path / "mapping").rmdir()
     assert len(opened("kitti_distance", tmp_path, "all")) == 40
-    with pytest.raises(UsvitError, match="no mapping of the object devkit"):
+    with pytest.raises(UsvitError, match="the mapping of the object devkit"):
         opened("kitti_distance", tmp_path, "train")
 
 
@@ -339,9 +339,11 @@ def test_vtab_lists_are_read_as_they_stand(tmp_path):
     with pytest.raises(UsvitError, match=r"Unknown split of vtab_svhn 'train'.*train800val200"):
         opened("vtab_svhn", folder, "train")
     (folder / "test.txt").write_text("images/train/2.jpg 10\n")
-    with pytest.raises(UsvitError, match=r"a line of test.txt is no path and class from 0 to 9: images/train/2.jpg 10"):
+    with pytest.raises(
+        UsvitError, match=r"a line of test.txt is not a path and a class from 0 to 9: images/train/2.jpg 10"
+    ):
         opened("vtab_svhn", folder, "test")
-    with pytest.raises(UsvitError, match="nothing in it has its layout"):
+    with pytest.raises(UsvitError, match="it does not have the expected layout"):
         opened("vtab_dtd", tmp_path / "vtab-1k", "test")
 
 
@@ -366,7 +368,7 @@ def test_every_source_is_described_and_every_description_has_a_source():
 def test_missing_data_say_what_is_expected(tmp_path, name, monkeypatch):
     monkeypatch.delenv("USVIT_DATA", raising=False)
     one = named_sets()[name]
-    with pytest.raises(UsvitError, match=f"Where are the images of {name}.*--data-root") as caught:
+    with pytest.raises(UsvitError, match=f"The folder of {name} is not known.*--data-root") as caught:
         open_source(SourceConfig(name=name), {}, split=one.splits[0], seed=0)
     assert one.layout.splitlines()[0] in str(caught.value)
     (tmp_path / "something").mkdir()

@@ -139,7 +139,7 @@ def test_a_source_without_its_copies_has_all_other_images(source, downstream, fo
 
 
 def test_it_is_an_error_when_nothing_is_left(source):
-    with pytest.raises(UsvitError, match=r"All \d+ images of the source unlabeled .* nothing is left"):
+    with pytest.raises(UsvitError, match=r"All \d+ images of the source unlabeled .* no training images are left"):
         Without(source, range(len(source)))
 
 

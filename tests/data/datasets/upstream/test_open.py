@@ -56,11 +56,11 @@ def test_what_is_drawn_follows_the_seed(divided):
     "settings, said",
     [
         ({"name": "imagnet"}, r"Unknown source 'imagnet'. Nearest: imagenet.*--list-sources"),
-        ({"name": "phantom+phantom"}, "names phantom twice"),
+        ({"name": "phantom+phantom"}, "contains phantom twice"),
         ({"name": "folder"}, r"needs source.path: --set source.path=DIR"),
         ({"name": "shards"}, r"source.path=train-"),
-        ({"name": "folder+unlabeled", "path": "x"}, "only one source.path"),
-        ({"name": "cifar10", "path": "x"}, "source.path is set, but cifar10 is not read from it"),
+        ({"name": "folder+unlabeled", "path": "x"}, "source.path can only apply to one of them"),
+        ({"name": "cifar10", "path": "x"}, "source.path is set, but cifar10 does not use it"),
         ({"name": "data"}, "needs a data set: pass --dataset"),
         ({"name": "fractals", "val": "val", "val_share": 0.1}, "both set"),
         ({"name": "folder", "path": "x", "val": "train"}, "share images"),
@@ -164,8 +164,8 @@ def test_a_bad_image_is_named_whole_from_any_process(tmp_path, cats, workers):
     with pytest.raises(UsvitError) as caught:
         list(stream.iterate(0, 1))
     said = str(caught.value)
-    assert said.startswith(f"Cannot learn from the image {cats.root / 'a' / '1.png'}: it is")
-    assert said.endswith("remove the file and begin again.") and "Traceback" not in said and "\n" not in said
+    assert said.startswith(f"Cannot train on the image {cats.root / 'a' / '1.png'}: it is")
+    assert said.endswith("remove the file and start a new run.") and "Traceback" not in said and "\n" not in said
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -51,9 +51,9 @@ def test_folders_are_read_with_their_classes(tmp_path):
         ("SVHNN", "train", "SVHN"),
         ("CIFAR10", "train", "These are read"),  # pickles: it has a reader of its own
         ("SVHN", "val", "train, test, extra"),
-        ("SVHN", "train", "usvit downloads nothing"),
-        ("DTD", "train", "usvit downloads nothing"),
-        ("MNIST", "train", "usvit downloads nothing"),
+        ("SVHN", "train", "usvit does not download it"),
+        ("DTD", "train", "usvit does not download it"),
+        ("MNIST", "train", "usvit does not download it"),
     ],
 )
 def test_what_is_not_there_is_told_in_one_paragraph(kind, split, words, tmp_path):
@@ -65,5 +65,5 @@ def test_every_class_and_every_split_is_torchvisions(tmp_path):
     """Each constructor takes these arguments; with no files it refuses, and it does not touch the network."""
     for kind, splits in SPLITS.items():
         for split in splits:
-            with pytest.raises(UsvitError, match="usvit downloads nothing"):
+            with pytest.raises(UsvitError, match="usvit does not download it"):
                 opened(kind, tmp_path, split)

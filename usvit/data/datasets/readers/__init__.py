@@ -141,7 +141,7 @@ def without_class(root: Path, strays: Iterable[Path]) -> UsvitError:
     names = [path.relative_to(root) for path in strays]
     places = ", ".join(f"{{{name}}}" for name in "abc"[: len(names)])
     return DataError(
-        f"no class is known for {places}{{more}} (put it where the layout says, or move it out of the folder)",
+        f"no class is known for {places}{{more}} (follow the layout, or move it out of the folder)",
         **dict(zip("abc", names, strict=False)),
         more=Public(f" and {len(names) - 3} more" if len(names) > 3 else ""),
     )

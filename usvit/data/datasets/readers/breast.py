@@ -1,8 +1,8 @@
 """BrEaST (Breast-Lesions-USG): a workbook that names the image and the masks of each case.
 
 Layout: data_cards/breast.md. The columns, and '&' between the names of several masks, are as in public
-programs that read the release; that images may also lie beside the workbook is how some keep them.
-``Pixel_size`` is not used: its unit was not seen. Source: Pawlowska et al. 2024, Scientific Data 11:148.
+programs that read the release; some users keep the images beside the workbook, which is accepted, too.
+``Pixel_size`` is not used because its unit is not known. Source: Pawlowska et al. 2024, Scientific Data 11:148.
 """
 
 from pathlib import Path
@@ -28,7 +28,9 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
     """
     workbooks = sorted(root.glob(_WORKBOOK))
     if len(workbooks) > 1:
-        raise UsvitError(f"two workbooks: {', '.join(path.name for path in workbooks)}; leave the one that you mean")
+        raise UsvitError(
+            f"there are two workbooks: {', '.join(path.name for path in workbooks)}; keep only one of them"
+        )
     sheet = read_sheet(workbooks[0])
     files = {path.name: path for folder in (root, *subfolders(root)) for path in image_files(folder)}
     outlines = {name for name in files if "_tumor" in name or "_other" in name}
@@ -41,7 +43,7 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
         where = sheet.where(position)
         named = [name.strip() for name in masks.split("&") if name.strip()]
         if missing := [name for name in named if name not in files]:
-            raise UsvitError(f"{where} names the mask '{missing[0]}', which is not there")
+            raise UsvitError(f"{where} names the mask '{missing[0]}', which does not exist")
         records.append(
             ImageRecord(
                 image_id=path.stem,

@@ -28,7 +28,7 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
     files = sorted(root.glob(_FILES))
     if len(files) > 1:
         raise UsvitError(
-            f"the same images in several sizes: {', '.join(path.name for path in files)}; leave the one that you mean"
+            f"the images exist in several sizes: {', '.join(path.name for path in files)}; keep only one of them"
         )
     try:
         parts = npz_labels(files[0])

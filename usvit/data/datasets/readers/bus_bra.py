@@ -59,9 +59,9 @@ def _test_folds(path: Path, number: int, ids: list[str]) -> dict[str, int]:
     if unknown := sorted(set(names) - set(ids)):
         raise UsvitError(f"{sheet.name} names the image '{unknown[0]}', which is not in bus_data.csv")
     if missed := sorted(set(ids) - set(names)):
-        raise UsvitError(f"{sheet.name} misses {len(missed)} images of bus_data.csv, such as '{missed[0]}'")
+        raise UsvitError(f"{sheet.name} lacks {len(missed)} images of bus_data.csv, such as '{missed[0]}'")
     if double := next((name for name in names if names.count(name) > 1), None):
         raise UsvitError(f"{sheet.name} has two rows for the image '{double}'")
     if set(folds) != {str(fold) for fold in range(1, number + 1)}:
-        raise UsvitError(f"the column kFold of {sheet.name} must hold the numbers 1 to {number}, each at least once")
+        raise UsvitError(f"the column kFold of {sheet.name} must contain the numbers 1 to {number}, each at least once")
     return {name: int(fold) - 1 for name, fold in zip(names, folds, strict=True)}

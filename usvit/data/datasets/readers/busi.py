@@ -56,7 +56,7 @@ def _read_class(root: Path, label: str) -> list[ImageRecord]:
         raise UsvitError(f"the mask '{masks[min(orphans)][0].name}' in '{label}' has no image '{min(orphans)}.png'")
     for path in images:
         if any(path.stem.startswith(other) for other in CLASSES if other != label):
-            raise UsvitError(f"the image '{path.name}' lies in the folder '{label}': its name and its folder disagree")
+            raise UsvitError(f"the image '{path.name}' is in the folder '{label}', which contradicts its name")
     return [
         ImageRecord(
             image_id=path.stem,

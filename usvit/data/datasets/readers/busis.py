@@ -1,7 +1,7 @@
 """BUSIS: images, masks called ``<image>_GT``, and a table with the class.
 
-Layout: data_cards/busis.md. It was not seen: it is taken from one public program that reads the data set. Images
-and rows are matched by their number, since there the table says ``case001`` where the file is ``case1``.
+Layout: data_cards/busis.md, taken from a public program that reads the data set; we have not seen the data set itself.
+Images and rows are matched by their number, because in that program the table has ``case001`` for the file ``case1``.
 Source: Zhang et al. 2022, Healthcare 10(4):729.
 """
 
@@ -28,13 +28,13 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
     """
     tables = _tables(root)
     if len(tables) > 1:
-        raise UsvitError(f"two tables: {', '.join(path.name for path in tables)}; leave the one that you mean")
+        raise UsvitError(f"there are two tables: {', '.join(path.name for path in tables)}; keep only one of them")
     sheet = read_sheet(tables[0])
     files = {_number(path.stem): path for path in files_in(root, "Original")}
     images = match_rows(sheet, [_number(name) for name in sheet.column("img name")], files, "'Original'")
     masks = {_number(path.stem): path for path in files_in(root, "GT")}
     if orphans := sorted(set(masks) - set(files)):
-        raise UsvitError(f"the mask '{masks[orphans[0]].name}' has no image of its number")
+        raise UsvitError(f"the mask '{masks[orphans[0]].name}' has no image with the same number")
     return [
         ImageRecord(
             image_id=path.stem,

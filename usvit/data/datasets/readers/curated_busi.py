@@ -1,7 +1,7 @@
-"""Curated BUSI: the class in the file's name, masks in a folder of their own.
+"""Curated BUSI: the class is in the file name, and masks are in a separate folder.
 
-Layout: data_cards/curated_busi.md; file names as a public audit of the release lists them. The number is
-BUSI's: ``benign_id_20`` is its ``benign (20)``. Source: Aumente-Maestro et al. 2025, CMPB 260:108540.
+Layout: data_cards/curated_busi.md; file names are those in a public audit of the release. The number is BUSI's:
+``benign_id_20`` is its ``benign (20)``. Source: Aumente-Maestro et al. 2025, CMPB 260:108540.
 """
 
 import re
@@ -22,7 +22,7 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
     """List all images by class and number.
 
     Raises:
-        UsvitError: a folder is missing, an image's name tells no class, or a mask has no image.
+        UsvitError: a folder is missing, the name of an image does not contain a class, or a mask has no image.
     """
     images = files_in(root, "images")
     labels = {path: class_of(match["label"], card) for path in images if (match := _IMAGE.match(path.stem))}

@@ -82,7 +82,7 @@ def _labels_from_sheet(root: Path, images: list[Path]) -> dict[Path, str]:
     for name, label in zip(rows[image_column], labels, strict=True):
         path = images_by_key.get(_image_key(name))
         if path is None:
-            raise UsvitError(f"the row '{name}' of {sheet.name} names no image in 'original'")
+            raise UsvitError(f"the row '{name}' of {sheet.name} does not name an image in 'original'")
         if path in labelled:
             raise UsvitError(f"{sheet.name} has two rows for the image '{path.name}'")
         labelled[path] = label
@@ -99,10 +99,10 @@ def _label_column(sheet: Spreadsheet) -> list[str]:
             if labels.isin(CLASSES).any():
                 row = sheet.rows.loc[~labels.isin(CLASSES)].iloc[0]
                 raise UsvitError(
-                    f"the row {list(row)} of {sheet.name} has no class: column '{column}' must say benign or malignant"
+                    f"the row {list(row)} of {sheet.name} has no class: '{column}' must be benign or malignant"
                 )
     raise UsvitError(
-        f"no column of {sheet.name} (such as 'Type') says benign or malignant; found: {list(sheet.rows.columns)}"
+        f"no column of {sheet.name} (such as 'Type') contains benign and malignant; found: {list(sheet.rows.columns)}"
     )
 
 

@@ -4,9 +4,8 @@ The table's rows find their files by the first of these columns that it has (or 
 ``sop_instance_uid``, ``accession_number``, ``study_instance_uid``, ``patient_id``. With the last three, a row applies
 to all files of its examination or patient. Every DICOM file needs a row, and every row a file.
 
-Of the header, the manifest takes the PatientID, the scanner's model and the pixel spacing, each where the table has
-none. A PatientID is written as a pseudonym (``usvit.data.datasets.identities``): the one that ``usvit score`` gives
-the patient.
+The manifest takes the PatientID, the scanner's model and the pixel spacing from the header if the table does not have
+them. A PatientID is written as a pseudonym (``usvit.data.datasets.identities``), the same as in ``usvit score``.
 """
 
 from pathlib import Path
@@ -31,7 +30,7 @@ def looks_like(root: Path, card: DataCard) -> bool:
 
 
 def read(root: Path, card: DataCard) -> list[ImageRecord]:
-    """List the images of the table; of a cine loop, the frame in the column ``frame`` or else the middle one.
+    """List the images of the table; for a cine loop, the frame in the column ``frame``, or else the middle frame.
 
     Raises:
         UsvitError: the table or a column is missing; a row has no file or a file no row; a file is neither DICOM nor
@@ -41,7 +40,7 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
     key = next((name for name in KEYS if name in rows[0].values), None)
     if key is None:
         raise DataError(
-            "no column of the table tells the file of a row; the data card may map one of {keys}",
+            "the table has no column that identifies the file of a row; the data card may map one of {keys}",
             keys=Public(", ".join(KEYS)),
         )
     files = {path: _facts(root, path) for path in _dicom_files(root)}
@@ -67,7 +66,7 @@ def _dicom_files(root: Path) -> list[Path]:
         if is_dicom(path):
             found.append(relative)
         elif path.suffix.lower() not in _CLEARLY_NO_IMAGE and path.name.upper() not in ("README", "LICENSE"):
-            raise DataError("{path} is no DICOM file; move it out of the folder", path=relative)
+            raise DataError("{path} is not a DICOM file; move it out of the folder", path=relative)
     return found
 
 
@@ -87,7 +86,7 @@ def _matched(root: Path, rows: list[TableRow], key: str, files: dict[Path, Dicom
     for row in rows:
         text = row.text(key)
         if not text:
-            said = "{where} has no {key}, by which the rows find their files"
+            said = "{where} has no {key}, by which rows are matched with files"
             raise DataError(said, where=Public(row.where), key=Public(key))
         name = row.path(root, text).as_posix() if key == "path" else text
         if name not in by_key:
@@ -109,7 +108,7 @@ def _record(root: Path, row: TableRow, path: Path, facts: DicomFacts) -> ImageRe
     frame = row.frame()
     if frame is not None and frame >= facts.frames:
         raise DataError(
-            "{where}: {path} has no frame {frame}; it holds {n}, from 0",
+            "{where}: {path} has no frame {frame}; it has {n} frames, counted from 0",
             where=Public(row.where),
             path=path,
             frame=frame,

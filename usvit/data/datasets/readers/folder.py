@@ -19,8 +19,8 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
     """List all images by folder and name; an id is ``<folder>/<name without suffix>``.
 
     Raises:
-        UsvitError: an image lies beside the class folders or deeper; a folder is no class of the card; a mask has no
-            image; a folder holds DICOM files.
+        UsvitError: an image is beside the class folders or deeper; a folder is not a class of the card; a mask has no
+            image; a folder contains DICOM files.
     """
     if strays := image_files(root):
         raise without_class(root, strays)
@@ -31,7 +31,7 @@ def _read_class(root: Path, folder: Path, card: DataCard) -> list[ImageRecord]:
     files = image_files(folder)
     if dicom := [path for path in sorted(folder.iterdir()) if path.suffix.lower() in DICOM_SUFFIXES]:
         raise DataError(
-            "'{folder}' holds DICOM files ({file}): use the data set 'dicom', with a table",
+            "'{folder}' contains DICOM files ({file}): use the data set 'dicom' with a table",
             folder=folder.name,
             file=dicom[0].name,
         )
@@ -54,7 +54,7 @@ def _read_class(root: Path, folder: Path, card: DataCard) -> list[ImageRecord]:
     if images and label is None:
         known = ", ".join(dict.fromkeys([*card.labels, *card.classes]))
         raise DataError(
-            "the folder '{folder}' is no class of the data card '{card}', which knows {known}",
+            "the folder '{folder}' is not a class of the data card '{card}', which has {known}",
             folder=folder.name,
             card=Public(card.name),
             known=Public(known),

@@ -1,8 +1,8 @@
-"""GDPH & SYSUCC: a folder for each hospital, the class in the file's name, two readers' BI-RADS in a workbook.
+"""GDPH & SYSUCC: one folder per hospital, the class in the file name, BI-RADS of two readers in a workbook.
 
 Layout: data_cards/gdph_sysucc.md; the workbook's columns ID, BIRADS-reader1, BIRADS-reader2 and fold, and that
 ids do not repeat across the hospitals, as public programs check them. The column ``fold`` is not offered as
-official folds: it knows neither patients nor the many near-duplicates. Source: Mo et al. 2023, IEEE TMI.
+official folds because it ignores patients and the many near-duplicates. Source: Mo et al. 2023, IEEE TMI.
 """
 
 import re
@@ -26,8 +26,8 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
     """List all images by hospital, class and number; ``birads`` is '4a/4b' where the readers said 4a and 4b.
 
     Raises:
-        UsvitError: a folder, the workbook or a column is missing; an image's name tells no class, or is in both
-            hospitals; a row has no image or an image no row.
+        UsvitError: a folder, the workbook or a column is missing; the name of an image does not contain a class, or
+            occurs in both hospitals; a row has no image or an image no row.
     """
     images = [path for name in HOSPITALS for path in files_in(root, name)]
     labels = {path: class_of(match["label"], card) for path in images if (match := _IMAGE.match(path.stem))}

@@ -25,7 +25,7 @@ MAX_TEXT = 256_000_000
 """Maximum number of characters of a CSV file, and of bytes of an unpacked Parquet file."""
 MAX_XLSX_BYTES = 30_000_000
 """Maximum unpacked size of an XLSX file: half a million cells, which take openpyxl about ten seconds."""
-INSTEAD = "Save the columns that are needed as CSV, and split what is longer into several tables"
+INSTEAD = "Save only the needed columns as CSV, and split longer tables into several"
 _SMALL = 1_000_000
 """Maximum bytes of a CSV file that is read in this process, which takes at most a second."""
 _SMALL_COLUMNS = 100
@@ -130,14 +130,14 @@ def refuse_many(rows: int, columns: int, text: int) -> None:
         (text, MAX_TEXT, "bytes of text"),
     ):
         if found > most:
-            raise TooLarge(f"it has {found:,} {what}, and {most:,} are read")
+            raise TooLarge(f"it has {found:,} {what}, but at most {most:,} are read")
 
 
 def _is_small(path: Path) -> bool:
     """Return True for a short and narrow CSV file, which cannot exceed the memory of this process."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
-        raise UsvitError("it is no regular file")
+        raise UsvitError("it is not a regular file")
     if path.suffix.lower() in (".xlsx", ".parquet") or status.st_size > _SMALL:
         return False
     with open(path, "rb") as file:
@@ -177,7 +177,7 @@ def only_sheet(root: Path) -> Path:
     """Return the only table in a folder.
 
     Raises:
-        UsvitError: there is none, or there are several.
+        UsvitError: there is no table, or there are several.
     """
     found = sheets_in(root)
     if len(found) != 1:
@@ -214,7 +214,7 @@ def match_rows(sheet: Spreadsheet, keys: Sequence[str], files: Mapping[str, Path
     seen: set[str] = set()
     for position, key in enumerate(keys):
         if key not in files:
-            raise UsvitError(f"{sheet.where(position)} names '{key}', which is no image in {folder}")
+            raise UsvitError(f"{sheet.where(position)} names '{key}', which is not an image in {folder}")
         if key in seen:
             raise UsvitError(f"{sheet.name} has two rows for the image '{files[key].name}'")
         seen.add(key)
@@ -283,7 +283,7 @@ def _read_xlsx(path: Path) -> pd.DataFrame:
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(info.file_size for info in archive.infolist())
     if unpacked > MAX_XLSX_BYTES:
-        raise TooLarge(f"it unpacks to {unpacked:,} bytes, and {MAX_XLSX_BYTES:,} are read")
+        raise TooLarge(f"it unpacks to {unpacked:,} bytes, but at most {MAX_XLSX_BYTES:,} are read")
     book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
     try:
         sheet = book.worksheets[0]
@@ -298,7 +298,7 @@ def _read_xlsx(path: Path) -> pd.DataFrame:
             cells += len(row)
             blank = 0 if values else blank + 1
             if blank > MAX_BLANK:
-                raise TooLarge(f"it has more than {MAX_BLANK:,} empty rows after one another")
+                raise TooLarge(f"it has more than {MAX_BLANK:,} consecutive empty rows")
             if len(values) > MAX_COLUMNS:
                 refuse_many(0, len(values), 0)
             if cells > MAX_CELLS:

@@ -37,7 +37,7 @@ class TableRow:
         """Return the image of this row; ``known`` supplies values that the table lacks.
 
         Raises:
-            UsvitError: a mask is missing or climbs out of the root, or a number is none.
+            UsvitError: a mask is missing or its path leads out of the root, or a number is invalid.
         """
         masks = [text.strip() for text in self.text("mask_path").split(MASK_SEPARATOR) if text.strip()]
         told: dict[str, object] = {
@@ -55,25 +55,25 @@ class TableRow:
         """Return a path of the table relative to the root; Windows separators are accepted.
 
         Raises:
-            UsvitError: it climbs out of the root, or there is no such file.
+            UsvitError: the path leads out of the root, or the file does not exist.
         """
         path = Path(PureWindowsPath(text).as_posix())
         if path.is_absolute() or PureWindowsPath(text).drive or ".." in path.parts:
-            said = "{where}: the path '{text}' climbs out of the data root; write it from there"
+            said = "{where}: the path '{text}' leads out of the data root; write it relative to the data root"
             raise DataError(said, where=Public(self.where), text=text)
         if not (root / path).is_file():
-            raise DataError("{where}: there is no file '{text}'", where=Public(self.where), text=text)
+            raise DataError("{where}: the file '{text}' does not exist", where=Public(self.where), text=text)
         return path
 
     def frame(self) -> int | None:
         """Return the column ``frame``, or None if it is empty.
 
         Raises:
-            UsvitError: it is no whole number from 0.
+            UsvitError: it is not a whole number from 0.
         """
         text = self.text("frame")
         if text and not text.isdecimal():
-            raise DataError("{where}: frame '{text}' is no whole number from 0", where=Public(self.where), text=text)
+            raise DataError("{where}: frame '{text}' is not a whole number from 0", where=Public(self.where), text=text)
         return int(text) if text else None
 
     def _spacing(self) -> float | None:
@@ -83,7 +83,7 @@ class TableRow:
         except ValueError:
             value = 0
         if not 0 < value < float("inf"):
-            said = "{where}: pixel_spacing_mm '{text}' is no positive number"
+            said = "{where}: pixel_spacing_mm '{text}' is not a positive number"
             raise DataError(said, where=Public(self.where), text=text)
         return value if text else None
 
@@ -96,8 +96,8 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
     """List all images of the table in its order.
 
     Raises:
-        UsvitError: the table or a column is missing; a row has no file, no known label, or a path that climbs out of
-            the root; two rows have one id or one image.
+        UsvitError: the table or a column is missing; a row has no file, no known label, or a path that leads out of
+            the root; two rows have the same id or image.
     """
     records = []
     rows = labelled_rows(root, card, required=("path",))
@@ -163,7 +163,7 @@ def refuse_doubles(keys: Iterable[str], rows: list[TableRow], what: str) -> None
     for key, row in zip(keys, rows, strict=True):
         if key in seen:
             raise DataError(
-                "{first} and {second} have {what} '{key}' both",
+                "{first} and {second} both have {what} '{key}'",
                 first=Public(seen[key]),
                 second=Public(row.where),
                 what=Public(what),

@@ -30,16 +30,16 @@ DATA = "data"
 TORCHVISION = "torchvision:"
 """Prefix of the names of data sets that torchvision reads."""
 SOURCES = {
-    "fractals": "made on the fly: fractal images, a class is one iterated function system (Kataoka et al. 2020)",
-    "phantom": "made on the fly: simulated breast ultrasound; normal, benign, malignant",
+    "fractals": "generated fractal images; a class is one iterated function system (Kataoka et al. 2020)",
+    "phantom": "generated images like breast ultrasound; normal, benign, malignant",
     DATA: "the training images of data.dataset, without labels",
-    "folder": "your images, a folder for each class below source.path",
-    "unlabeled": "your images at any depth below source.path, without labels",
-    "shards": "WebDataset tar files at source.path: train-{0000..0146}.tar, here or at any address",
+    "folder": "your images, one folder per class in source.path",
+    "unlabeled": "your images at any depth in source.path, without labels",
+    "shards": "WebDataset tar files at source.path: train-{0000..0146}.tar, local or at any address",
     "imagenet": "ImageNet-1k: 1,281,167 + 50,000 photographs, 1,000 classes (Russakovsky et al. 2015)",
     "imagenet_real": "ImageNet-1k's validation images, reassessed: several labels can be right (Beyer et al. 2020)",
     "imagenet_v2": "ImageNet-V2: 10,000 new test photographs in each of three variants (Recht et al. 2019)",
-    "imagenet21k": "ImageNet-21k, or the processed 21k-P: a folder for each class (Deng 2009; Ridnik et al. 2021)",
+    "imagenet21k": "ImageNet-21k, or the processed 21k-P: one folder per class (Deng 2009; Ridnik et al. 2021)",
     "cifar10": "CIFAR-10: 50,000 + 10,000 images of 32 x 32, 10 classes (Krizhevsky 2009)",
     "cifar100": "CIFAR-100: 50,000 + 10,000 images of 32 x 32, 100 classes, 20 superclasses (Krizhevsky 2009)",
     "flowers102": "Oxford Flowers-102: 1,020 + 1,020 + 6,149 photographs, 102 classes (Nilsback & Zisserman 2008)",
@@ -54,6 +54,6 @@ SOURCES = {
         f"vtab_{task}": f"VTAB-1k {task}: 1,000 training images, {classes} classes (Zhai et al. 2019)"
         for task, classes in VTAB_TASKS.items()
     },
-    f"{TORCHVISION}NAME": "what torchvision downloaded: SVHN, DTD, EuroSAT, STL10, FGVCAircraft, SUN397, MNIST, ...",
+    f"{TORCHVISION}NAME": "data sets that torchvision downloaded: SVHN, DTD, EuroSAT, STL10, FGVCAircraft, SUN397, ...",
 }
-"""Name -> what it is."""
+"""Name -> description."""

@@ -138,7 +138,7 @@ def class_folders(
     counts = [len(files) for files in listed]
     if not sum(counts):
         raise UsvitError(
-            f"There are no images in {root}: {len(classes)} class folders, none with files that end in "
+            f"There are no images in {root}: none of its {len(classes)} class folders contains files that end in "
             f"{', '.join(sorted(SUFFIXES))}."
         )
     files = (f"{label}/{file}" for label, inner in zip(classes, listed, strict=True) for file in inner)
@@ -159,18 +159,18 @@ def open_folder(path: Path, split: str = "train") -> FileSource:
     classes = [folder.name for folder in subfolders(root)]
     strays = [entry.name for entry in root.iterdir() if entry.suffix.lower() in SUFFIXES and entry.is_file()]
     if not classes:
-        what = f"only images ({strays[0]}, ...): name the source 'unlabeled', or sort them" if strays else "nothing"
-        raise UsvitError(f"{root} has no class folders but {what}. Expected <class>/<image>, such as cat/1.jpg.")
+        found = f", only images ({strays[0]}, ...): use the source 'unlabeled', or sort them" if strays else ""
+        raise UsvitError(f"{root} has no class folders{found}. Expected <class>/<image>, such as cat/1.jpg.")
     if strays:
         raise UsvitError(
-            f"{root} holds class folders and, beside them, {len(strays)} images without a class ({strays[0]}, ...). "
-            "Move them into a class folder, or away."
+            f"{root} contains class folders and also {len(strays)} images without a class ({strays[0]}, ...). "
+            "Move these images into a class folder, or elsewhere."
         )
     source = class_folders("folder", root, classes)
     counts = np.bincount(source.targets, minlength=len(classes))
     if empty := [label for label, count in zip(classes, counts, strict=True) if not count]:
         raise UsvitError(
-            f"{len(empty)} class folders of {root} hold no images: {', '.join(empty[:5])}"
+            f"{len(empty)} class folders of {root} contain no images: {', '.join(empty[:5])}"
             f"{', ...' if len(empty) > 5 else ''}. Fill or remove them."
         )
     _refuse_masks(source)
@@ -198,16 +198,16 @@ def open_unlabeled(path: Path, split: str = "train") -> FileSource:
 
 
 def _refuse_masks(source: FileSource) -> None:
-    """Refuse masks such as ``a_mask.png`` beside ``a.png``: as a training image a mask would give the label away."""
+    """Refuse masks such as ``a_mask.png`` beside ``a.png``; as a training image, a mask would reveal the label."""
     if b"_mask" not in source.files.blocks()[0].tobytes():  # fast for millions of names
         return
     stems = {os.path.splitext(name)[0]: name for name in source.files}  # noqa: PTH122
     masks = [name for stem, name in stems.items() if _MASK.search(stem) and _MASK.sub("", stem) in stems]
     if masks:
         raise UsvitError(
-            f"{source.root} holds {len(masks)} masks beside their images ({masks[0]}, ...): they would be taken for "
-            "images. Move them away; or, of a data set of usvit (busi, ...), name that: --dataset busi, with 'usvit "
-            "pretrain' also --source data, reads the images alone."
+            f"{source.root} contains {len(masks)} masks beside their images ({masks[0]}, ...), which would be used as "
+            "images. Move them elsewhere. If this is a data set that usvit knows, such as busi, pass --dataset busi "
+            "(for 'usvit pretrain' also --source data), which reads only the images."
         )
 
 
@@ -230,7 +230,7 @@ def split_folder(path: Path, split: str) -> Path:
         raise UsvitError(f"{path} has no folder '{split}', only {', '.join(splits)}. Set source.split or source.val.")
     if split == "train":
         return path
-    instead = "" if split.startswith("test") else ", or keep a part of them back with source.val_share"
+    instead = "" if split.startswith("test") else ", or hold some of them out with source.val_share"
     raise UsvitError(
         f"{path} is not divided into splits, so there is no '{split}': put the images into folders train and {split}"
         f"{instead}."
@@ -244,5 +244,5 @@ def reading(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UsvitError(
-            f"Cannot read {error.filename or folder}: {error.strerror or error}. Check that it is there and readable."
+            f"Cannot read {error.filename or folder}: {error.strerror or error}. Check that it exists and is readable."
         ) from error

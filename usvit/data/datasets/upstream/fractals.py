@@ -74,7 +74,7 @@ def sample_singular_values(count: int, factor: float, rng: np.random.Generator) 
     left = factor
     for pair in range(count):
         rest = 3.0 * (count - pair - 1)
-        # What this pair must take at least, and may take at most; of it s1 takes a third or more, for s2 <= s1.
+        # Least and largest share of this pair. s1 gets at least a third of the share, because s2 <= s1.
         low, high = max(0.0, left - rest), min(3.0, left)
         first = rng.uniform(low / 3, min(1.0, high))
         second = rng.uniform(max(0.0, (low - first) / 2), min(first, (high - first) / 2))

@@ -41,11 +41,11 @@ def _of_wnids(name: str, folder: Path, classes: tuple[str, ...]) -> FileSource:
     found = {path.name for path in subfolders(folder)}
     if missing := [label for label in classes if label not in found]:
         raise Malformed(
-            f"{folder.name} lacks {len(missing)} of {len(classes)} class folders ({missing[0]}, ...); some of the "
-            "classes alone are the source 'folder'"
+            f"{folder.name} lacks {len(missing)} of {len(classes)} class folders ({missing[0]}, ...); to use only some "
+            "classes, use the source 'folder'"
         )
     if others := sorted(found - set(classes)):
-        raise Malformed(f"{folder.name} holds folders that are no class: {', '.join(others[:5])}")
+        raise Malformed(f"{folder.name} contains folders that are not classes: {', '.join(others[:5])}")
     return class_folders(name, folder, classes)
 
 
@@ -58,7 +58,7 @@ def _validation(root: Path) -> FileSource:
     for name in names:
         match = _VAL_FILE.fullmatch(Path(name).name)
         if match is None or int(match[1]) not in truth:
-            raise Malformed(f"no class is known for val/{name}")
+            raise Malformed(f"the class of val/{name} is not known")
         targets.append(truth[int(match[1])])
     return FileSource("imagenet", folder, names, wnids(), targets)
 
@@ -76,7 +76,7 @@ def _ground_truth(root: Path) -> dict[int, int]:
     devkits = (root / "ILSVRC2012_devkit_t12" / "data", root / "devkit" / "data", root / "data")
     data = next((path for path in devkits if (path / "ILSVRC2012_validation_ground_truth.txt").is_file()), None)
     if data is None:
-        raise Malformed("val has no class folders, and no list tells the classes of its images")
+        raise Malformed("val has no class folders, and there is no list of the classes of its images")
     from scipy.io import loadmat
 
     # Rows: ILSVRC2012_ID, WNID, words, gloss, num_children, ...; the 1,000 classes are those without children.
@@ -88,7 +88,7 @@ def _ground_truth(root: Path) -> dict[int, int]:
 
 def _class(number: dict[str, int], wnid: str) -> int:
     if wnid not in number:
-        raise Malformed(f"the list of validation labels names '{wnid[:20]}', which is none of the 1,000 classes")
+        raise Malformed(f"the list of validation labels names '{wnid[:20]}', which is not one of the 1,000 classes")
     return number[wnid]
 
 
@@ -105,12 +105,12 @@ def _read_real(root: Path, split: str) -> UpstreamDataset:
         assert isinstance(real, list) and all(isinstance(labels, list) for labels in real)
         assert all(isinstance(label, int) and 0 <= label < 1000 for labels in real for label in labels)
     except (ValueError, AssertionError) as error:
-        raise Malformed("real.json is no list of lists of class numbers") from error
+        raise Malformed("real.json is not a list of lists of class numbers") from error
     folder, names, multi = root / "val", [], []
     for name in list_images(folder):
         match = _VAL_FILE.fullmatch(Path(name).name)
         if match is None or not 1 <= int(match[1]) <= len(real):
-            raise Malformed(f"val/{name} is no image of the validation set (ILSVRC2012_val_00000001.JPEG, ...)")
+            raise Malformed(f"val/{name} is not an image of the validation set (ILSVRC2012_val_00000001.JPEG, ...)")
         if labels := real[int(match[1]) - 1]:
             names.append(name)
             multi.append(tuple(labels))
@@ -136,12 +136,12 @@ def _v2_folder(root: Path, variant: str) -> Path | None:
 def _read_21k(root: Path, split: str) -> UpstreamDataset:
     folder = _21k_folder(root, split)
     if folder is None:
-        raise Malformed(f"it has no folder {' or '.join(_21K_FOLDERS[split])}; source.val_share keeps images back")
+        raise Malformed(f"it has no folder {' or '.join(_21K_FOLDERS[split])}; use source.val_share to hold images out")
     classes = [path.name for path in subfolders(folder) if _WNID.fullmatch(path.name)]
     source = class_folders("imagenet21k", folder, classes)
     filled = np.bincount(source.targets, minlength=len(classes))
     if not filled.all():
-        raise Malformed(f"the class folder {folder.name}/{classes[int(np.argmin(filled))]} holds no images")
+        raise Malformed(f"the class folder {folder.name}/{classes[int(np.argmin(filled))]} contains no images")
     return source
 
 
@@ -185,7 +185,7 @@ SETS = (
     NamedSet(
         name="imagenet_real",
         layout=f"{_VAL_LAYOUT} or val/ILSVRC2012_val_00000293.JPEG\n"
-        "real.json (of reassessed-imagenet; timm's copy else)",
+        "real.json (of reassessed-imagenet; if it is missing, timm's copy is used)",
         get=_GET,
         splits=("val",),
         looks_like=_is_val,
@@ -202,7 +202,7 @@ SETS = (
     ),
     NamedSet(
         name="imagenet21k",
-        layout="n00004475/n00004475_6590.JPEG (a folder a class); or, of ImageNet-21k-P,\n"
+        layout="n00004475/n00004475_6590.JPEG (one folder per class); or, for ImageNet-21k-P,\n"
         "imagenet21k_train/n00005787/... and imagenet21k_val/n00005787/...",
         get="The ImageNet project gives ImageNet-21k (winter or fall release) to those who accept its terms.",
         splits=("train", "val"),

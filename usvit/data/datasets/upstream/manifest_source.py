@@ -18,7 +18,7 @@ UNLABELLED = -1
 
 
 class ManifestSource(UpstreamDataset):
-    """Some images of a manifest at their own size, decoded as in a training.
+    """Some images of a manifest at their original size, decoded as in a training.
 
     Args:
         manifest: the images.

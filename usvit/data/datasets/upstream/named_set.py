@@ -54,7 +54,7 @@ def open_named(data_set: NamedSet, roots: dict[str, Path], split: str) -> Upstre
         where = error.filename or root
         raise _not_the_layout(data_set, root, f"{where}: {error.strerror or error}") from error
     if not len(source):
-        raise _not_the_layout(data_set, root, f"its split '{split}' holds no images")
+        raise _not_the_layout(data_set, root, f"its split '{split}' contains no images")
     return source
 
 
@@ -62,7 +62,7 @@ def _find(data_set: NamedSet, roots: dict[str, Path]) -> Path:
     given = given_root(roots, data_set.name)
     if given is None:
         raise UsvitError(
-            f"Where are the images of {data_set.name}? Pass --data-root {data_set.name}=DIR or set USVIT_DATA.\n"
+            f"The folder of {data_set.name} is not known: pass --data-root {data_set.name}=DIR or set USVIT_DATA.\n"
             f"{data_set.get} Expected:\n{_indented(data_set.layout)}"
         )
     try:
@@ -72,7 +72,7 @@ def _find(data_set: NamedSet, roots: dict[str, Path]) -> Path:
     if found is None:
         names = [folder.name for folder in subfolders(given)]
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-        raise _not_the_layout(data_set, given, f"nothing in it has its layout. Found: {shown or 'no folders'}")
+        raise _not_the_layout(data_set, given, f"it does not have the expected layout. Found: {shown or 'no folders'}")
     return found
 
 
@@ -80,7 +80,7 @@ def _not_the_layout(data_set: NamedSet, root: Path, reason: str) -> UsvitError:
     return UsvitError(
         f"Cannot read the data set {data_set.name} in {root}: {reason.rstrip('.')}.\n"
         f"Expected layout:\n{_indented(data_set.layout)}\n"
-        f"{data_set.get} If the images lie elsewhere, pass --data-root {data_set.name}=DIR or set USVIT_DATA."
+        f"{data_set.get} If the images are elsewhere, pass --data-root {data_set.name}=DIR or set USVIT_DATA."
     )
 
 
@@ -93,12 +93,12 @@ def lines(path: Path) -> list[str]:
     try:
         return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except UnicodeDecodeError as error:
-        raise Malformed(f"{path.name} is no text") from error
+        raise Malformed(f"{path.name} is not a text file") from error
 
 
 def inside(name: str) -> str:
     """Check that a relative path stays inside the folder of the data set, and return it with '/'."""
     path = Path(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise Malformed(f"the path '{name[:100]}' leads out of its folder")
+        raise Malformed(f"the path '{name[:100]}' leads out of the data set's folder")
     return path.as_posix()

@@ -4,8 +4,8 @@ Only ultrasound images are described, that is the images of data cards and of yo
 photographs (ImageNet, CIFAR, ...) and shards are recognised by pixel hashes alone: the search for near-duplicates is
 built for ultrasound images and tested on them, and shards may have to be downloaded again for each pass.
 
-For the exclusion, the few downstream images are indexed once; upstream images pass by in chunks, and each is described,
-compared with the index and dropped. So the memory does not grow with the number of upstream images.
+For the exclusion, the few downstream images are indexed once. Upstream images are processed in chunks: each is
+described, compared with the index and discarded, so that the memory does not grow with the number of upstream images.
 """
 
 from collections.abc import Callable, Sequence
@@ -100,7 +100,7 @@ def copies_of(source: UpstreamDataset, downstream: Manifest, progress: Progress)
                 advance(len(known))
         search = _Search(known, rows, len(known) + len(candidates))
         found: list[Excluded] = []
-        with task(progress, f"looking for copies in {source.name}", len(candidates), "images") as advance:
+        with task(progress, f"searching for near-duplicates in {source.name}", len(candidates), "images") as advance:
             for start in range(0, len(candidates), CHUNK):
                 chunk = candidates[start : start + CHUNK].tolist()
                 found += search.copies(chunk, list(pool.map(_describer(upstream_pixels), chunk)))
@@ -123,8 +123,8 @@ class Without(Subset):
         left = np.setdiff1d(np.arange(len(source)), np.asarray(indices, dtype=np.int64))
         if len(left) == 0:
             raise UsvitError(
-                f"All {len(source)} images of the source {source.name} are images of source.exclude, or copies of "
-                "them: nothing is left to learn from. Exclude other data cards, or learn from another source."
+                f"All {len(source)} images of the source {source.name} are images of source.exclude or their "
+                "near-duplicates, so no training images are left. Exclude other data cards, or use another source."
             )
         super().__init__(source, left)
 

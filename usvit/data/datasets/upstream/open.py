@@ -1,4 +1,4 @@
-"""Opening of the sources that ``source.*`` of a configuration names: splits, limits, coarser classes, unions."""
+"""Open the sources that ``source.*`` of a configuration names: splits, limits, coarser classes, unions."""
 
 import csv
 from importlib import import_module
@@ -44,12 +44,14 @@ def open_source(
         if name not in SOURCES and not name.startswith(TORCHVISION):
             raise unknown("source", name, SOURCES, "'usvit pretrain --list-sources' lists them.")
     if twice := [name for name in names if names.count(name) > 1]:
-        raise UsvitError(f"source.name is '{config.name}': it names {twice[0]} twice.")
+        raise UsvitError(f"source.name is '{config.name}', which contains {twice[0]} twice. Remove one of them.")
     if len(with_path := [name for name in names if name in BY_PATH]) > 1:
-        raise UsvitError(f"source.name joins {' and '.join(with_path)}, but there is only one source.path.")
+        raise UsvitError(
+            f"source.name joins {' and '.join(with_path)}, but source.path can only apply to one of them. Remove one."
+        )
     if config.path is not None and not with_path:
         raise UsvitError(
-            f"source.path is set, but {config.name} is not read from it: a data set's folder is given by --data-root."
+            f"source.path is set, but {config.name} does not use it: pass the folder of a data set with --data-root."
         )
     parts = [_open_splits(config, name, roots, split, seed, data) for name in names]
     source: UpstreamDataset = parts[0] if len(parts) == 1 else ConcatDataset(config.name, parts, labelled=False)
@@ -77,7 +79,7 @@ def open_training(
         raise UsvitError("source.val and source.val_share are both set: set one of them.")
     if config.val is not None and set(config.val.split("+")) & set(config.split.split("+")):
         raise UsvitError(
-            f"source.val '{config.val}' and source.split '{config.split}' share images: validate on others."
+            f"source.val '{config.val}' and source.split '{config.split}' share images. Set source.val to other splits."
         )
     training: UpstreamDataset = open_source(config, roots, split=config.split, seed=seed, data=data)
     validation: UpstreamDataset | None = None
@@ -108,7 +110,7 @@ def _open_splits(
     if len(splits) == 1 or name == "shards":
         return _open_one(config, name, roots, split, seed, data)
     if len(set(splits)) < len(splits):
-        raise UsvitError(f"The split '{split}' names a part twice.")
+        raise UsvitError(f"The split '{split}' contains the same split twice. Remove one of them.")
     parts = [_open_one(config, name, roots, one, seed, data) for one in splits]
     classes = max((part.classes for part in parts), key=len)
     parts = [aligned(part, classes, splits[0]) for part in parts]
@@ -148,7 +150,7 @@ def _open_path(config: SourceConfig, name: str, split: str) -> UpstreamDataset:
             raise UsvitError(
                 f"Shards have no split '{split}': set {'test' if split == 'test' else 'source.val'} to the address of "
                 f"{'other' if split == 'test' else 'the validation'} shards, such as val-{{0000..0006}}.tar"
-                f"{'' if split == 'test' else ', or keep images back with source.val_share'}."
+                f"{'' if split == 'test' else ', or hold images out with source.val_share'}."
             )
         return open_shards(config.path if split == "train" else split)
     from usvit.data.datasets.upstream.folder import open_folder, open_unlabeled
@@ -182,7 +184,8 @@ def keep_back(source: UpstreamDataset, share: float, generator: np.random.Genera
     count = max(1, round(share * len(source)))
     if count >= len(source):
         raise UsvitError(
-            f"source.val_share {share:g} of the {len(source)} images of {source.name} leaves nothing to train on."
+            f"source.val_share {share:g} of the {len(source)} images of {source.name} leaves no training images. "
+            "Reduce it."
         )
     validation = draw(source, count, generator)
     rest = np.setdiff1d(np.arange(len(source)), validation, assume_unique=True)
@@ -206,7 +209,7 @@ def aligned(source: UpstreamDataset, classes: tuple[str, ...], of: str) -> Upstr
     others = [label for label in source.classes if label not in number]
     if others or not source.classes:
         what = f"{len(others)} classes that {of} does not have ({', '.join(others[:5])})" if others else "no labels"
-        raise UsvitError(f"The validation images of {source.name} have {what}. Set source.val to a part that fits.")
+        raise UsvitError(f"The validation images of {source.name} have {what}. Set source.val to a suitable split.")
     return Relabelled(source, classes, np.array([number[label] for label in source.classes]))
 
 
@@ -231,7 +234,7 @@ def coarsened(source: UpstreamDataset, coarse: str) -> Relabelled:
 def _coarse_of_file(path: Path, source: UpstreamDataset) -> tuple[str, ...]:
     if not path.is_file():
         known = f" (its own levels: {', '.join(source.levels)})" if source.levels else ""
-        raise UsvitError(f"source.coarse is '{path}': no such file, and no level of {source.name}{known}.")
+        raise UsvitError(f"source.coarse is '{path}', which is neither a file nor a level of {source.name}{known}.")
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     if not rows or not {"class", "coarse"} <= set(rows[0]):
@@ -244,7 +247,7 @@ def _coarse_of_file(path: Path, source: UpstreamDataset) -> tuple[str, ...]:
         if mapping.setdefault(name, coarse) != coarse:
             raise UsvitError(f"{path} gives the class '{name}' two coarse classes: {mapping[name]} and {coarse}.")
     if others := [name for name in mapping if name not in source.classes]:
-        raise unknown("class", others[0], source.classes, f"It stands in {path}.")
+        raise unknown("class", others[0], source.classes, f"It is listed in {path}.")
     if missing := [label for label in source.classes if label not in mapping]:
         raise UsvitError(
             f"{path} has no coarse class for {len(missing)} classes of {source.name}: {', '.join(missing[:5])}"

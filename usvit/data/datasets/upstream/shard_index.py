@@ -81,15 +81,15 @@ def read_index(file: BinaryIO, shard: str) -> ShardIndex:
                 if not samples or samples[-1][0] != key:
                     samples.append((key, {}))
                 if suffix in samples[-1][1]:
-                    raise UsvitError(f"The shard {shard} holds the file {member.name} twice in one sample. {_RENEW}")
+                    raise UsvitError(f"The shard {shard} contains the file {member.name} twice in one sample. {_RENEW}")
                 samples[-1][1][suffix] = (member.offset_data, member.size)
             end = tar.offset
     except tarfile.TarError as error:
         if (head := _head(file)) is not None:
             raise UsvitError(f"The shard {shard} is {head}. {_RENEW}") from error
         raise _ends_early(shard, len(samples), str(error)) from error
-    # tarfile takes the end of the file, or a damaged header, for the end of the archive: a complete one has a block
-    # of zeros there.
+    # tarfile treats the end of the file, or a damaged header, as the end of the archive. A complete archive ends with a
+    # block of zeros.
     file.seek(end)
     if file.read(512) != _ZEROS:
         raise _ends_early(shard, len(samples), "it has no end-of-archive mark")
@@ -98,23 +98,23 @@ def read_index(file: BinaryIO, shard: str) -> ShardIndex:
     return _index(file, shard, samples)
 
 
-_RENEW = "Fetch it again, or leave it out of source.path."
+_RENEW = "Fetch it again, or remove it from source.path."
 
 
 def _ends_early(shard: str, samples: int, why: str) -> UsvitError:
     return UsvitError(
-        f"The shard {shard} ends early, after {samples} samples ({why}): it was cut off on its way, or is still being "
-        f"written. {_RENEW}"
+        f"The shard {shard} ends early, after {samples} samples ({why}): its transfer was interrupted, or it is still "
+        f"being written. {_RENEW}"
     )
 
 
 def _head(file: BinaryIO) -> str | None:
-    """Say what a file is if its first bytes are not those of a tar file; None if it may be a damaged tar file."""
+    """Describe a file whose first bytes are not those of a tar file; None if it may be a damaged tar file."""
     file.seek(0)
     head = file.read(512)
     packed = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}.get(head[:2])
     if packed:
-        return f"packed with {packed}, and its images cannot be found without unpacking it: unpack it to a plain tar"
+        return f"compressed with {packed}, which does not allow reading single images: decompress it to a plain tar"
     if not head:
         return "an empty file"
     return "no tar file" if len(head) == 512 and head[257:262] != b"ustar" else None
@@ -133,7 +133,7 @@ def _index(file: BinaryIO, shard: str, samples: list[tuple[str, dict[str, tuple[
         image = next((parts[suffix] for suffix in IMAGES if suffix in parts), None)
         if image is None:
             raise UsvitError(
-                f"The sample {key} of the shard {shard} has no image: it holds only {', '.join(sorted(parts))}. It "
+                f"The sample {key} of the shard {shard} has no image, only {', '.join(sorted(parts))}. It "
                 f"needs one of {', '.join(IMAGES)}. {_RENEW}"
             )
         index.keys.append(key)

@@ -1,4 +1,4 @@
-"""WebDataset shards: any image by its index, and an order for each epoch that reads one shard after the other.
+"""WebDataset shards: random access to any image, and an order for each epoch that reads shard after shard.
 
 Shards are local files, or are downloaded whole into a cache of limited size when they are first needed.
 """
@@ -48,7 +48,7 @@ class Shard:
 
     @property
     def shown(self) -> str:
-        """The address without possible secrets: passwords and signatures in the query."""
+        """Address without possible secrets, that is, passwords and signatures in the query."""
         return shown(self.address)
 
 
@@ -73,7 +73,7 @@ def expand(pattern: str) -> list[str]:
         try:
             expanded = list(braceexpand.braceexpand(part))
         except ValueError as error:
-            raise UsvitError(f"The braces of source.path '{shown(part)}' do not match.") from error
+            raise UsvitError(f"The braces of source.path '{shown(part)}' are not balanced. Correct it.") from error
         for address in expanded:
             local = _local(address)
             if local is not None:
@@ -85,16 +85,16 @@ def expand(pattern: str) -> list[str]:
             else:
                 found = [address]
             if not found:
-                raise UsvitError(f"No shard fits {shown(address)}. Correct source.path.")
+                raise UsvitError(f"No shard matches {shown(address)}. Correct source.path.")
             addresses += found
     missing = [path for path in map(_local, addresses) if path is not None and not Path(path).is_file()]
     if missing:
         raise UsvitError(
-            f"{len(missing)} of {len(addresses)} shards are not there: {', '.join(missing[:3])}"
+            f"{len(missing)} of {len(addresses)} shards do not exist: {', '.join(missing[:3])}"
             f"{', ...' if len(missing) > 3 else ''}. Correct source.path, or fetch them."
         )
     if twice := sorted({shown(address) for address in addresses if addresses.count(address) > 1}):
-        raise UsvitError(f"source.path names a shard twice: {twice[0]}.")
+        raise UsvitError(f"source.path contains a shard twice: {twice[0]}. Remove one of them.")
     return addresses
 
 
@@ -147,7 +147,7 @@ class ShardFiles:
         except UsvitError:
             if shard.remote:
                 raise
-            # without a cache the index is read again next time
+            # without a cache, the index is read again next time
         return index
 
     def read(self, shard: Shard, offset: int, size: int) -> bytes:
@@ -197,7 +197,7 @@ class ShardFiles:
                 filesystem, facts = _facts(shard.address)
                 if _key(shard.address, *facts.values()) != shard.key:
                     raise UsvitError(
-                        f"The shard {shard.shown} has changed since the training began. Begin again, with a new --out."
+                        f"The shard {shard.shown} has changed since the training began. Start again with a new --out."
                     )
                 self._make_room(facts["size"] or 0, path)
                 with atomic(path) as file:
@@ -240,10 +240,10 @@ def _get(filesystem: Any, shard: Shard, size: int | None, file: BinaryIO) -> Non
         have = file.tell()
         if size is None or have == size:
             return
-        why = f"{have:,} of {size:,} bytes came"
+        why = f"only {have:,} of {size:,} bytes arrived"
     raise UsvitError(
-        f"The shard {shard.shown} cannot be fetched: {why}, {ATTEMPTS} times. Check the address and the connection, "
-        "then give the same command again: it goes on where it was."
+        f"The shard {shard.shown} could not be fetched in {ATTEMPTS} attempts: {why}. Check the address and the "
+        "connection, then run the same command again; it continues where it stopped."
     )
 
 
@@ -270,8 +270,8 @@ def _filesystem(address: str) -> tuple[Any, str]:
         filesystem, path = fsspec.core.url_to_fs(address)
     except (ImportError, ValueError) as error:
         raise UsvitError(
-            f"Shards of {shown(address)} cannot be reached: {_said(error)}. Install the driver of fsspec for such "
-            "addresses, or fetch the shards and name their folder."
+            f"The shards at {shown(address)} cannot be reached: {_said(error)}. Install the fsspec driver for such "
+            "addresses, or fetch the shards and set source.path to their folder."
         ) from error
     return filesystem, path
 
@@ -374,7 +374,7 @@ def _labels(shards: list[Shard], indices: list[ShardIndex]) -> tuple[tuple[str, 
         if (index.labels is None) != (first.labels is None) or (index.labels and index.numbers != first.numbers):
             kind, other = (_kind(one) for one in (index, first))
             raise UsvitError(
-                f"The shards do not belong together: {shard.shown} has {kind}, {shards[0].shown} has {other}."
+                f"The shards have different labels: {shard.shown} has {kind}, but {shards[0].shown} has {other}."
             )
     if first.labels is None:
         return (), np.full(sum(len(index.keys) for index in indices), -1, dtype=np.int64)

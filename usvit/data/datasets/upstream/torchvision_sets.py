@@ -83,14 +83,14 @@ def open_torchvision(name: str, roots: dict[str, Path], split: str) -> Torchvisi
         raise unknown(f"split of {name}", split, SPLITS[kind], f"Its splits: {', '.join(SPLITS[kind])}.")
     root = given_root(roots, name, kind)
     if root is None:
-        raise UsvitError(f"Where is {name}? Pass --data-root {name}=DIR, the folder that torchvision was given.")
+        raise UsvitError(f"The folder of {name} is not known: pass --data-root {name}=DIR, torchvision's 'root'.")
     try:
         return TorchvisionSource(name, getattr(datasets, kind)(str(root), **SPLITS[kind][split]))
     except (OSError, RuntimeError, ValueError, ModuleNotFoundError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UsvitError(
             f"torchvision cannot read {kind} in {root}: {reason}\n"
-            f"Put there what torchvision.datasets.{kind} leaves when it downloads; usvit downloads nothing."
+            f"Download it with torchvision.datasets.{kind} into this folder; usvit does not download it."
         ) from error
 
 

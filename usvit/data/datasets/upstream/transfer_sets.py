@@ -1,4 +1,4 @@
-"""The data sets of photographs that papers transfer to, read by the files and lists of their releases.
+"""Data sets of photographs that papers transfer to, read from the files and lists of their releases.
 
 CIFAR-10 and CIFAR-100 (with 20 superclasses), Flowers-102, Pets, Cars, Food-101, Resisc45, iNaturalist 2018 and 2019
 (with their official splits and taxonomy). torchvision reads several of them too, and the tests compare with it; but it
@@ -80,7 +80,7 @@ def _superclasses(fine: Any, coarse: Any, classes: int, names: list[str]) -> tup
     if len(of) < classes or any(
         of[label] != other for label, other in zip(fine.tolist(), coarse.tolist(), strict=True)
     ):
-        raise Malformed("its classes have no superclass, or several")
+        raise Malformed("a class has no superclass, or several")
     return tuple(names[of[label]] for label in range(classes))
 
 
@@ -99,7 +99,7 @@ def _unpickled(path: Path, md5: str) -> dict[str, Any]:
     data = path.read_bytes()
     # Unpickle the bytes that were checked: the file could be exchanged between the two steps.
     if hashlib.md5(data, usedforsecurity=False).hexdigest() != md5:
-        raise Malformed(f"{path.name} is not the release's file (its MD5 is not {md5}); fetch it again")
+        raise Malformed(f"{path.name} is not the file of the release (its MD5 is not {md5}); fetch it again")
     content: dict[str, Any] = pickle.loads(data, encoding="latin1")
     return content
 
@@ -140,7 +140,7 @@ def _loadmat(path: Path) -> dict[str, Any]:
         content: dict[str, Any] = loadmat(path, squeeze_me=True)
     except OSError:
         raise
-    except Exception as error:  # its readers raise many kinds of errors for damaged files
+    except Exception as error:  # scipy raises many kinds of errors for damaged files
         raise Malformed(f"{path.name} is damaged ({error})") from error
     return content
 
@@ -152,7 +152,7 @@ def _read_flowers(root: Path, split: str) -> UpstreamDataset:
     ids = _loadmat(folder / "setid.mat")[{"train": "trnid", "val": "valid", "test": "tstid"}[split]].tolist()
     labels = _loadmat(folder / "imagelabels.mat")["labels"].tolist()  # of image 1, 2, ...; classes from 1
     if max(ids) > len(labels) or not all(1 <= label <= 102 for label in labels):
-        raise Malformed("setid.mat and imagelabels.mat do not belong together")
+        raise Malformed("setid.mat and imagelabels.mat do not match")
     files = [f"jpg/image_{number:05d}.jpg" for number in ids]
     return FileSource("flowers102", folder, files, Flowers102.classes, [labels[number - 1] - 1 for number in ids])
 
@@ -167,7 +167,9 @@ def _read_pets(root: Path, split: str) -> UpstreamDataset:
                 file, number, *_ = line.split()
                 label = int(number) - 1
             except ValueError as error:
-                raise Malformed(f"a line of annotations/{part}.txt is no 'name class species breed': {line}") from error
+                raise Malformed(
+                    f"annotations/{part}.txt has a line other than 'name class species breed': {line}"
+                ) from error
             names[label] = file.rpartition("_")[0]
             if part == split:
                 rows.append((inside(f"images/{file}.jpg"), label))
@@ -196,7 +198,7 @@ def _read_food(root: Path, split: str) -> UpstreamDataset:
         classes = sorted(listed)
         rows = [(inside(f"images/{file}.jpg"), at) for at, label in enumerate(classes) for file in listed[label]]
     except (ValueError, TypeError) as error:
-        raise Malformed(f"meta/{split}.json is no list of files for each class") from error
+        raise Malformed(f"meta/{split}.json is not a list of files for each class") from error
     return FileSource("food101", folder, [file for file, _ in rows], classes, [at for _, at in rows])
 
 
@@ -204,21 +206,21 @@ def _read_resisc(root: Path, split: str) -> UpstreamDataset:
     folder = _folder(root, "NWPU-RESISC45")
     classes = [path.name for path in subfolders(folder)]
     if len(classes) != 45:
-        raise Malformed(f"{folder.name} holds {len(classes)} class folders instead of 45")
+        raise Malformed(f"{folder.name} contains {len(classes)} class folders instead of 45")
     if split == "all":
         return class_folders("resisc45", folder, classes)
     lists = [parent / f"resisc45-{split}.txt" for parent in (root, folder, folder.parent)]
     table = next((path for path in lists if path.is_file()), None)
     if table is None:
         raise Malformed(
-            f"there is no list resisc45-{split}.txt: the release has no splits; the split 'all' needs no list, and "
-            "source.val_share keeps images back"
+            f"there is no list resisc45-{split}.txt, since the release has no splits; use the split 'all', which needs "
+            "no list, and source.val_share to hold images out"
         )
     number, files, targets = {label: at for at, label in enumerate(classes)}, [], []
     for line in lines(table):  # airplane_001.jpg
         label = Path(line).stem.rpartition("_")[0]
         if label not in number:
-            raise Malformed(f"{table.name} names {line[:60]}, which belongs to no class folder")
+            raise Malformed(f"{table.name} names {line[:60]}, which is in none of the class folders")
         files.append(inside(f"{label}/{Path(line).name}"))
         targets.append(number[label])
     return FileSource("resisc45", folder, files, classes, targets)
@@ -252,7 +254,7 @@ _LISTED_SETS = (
         name="cars",
         layout="[stanford_cars/]cars_train/00001.jpg, cars_test/00001.jpg, cars_test_annos_withlabels.mat,\n"
         "devkit/cars_train_annos.mat, devkit/cars_meta.mat",
-        get="Stanford Cars (Krause et al. 2013); its first host is gone.",
+        get="Stanford Cars (Krause et al. 2013); its original host no longer exists.",
         splits=("train", "test"),
         looks_like=lambda root: (_folder(root, "stanford_cars") / "devkit" / "cars_meta.mat").is_file(),
         read=_read_cars,
@@ -268,7 +270,7 @@ _LISTED_SETS = (
     NamedSet(
         name="resisc45",
         layout="[NWPU-RESISC45/]airplane/airplane_001.jpg (45 folders)\n"
-        "resisc45-train.txt, resisc45-val.txt, resisc45-test.txt (the lists of Neumann et al. 2019, a file a line)",
+        "resisc45-train.txt, resisc45-val.txt, resisc45-test.txt (lists of Neumann et al. 2019, one file per line)",
         get="NWPU-RESISC45, from Northwestern Polytechnical University.",
         splits=("train", "val", "test", "all"),
         looks_like=lambda root: (_folder(root, "NWPU-RESISC45") / "airplane").is_dir(),
@@ -285,7 +287,7 @@ def read_inaturalist(year: int, root: Path, split: str) -> UpstreamDataset:
     """Read one split of iNaturalist; classes are in the order of their ids.
 
     Raises:
-        Malformed: A JSON file is not that of the release.
+        Malformed: A JSON file is not the release's.
     """
     listed, own = _loaded(root / f"{split}{year}.json"), root / "categories.json"
     try:
@@ -294,14 +296,14 @@ def read_inaturalist(year: int, root: Path, split: str) -> UpstreamDataset:
         label_of = {int(row["image_id"]): int(row["category_id"]) for row in listed["annotations"]}
         rows = sorted((inside(image["file_name"]), label_of[int(image["id"])]) for image in listed["images"])
         if sorted(by_id) != list(range(len(by_id))) or not {label for _, label in rows} <= set(by_id):
-            raise Malformed(f"the classes of {split}{year}.json are not numbered from 0 as its categories are")
+            raise Malformed(f"the classes of {split}{year}.json are not numbered from 0 in the order of its categories")
         ordered = [by_id[number] for number in range(len(by_id))]
         names = [str(category["name"]) for category in ordered]
         levels = {level: tuple(str(one[level]) for one in ordered) for level in LEVELS if level in ordered[0]}
         if "supercategory" in ordered[0]:
             levels["supercategory"] = tuple(str(one["supercategory"]) for one in ordered)
     except (KeyError, TypeError, ValueError) as error:
-        raise Malformed(f"{split}{year}.json or categories.json lacks what the release has ({error!r})") from error
+        raise Malformed(f"{split}{year}.json or categories.json lacks an entry of the release ({error!r})") from error
     if len(set(names)) < len(names):  # two species can have the same name; the id distinguishes them
         names = [f"{number} {name}" for number, name in enumerate(names)]
     return FileSource(

@@ -21,7 +21,7 @@ from usvit.data.datasets.upstream.named_set import Malformed, NamedSet, inside, 
 
 VEHICLES = ("Car", "Van", "Truck")
 DISTANCES = (8.0, 20.0, 999.0)
-"""Metres ahead of the camera; a scene without a vehicle counts as 1000 m."""
+"""Limits of the distance ahead of the camera in metres; a scene without a vehicle counts as 1000 m."""
 DISTANCE_CLASSES = ("up to 8 m", "8 to 20 m", "beyond 20 m", "no vehicle")
 DRIVES_SEED = 123
 
@@ -45,15 +45,15 @@ def drives_of(root: Path) -> list[str]:
     folder = next((path for path in (root / "mapping", root / "devkit_object" / "mapping") if path.is_dir()), None)
     if folder is None:
         raise Malformed(
-            "there is no mapping of the object devkit, which tells the drives: the split 'all' needs none, but drives "
-            "must not be divided"
+            "the mapping of the object devkit, which lists the drives, is missing: it is needed to keep each drive in "
+            "one split; use the split 'all', which does not need it"
         )
     order = " ".join(lines(folder / "train_rand.txt")).replace(",", " ").split()
     mapping = lines(folder / "train_mapping.txt")
     try:
         return [mapping[int(number) - 1].split()[1] for number in order]
     except (ValueError, IndexError) as error:
-        raise Malformed("train_rand.txt and train_mapping.txt do not belong together") from error
+        raise Malformed("train_rand.txt and train_mapping.txt do not match") from error
 
 
 def split_drives(drives: list[str]) -> dict[str, set[str]]:
@@ -82,7 +82,7 @@ def _read_kitti(root: Path, split: str) -> UpstreamDataset:
         try:
             targets.append(distance_class(lines(folder / "label_2" / f"{number}.txt")))
         except (ValueError, IndexError) as error:
-            raise Malformed(f"label_2/{number}.txt is no KITTI annotation") from error
+            raise Malformed(f"label_2/{number}.txt is not a KITTI annotation") from error
     return FileSource(
         "kitti_distance", folder, [f"image_2/{number}.png" for number in numbers], DISTANCE_CLASSES, targets
     )
@@ -118,7 +118,7 @@ def read_vtab(task: str, root: Path, split: str) -> UpstreamDataset:
         name, _, number = line.rpartition(" ")
         if not number.isdecimal() or not name or int(number) >= VTAB_TASKS[task]:
             raise Malformed(
-                f"a line of {split}.txt is no path and class from 0 to {VTAB_TASKS[task] - 1}: {line[:100]}"
+                f"a line of {split}.txt is not a path and a class from 0 to {VTAB_TASKS[task] - 1}: {line[:100]}"
             )
         files.append(inside(name.strip()))
         targets.append(int(number))
@@ -129,7 +129,7 @@ def _set(task: str) -> NamedSet:
     return NamedSet(
         name=f"vtab_{task}",
         layout=f"{task}/train800.txt, val200.txt, train800val200.txt, test.txt (lines: path class)\n"
-        f"{task}/images/... (what the lists name)",
+        f"{task}/images/... (the files in the lists)",
         get="VTAB-1k as images and lists (vtab-1k).",
         splits=SPLITS,
         looks_like=lambda root: (root.name == task and _has_lists(root)) or _has_lists(root / task),

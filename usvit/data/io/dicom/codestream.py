@@ -29,11 +29,11 @@ class Codestream:
     adobe: int | None = None
     """The transform byte of Adobe's APP14 segment: 0 for none, 1 for YCbCr, 2 for YCCK."""
     complete: bool = True
-    """Whether the codestream ends with its end marker, apart from padding."""
+    """True if the codestream ends with its end marker, possibly followed by padding."""
 
     @property
     def names_rgb(self) -> bool:
-        """Whether the components are named R, G, B."""
+        """True if the components are named R, G, B."""
         return self.component_ids in ((82, 71, 66), (114, 103, 98))
 
 

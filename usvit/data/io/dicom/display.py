@@ -114,9 +114,9 @@ def _windowed(header: Header, voi: pydicom.Dataset, values: NDArray[Any]) -> NDA
         return None
     function = text(voi, "VOILUTFunction").upper() or "LINEAR"
     if function not in ("LINEAR", "LINEAR_EXACT", "SIGMOID"):
-        raise BadImage(header.path, "its window has a function that the standard does not know")
+        raise BadImage(header.path, "its window has a function that the standard does not define")
     if width < 1 if function == "LINEAR" else width <= 0:
-        raise BadImage(header.path, f"its window is {width:g} wide")
+        raise BadImage(header.path, f"the width of its window is {width:g}")
     if function == "SIGMOID":
         return 1 / (1 + np.exp(np.clip(-4 * (values - center) / width, -50, 50)))
     if function == "LINEAR":
@@ -136,7 +136,7 @@ def _functional_group(data: pydicom.Dataset, keyword: str) -> pydicom.Dataset:
 
 
 def _palette(header: Header, layout: Layout) -> UInt8:
-    """Return (values, 3) the colour of each value that can be stored."""
+    """Return the colour of each value that can be stored, (values, 3)."""
     tables = [
         read_lookup(header, header.data, f"{name}Descriptor", f"{name}Data", f"Segmented{name}Data")
         for name in _PALETTES

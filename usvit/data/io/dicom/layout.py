@@ -16,7 +16,7 @@ _RETIRED = ("HSV", "ARGB", "CMYK", "YBR_PARTIAL_422", "YBR_PARTIAL_420")
 
 @dataclass(frozen=True)
 class Layout:
-    """How pixels are stored. It is consistent in itself, but not yet compared with the pixels."""
+    """Storage format of the pixels. It is consistent in itself, but not yet compared with the pixels."""
 
     rows: int
     columns: int

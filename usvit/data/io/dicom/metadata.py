@@ -21,18 +21,18 @@ class DicomFacts:
     by more than 1%."""
     frames: int
     has_pixels: bool
-    """Whether the header describes an image; a report or a plan does not."""
+    """True if the header describes an image; a report or a plan does not."""
     is_directory: bool
-    """Whether the file is a DICOMDIR, an index of other files."""
+    """True if the file is a DICOMDIR, an index of other files."""
     regions: Regions
     """The tissue region and other information on the regions of the picture."""
     burned_in: bool
-    """Whether BurnedInAnnotation says YES."""
+    """True if BurnedInAnnotation is YES."""
     sop_instance_uid: str
     study_instance_uid: str = field(repr=False)
     accession_number: str = field(repr=False)
     patient_id: str = field(repr=False)
-    """As in the file; "" if absent. Output files contain a pseudonym instead."""
+    """Value in the file; "" if absent. Output files contain a pseudonym instead."""
 
 
 def facts_of(header: Header) -> DicomFacts:
