@@ -27,7 +27,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def record(runs, tmp_path_factory):
-    return compare(*runs, out=tmp_path_factory.mktemp("compared") / "out")[0]
+    return compare(*runs, out=tmp_path_factory.mktemp("compared") / "out")[0].content()
 
 
 def pooled(run):

@@ -19,6 +19,7 @@ from usvit.exporting.exportable import open_source
 from usvit.exporting.verification import Checked, check_pixels, refuse_difference, write_phantom_image
 from usvit.files import sha256_of_file
 from usvit.models.trained_model import load_trained
+from usvit.records import ModelMetadata, load_record
 
 
 def test_safetensors_load_again_to_the_same_scores_with_everything_in_the_metadata(fold, tmp_path):
@@ -48,7 +49,7 @@ def test_copy_descriptions_travel_along_or_are_left_out_and_said_to_be(fold, tmp
     (fold / "model.json").write_text(json.dumps(metadata))
     for out, descriptions, known in ((tmp_path / "with", True, "copies"), (tmp_path / "without", False, "hashes")):
         export(str(fold), out, format="safetensors", descriptions=descriptions)
-        seen = seen_by(json.loads((out / "model.json").read_text()), out)
+        seen = seen_by(load_record(out / "model.json", ModelMetadata), out)
         assert sha256 in seen and seen.known == known
         assert len(list(out.glob("seen-*.copies"))) == descriptions
         told = unrecorded(seen, "It")

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from usvit.pseudonyms import Pseudonyms
+from usvit.scoring.external.evaluation import evaluate_scores
 from usvit.scoring.items import FAILURE_COLUMNS, PRIVATE_COLUMNS, score_columns
 from usvit.scoring.tables.summary import JOB_KEYS
 from usvit.scoring.tables.writer import write_tables
@@ -120,3 +121,9 @@ def make_scores(
     )
     (out / "job.json").write_text(json.dumps({"state": "finished", "identity": {"key": ids.fingerprint}}))
     return pd.DataFrame(truth, columns=["path", "sop", "study", "patient", "label", "item_id", "failed"])
+
+
+def evaluated(*arguments, **settings):
+    """Return the content of metrics.json as a dictionary, and the table, of ``evaluate_scores``."""
+    record, found = evaluate_scores(*arguments, **settings)
+    return record.content(), found

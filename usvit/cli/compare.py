@@ -37,13 +37,11 @@ def compare(
     """
     from usvit import reports
     from usvit.cli.printing import p_value, with_interval
-    from usvit.records import CompareRecord
 
-    found, folder = reports.compare(*runs, positive=positive, non_inferiority_margin=non_inferiority_margin, out=out)
+    record, folder = reports.compare(*runs, positive=positive, non_inferiority_margin=non_inferiority_margin, out=out)
     if json_:
-        print(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
-    record = CompareRecord.model_validate(found)
     print(f"{record.n_images} images in {record.n_groups} groups, {record.n_folds} folds")
     folds, several = record.n_folds > 1, len(record.pairs) > 1
     what = ", mean within folds [95 % interval]; pooled" if folds else " [95 % interval]"

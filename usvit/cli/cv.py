@@ -106,6 +106,6 @@ def _print(outcome: "RunResult[MetricsRecord]") -> None:
     if folds.unit == "image":
         print(f"LEAKING SPLIT (by image, as asked): {folds.leaking_groups} groups are in two splits of a fold.")
     print(f"{data.n_images} images in {data.n_groups} groups; test predictions: {outcome.result.n_images}")
-    print_figures(outcome.result.model_dump())
+    print_figures(outcome.result)
     print("For research use, not a medical device.")
     print(f"report: {outcome.path / 'report.html'}")

@@ -3,13 +3,16 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from usvit.cli import labels as given
 from usvit.cli import options as o
 from usvit.errors import UsvitError
+
+if TYPE_CHECKING:
+    from usvit.records import External, MetricsRecord, OutcomeRecord, WorstCase
 
 
 def evaluate(
@@ -124,7 +127,7 @@ def evaluate(
         from usvit.scoring import evaluate_scores
 
         table = given.label_table(labels, label, map_, join, key, input_root)
-        metrics, _ = evaluate_scores(
+        record, _ = evaluate_scores(
             predictions,
             table,
             by=limits,
@@ -142,7 +145,7 @@ def evaluate(
         columns = evaluation.Columns(
             label=label, prob=tuple(prob or ()), group=group, patient=patient, fold=fold, image=image
         )
-        metrics = evaluation.evaluate(
+        record = evaluation.evaluate(
             predictions,
             columns=columns,
             positive=positive,
@@ -153,7 +156,7 @@ def evaluate(
             out=out,
         )
     if json_:
-        print(json.dumps(metrics, indent=2, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
     from usvit.cli.printing import (
         print_at_prevalence,
@@ -162,9 +165,7 @@ def evaluate(
         print_operating_points,
         print_subgroups,
     )
-    from usvit.records import MetricsRecord
 
-    record = MetricsRecord.model_validate(metrics)
     known = record.patients.n_patients if record.patients else None
     patients = "" if known is None else f", {known} known patients"
     counts = ", ".join(f"{name} {count}" for name, count in record.class_counts.items())
@@ -174,7 +175,7 @@ def evaluate(
         print("(accuracy, sensitivity and specificity: above by the most probable class, below at a threshold)")
         there = [one for one in record.operating_points or [] if one.pooled is not None]
         print_operating_points(record.model_copy(update={"operating_points": there}))
-        _print_external(metrics)
+        _print_external(record, record.external)
     else:
         print_operating_points(record)
     print_at_prevalence(record)
@@ -187,35 +188,36 @@ def evaluate(
     print("For research use, not a medical device.")
 
 
-def _print_external(metrics: dict[str, Any]) -> None:
+def _print_external(record: "MetricsRecord", external: "External") -> None:
     """Print the parts of an external test: frozen thresholds, failures, calibrated probability."""
     from usvit.cli.printing import calibration_in_words, with_interval
-    from usvit.records import ClassCalibration
 
-    external, positive = metrics["external"], metrics["positive_class"]
-    print(f"images that the model has seen: {external['seen']['answer']}")
+    print(f"images that the model has seen: {external.seen.answer if external.seen else 'not recorded'}")
     print("an external test does not choose thresholds; 'usvit recalibrate' chooses them on other patients")
-    frozen = [one for one in metrics["operating_points"] if one["rule"].startswith("frozen")]
-    print(f"frozen thresholds (of the calibrated probability) are from {frozen[0]['source']}")
-    for one in frozen:
-        if one["pooled"] is None:
-            print(f"{one['rule']}: none, {one['reason']}")
+    frozen = [one for one in record.operating_points or [] if one.rule.startswith("frozen")]
+    print(f"frozen thresholds (of the calibrated probability) are from {frozen[0].source}")
+    for point in frozen:
+        if point.pooled is None:
+            print(f"{point.rule}: none, {point.reason}")
         else:
-            values = ", ".join(f"{name.upper()} {with_interval(one['pooled'][name])}" for name in ("ppv", "npv"))
-            print(f"{one['rule']}: {values}")
-    for one in external["abstained"]["decided_only"]:
-        both = ", ".join(f"{name} {with_interval(one['outcome'][name])}" for name in ("sensitivity", "specificity"))
-        print(f"{one['rule']}, of the images it decided: {both}")
-    failures = external["failures"]
-    if failures["share"] is None:
-        print(f"could not be scored: unknown ({failures['reason']})")
+            print(f"{point.rule}: PPV {with_interval(point.pooled.ppv)}, NPV {with_interval(point.pooled.npv)}")
+    for one in external.abstained.decided_only:
+        print(f"{one.rule}, of the images it decided: {_both(one.outcome)}")
+    failures = external.failures
+    if failures.share is None:
+        print(f"could not be scored: unknown ({failures.reason})")
     else:
-        print(f"could not be scored: {failures['n_failed']}, a share of {with_interval(failures['share'])}")
-        for one in failures["worst_case"] if failures["n_failed"] else []:
-            both = ", ".join(f"{name} {with_interval(one[name])}" for name in ("sensitivity", "specificity"))
-            print(f"{one['rule']}, if all of these were wrong: {both}")
-    calibrated = ClassCalibration.model_validate(external["calibrated"])
-    print(f"\ncalibrated probability of {positive}: {calibration_in_words(calibrated)}")
+        print(f"could not be scored: {failures.n_failed}, a share of {with_interval(failures.share)}")
+        for worst in failures.worst_case if failures.n_failed else []:
+            print(f"{worst.rule}, if all of these were wrong: {_both(worst)}")
+    if external.calibrated is not None:
+        print(f"\ncalibrated probability of {record.positive_class}: {calibration_in_words(external.calibrated)}")
+
+
+def _both(rates: "OutcomeRecord | WorstCase") -> str:
+    from usvit.cli.printing import with_interval
+
+    return f"sensitivity {with_interval(rates.sensitivity)}, specificity {with_interval(rates.specificity)}"
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:

@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from usvit.records import (
@@ -19,12 +19,10 @@ TITLE = 28
 POOLED = 24
 
 
-def print_figures(metrics: "MetricsRecord | dict[str, Any]") -> None:
+def print_figures(metrics: "MetricsRecord") -> None:
     """Print the headline of metrics.json with the pooled figures and the SD of the folds, then the warnings."""
-    from usvit.records import MetricsRecord
     from usvit.reports import quoted
 
-    metrics = MetricsRecord.model_validate(metrics)
     positive, n_folds = metrics.positive_class, len(metrics.folds)
     auc = f"{positive}_vs_rest"
     several = n_folds > 1
@@ -156,11 +154,8 @@ def print_subgroups(metrics: "MetricsRecord") -> None:
                     print(f"  {entry.level} minus {entry.against}, {name}: {with_interval(value)}{holm_words(value)}")
 
 
-def with_interval(value: "PlainValue | dict[str, Any]", digits: int = 3) -> str:
+def with_interval(value: "PlainValue", digits: int = 3) -> str:
     """Format ``0.921 [0.884, 0.947]``; the number alone without an interval; the reason if it is undefined."""
-    from usvit.records import PlainValue
-
-    value = PlainValue.model_validate(value)
     if value.value is None:
         return f"undefined: {value.reason}"
     text = f"{value.value:.{digits}f}"

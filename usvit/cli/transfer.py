@@ -11,7 +11,7 @@ from usvit.cli.printing import go_on, with_interval
 
 if TYPE_CHECKING:
     from usvit.experiments import RunResult
-    from usvit.records import Recommended, TransferRecord, TransferValue
+    from usvit.records import Recommended, TransferRecord
 
 HowOption = Annotated[
     str | None,
@@ -152,10 +152,10 @@ def _print(outcome: "RunResult[TransferRecord]") -> None:
     for line in result.summary:
         precision = line.intervals.mean_average_precision if line.intervals else None
         if precision is not None and precision.value is not None:
-            tail = f"   mAP {_shown(precision)}"
+            tail = f"   mAP {with_interval(precision)}"
         else:  # older results have no interval
             tail = "" if line.mean_average_precision is None else f"   mAP {line.mean_average_precision:.3f}"
-        print(f"{line.name[:29]:30}{_shown(line.accuracy):32}{line.mean_class_accuracy:.3f}{tail}")
+        print(f"{line.name[:29]:30}{with_interval(line.accuracy):32}{line.mean_class_accuracy:.3f}{tail}")
         if line.coarse_accuracy is not None:
             of_coarse = [("conditioned on the predicted coarse class", line.map_conditioned)]
             of_coarse += [("on the true one", line.map_oracle)]
@@ -164,7 +164,7 @@ def _print(outcome: "RunResult[TransferRecord]") -> None:
     last = result.summary[-1]
     if last.first_draw is not None:
         print(f"These intervals cover {last.accuracy.covers or 'the draw of the training images alone'}.")
-        print(f"Interval over test images, for the first draw: {last.name} {_shown(last.first_draw)}")
+        print(f"Interval over test images, for the first draw: {last.name} {with_interval(last.first_draw)}")
     print(f"report: {outcome.path / 'report.html'}")
     print(f"all results: {outcome.path / 'results.csv'}")
     if result.predictions is not None:
@@ -182,15 +182,11 @@ def _print_recommended(found: "Recommended") -> None:
     for one in found.candidates:
         values = [one.upstream_val_accuracy, one.downstream_val_accuracy]
         known = ["-" if value is None else f"{value:.3f}" for value in values]
-        print(f"{one.name:{width}}{known[0]:>14}{known[1]:>16}{_shown(one.test):>28}")
+        print(f"{one.name:{width}}{known[0]:>14}{known[1]:>16}{with_interval(one.test):>28}")
     for way, choice in (("upstream validation", found.by_upstream_validation), ("adapting all", found.by_adapting_all)):
         print(f"by {way}: {choice.name or f'not known: {choice.reason}'}")
     if found.difference is not None:
-        print(f"difference on the test: {_shown(found.difference.accuracy)}")
-
-
-def _shown(value: "TransferValue") -> str:
-    return with_interval(value.model_dump())
+        print(f"difference on the test: {with_interval(found.difference.accuracy)}")
 
 
 def _print_recipes() -> None:

@@ -66,7 +66,7 @@ def evaluate(
     by: Mapping[str, Sequence[float] | None] | None = None,
     prevalence: float | None = None,
     out: str | Path | None = None,
-) -> dict[str, Any]:
+) -> MetricsRecord:
     """Compute every figure of metrics.json from a run directory or from any table of predictions.
 
     Args:
@@ -91,8 +91,8 @@ def evaluate(
     Example:
         >>> import usvit
         >>> metrics = usvit.evaluate("runs/small")
-        >>> metrics["positive_class"], sorted(metrics["headline"])[:2]  # doctest: +ELLIPSIS
-        ('malignant', [...])
+        >>> metrics.positive_class, metrics.headline.auc.n_groups > 10
+        ('malignant', True)
     """
     path, out = Path(predictions), None if out is None else Path(out)
     if any((path / name).is_file() for name in ("scores.parquet", "scores.csv")):
@@ -107,7 +107,7 @@ def evaluate(
     if out is not None:
         write_csv(out / "predictions.csv", found.table)
         write_record(out / "metrics.json", metrics, MetricsRecord)
-    return metrics
+    return MetricsRecord.model_validate(metrics)
 
 
 def measure(

@@ -4,9 +4,7 @@ Hashes on record (``usvit.records.integrity``) detect a file that was changed al
 changes a file can change its hash as well. The main figures are therefore computed again, which takes milliseconds.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -106,7 +104,7 @@ def refuse_other_pool(run: Path, test: pd.DataFrame) -> None:
             )
 
 
-def refuse_upstream(run: Path, record: RunRecord | Mapping[str, Any], what: str, *, but: tuple[str, ...] = ()) -> None:
+def refuse_upstream(run: Path, record: RunRecord, what: str, *, but: tuple[str, ...] = ()) -> None:
     """Refuse a run of ``usvit pretrain`` or ``usvit transfer`` if a tested classifier is needed.
 
     Args:
@@ -118,7 +116,7 @@ def refuse_upstream(run: Path, record: RunRecord | Mapping[str, Any], what: str,
     Raises:
         UsvitError: the run is of another kind; the text says where its figures are.
     """
-    kind = record.kind if isinstance(record, RunRecord) else record.get("kind")
+    kind = record.kind
     if kind in but or kind not in ("pretrain", "transfer"):
         return
     own = "pretrain.json and fold-0/history.csv" if kind == "pretrain" else "transfer.json and results.csv"

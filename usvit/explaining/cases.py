@@ -67,7 +67,7 @@ def open_source(path: Path) -> PredictionSource:
     is_fold = folders == [path]
     run = path.absolute().parent if is_fold else path
     record = _record(run, path)
-    refuse_upstream(path, {"kind": record.kind}, "An explanation")
+    refuse_upstream(path, record, "An explanation")
     try:
         numbers = [int(folder.name.removeprefix("fold-")) for folder in folders]
         if record.config is None:

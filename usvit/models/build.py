@@ -102,8 +102,8 @@ def build_with_report(
 
 def _parts_of(weights: Weights) -> str:
     """Return the settings of the network that usvit trained, for an error message."""
-    parts = (weights.metadata or {}).get("vit")
-    if not isinstance(parts, dict) or not parts:
+    parts = weights.metadata and weights.metadata.vit
+    if not parts:
         return ""
     return " They were trained with " + " ".join(f"--set model.vit.{key}={value}" for key, value in parts.items()) + "."
 
@@ -159,9 +159,9 @@ def input_statistics(spec: ModelSpec, weights: Weights | None = None) -> tuple[S
         weights: Initial weights. The hub's weights, and those that usvit trained, state their statistics; for other
             weights, the statistics of the recommended weights are assumed.
     """
-    ours = ((weights.metadata or {}).get("preprocessing") or {}) if weights else {}
-    if "mean" in ours and "std" in ours:
-        mean, std = ours["mean"], ours["std"]
+    ours = weights.metadata.preprocessing if weights and weights.metadata else None
+    if ours is not None:
+        mean, std = tuple(ours.mean), tuple(ours.std)
     else:
         chosen = hub_entry(spec, weights)
         config = timm.get_pretrained_cfg(chosen.timm if chosen else spec.architecture)

@@ -18,7 +18,7 @@ from usvit.models.spec import ModelSpec
 from usvit.models.weights import Weights, read_state_dict, refuse_endless
 from usvit.models.weights.run_folds import only_fold
 from usvit.models.zoo import find_model
-from usvit.records import ClassifierMetadata, ModelMetadata, PreprocessingRecord, ThresholdRecord, load_record
+from usvit.records import ClassifierMetadata, ModelMetadata, ThresholdRecord, load_record
 
 UPSTREAM = "pretrain"
 """Value of ``stage`` in the metadata of initial weights, which are no classifier of ultrasound images."""
@@ -77,7 +77,7 @@ def load_trained(folder: Path) -> TrainedModel:
         )
     metadata = load_record(where, ClassifierMetadata)
     seen_by(metadata, fold)
-    spec, preprocessing = _spec(metadata, where), _preprocessing(metadata.preprocessing)
+    spec, preprocessing = _spec(metadata, where), Preprocessing.of_record(metadata.preprocessing)
     n_classes, stated = len(metadata.classes), metadata.weights_sha256
     refuse_endless(file)
     if stated is not None and stated != sha256_of_file(file):
@@ -131,10 +131,3 @@ def _spec(metadata: ClassifierMetadata, where: Path) -> ModelSpec:
     except (ValidationError, ValueError, TypeError, KeyError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UsvitError(f"The metadata {where} is damaged: {reason}. Copy the fold's own again.") from error
-
-
-def _preprocessing(stated: PreprocessingRecord) -> Preprocessing:
-    mean, std = stated.mean, stated.std
-    return Preprocessing(
-        stated.image_size, stated.resize, (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]), stated.crop or "tissue"
-    )

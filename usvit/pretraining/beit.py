@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from usvit.data.loading import Batch
-from usvit.data.splits import metadata_beside
+from usvit.data.splits import load_metadata
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
@@ -158,7 +158,7 @@ def make(context: TaskContext, network: nn.Module) -> PretrainingTask:
         raise UsvitError(f"beit.tokenizer: the run {where} does not exist. Name the folder of a run of a tokenizer.")
     tokenizer = load_tokenizer(Path(where))
     file = only_fold(Path(where)) / "model.safetensors"
-    sha256, own = sha256_of_file(file), metadata_beside(file)
+    sha256, own = sha256_of_file(file), load_metadata(file)
     return Beit(
         context, network, tokenizer, (UpstreamModel("tokenizer", "tokenizer", sha256, metadata=own, path=file),)
     )

@@ -53,10 +53,10 @@ def check_classes(weights: Weights, classes: tuple[str, ...], who: str, hint: st
     Raises:
         UsvitError: the classes differ; the message names the first difference.
     """
-    theirs = (weights.metadata or {}).get("classes")
-    if not classes or not isinstance(theirs, list) or not theirs or tuple(map(str, theirs)) == classes:
+    theirs = weights.metadata and weights.metadata.classes
+    if not classes or not theirs or tuple(theirs) == classes:
         return
     pairs = enumerate(zip(theirs, classes, strict=False))
-    different = (f"class {at} is {its} there and {ours} here" for at, (its, ours) in pairs if str(its) != ours)
+    different = (f"class {at} is {its} there and {ours} here" for at, (its, ours) in pairs if its != ours)
     first = next(different, f"{len(theirs)} there and {len(classes)} here")
     raise UsvitError(f"{who} was trained on other classes than the images have: {first}. {hint}")

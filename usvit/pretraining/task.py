@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from usvit.config import PretrainConfig
 from usvit.models import Cost, ModelSpec
+from usvit.records import ModelMetadata
 from usvit.training import TrainingTask
 
 UNLABELLED = ("mae", "beit", "tokenizer", "masked_patch")
@@ -61,7 +62,7 @@ class UpstreamModel:
     """Hash of its file; None if it was never trained."""
     weights: dict[str, Any] | None = None
     """Origin of its weights, from ``Weights.describe``."""
-    metadata: dict[str, Any] | None = field(default=None, repr=False)
+    metadata: ModelMetadata | None = field(default=None, repr=False)
     """Its model metadata, if usvit trained it."""
     path: Path | None = None
     """Its file."""
@@ -79,7 +80,7 @@ class UpstreamModel:
             "role": self.role,
             "architecture": self.architecture,
             "weights_sha256": self.weights_sha256,
-            "source": (self.metadata or {}).get("source"),
+            "source": self.metadata and self.metadata.source,
             "weights": self.weights,
         }
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from usvit.config import PretrainConfig
-from usvit.data.splits import metadata_beside
+from usvit.data.splits import load_metadata
 from usvit.errors import UsvitError
 from usvit.models import (
     ModelSpec,
@@ -112,7 +112,8 @@ def _own_parts(weights: Path) -> dict[str, Any]:
     if not weights.exists():
         return {}
     file = fold_folders(weights)[0] / "model.safetensors" if weights.is_dir() else weights
-    return (metadata_beside(file) or {}).get("vit") or {}
+    metadata = load_metadata(file)
+    return (metadata and metadata.vit) or {}
 
 
 def make_teacher(

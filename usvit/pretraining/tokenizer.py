@@ -22,7 +22,7 @@ from torch.nn.functional import normalize
 
 from usvit.config.pretrain import TokenizerConfig
 from usvit.data.loading import Batch
-from usvit.data.splits import metadata_beside
+from usvit.data.splits import load_metadata
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
@@ -180,25 +180,22 @@ def load_tokenizer(folder: Path) -> tuple[Tokenizer, Preprocessing]:
     """
     fold = only_fold(folder)
     file, where = fold / "model.safetensors", fold / "model.json"
-    metadata = metadata_beside(file)
+    metadata = load_metadata(file)
     if metadata is None:
         raise UsvitError(f"{fold} has no model.json, the model metadata. Copy it beside {file.name}.")
-    if metadata.get("architecture") != "tokenizer":
+    if metadata.architecture != "tokenizer":
         raise UsvitError(
-            f"{folder} is a run of the network {metadata.get('architecture')}, not of a tokenizer. Train one with "
+            f"{folder} is a run of the network {metadata.architecture}, not of a tokenizer. Train one with "
             "usvit pretrain --recipe beit_tokenizer, and name its run."
         )
-    if metadata.get("weights_sha256") not in (None, sha256_of_file(file)):
+    if metadata.weights_sha256 not in (None, sha256_of_file(file)):
         raise UsvitError(f"The weights {file} do not match {where}. Copy both from the same fold.")
     try:
-        stated = metadata["preprocessing"]
-        mean, std = (tuple(float(value) for value in stated[key]) for key in ("mean", "std"))
-        if len(mean) != 3 or len(std) != 3 or not min(std) > 0:
-            raise ValueError(f"the preprocessing is {stated}")
-        size, resize = int(stated["image_size"]), str(stated["resize"])
-        preprocessing = Preprocessing(size, resize, (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))
-        config = TokenizerConfig(**metadata["tokenizer"])
-    except (ValidationError, ValueError, TypeError, KeyError) as error:
+        if metadata.preprocessing is None or metadata.tokenizer is None:
+            raise ValueError("it lacks the key preprocessing or tokenizer")
+        preprocessing = Preprocessing.of_record(metadata.preprocessing)
+        config = TokenizerConfig(**metadata.tokenizer)
+    except (ValidationError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UsvitError(f"The model metadata {where} is damaged: {reason}. Copy it from the fold again.") from error
     with torch.random.fork_rng(devices=[]):

@@ -20,6 +20,7 @@ from usvit.records.metrics import (
     BinRecord,
     ClassCalibration,
     DecisionCurveRecord,
+    External,
     Headline,
     MainFigures,
     MetricsRecord,
@@ -27,6 +28,7 @@ from usvit.records.metrics import (
     OperatingPointRecord,
     OutcomeRecord,
     ProcedureRecord,
+    WorstCase,
 )
 from usvit.records.model import (
     ClassifierMetadata,
@@ -45,7 +47,6 @@ from usvit.records.scores import JobRecord, ModelSeen, SummaryRecord
 from usvit.records.study import CellRecord, StudyFigure, StudyRecord, StudyRun
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
 from usvit.records.upstream import (
-    UPSTREAM_RECORDS,
     PretrainRecord,
     Recommended,
     TransferRecord,
@@ -80,7 +81,6 @@ TABLE_ROWS: tuple[type[CsvRow], ...] = (FailureRow, FoldRow, PredictionRow, Scor
 __all__ = [
     "FILE_RECORDS",
     "TABLE_ROWS",
-    "UPSTREAM_RECORDS",
     "AtPrevalence",
     "AuditRecord",
     "BenchRecord",
@@ -98,6 +98,7 @@ __all__ = [
     "ExplanationRecord",
     "ExportRecord",
     "ExportedMetadata",
+    "External",
     "FailureRow",
     "FileRecord",
     "FittedThreshold",
@@ -137,6 +138,7 @@ __all__ = [
     "TransferValue",
     "UpstreamRecord",
     "Value",
+    "WorstCase",
     "check_record",
     "fitting",
     "load_record",

@@ -6,7 +6,6 @@ recomputed where that is cheap (``usvit.evaluation.run_checks``).
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from usvit.errors import UsvitError
 from usvit.files import JSON_BYTES, TABLE_BYTES, regular_file, sha256_of_file
@@ -27,7 +26,7 @@ def run_hashes(run: Path) -> dict[str, str]:
     return {name: sha256_of_file(run / name) for name in names if name not in _OTHERS}
 
 
-def refuse_changed_run(run: Path, record: RunRecord | Mapping[str, Any], only: str | None = None) -> None:
+def refuse_changed_run(run: Path, record: RunRecord, only: str | None = None) -> None:
     """Check the files of a run against the hashes in its run.json; older runs have none.
 
     Args:
@@ -38,7 +37,7 @@ def refuse_changed_run(run: Path, record: RunRecord | Mapping[str, Any], only: s
     Raises:
         UsvitError: As ``refuse_changed``.
     """
-    recorded = (record.files if isinstance(record, RunRecord) else record.get("files")) or {}
+    recorded = record.files or {}
     names = [name for name in recorded if ".." not in name.split("/") and not name.startswith(("/", "."))]
     refuse_changed(run, recorded, "run.json", [one for one in names if only is None or one.startswith(f"{only}/")])
 

@@ -477,9 +477,9 @@ class RecalibrationFiguresRecord(Record):
 class WorstCase(Record):
     """Figures of one rule if each image that could not be scored had been called wrongly."""
 
-    rule: Text | None = written()
-    sensitivity: ShareValue | None = written()
-    specificity: ShareValue | None = written()
+    rule: Text
+    sensitivity: ShareValue
+    specificity: ShareValue
 
 
 class Failures(Record):
@@ -490,22 +490,22 @@ class Failures(Record):
     codes: Counts | None = written(
         "Code of failures.csv -> labelled images.", additionalProperties={"type": "integer", "minimum": 1}
     )
-    worst_case: list[WorstCase] | None = written()
+    worst_case: list[WorstCase] = written(empty=list)
     reason: Text | None = nullable("Why it is not known.", minLength=1)
 
 
 class DecidedOnly(Record):
     """Decisions of one frozen threshold on the images that were decided."""
 
-    rule: Text | None = written()
-    outcome: OutcomeRecord | None = written()
+    rule: Text
+    outcome: OutcomeRecord
 
 
 class Abstained(Record):
     """Frames that the model did not decide (usvit score --abstain)."""
 
     n_images: Count | None = written("Frames without a decision.")
-    decided_only: list[DecidedOnly] | None = written("The frozen thresholds on all other frames.")
+    decided_only: list[DecidedOnly] = written("The frozen thresholds on all other frames.", empty=list)
 
 
 class External(Record):
@@ -520,8 +520,8 @@ class External(Record):
     counts: Counts | None = written(
         "label_rows of the table; labels (different ids that count); and what is not used, as unmatched.csv lists it."
     )
-    failures: Failures | None = written()
-    abstained: Abstained | None = written()
+    failures: Failures = written(empty=Failures)
+    abstained: Abstained = written(empty=Abstained)
     calibrated: ClassCalibration | None = written(
         "Of the calibrated probability of the positive class, which the frozen thresholds apply to; 'calibration' "
         "describes the plain probability."

@@ -227,6 +227,8 @@ class ModelMetadata(FileRecord):
     )
     source: dict[str, Any] | None = optional("Only of initial weights: the images that they were trained on.")
     learnt_from: list[dict[str, Any]] | None = optional("Only of initial weights: the teacher or tokenizer.")
+    grafit: dict[str, Any] | None = optional("Only of the objective grafit: settings of the projector.")
+    tokenizer: dict[str, Any] | None = optional("Only of the objective tokenizer: settings of the network.")
     architecture: Name | None = written("Name in 'usvit models list', or timm:<name>.")
     vit: dict[str, Any] | None = written("Parts of a ViT that were exchanged.")
     timm: Name | None = written()

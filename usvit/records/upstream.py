@@ -189,10 +189,3 @@ class TransferRecord(FileRecord):
     predictions: Name | None = written(null=True, enum=["predictions.csv", None])
     predictions_missing: Text | None = written("Why there is no predictions.csv.", null=True)
     recommended: Recommended | None = written("Null for a single upstream network.", null=True)
-
-
-UPSTREAM_RECORDS: dict[str, type[PretrainRecord | TransferRecord]] = {
-    "pretrain": PretrainRecord,
-    "transfer": TransferRecord,
-}
-"""Kind of the run -> model of its results."""

@@ -63,7 +63,7 @@ def compare(
     positive: str | None = None,
     non_inferiority_margin: float | None = None,
     out: str | Path | None = None,
-) -> tuple[dict[str, Any], Path]:
+) -> tuple[CompareRecord, Path]:
     """Compare two or more runs (or predictions tables) on the same images, pair by pair, and write the page.
 
     Args:
@@ -83,7 +83,7 @@ def compare(
     Example:
         >>> import usvit
         >>> record, folder = usvit.compare("runs/small", "runs/other", out="comparison")
-        >>> len(record["pairs"]), (folder / "compare.html").is_file()
+        >>> len(record.pairs), (folder / "compare.html").is_file()
         (1, True)
     """
     paths, margin = [Path(run) for run in runs], non_inferiority_margin
@@ -102,13 +102,12 @@ def compare(
     tables = [rows_of(one.table, "test", opened[0].classes) for one in opened]
     k = opened[0].classes.index(opened[0].positive)
     curves = [roc(rows.label == k, rows.prob[:, k]) for rows in tables]
-    write_record(folder / "compare.json", content, CompareRecord)
-    record = CompareRecord.model_validate(content)
+    record = write_record(folder / "compare.json", content, CompareRecord)
     write_text(folder / "compare.md", _render("compare.md.j2", record))
     write_text(folder / "compare.tex", _render("compare.tex.j2", record))
     drawings = {"roc": _draw_roc(curves), "differences": _draw_differences(record.pairs)}
     write_text(folder / "compare.html", _render("compare.html.j2", record, drawings=drawings))
-    return content, folder
+    return record, folder
 
 
 def compare_predictions(

@@ -9,7 +9,6 @@ import pytest
 from usvit.data.splits.leakage import (
     LISTED_AT_MOST,
     load_metadata,
-    metadata_beside,
     passed_on,
     refuse_seen,
     seen_by,
@@ -70,10 +69,10 @@ def test_a_seen_image_is_named_by_its_group_with_all_its_images():
 
 def test_a_metadata_is_read_where_there_is_one(tmp_path):
     weights = tmp_path / "model.safetensors"
-    assert load_metadata(weights) is None is metadata_beside(weights)
+    assert load_metadata(weights) is None
     (tmp_path / "model.json").write_text(json.dumps({"architecture": "vit_b32"}))
     assert load_metadata(weights).architecture == "vit_b32"
-    assert metadata_beside(weights) == {"architecture": "vit_b32"}
+    assert load_metadata(weights).content() == {"architecture": "vit_b32"}
     for damaged, why in (("{", "it is damaged"), ("[]", "expected a JSON object")):
         (tmp_path / "model.json").write_text(damaged)
         with pytest.raises(UsvitError, match=rf"model\.json: {why}"):

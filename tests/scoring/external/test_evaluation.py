@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
 from tests.conftest import REPOSITORY
-from tests.scoring.make_scores import make_scores
+from tests.scoring.make_scores import evaluated, make_scores
 from usvit.errors import LeakageError, UsvitError
 from usvit.evaluation.patients import by_patient
 from usvit.metrics.proportions import clustered_share
@@ -44,7 +44,7 @@ def labels(home, truth):
 @pytest.fixture(scope="module")
 def measured(home, labels):
     """(metrics, predictions) of the set as it is."""
-    return evaluate_scores(home / "scores", labels)
+    return evaluated(home / "scores", labels)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_what_failed_counts_and_its_worst_case_is_told(truth, measured):
 
 
 def test_labels_of_patients_cannot_tell_what_failed_and_that_is_said(home, truth):
-    metrics, _ = evaluate_scores(home / "scores", LabelTable(home / "patients.csv", key=home / "key"))
+    metrics, _ = evaluated(home / "scores", LabelTable(home / "patients.csv", key=home / "key"))
     assert metrics["n_images"] == 160
     assert metrics["external"]["joined_by"] == "patient_id"
     assert metrics["external"]["failures"]["n_failed"] is None
@@ -119,7 +119,7 @@ def test_labels_of_patients_cannot_tell_what_failed_and_that_is_said(home, truth
 @pytest.mark.parametrize("how", ["mean", "max"])
 def test_patients_are_rolled_up_as_usvit_evaluate_does(home, labels, measured, how):
     _, frames = measured
-    metrics, found = evaluate_scores(home / "scores", labels, unit="patient", roll_up=how)
+    metrics, found = evaluated(home / "scores", labels, unit="patient", roll_up=how)
     jsonschema.validate(metrics, SCHEMA, jsonschema.Draft202012Validator)
     oracle = by_patient(frames.table, how=how, positive="malignant").set_index("group_id")
     own = found.table.set_index("group_id").loc[oracle.index]
@@ -140,7 +140,7 @@ def test_what_is_judged_is_the_mean_that_the_tables_show(with_rows, unit, table)
 
 
 def test_items_count_their_frames_once(home, labels):
-    metrics, _ = evaluate_scores(home / "scores", labels, unit="item")
+    metrics, _ = evaluated(home / "scores", labels, unit="item")
     assert (metrics["n_images"], metrics["n_groups"]) == (80, 40)
     assert metrics["external"]["failures"]["share"]["value"] == pytest.approx(3 / 83)
 
@@ -149,7 +149,7 @@ def test_a_patient_with_images_of_two_labels_is_positive_and_that_is_said(home, 
     mixed = truth.copy()
     mixed.loc[0, "label"] = "benign"  # of two images of a patient with a malignant one
     mixed.to_csv(tmp_path / "labels.csv", index=False)
-    metrics, _ = evaluate_scores(home / "scores", LabelTable(tmp_path / "labels.csv", join="item_id"), unit="patient")
+    metrics, _ = evaluated(home / "scores", LabelTable(tmp_path / "labels.csv", join="item_id"), unit="patient")
     assert metrics["class_counts"] == {"benign": 20, "malignant": 20}
     assert any("1 of 40 patients have images of several labels" in one for one in metrics["warnings"])
 
@@ -162,7 +162,7 @@ def test_seen_images_are_refused_by_group_or_left_out_with_their_groups(with_row
         evaluate_scores(folder, labels)
     scored = read_scored_set(folder)
     assert scored.rows["group_id"][5] in str(caught.value)
-    metrics, found = evaluate_scores(folder, labels, drop_seen=True)
+    metrics, found = evaluated(folder, labels, drop_seen=True)
     assert scored.rows["group_id"][5] not in set(found.table["group_id"])
     assert (metrics["n_images"], metrics["external"]["counts"]["seen_images_left_out"]) == (118, 2)
 
@@ -183,7 +183,7 @@ def test_nothing_left_is_no_test(with_rows):
 
 def test_abstentions_are_counted_and_the_rest_is_judged_apart(with_rows):
     folder, labels = with_rows(None, abstain=True)
-    metrics, _ = evaluate_scores(folder, labels)
+    metrics, _ = evaluated(folder, labels)
     rows = read_scored_set(folder).rows
     assert metrics["n_images"] == 120
     assert metrics["external"]["abstained"]["n_images"] == rows["unusual"].sum() > 0
@@ -193,7 +193,7 @@ def test_abstentions_are_counted_and_the_rest_is_judged_apart(with_rows):
 
 def test_a_model_without_a_threshold_has_no_frozen_point_and_says_why(with_rows):
     folder, labels = with_rows(lambda rows: rows.assign(threshold_origin="none: no positive image"), threshold=None)
-    metrics, _ = evaluate_scores(folder, labels)
+    metrics, _ = evaluated(folder, labels)
     jsonschema.validate(metrics, SCHEMA, jsonschema.Draft202012Validator)
     assert point(metrics)["pooled"] is None
     assert point(metrics)["reason"] == "no positive image"
@@ -203,7 +203,7 @@ def test_three_classes_and_columns_of_both_tables_make_subgroups(with_rows):
     folder, labels = with_rows(None, classes=("normal", "benign", "malignant"))
     table = pd.read_csv(labels.path)
     table.assign(site=np.where(table.index % 4 < 2, "A", "B")).to_csv(labels.path, index=False)
-    metrics, _ = evaluate_scores(folder, labels, by={"site": None, "quality": [0.5]})
+    metrics, _ = evaluated(folder, labels, by={"site": None, "quality": [0.5]})
     jsonschema.validate(metrics, SCHEMA, jsonschema.Draft202012Validator)
     assert [one["by"] for one in metrics["subgroups"]] == ["unusual", "site", "quality"]
     assert metrics["confusion"]["labels"] == ["normal", "benign", "malignant"]

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tests.data.near_duplicates.planting import jpeg, resized
-from tests.scoring.make_scores import MODEL, make_scores
+from tests.scoring.make_scores import MODEL, evaluated, make_scores
 from usvit.data.io.decoding import read_image
 from usvit.data.near_duplicates import describe, find_near_duplicates
 from usvit.data.near_duplicates.compact import CompactDescriptions
@@ -83,10 +83,10 @@ def test_an_external_test_has_the_groups_that_a_training_on_the_same_images_has(
 
 def test_groups_joined_by_copies_count_once_in_the_figures(copied, tmp_path):
     folder, labels = scored_with(copied, tmp_path, tmp_path)
-    metrics, _ = evaluate_scores(folder, labels)
+    metrics, _ = evaluated(folder, labels)
     assert (metrics["n_images"], metrics["n_groups"]) == (10, 6)
     (folder / "copies.parquet").unlink()
-    metrics, _ = evaluate_scores(folder, labels)
+    metrics, _ = evaluated(folder, labels)
     assert metrics["n_groups"] == 10 and metrics["external"]["seen"]["found"] == "none by exact hash"
 
 
@@ -117,7 +117,7 @@ def test_a_copy_of_an_image_that_a_calibration_was_fitted_on_cannot_judge_it(ori
     folder, labels = scored_with(others, tmp_path / "test", tmp_path / "fit")
     with pytest.raises(LeakageError, match=r"The calibration .* has seen images of 2 groups \(2 of 6 labelled"):
         evaluate_scores(folder, labels, calibration=tmp_path / "calibration.json")
-    metrics, _ = evaluate_scores(folder, labels, calibration=tmp_path / "calibration.json", drop_seen=True)
+    metrics, _ = evaluated(folder, labels, calibration=tmp_path / "calibration.json", drop_seen=True)
     assert metrics["n_images"] == 4 and metrics["external"]["counts"]["seen_images_left_out"] == 2
     old = {key: value for key, value in read_json(tmp_path / "calibration.json").items() if key != "fitted_on_copies"}
     write_json(tmp_path / "old.json", old | {"schema_version": "1.0"})
@@ -157,7 +157,7 @@ def test_a_copy_of_an_image_that_a_calibration_was_fitted_on_cannot_judge_it(ori
 )
 def test_no_copy_is_claimed_only_where_everything_was_compared(originals, tmp_path, seen, found, words):
     folder, labels = scored_with(originals[0][:6], tmp_path, tmp_path, seen)
-    metrics, _ = evaluate_scores(folder, labels)
+    metrics, _ = evaluated(folder, labels)
     check = metrics["external"]["seen"]
     assert check["found"] == found and words in check["answer"]
     assert any(check["answer"] in warning for warning in metrics["warnings"]) == (found != "none")

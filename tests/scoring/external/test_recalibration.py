@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 
 from tests.conftest import REPOSITORY
-from tests.scoring.make_scores import MODEL, make_scores
+from tests.scoring.make_scores import MODEL, evaluated, make_scores
 from usvit.errors import LeakageError, UsvitError
 from usvit.evaluation.recalibration import fit_temperature
 from usvit.files import write_json
@@ -87,7 +87,7 @@ def test_the_scored_set_is_not_touched(home, tmp_path):
 
 @pytest.mark.slow
 def test_a_calibration_is_judged_on_other_patients_and_never_on_its_own(home, record):
-    metrics, found = evaluate_scores(home / "scores", table(home, "there"), calibration=home / "calibration.json")
+    metrics, found = evaluated(home / "scores", table(home, "there"), calibration=home / "calibration.json")
     points = {one["rule"]: one for one in metrics["operating_points"]}
     for entry in record["thresholds"]:
         assert points[f"frozen: {entry['rule']}"]["folds"][0]["threshold"] == entry["threshold"]
@@ -98,9 +98,7 @@ def test_a_calibration_is_judged_on_other_patients_and_never_on_its_own(home, re
         evaluate_scores(home / "scores", table(home, "here"), calibration=home / "calibration.json")
     with pytest.raises(LeakageError, match="--drop-seen"):
         evaluate_scores(home / "scores", table(home, "all"), calibration=home / "calibration.json")
-    rest, _ = evaluate_scores(
-        home / "scores", table(home, "all"), calibration=home / "calibration.json", drop_seen=True
-    )
+    rest, _ = evaluated(home / "scores", table(home, "all"), calibration=home / "calibration.json", drop_seen=True)
     assert rest["n_images"] == metrics["n_images"] == 60
 
 

@@ -16,7 +16,6 @@ from .leakage import GAPS as GAPS
 from .leakage import Gap as Gap
 from .leakage import SeenImages as SeenImages
 from .leakage import load_metadata as load_metadata
-from .leakage import metadata_beside as metadata_beside
 from .leakage import passed_on as passed_on
 from .leakage import refuse_seen as refuse_seen
 from .leakage import seen_by as seen_by

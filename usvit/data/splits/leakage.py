@@ -30,7 +30,7 @@ from usvit.data.splits.seen_files import (
 )
 from usvit.errors import LeakageError
 from usvit.files import copy_file
-from usvit.records import ModelMetadata, SeenHashes, check_record, load_record, read_record
+from usvit.records import ModelMetadata, SeenHashes, load_record
 
 LISTED_AT_MOST = 20_000
 """Maximum number of hashes of one part in the metadata itself (1.4 MB); longer lists go into a file."""
@@ -55,7 +55,7 @@ class Trained(Protocol):
         """Name of trained weights without metadata; None if they have metadata or are random."""
 
     @property
-    def metadata(self) -> ModelMetadata | dict[str, Any] | None: ...
+    def metadata(self) -> ModelMetadata | None: ...
 
     @property
     def path(self) -> Path | None: ...
@@ -149,20 +149,18 @@ class SeenImages:
                 copy_file(path, copy)
 
 
-def seen_by(metadata: ModelMetadata | Mapping[str, Any], folder: Path | None = None) -> SeenImages:
+def seen_by(metadata: ModelMetadata, folder: Path | None = None) -> SeenImages:
     """Return all images that a network has seen, including pre-training.
 
     Metadata without ``seen_copies`` is from an earlier usvit: all its parts have a gap.
 
     Args:
-        metadata: ``model.json``, as a record or as its content.
+        metadata: the content of ``model.json``.
         folder: folder of ``model.json``; required if it names files.
 
     Raises:
         UsvitError: A named file is missing or has other content.
     """
-    if not isinstance(metadata, ModelMetadata):
-        metadata = check_record(dict(metadata), ModelMetadata, (folder or Path()) / "model.json")
     told, copies = metadata.seen_sha256 or SeenHashes(), metadata.seen_copies
     lists = told.model_dump(exclude={FILES, UNHASHED}, exclude_none=True)
     listed = {part: frozenset(hashes) for part, hashes in lists.items()}
@@ -312,12 +310,6 @@ def load_metadata(weights: Path) -> ModelMetadata | None:
     metadata = load_record(path, ModelMetadata)
     seen_by(metadata, path.parent)
     return metadata
-
-
-def metadata_beside(weights: Path) -> dict[str, Any] | None:
-    """Return the content of the file that ``load_metadata`` reads; arguments and errors are the same."""
-    path = weights.with_name("model.json")
-    return None if load_metadata(weights) is None else read_record(path, ModelMetadata)
 
 
 def refuse_seen(

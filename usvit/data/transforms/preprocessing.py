@@ -1,7 +1,7 @@
 """Conversion of an image to the input of the network; its settings are stored with the weights."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,8 @@ from usvit.data.io import MIN_SIDE, Box, UInt8
 
 if TYPE_CHECKING:
     import torch
+
+    from usvit.records import PreprocessingRecord
 
 Pixels = TypeVar("Pixels", UInt8, NDArray[np.bool_])
 
@@ -32,6 +34,13 @@ class Preprocessing:
     crop: str = "tissue"
     """``tissue`` cuts a DICOM frame to the 2-D tissue region if its header describes one, and uses all other images
     whole; ``whole`` uses all images whole. Model metadata without this field mean ``tissue``."""
+
+    @classmethod
+    def of_record(cls, record: "PreprocessingRecord") -> Self:
+        """Return the settings in the model metadata."""
+        (red, green, blue), (of_red, of_green, of_blue) = record.mean, record.std
+        crop = record.crop or "tissue"
+        return cls(record.image_size, record.resize, (red, green, blue), (of_red, of_green, of_blue), crop)
 
     def resized(self, image: UInt8, tissue: Box | None = None) -> UInt8:
         """Crop and resize a whole frame to the square of the network, for training and scoring alike.

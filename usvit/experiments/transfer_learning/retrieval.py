@@ -20,7 +20,7 @@ from torch import nn
 from usvit.config import ViTConfig
 from usvit.config.pretrain import GrafitConfig
 from usvit.data.splits import SeenImages as Hashes
-from usvit.data.splits import metadata_beside, seen_by_weights
+from usvit.data.splits import load_metadata, seen_by_weights
 from usvit.errors import UsvitError
 from usvit.metrics.retrieval import SIGMA, average_precisions, knn_probabilities
 from usvit.models import Weights, build_model, find_model, only_fold, read_state_dict, resolve_weights
@@ -87,7 +87,7 @@ def coarse_probabilities(
 
 def is_grafit(weights: Weights) -> bool:
     """Whether the weights are those of a run with ``objective: grafit``."""
-    return (weights.metadata or {}).get("objective") == "grafit"
+    return weights.metadata is not None and weights.metadata.objective == "grafit"
 
 
 def forbidden(weights: Weights) -> Hashes:
@@ -96,8 +96,8 @@ def forbidden(weights: Weights) -> Hashes:
     The exception are validation images of a run of Grafit that kept its last step. They have chosen nothing, and are
     the queries, as in the thesis.
     """
-    seen, told = seen_by_weights(weights), weights.metadata or {}
-    if is_grafit(weights) and told.get("best_step") == told.get("steps"):
+    seen, metadata = seen_by_weights(weights), weights.metadata
+    if metadata and metadata.objective == "grafit" and metadata.best_step == metadata.steps:
         return seen.of_parts("train", "upstream")
     return seen
 
@@ -125,15 +125,17 @@ def load_embedding(folder: Path, image_size: int | None = None) -> Embedding:
     """
     fold = only_fold(folder)
     file = fold / f"{PROJECTOR}.safetensors"
-    metadata = metadata_beside(fold / "model.safetensors") or {}
-    if metadata.get("objective") != "grafit" or not file.is_file():
+    metadata = load_metadata(fold / "model.safetensors")
+    if metadata is None or metadata.objective != "grafit" or not file.is_file():
         raise UsvitError(f"{folder} is not a run of the objective grafit with its {file.name}. Copy the run again.")
     try:
-        config = GrafitConfig(**metadata["grafit"])
-        vit: dict[str, Any] = ViTConfig(**metadata.get("vit", {})).model_dump(exclude_none=True)
-        spec = find_model(str(metadata["architecture"]), vit)
-        image_size = image_size or int(metadata["preprocessing"]["image_size"])
-    except (ValidationError, ValueError, TypeError, KeyError) as error:
+        if metadata.grafit is None or metadata.architecture is None or metadata.preprocessing is None:
+            raise ValueError("it lacks the key grafit, architecture or preprocessing")
+        config = GrafitConfig(**metadata.grafit)
+        vit: dict[str, Any] = ViTConfig(**(metadata.vit or {})).model_dump(exclude_none=True)
+        spec = find_model(metadata.architecture, vit)
+        image_size = image_size or metadata.preprocessing.image_size
+    except (ValidationError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UsvitError(f"The metadata {fold / 'model.json'} is damaged: {reason}. Copy it again.") from error
     with torch.random.fork_rng(devices=[]):

@@ -11,7 +11,7 @@ from torch import nn
 
 from usvit.config import PretrainConfig, TransferConfig
 from usvit.data.datasets import DATA, Manifest
-from usvit.data.splits import metadata_beside, seen_by_weights
+from usvit.data.splits import load_metadata, seen_by_weights
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
 from usvit.experiments.base import head_of_record, in_runs, model_of_record
@@ -111,20 +111,20 @@ def with_model_of(config: TransferConfig, choice: str, *, named: bool) -> Transf
     if choice != "scratch" and not choice.startswith("hub"):
         path = Path(choice)
         if path.is_dir():
-            metadata = metadata_beside(fold_folders(path)[0] / "model.safetensors")
+            metadata = load_metadata(fold_folders(path)[0] / "model.safetensors")
         elif path.is_file():
-            metadata = metadata_beside(path)
+            metadata = load_metadata(path)
     update: dict[str, Any] = {"weights": choice}
     if metadata is not None and "image_size" not in config.model.model_fields_set:
-        update["image_size"] = int((metadata.get("preprocessing") or {}).get("image_size", config.model.image_size))
+        update["image_size"] = (metadata.preprocessing or config.model).image_size
     if metadata is not None and not named:
-        vit = metadata.get("vit") or {}
-        if not metadata.get("architecture"):
+        if not metadata.architecture:
             raise UsvitError(
                 f"The metadata (model.json) of --weights {choice} is damaged: it lacks 'architecture', the name of "
                 "the network. Copy it again, or pass --model."
             )
-        update |= {"name": str(metadata["architecture"]), "vit": config.model.vit.model_copy(update=vit)}
+        vit = config.model.vit.model_copy(update=metadata.vit or {})
+        update |= {"name": metadata.architecture, "vit": vit}
     return config.model_copy(update={"model": config.model.model_copy(update=update)})
 
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from usvit.data.splits import metadata_beside
+from usvit.data.splits import load_metadata
 from usvit.errors import UsvitError, unknown
 from usvit.files import sha256_of_text
 from usvit.models.spec import ModelSpec, Pretrained, ViTShape
 from usvit.models.weights.pins import Pin, pin_of, revision_of
 from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights, weights_bytes
 from usvit.models.weights.run_folds import fold_folders
+from usvit.records import ModelMetadata
 
 _HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 _UNSEEN = ("heads", "attention", "position", "position_at")
@@ -45,7 +46,7 @@ class Weights:
     """Of the hub's: whether revision and hash are those that usvit demands (``pins``); None elsewhere."""
     lineage: tuple[dict[str, Any], ...] = ()
     """Of weights that usvit trained: each training behind them, the last one first."""
-    metadata: dict[str, Any] | None = field(default=None, repr=False)
+    metadata: ModelMetadata | None = field(default=None, repr=False)
     """Of weights that usvit trained (``model.json`` beside the file): among others, which images they have seen."""
     folds: tuple["Weights", ...] = field(default=(), repr=False)
     """Of a run with several folds: where each fold of the new run begins."""
@@ -132,7 +133,7 @@ def _from_disk(choice: str, spec: ModelSpec) -> Weights:
         )
     if path.suffix not in FILE_SUFFIXES:
         raise UsvitError(f"--weights {choice}: files of this kind are not read; known: {_suffixes()}.")
-    metadata = metadata_beside(path)
+    metadata = load_metadata(path)
     _check_network(metadata, spec, path)
     data, sha256 = _read(path)
     content = parse_weights(data, path)
@@ -146,7 +147,7 @@ def _from_run(path: Path, spec: ModelSpec) -> Weights:
     folds = []
     for folder in folders:
         file = folder / "model.safetensors"
-        metadata = metadata_beside(file)
+        metadata = load_metadata(file)
         if metadata is None:
             raise UsvitError(f"{folder} has no model.json, so what its network has seen is not known. Restore it.")
         _check_network(metadata, spec, folder)
@@ -159,32 +160,32 @@ def _from_run(path: Path, spec: ModelSpec) -> Weights:
     return replace(folds[0], path=path, sha256=together, folds=tuple(folds))
 
 
-def _lineage(metadata: dict[str, Any] | None) -> dict[str, Any]:
-    """Licence and origin go with weights that were trained further, and every training behind them."""
-    if metadata is None or "seen_sha256" not in metadata:
+def _lineage(metadata: ModelMetadata | None) -> dict[str, Any]:
+    """Return the licence and the origin of weights that were trained further, and each training behind them."""
+    if metadata is None or metadata.seen_sha256 is None:
         return {}
-    before = metadata.get("upstream")
-    before = before if isinstance(before, dict) else {}
-    said = ("stage", "objective", "recipe", "source", "seed", "fold", "steps", "weights_sha256")
-    this = {key: metadata[key] for key in said if key in metadata}
+    content = metadata.content()
+    before = content.get("upstream") or {}
+    kept = ("stage", "objective", "recipe", "source", "seed", "fold", "steps", "weights_sha256")
+    this = {key: content[key] for key in kept if key in content}
     return {
         **{key: before.get(key) for key in ("license", "pretrained_by")},
-        "lineage": (this, *before.get("lineage", [])),
+        "lineage": (this, *(before.get("lineage") or [])),
     }
 
 
-def _check_network(metadata: dict[str, Any] | None, spec: ModelSpec, where: Path) -> None:
-    """Refuse what metadata says is another network; the same one may go by timm's name and the zoo's."""
-    trained = (metadata or {}).get("architecture")
-    if not isinstance(trained, str) or "seen_sha256" not in (metadata or {}):
-        return  # not ours: the tensors themselves must tell
-    made_of = str((metadata or {}).get("timm")).partition(".")[0]
+def _check_network(metadata: ModelMetadata | None, spec: ModelSpec, where: Path) -> None:
+    """Refuse weights whose metadata names another network; timm's name and that of the zoo may mean the same."""
+    if metadata is None or metadata.architecture is None or metadata.seen_sha256 is None:
+        return  # usvit did not train it: only its tensors show which network it is
+    trained = metadata.architecture
+    made_of = str(metadata.timm).partition(".")[0]
     if trained != spec.name and made_of != spec.architecture:
         raise UsvitError(
             f"The weights {where} were trained as {trained}, but the model is {spec.name}. "
             f"Pass --model {trained}, or other weights."
         )
-    own, asked = _shape_of(trained, metadata or {}), spec.shape
+    own, asked = _shape_of(trained, metadata.vit), spec.shape
     differ = (
         [] if own is None or asked is None else [key for key in _UNSEEN if getattr(own, key) != getattr(asked, key)]
     )
@@ -196,13 +197,12 @@ def _check_network(metadata: dict[str, Any] | None, spec: ModelSpec, where: Path
         )
 
 
-def _shape_of(trained: str, metadata: dict[str, Any]) -> ViTShape | None:
+def _shape_of(trained: str, vit: dict[str, Any] | None) -> ViTShape | None:
     from usvit.models.zoo import find_model
 
-    parts = metadata.get("vit")
     try:
-        return find_model(trained, parts).shape if isinstance(parts, dict) else None
-    except (UsvitError, TypeError):  # of another version of usvit: the tensors themselves must tell
+        return None if vit is None else find_model(trained, vit).shape
+    except (UsvitError, TypeError):  # another version of usvit: only the tensors show which network it is
         return None
 
 

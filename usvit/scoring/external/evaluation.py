@@ -74,7 +74,7 @@ def evaluate_scores(
     calibration: Path | None = None,
     prevalence: float | None = None,
     out: Path | None = None,
-) -> tuple[dict[str, Any], Predictions]:
+) -> tuple[MetricsRecord, Predictions]:
     """Evaluate a scored set against labels: all figures of ``usvit evaluate``, and those of an external test.
 
     Args:
@@ -147,7 +147,7 @@ def evaluate_scores(
         write_csv(out / "predictions.csv", table)
         write_csv(out / "unmatched.csv", pd.concat([labelled.listed, _dropped(dropped)], ignore_index=True))
         write_record(out / "metrics.json", metrics, MetricsRecord)
-    return metrics, found
+    return MetricsRecord.model_validate(metrics), found
 
 
 def _refuse_private(by: Mapping[str, Any]) -> None:
