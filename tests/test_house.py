@@ -1,6 +1,7 @@
 """The house stands as designed: imports go down only, nothing ships that must not."""
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -84,12 +85,22 @@ def module_of(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@functools.cache
+def nodes_of(path):
+    """Return all nodes of the syntax tree of a file."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@functools.cache
 def imports_of(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    """Return the names of the modules that a file imports, wherever in the file."""
+    modules = []
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            modules.append(node.module)
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            modules += (alias.name for alias in node.names)
+    return modules
 
 
 def files_imported():
@@ -98,7 +109,7 @@ def files_imported():
     imported = {}
     for module, path in modules.items():
         imported[module] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and node.module:
                 inner = {f"{node.module}.{alias.name}" for alias in node.names} & modules.keys()
                 imported[module] |= inner or ({node.module} & modules.keys())
@@ -150,10 +161,7 @@ def test_a_room_is_entered_by_its_facade(path):
 @pytest.mark.slow
 def test_no_class_name_means_two_things():
     named = Counter(
-        node.name
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef)
+        node.name for path in PACKAGE.rglob("*.py") for node in nodes_of(path) if isinstance(node, ast.ClassDef)
     )
     assert [name for name, count in named.items() if count > 1] == []
 

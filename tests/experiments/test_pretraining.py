@@ -22,6 +22,8 @@ from tests.conftest import TINY
 from tests.processes import command_line, start
 from usvit.cli import main
 from usvit.errors import UsvitError
+from usvit.records import PretrainRecord, RunRecord
+from usvit.records.upstream import KeptWeights
 from usvit.training.step_log import StepLog
 
 SMALL = (
@@ -276,7 +278,7 @@ def test_a_cell_leaves_to_the_user_what_the_user_sets(tmp_path, monkeypatch):
     """Cells that differ in the rate alone are one training where the rate is given."""
     (tmp_path / "own.yaml").write_text("sweep: {optim.lr: [0.1, 0.2], seed: [1, 2]}\n")
     trained = []
-    done = SimpleNamespace(result={"kept": []}, path=tmp_path, record={"config": {"objective": "tokenizer"}})
+    done = SimpleNamespace(result=PretrainRecord(), path=tmp_path, record=RunRecord(config={"objective": "tokenizer"}))
     monkeypatch.setattr(
         "usvit.experiments.pretraining.Pretraining.run", lambda self: trained.append(self.config) or done
     )
@@ -297,8 +299,15 @@ def test_the_data_set_that_is_learnt_from_cannot_be_left_out(small_phantom, tmp_
 def test_a_tokenizer_is_not_offered_to_cv(capsys):
     from usvit.cli.pretrain import _print
 
-    for kept, where in (([], "a b"), ([{"fold": 0, "step": 1}, {"fold": 1, "step": 1}], "a b/fold-0")):
-        _print(SimpleNamespace(result={"kept": kept}, path=Path("a b"), record={"config": {"objective": "tokenizer"}}))
+    for folds, where in (((), "a b"), ((0, 1), "a b/fold-0")):
+        record = RunRecord(config={"objective": "tokenizer"})
+        _print(
+            SimpleNamespace(
+                result=PretrainRecord(kept=[KeptWeights(fold=fold, step=1) for fold in folds]),
+                path=Path("a b"),
+                record=record,
+            )
+        )
         said = capsys.readouterr().out
         assert "usvit cv" not in said and f"--recipe beit --set beit.tokenizer='{where}'" in said
 

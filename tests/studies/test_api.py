@@ -17,9 +17,9 @@ def test_a_dry_run_gives_the_record_of_the_start_and_writes_nothing(tmp_path):
         train__steps=3,
         overrides={"optim.name": "adam", "data": {"skip_bad": True}},
     )
-    assert [run["id"] for run in outcome.record["runs"]] == [RESNET, VIT, f"{RESNET[:-1]}1", f"{VIT[:-1]}1"]
-    assert outcome.record["changed"] == ["train.steps=3", "optim.name=adam", "data.skip_bad=true"]
-    config = outcome.record["runs"][0]["config"]
+    assert [run.id for run in outcome.record.runs] == [RESNET, VIT, f"{RESNET[:-1]}1", f"{VIT[:-1]}1"]
+    assert outcome.record.changed == ["train.steps=3", "optim.name=adam", "data.skip_bad=true"]
+    config = outcome.record.runs[0].config
     assert (config["train"]["steps"], config["optim"]["name"], config["workers"]) == (3, "adam", 0)
     assert not (tmp_path / "study").exists()
 

@@ -94,8 +94,7 @@ def benchmark(
     if device not in ("auto", "cpu", "cuda"):
         raise unknown("device", device, ("auto", "cpu", "cuda"))
     chosen = replace(_with_batch(chosen, batch, max_batch), repeats=repeats)
-    given = {key.replace("__", "."): value for key, value in settings.items()} | dict(overrides or {})
-    model_settings = _model_settings(given, image_size)
+    model_settings = _model_settings({**settings, **(overrides or {})}, image_size)
 
     from usvit.bench.execution import BenchSettings, run_bench
 
@@ -128,9 +127,7 @@ def _with_batch(protocol: Protocol, batch: int | None, max_batch: int | None) ->
 
 def _model_settings(given: Mapping[str, Any], image_size: int | None) -> dict[str, Any]:
     """Nest ``{"vit.stem": "hmlp_bn"}`` as the section ``model``; the prefix ``model.`` of a key is optional."""
-    settings: dict[str, Any] = {}
-    for key, value in given.items():
-        settings = merge(settings, nested(key, value))
+    settings = nested(given)
     if isinstance(settings.get("model"), dict):
         settings = merge(settings, settings.pop("model"))
     for key in ("name", "weights", "weights_sha256"):

@@ -73,15 +73,21 @@ def parse_overrides(pairs: list[str]) -> dict[str, Any]:
         if isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string, but a number is meant
             with contextlib.suppress(ValueError):
                 value = float(value)
-        overrides = merge(overrides, nested(key.strip(), value))
+        overrides = merge(overrides, nested({key.strip(): value}))
     return overrides
 
 
-def nested(key: str, value: Any) -> dict[str, Any]:
-    """Turn a dotted key and its value into nested dictionaries: ``train.steps`` -> ``{"train": {"steps": ...}}``."""
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    return dict(value)
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn settings by dotted key into nested dictionaries: ``train.steps`` -> ``{"train": {"steps": ...}}``.
+
+    Double underscores mean dots, so that settings can be keyword arguments: ``train__steps``.
+    """
+    whole: dict[str, Any] = {}
+    for key, value in settings.items():
+        for part in reversed(key.replace("__", ".").split(".")):
+            value = {part: value}
+        whole = merge(whole, value)
+    return whole
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -199,7 +199,7 @@ def _axes(given: Settings, recipe: str) -> dict[str, dict[str, Settings]]:
         if isinstance(axis, list):
             label = str(key).rsplit(".", 1)[-1]
             named = {f"{value:g}" if isinstance(value, float) else str(value): value for value in axis}
-            axes[key] = {f"{label}{name}": nested(str(key), value) for name, value in named.items()}
+            axes[key] = {f"{label}{name}": nested({str(key): value}) for name, value in named.items()}
         else:
             values = _mapping(axis, recipe, f"sweep.{key}")
             axes[key] = {str(name): _mapping(value or {}, recipe, f"sweep.{key}") for name, value in values.items()}

@@ -206,7 +206,7 @@ def pretrain_sweep(
     command = command or _call("pretrain", locals())
     with said_once():
         read = read_recipe(str(recipe), "pretrain")
-        over = _nested(overrides or {}, ".")
+        over = nested(overrides or {})
         given = _given(
             {"data__dataset": dataset, "split__file": folds, "source__name": source, "model__name": model}
             | {"model__weights": weights, "seed": seed},
@@ -293,7 +293,7 @@ def transfer(
     if dataset is not None and source is None:
         source = "data"
     several = () if weights is None else (str(weights),) if isinstance(weights, str | Path) else tuple(weights)
-    over = _nested(overrides or {}, ".")
+    over = nested(overrides or {})
     given = _given(
         {"how": how, "data__dataset": dataset, "source__name": source, "model__name": model, "seed": seed}
         | {"model__weights": several[0] if len(several) == 1 else None}
@@ -356,7 +356,7 @@ def _fine_tune(
         | {"model__name": model, "model__weights": weights, "seed": seed},
         settings,
     )
-    config = build_config(load_recipe(str(recipe)), given, _nested(overrides or {}, "."))
+    config = build_config(load_recipe(str(recipe)), given, nested(overrides or {}))
     from usvit.experiments.cross_validation import CrossValidation
 
     folder = None if out is None else Path(out)
@@ -388,15 +388,7 @@ def _transfer_recipe(name: str, source: str | None, model: str | None, cell: str
 def _given(arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> Settings:
     """Return the arguments that are not None, and all settings, as nested dictionaries."""
     known = {key: str(value) if isinstance(value, Path) else value for key, value in arguments.items()}
-    return _nested({key: value for key, value in known.items() if value is not None} | dict(settings), "__")
-
-
-def _nested(settings: Mapping[str, Any], separator: str) -> Settings:
-    """Nest settings by the parts of their keys: ``train__steps=20`` -> ``{"train": {"steps": 20}}``."""
-    whole: Settings = {}
-    for key, value in settings.items():
-        whole = merge(whole, nested(key.replace(separator, "."), value))
-    return whole
+    return nested({key: value for key, value in known.items() if value is not None} | dict(settings))
 
 
 def _name_in(settings: Settings, section: str) -> str | None:

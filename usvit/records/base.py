@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from usvit.errors import UsvitError
 from usvit.files import read_json, write_json
@@ -72,6 +72,20 @@ class Record(BaseModel):
     """
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_section_is_absent(cls, content: Any) -> Any:
+        """Treat null as absent for a key whose attribute is never None (``written`` with ``empty``)."""
+        if not isinstance(content, dict) or None not in content.values():
+            return content
+        fields = {key: cls.model_fields[key] for key in content.keys() & cls.model_fields.keys()}
+        never_none = {
+            key
+            for key, field in fields.items()
+            if field.default_factory and field.get_default(call_default_factory=True, validated_data={}) is not None
+        }
+        return {key: value for key, value in content.items() if value is not None or key not in never_none}
 
     def content(self) -> dict[str, Any]:
         """Return the keys and values that the file contains, to be written into another file."""

@@ -156,13 +156,13 @@ class LossSection(Record):
 
 
 class OptimSection(Record):
-    """Configuration of the optimizer."""
+    """Configuration of the optimizer; ``usvit.config`` checks its numbers."""
 
     model_config = OPEN
     name: Name | None = written()
-    lr: Number | None = written()
+    lr: float | None = written()
     schedule: Name | None = written()
-    weight_decay: Number | None = written()
+    weight_decay: float | None = written()
 
 
 class StoppingSection(Record):
@@ -179,7 +179,7 @@ class TrainSection(Record):
     model_config = OPEN
     batch_size: Count | None = written()
     steps: Count | None = written(null=True)
-    epochs: Number | None = written(null=True)
+    epochs: float | None = written(null=True)
     early_stopping: StoppingSection | None = written()
 
 

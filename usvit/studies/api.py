@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from usvit.config import merge, nested
+from usvit.config import nested
 from usvit.config.run import flattened
 from usvit.data.datasets import DataRoot, roots_from
 from usvit.errors import UsvitError
@@ -77,10 +77,7 @@ def run_study(
     config = load_study(str(study))
     if engine not in ("sequential", "ray"):
         raise UsvitError(f"Unknown engine '{engine}'. Known: sequential, ray.")
-    changes: dict[str, Any] = {}
-    given = {key.replace("__", "."): value for key, value in settings.items()} | dict(overrides or {})
-    for key, value in given.items():
-        changes = merge(changes, nested(key, value))
+    changes = nested({**settings, **(overrides or {})})
     options = {"device": device, "precision": precision, "workers": workers}
 
     from usvit.records import StudyRecord

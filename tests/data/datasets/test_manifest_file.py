@@ -92,7 +92,7 @@ def test_settings_open_a_file_or_a_folder_to_the_same_images(busi, manifest, fil
     for ignored in ({"skip_bad": True}, {"keep_label_conflicts": True}, {"near_duplicates": "ignore"}):
         with pytest.raises(UsvitError, match=f"data.{next(iter(ignored))} cannot be used with a manifest"):
             open_manifest(DataConfig(dataset="busi", manifest=str(file), **ignored), {}, NoProgress())
-    with pytest.raises(UsvitError, match=r"data.dataset is b, but the manifest .* holds busi"):
+    with pytest.raises(UsvitError, match=r"data.dataset is b, but the manifest .* contains busi"):
         open_manifest(DataConfig(dataset="b", manifest=str(file)), {}, NoProgress())
 
 

@@ -48,8 +48,8 @@ def test_validation_chooses_the_cell_and_the_chosen_is_tested_and_kept(sweep, tm
     assert tested.accuracy.item() == pytest.approx(accuracy_of(outcome.path))
 
     spec = find_model("vit_ti16", sweep["model"]["vit"])
-    metadata = resolve_weights(str(outcome.path), spec).metadata
-    assert [len(metadata["seen_sha256"][part]) for part in ("train", "val")] == [30, 12]
+    seen = resolve_weights(str(outcome.path), spec).metadata.seen_sha256
+    assert (len(seen.train), len(seen.val)) == (30, 12)
     assert not list(outcome.path.glob("cells/*/fold-0/model.safetensors"))
 
     monkeypatch.setattr(module, "Pretraining", None)

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def trained(name, size):
     spec = find_model(name)
     torch.manual_seed(0)
     model = build_model(spec, Weights("scratch"), n_classes=3, image_size=size).eval()
-    metadata = {"classes": ["benign", "malignant", "normal"], "positive_class": "malignant"}
+    metadata = SimpleNamespace(classes=["benign", "malignant", "normal"], positive_class="malignant")
     return TrainedModel(model, spec, metadata, Preprocessing(size, "pad", (0.5,) * 3, (0.25,) * 3))
 
 

@@ -319,7 +319,6 @@ def split(
         "split.repeats": repeats,
         "seed": seed,
     }
-    given = [nested(key, value) for key, value in settings.items() if value is not None]
-    more = [nested(key, value) for key, value in (overrides or {}).items()]
-    config = build_config(*given, *more)
+    given = nested({key: value for key, value in settings.items() if value is not None})
+    config = build_config(given, nested(overrides or {}))
     return save_splits(config, Path(out), hold_out=hold_out, roots=roots_from(data_root), progress=progress)

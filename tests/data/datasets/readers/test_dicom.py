@@ -68,7 +68,9 @@ def test_a_loop_gives_its_middle_frame_or_the_table_s(root):
     loop = opened(root)[-2:]
     assert [(record.image_id, record.frame) for record in loop] == [("C/IM20#4", 4), ("C/IM20#0", 0)]
     (root / "labels.csv").write_text(text.replace("malignant,4", "malignant,5"))
-    with pytest.raises(UsvitError, match=r"row 7 of labels.csv: C/IM20.dcm has no frame 5; it holds 5, from 0"):
+    with pytest.raises(
+        UsvitError, match=r"row 7 of labels.csv: C/IM20.dcm has no frame 5; it has 5 frames, counted from 0"
+    ):
         opened(root)
 
 

@@ -172,7 +172,7 @@ def test_a_list_cannot_lead_out_of_its_folder(tmp_path):
     content = json.loads((tmp_path / "val2018.json").read_text())
     content["images"][0]["file_name"] = "../../secret.jpg"
     (tmp_path / "val2018.json").write_text(json.dumps(content))
-    with pytest.raises(UsvitError, match="leads out of its folder"):
+    with pytest.raises(UsvitError, match="leads out of the data set's folder"):
         opened("inat18", tmp_path, "val")
 
 

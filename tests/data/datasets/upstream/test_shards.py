@@ -147,7 +147,7 @@ def test_samples_that_make_no_sense_are_named(tmp_path, files, said):
 
 @pytest.mark.parametrize(
     "content, said",
-    [(b"", "an empty file"), (b"\x1f\x8b" + b"0" * 600, "gzip.*unpack"), (b"text" * 300, "no tar file")],
+    [(b"", "an empty file"), (b"\x1f\x8b" + b"0" * 600, "gzip.*decompress"), (b"text" * 300, "no tar file")],
 )
 def test_what_is_no_tar_is_named(tmp_path, content, said):
     (tmp_path / "a.tar").write_bytes(content)
@@ -246,7 +246,7 @@ def test_a_remote_shard_that_does_not_come_whole_is_named(tmp_path, monkeypatch,
     data = (tmp_path / "there" / "train-0000.tar").read_bytes()
     with FileServer() as server:
         server.serve("/cut.tar", Reply(data, announce=len(data), breaks_after=1000))
-        with pytest.raises(UsvitError, match=r"/cut.tar cannot be fetched: .*3 times"):
+        with pytest.raises(UsvitError, match=r"/cut.tar could not be fetched in 3 attempts: "):
             open_shards(server.url("/cut.tar"))
         with pytest.raises(UsvitError, match="There is no shard"):
             open_shards(server.url("/none.tar"))
