@@ -4,6 +4,7 @@ Neither this module nor the top of a command's module imports heavy libraries, s
 faster than PyTorch can be imported.
 """
 
+import inspect
 import io
 import sys
 import time
@@ -59,6 +60,10 @@ app.command("explain")(explain.explain)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
+for _inner in (app, data.app, models.app):  # Typer keeps the line breaks of a docstring after its first paragraph
+    for _command in _inner.registered_commands:
+        _paragraphs = inspect.cleandoc(_command.help or _command.callback.__doc__ or "").split("\n\n")
+        _command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in _paragraphs)
 
 
 @app.callback(invoke_without_command=True)
