@@ -1,5 +1,5 @@
 # make demo   set everything up, run the main job on the embedded phantom, print the report's path
-# make test   set everything up, run all tests
+# make test   set everything up, run all tests, show what they do not cover
 # make test-fast   set everything up, run the quick tests: the inner loop
 # make lint   style and types
 # One environment, .venv, made anew when pyproject.toml, constraints.txt or requirements.lock is newer.
@@ -15,7 +15,7 @@ demo: $(READY)
 	$(VENV)/bin/usvit cv
 
 test: $(READY)
-	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal --cov
 
 test-fast: $(READY)
 	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow"

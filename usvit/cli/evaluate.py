@@ -158,6 +158,15 @@ def evaluate(
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
+    _print(record)
+    if out is not None:
+        print(f"\nmetrics: {out / 'metrics.json'}")
+        if labels is not None:
+            print(f"rows without a match: {out / 'unmatched.csv'}")
+    print("For research use, not a medical device.")
+
+
+def _print(record: "MetricsRecord") -> None:
     from usvit.cli.printing import (
         print_at_prevalence,
         print_calibration,
@@ -181,11 +190,6 @@ def evaluate(
     print_at_prevalence(record)
     print_calibration(record)
     print_subgroups(record)
-    if out is not None:
-        print(f"\nmetrics: {out / 'metrics.json'}")
-        if labels is not None:
-            print(f"rows without a match: {out / 'unmatched.csv'}")
-    print("For research use, not a medical device.")
 
 
 def _print_external(record: "MetricsRecord", external: "External") -> None:
