@@ -107,6 +107,7 @@ def desk(tmp_path_factory, small_phantom):
         os.environ["USVIT_CACHE"] = cache
 
 
+@pytest.mark.slow
 def test_the_examples_run_one_after_the_other(desk):
     for name in FUNCTIONS:
         if name == "compare":  # needs a second run on the same images and folds
@@ -139,6 +140,7 @@ def test_the_examples_of_all_other_functions_run(module):
             assert doctest.DocTestRunner(verbose=False).run(test).failed == 0, test.name
 
 
+@pytest.mark.slow
 def test_the_script_of_the_readme_runs(desk):
     page = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     (script,) = [block.partition("```")[0] for block in page.split("```python\n")[1:]]

@@ -25,6 +25,7 @@ def hostile(finished):
     return record
 
 
+@pytest.mark.slow
 def test_html_escapes_every_text_and_asks_nothing_of_the_network(hostile, tmp_path):
     html = write_pages(tmp_path, hostile).read_text()
     assert "<script" not in html and "&lt;script&gt;" in html

@@ -255,12 +255,3 @@ def test_fetched_data_that_are_not_what_the_card_says_are_an_error(usvit, tmp_pa
     answer = usvit("data", "prepare", "curated_busi", "--fetch", "--data-root", tmp_path / "data")
     assert answer.code == 2
     assert "benign: card 222, found 1" in answer.err
-
-
-@pytest.mark.slow
-def test_real_busi_is_what_its_card_says(usvit, tmp_path, real_data):
-    answer = usvit("data", "prepare", "busi", "--data-root", real_data, "--out", tmp_path / "busi.parquet", "--json")
-    assert answer.code == 0, answer.err
-    found = json.loads(answer.out)["datasets"]["busi"]
-    assert found["card_mismatch"] == []
-    assert (found["images"], found["masks"]) == (780, 798)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tests.data.conftest import blob, save, speckle, write_b, write_busi
-from usvit.data.datasets.manifest import COLUMNS, MASK_SEPARATOR, Manifest, build_manifest
+from usvit.data.datasets.manifest import COLUMNS, MASK_SEPARATOR, Manifest, build_manifest, mask_names
 from usvit.data.io.decoding import read_masks
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
@@ -196,6 +196,7 @@ def test_table_survives_parquet(tmp_path, busi):
 def test_the_real_busi_leaves_out_its_conflicting_pair_and_nothing_else(real_data):
     manifest = build("busi", real_data)
     assert len(manifest.table) == 780
+    assert sum(len(mask_names(text)) for text in manifest.table.mask_path) == 798
     assert sorted(manifest.excluded.image_id) == ["benign (433)", "malignant (145)"]
     assert len(manifest.usable) == 778
     # Copies of one frame are one group; a published audit by SSIM comes to 599 groups (Aumente-Maestro et al. 2025).
