@@ -66,7 +66,7 @@ class FoldFit:
     fold: int
     scaling: Temperature | Platt | None
     reason: str | None
-    """Why there is no scaling; None if there is one."""
+    """Reason why there is no scaling; None if there is one."""
     n_images: int
     n_groups: int
     class_counts: dict[str, int]
