@@ -105,7 +105,9 @@ class BenchResult(Record):
     precision: Literal["auto", "fp32", "bf16"] = key("'auto' only if the process ended before it could choose.")
     status: Literal["ok", "out_of_memory", "timeout", "crashed", "failed"]
     reason: Text | None
-    branches: Literal["sequential", "parallel"] | None = key("Only for a parallel ViT in the protocol latency.")
+    branches: Literal["sequential", "parallel"] | None = key(
+        "Execution of the branches of a parallel ViT in the protocol latency; otherwise null."
+    )
     compiled: bool
     channels_last: bool
     images_per_second: _Positive | None = key("batch / seconds_median.")

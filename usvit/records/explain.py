@@ -65,7 +65,7 @@ class ExplainedImage(Record):
     )
     blank: bool | None = written("The map has the same value everywhere, so it contains no information.")
     mask: MaskAgreement | None = written("Null if the image has no mask.", null=True)
-    heads: list[MaskScores] | None = optional("Only for method attention: the same scores for each head.")
+    heads: list[MaskScores] | None = optional("Scores of each attention head, only for the method attention.")
 
 
 class AgainstMasks(Record):

@@ -289,8 +289,8 @@ class ScalingOfFold(Record):
 
     fold: Fold | None = written()
     temperature: Number | None = written("Above 1 it reduces confidence; null for platt.", null=True)
-    slope: Number | None = written("Only for platt.", null=True)
-    intercept: Number | None = written("Only for platt.", null=True)
+    slope: Number | None = written("Slope of Platt scaling; null for temperature.", null=True)
+    intercept: Number | None = written("Intercept of Platt scaling; null for temperature.", null=True)
     reason: Text | None = written("Reason why there is no fit.", null=True, minLength=1)
     n_images: Count | None = written("Inner validation images.")
     n_groups: Count | None = written()

@@ -2,7 +2,7 @@
 
 Convolution kernels are (height, width, in, out) in flax and (out, in, height, width) in PyTorch; kernels of linear
 layers are (in, out) and (out, in). Flax stores query, key and value of attention separately, as (D, heads, D / heads)
-each; timm concatenates them. big_vision may store each parameter once for all layers, with the layers as the first axis.
+each; timm concatenates them. big_vision may store each parameter once for all layers, which are then its first axis.
 
 Sources: Dosovitskiy et al. 2021 and Steiner et al. 2022 (github.com/google-research/vision_transformer), Beyer et al.
 2022 (github.com/google-research/big_vision), Kolesnikov et al. 2020 (github.com/google-research/big_transfer). The
