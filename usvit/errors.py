@@ -1,6 +1,6 @@
 """Exceptions with an explanation for the user, and the exit codes of the command line.
 
-The command line shows only these as one paragraph; any other exception is a bug of usvit. The exit codes are documented
+The command line shows only these as one paragraph; any other exception is a bug in usvit. The exit codes are documented
 in the README ("Exit codes").
 """
 

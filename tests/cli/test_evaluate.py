@@ -185,7 +185,7 @@ def test_a_file_that_is_no_table_is_refused(usvit, tmp_path):
         ("twice.csv", "two columns 'a'"),
         ("empty.csv", "Cannot read"),
         ("nowhere.csv", "There is no predictions table"),
-        ("", "is no run directory"),
+        ("", "is not a run directory"),
     ):
         answer = usvit("evaluate", tmp_path / name)
         assert (answer.code, said in answer.err) == (2, True), answer.err

@@ -38,7 +38,7 @@ def test_weights_that_saw_jpeg_copies_of_the_test_images_are_refused_and_others_
     answer = usvit(*train, again, "--weights", first / "fold-0", "--seed", 5, "--out", tmp_path / "second")
     assert answer.code == 2 and not (tmp_path / "second" / "fold-0").exists()
     said = " ".join(answer.err.split())
-    assert "has seen images of" in said and "are copies with other pixels) that would be its test" in said
+    assert "has seen images of" in said and "are near-duplicates with other pixels) that would be its test" in said
 
     answer = usvit(*train, again, "--weights", first / "fold-0", "--out", tmp_path / "clean")  # the same split
     assert answer.code == 0, answer.err

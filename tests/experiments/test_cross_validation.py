@@ -51,7 +51,7 @@ def test_every_file_of_the_design_is_there_and_says_who_made_it(finished):
     }
     top = {"run.json", "manifest.parquet", "folds.csv", "predictions.csv", "metrics.json", "report.html"}
     seen = {name for name in names if re.fullmatch(r"fold-[0-2]/seen-[0-9a-f]{16}\.copies", name)}
-    assert len(seen) == 6  # copy descriptions of the training and of the inner validation images
+    assert len(seen) == 6  # near-duplicate descriptions of the training and of the inner validation images
     assert names - {".lock"} - seen == per_fold | top
     record = json.loads((finished / "run.json").read_text())
     assert record["state"] == "finished" and record["kind"] == "cv"

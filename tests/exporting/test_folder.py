@@ -53,7 +53,9 @@ def test_copy_descriptions_travel_along_or_are_left_out_and_said_to_be(fold, tmp
         assert sha256 in seen and seen.known == known
         assert len(list(out.glob("seen-*.copies"))) == descriptions
         told = unrecorded(seen, "It")
-        assert told is None if descriptions else "1 images, whose copy descriptions an export left out" in told
+        assert (
+            told is None if descriptions else "1 images, whose near-duplicate descriptions an export left out" in told
+        )
 
 
 def test_the_card_says_what_a_receiver_must_know(fold, tmp_path):

@@ -135,12 +135,14 @@ def test_a_network_far_larger_than_its_weights_is_refused_before_it_is_built(tmp
     make_fold(tmp_path / "fold-0", "timm:test_resnet")
     path = tmp_path / "fold-0" / "model.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"architecture": "vit_ti16", "vit": parts}))
-    with pytest.raises(UsvitError, match=r"are not those of vit_ti16: the file holds .* numbers, too few"):
+    with pytest.raises(
+        UsvitError, match=r"are not those of vit_ti16: the file holds only .* numbers, which are too few"
+    ):
         load_trained(tmp_path / "fold-0")
 
 
 def test_damaged_or_missing_files_are_named(tmp_path):
-    with pytest.raises(UsvitError, match="is no run of usvit"):
+    with pytest.raises(UsvitError, match="is not a run of usvit"):
         load_trained(tmp_path / "nowhere")
     make_fold(tmp_path / "fold-0", "timm:test_resnet")
     file = tmp_path / "fold-0" / "model.safetensors"

@@ -83,7 +83,7 @@ def test_a_file_of_another_major_version_is_refused(run, tmp_path, version):
 
 
 def test_a_record_that_is_written_is_checked_first(tmp_path):
-    with pytest.raises(UsvitError, match=r"key folds\.n: .* This is a bug of usvit"):
+    with pytest.raises(UsvitError, match=r"key folds\.n: .* This is a bug in usvit"):
         write_record(tmp_path / "run.json", {"schema_version": RunRecord.VERSION, "folds": {"n": 0}}, RunRecord)
     assert not list(tmp_path.iterdir())
 
@@ -123,7 +123,7 @@ def test_hashes_find_a_changed_file_and_pass_over_one_that_is_not_kept(run, tmp_
     assert {"metrics.json", "predictions.csv", "folds.csv", "manifest.parquet", "fold-0/model.json"} <= set(recorded)
     assert "run.json" not in recorded and "report.html" not in recorded
     (tmp_path / "metrics.json").write_text("{}")
-    with pytest.raises(UsvitError, match=r"metrics\.json is not the file whose SHA-256 stands in run\.json"):
+    with pytest.raises(UsvitError, match=r"metrics\.json is not the file whose SHA-256 is in run\.json"):
         refuse_changed(tmp_path, recorded, "run.json", recorded)
     (tmp_path / "metrics.json").unlink()
     refuse_changed(tmp_path, recorded, "run.json", recorded)

@@ -64,7 +64,7 @@ def fake_numbers(
 
 
 def copy_gaps() -> list[dict[str, str]]:
-    """Made-up images have no copy descriptions, and weights of the hub list no images."""
+    """Made-up images have no near-duplicate descriptions, and weights of the hub list no images."""
     own = [{"part": part, "known": "hashes", "what": "the images of busi"} for part in ("train", "val")]
     return [*own, {"part": "upstream", "known": "nothing", "what": "hub weights timm/vit_base"}]
 

@@ -152,7 +152,7 @@ def test_passed_is_said_only_where_everything_that_was_seen_was_compared(tmp_pat
     manifest.to_parquet(run_dir / "manifest.parquet")
     checks = leakage_checks(read_run(run_dir))
     assert [checks[k].result for k in (SEEN, UPSTREAM)] == [BY_HASH, BY_HASH], "a tested image has no description"
-    assert "without copy descriptions of 1 test images" in checks[UPSTREAM].answer
+    assert "without near-duplicate descriptions of 1 test images" in checks[UPSTREAM].answer
     path = run_dir / "fold-3" / "model.json"
     metadata = json.loads(path.read_text())
     write_json(path, {key: value for key, value in metadata.items() if key != "seen_copies"})

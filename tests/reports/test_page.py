@@ -131,7 +131,7 @@ def test_a_file_whose_hash_is_another_than_on_record_is_refused(run_dir, name):
     write_report(run_dir)
     with open(run_dir / name, "a") as file:
         file.write("\n")
-    with pytest.raises(UsvitError, match=rf"{name} is not the file whose SHA-256 stands in run\.json"):
+    with pytest.raises(UsvitError, match=rf"{name} is not the file whose SHA-256 is in run\.json"):
         write_report(run_dir)
 
 

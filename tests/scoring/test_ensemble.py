@@ -368,7 +368,7 @@ def test_the_description_is_json_and_names_every_network(run):
         ),
         ({"fold": 0}, "fold-0 and fold-1 are both fold 0"),
         ({"classes": ["benign", "malignant"]}, "with 2 classes, which .*model.json describes"),
-        ({"weights_sha256": "0" * 64}, "their SHA-256 is another"),
+        ({"weights_sha256": "0" * 64}, "their SHA-256 differs"),
         ({"temperature": -1}, "key temperature: should be greater"),
         ({"temperature": "hot"}, "key temperature: should be a valid number"),
         ({"thresholds": [{"rule": "youden"}]}, r"key thresholds\.0\.threshold: Field required"),
@@ -396,7 +396,7 @@ def test_damaged_weights_and_exchanged_novelty_are_refused(run, tmp_path):
 
 
 def test_what_is_no_run_fold_or_picture_is_told(run, tmp_path):
-    with pytest.raises(UsvitError, match="is no run of usvit"):
+    with pytest.raises(UsvitError, match="is not a run of usvit"):
         Ensemble.load(tmp_path, **CPU)
     with pytest.raises(UsvitError, match="Unknown fold '7'"):
         Ensemble.load(run, folds="0,7", **CPU)

@@ -52,7 +52,7 @@ class Predictions:
 
     @property
     def split_by_image(self) -> bool:
-        """Whether the run's splits are disjoint by image only, as requested, so that they leak."""
+        """True if the run's splits are disjoint by image only, as requested, so that they leak."""
         return self.record is not None and self.record.folds is not None and self.record.folds.unit == "image"
 
 
@@ -147,16 +147,17 @@ def open_predictions(
         metadata: model.json of the network that made the table; by default that of the run.
 
     Raises:
-        UsvitError: a file is absent or damaged; folds are missing or images predicted twice; columns,
+        UsvitError: a file is missing or damaged; folds are missing or images predicted twice; columns,
             labels, classes or probabilities do not fit together.
         LeakageError: the metadata of a network lists an image of its test set, or an image of the same group. This is
-        not
-            checked for a run that was split by image on request; its report is marked.
+            not checked for a run that was split by image on request; its report is marked.
     """
     run = _run_of(path)
     if path.is_dir():
         if run is None:
-            raise UsvitError(f"{path} is no run directory: it has no run.json. Give a run, or a table of predictions.")
+            raise UsvitError(
+                f"{path} is not a run directory: it has no run.json. Give a run, or a table of predictions."
+            )
         if columns != USUAL_COLUMNS:
             raise UsvitError(f"{path} is a run, whose columns are known: leave out --label, --prob and the like.")
         found = _open_run(path)

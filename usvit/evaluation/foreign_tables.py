@@ -181,7 +181,7 @@ def _probabilities(
     positive: str | None,
     source: str,
 ) -> dict[str, np.ndarray]:
-    """Class -> (n,) float64."""
+    """Return class -> (n,) float64 probabilities."""
     if not asked:
         own = [str(name) for name in raw.columns if str(name).startswith("prob_")]
         if len(own) < 2:

@@ -1,4 +1,4 @@
-"""The content of metrics.json, computed from a predictions table (docs/reference/metrics.schema.json)."""
+"""Content of metrics.json, computed from a predictions table (docs/reference/metrics.schema.json)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -23,7 +23,7 @@ Method = Literal["temperature", "platt"]
 
 @dataclass(frozen=True)
 class Temperature:
-    """p = softmax(scores / value)."""
+    """Temperature scaling: p = softmax(scores / value)."""
 
     value: float
     """Above 0; above 1 it lowers the confidence."""
@@ -35,7 +35,10 @@ class Temperature:
 
 @dataclass(frozen=True)
 class Platt:
-    """p(positive) = 1 / (1 + exp(-(intercept + slope * log-odds))); the proportions of the other classes are kept."""
+    """Platt scaling: p(positive) = 1 / (1 + exp(-(intercept + slope * log-odds))).
+
+    The proportions of the other classes are kept.
+    """
 
     positive: int
     """Index of the class that was fitted against the rest."""
@@ -66,7 +69,7 @@ class FoldFit:
     fold: int
     scaling: Temperature | Platt | None
     reason: str | None
-    """Why there is no scaling; None if there is one."""
+    """Reason why there is no scaling; None if there is one."""
     n_images: int
     n_groups: int
     class_counts: dict[str, int]

@@ -38,7 +38,7 @@ class Subgroup:
     class_images: dict[str, int]
     class_groups: dict[str, int]
     warning: str | None
-    """Why its figures must be read with care; None if there are enough groups of every class."""
+    """Reason to read its figures with care; None if there are enough groups of every class."""
     figures: dict[str, Any]
 
 

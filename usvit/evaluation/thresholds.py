@@ -24,13 +24,13 @@ class FoldPoint:
     fold: int
     threshold: float | None
     reason: str | None
-    """Why there is no threshold; None if there is one."""
+    """Reason why there is no threshold; None if there is one."""
     chosen_on: ThresholdOutcome | None
     """Outcome on the images that chose the threshold, for comparison only, never a result; None for a fixed rule."""
     on_test: ThresholdOutcome | None
     """Outcome on the test images of the fold, which were not used for the choice."""
     target_reached: bool | None
-    """Whether the test images reach the target; None if the rule has no target or the figure is undefined."""
+    """True if the test images reach the target; None if the rule has no target or the figure is undefined."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class OperatingPoint:
     pooled: ThresholdOutcome | None
     """Outcome on all test images, each decided by the threshold of its fold; None if a fold has none."""
     reason: str | None
-    """Why nothing is pooled; None if ``pooled`` exists."""
+    """Reason why nothing is pooled; None if ``pooled`` exists."""
     n_below_target: int | None
     """Number of folds whose test images miss the target; None without a target."""
 

@@ -134,7 +134,7 @@ def _cases(table: pd.DataFrame, rows: dict[tuple[str, str], dict[str, Any]], run
 
 
 def choose(source: PredictionSource, n: int) -> list[ExplainedCase]:
-    """``n`` test images, the classes in turn, of each evenly over its list; all of them where there are no more."""
+    """Choose ``n`` test images, alternating between classes and evenly within each class; all if there are fewer."""
     by_class: dict[str, list[ExplainedCase]] = {}
     for case in source.cases:
         by_class.setdefault(case.label, []).append(case)

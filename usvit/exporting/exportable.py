@@ -49,12 +49,12 @@ class ExportSource:
     model: nn.Module
     """Maps (B, 3, S, S) float32, normalised, to (B, K) logits."""
     content: dict[str, Any] = field(repr=False)
-    """The content of ``model.json``."""
+    """Content of ``model.json``."""
     preprocessing: Preprocessing
     weights: bytes
-    """The content of ``model.safetensors``."""
+    """Content of ``model.safetensors``."""
     ood: bytes | None = None
-    """The content of ``novelty.safetensors``, if the metadata names one."""
+    """Content of ``novelty.safetensors``, if the metadata names one."""
     seen: SeenImages = field(default_factory=SeenImages)
     """The images that the network has seen, including those listed in files beside its metadata."""
 
@@ -77,7 +77,7 @@ class ExportSource:
 
     @functools.cached_property
     def metadata(self) -> ExportedMetadata:
-        """The content of ``model.json`` as a record."""
+        """Content of ``model.json`` as a record."""
         return check_record(self.content, ExportedMetadata, Path("model.json"))
 
     @property

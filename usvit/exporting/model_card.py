@@ -40,7 +40,7 @@ print(dict(zip(classes, probabilities[0].tolist())))
 
 The input `image` is (B, {size}, {size}, 3) uint8: the resized RGB picture as it is, for any B. Normalisation is in
 the graph. The outputs are `logits` and `probabilities`, (B, {n_classes}) float32 in the order of the classes. Classes,
-preprocessing, licences and intended use also stand in the file's metadata.
+preprocessing, licences and intended use are also in the file's metadata.
 """,
     "monai": """\
 ```sh

@@ -21,7 +21,7 @@ from usvit.models.zoo import find_model
 from usvit.records import ClassifierMetadata, ModelMetadata, ThresholdRecord, load_record
 
 UPSTREAM = "pretrain"
-"""Value of ``stage`` in the metadata of initial weights, which are no classifier of ultrasound images."""
+"""Value of ``stage`` in the metadata of initial weights, which are not a classifier of ultrasound images."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def load_trained(folder: Path) -> TrainedModel:
         raise UsvitError(f"{fold} has no model.json, the metadata of its network. Copy it beside {file.name}.")
     if load_record(where, ModelMetadata).stage == UPSTREAM:
         raise UsvitError(
-            f"{where} is of a network that 'usvit pretrain' or 'usvit transfer' made: it is no classifier of "
+            f"{where} describes a network that 'usvit pretrain' or 'usvit transfer' made: it is not a classifier of "
             f"ultrasound images yet. Fine-tune it first: usvit cv --weights {fold}."
         )
     metadata = load_record(where, ClassifierMetadata)
@@ -82,7 +82,7 @@ def load_trained(folder: Path) -> TrainedModel:
     refuse_endless(file)
     if stated is not None and stated != sha256_of_file(file):
         raise UsvitError(
-            f"The weights {file} are not those that {where} describes: their SHA-256 is another. "
+            f"The weights {file} are not those that {where} describes: their SHA-256 differs. "
             "Copy both from the same fold."
         )
     state = read_state_dict(file)
@@ -118,7 +118,9 @@ def _refuse_larger(
             model = build_model(spec, Weights("scratch"), n_classes=n_classes, image_size=image_size)
         if count_parameters(model) <= held:
             return
-    raise UsvitError(f"The weights {what}: the file holds {held:,} numbers, too few. Copy both from the same fold.")
+    raise UsvitError(
+        f"The weights {what}: the file holds only {held:,} numbers, which are too few. Copy both from the same fold."
+    )
 
 
 def _spec(metadata: ClassifierMetadata, where: Path) -> ModelSpec:

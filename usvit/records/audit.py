@@ -62,7 +62,7 @@ class AuditRecord(FileRecord):
     VERSION: ClassVar[str] = "1.1"
     schema_version: Version = key("Version 1.0 recognised fewer kinds of near-duplicates.")
     datasets: Annotated[list[Name], Field(min_length=1, max_length=1000)] = key(uniqueItems=True)
-    manifest_sha256: Sha256 = key("Of the manifest's table: equal images, labels and groups give equal hashes.")
+    manifest_sha256: Sha256 = key("SHA-256 of the manifest's table. Equal images, labels and groups give equal hashes.")
     n_images: Count = key(minimum=1)
     class_counts: dict[str, Count] | None = written("Images by class.")
     card_mismatch: Annotated[list[Text], Field(max_length=100_000)] = key(

@@ -149,7 +149,7 @@ def write_record(path: Path, content: dict[str, Any], model: type[OneRecord], *,
         UsvitError: If a key has an invalid value, or the file cannot be written.
     """
     as_read = json.loads(json.dumps(content))  # tuples become lists
-    record = _checked(as_read, model, path, "This is a bug of usvit: please report it.")[1]
+    record = _checked(as_read, model, path, "This is a bug in usvit: please report it.")[1]
     write_json(path, content, mode=mode)
     return record
 
@@ -202,5 +202,5 @@ def fitting(folder: Path) -> Iterator[None]:
         raise UsvitError(
             f"The records in {folder} do not fit together ({type(error).__name__} in {Path(place.filename).name}, line "
             f"{place.lineno}): a file was changed, or comes from another run. Copy the folder again. If usvit wrote it "
-            "and nobody has changed it, this is a bug of usvit: please report it."
+            "and nobody has changed it, this is a bug in usvit: please report it."
         ) from error

@@ -17,14 +17,14 @@ class ProtocolRecord(Record):
     name: Literal["fixed", "deit", "resmlp", "deit3", "sweep", "latency"]
     says: Text
     source: Text
-    hardware: Text = key("Of the paper's own figures.")
+    hardware: Text = key("Hardware of the paper's own figures.")
     search: Literal["none", "largest", "fastest", "batches"]
-    batch: _Side = key("The batch size, or the one that the search begins with.")
+    batch: _Side = key("Batch size, or the batch size at which the search begins.")
     max_batch: _Side
     repeats: _Side
-    precision: Name = key("Of the protocol; settings and results contain the one that was used.")
+    precision: Name = key("Precision of the protocol; settings and results contain the precision that was used.")
     modes: list[Literal["train", "infer"]]
-    figures: Text | None = key("Which of models[].paper were measured by this protocol.")
+    figures: Text | None = key("Description of the figures in models[].paper that were measured by this protocol.")
 
 
 class BenchSettingsRecord(Record):
@@ -37,7 +37,7 @@ class BenchSettingsRecord(Record):
     compile: bool
     channels_last: bool
     threads: int | None
-    memory_gb: Number | None = key("10^9 bytes.")
+    memory_gb: Number | None = key("Memory limit in units of 10^9 bytes.")
     model: dict[str, Any] = key("Settings of the configuration's section 'model' that were given.")
 
 
@@ -48,11 +48,13 @@ class Machine(Record):
     name: Text
     cores: int | None
     threads: int
-    free_memory_gb: Number | None = key("Of the GPU, or of the system or container, before the first measurement.")
-    memory_gb: Number | None = optional("Of the GPU.")
+    free_memory_gb: Number | None = key(
+        "Free memory of the GPU, or of the system or container, before the first measurement, in units of 10^9 bytes."
+    )
+    memory_gb: Number | None = optional("Memory of the GPU in units of 10^9 bytes.")
     system: Text
     tf32: dict[str, bool] | None = key(
-        "Whether fp32 on the GPU means TF32 in matrix products and in convolutions; null on a CPU.",
+        "true if fp32 on the GPU means TF32, in matrix products (matmul) and in convolutions (cudnn); null on a CPU.",
         required=["matmul", "cudnn"],
     )
 
@@ -70,10 +72,10 @@ class BenchModel(Record):
     """One network."""
 
     name: Name
-    vit: dict[str, Any] = key("Parts of its shape that were exchanged.")
+    vit: dict[str, Any] = key("Parts of its shape that were changed.")
     architecture: Name
     params: _Side
-    macs: _Side = key("Multiply-accumulate operations of one image's forward pass.")
+    macs: _Side = key("Number of multiply-accumulate operations in the forward pass of one image.")
     paper: list[PaperSpeed]
 
 
@@ -103,22 +105,24 @@ class BenchResult(Record):
     precision: Literal["auto", "fp32", "bf16"] = key("'auto' only if the process ended before it could choose.")
     status: Literal["ok", "out_of_memory", "timeout", "crashed", "failed"]
     reason: Text | None
-    branches: Literal["sequential", "parallel"] | None = key("Only for a parallel ViT in the protocol latency.")
+    branches: Literal["sequential", "parallel"] | None = key(
+        "Execution of the branches of a parallel ViT in the protocol latency; otherwise null."
+    )
     compiled: bool
     channels_last: bool
     images_per_second: _Positive | None = key("batch / seconds_median.")
-    seconds_median: _Positive | None = key("Of one batch, over the repeats.")
+    seconds_median: _Positive | None = key("Median time of one batch over the repeats, in seconds.")
     seconds_min: _Positive | None
     seconds_q1: _Positive | None
     seconds_q3: _Positive | None
-    seconds_mean: _Positive | None = key("What the papers print.")
+    seconds_mean: _Positive | None = key("Mean time of one batch in seconds, which the papers print.")
     repeats: Count
-    warmup: Count = key("Steps before the first that counts.")
+    warmup: Count = key("Number of steps before the first measured step.")
     compile_seconds: _Amount | None = key("Time of the first step minus the median one, with --compile.")
-    peak_memory_mib: _Amount | None = key("2^20 bytes.")
-    memory: Text | None = key("How the peak was measured, or why it was not.")
+    peak_memory_mib: _Amount | None = key("Peak memory in units of 2^20 bytes.")
+    memory: Text | None = key("Method by which the peak was measured, or the reason why it was not.")
     load: Number | None = key("Load average of the minute before the measurement.")
-    reported: bool = key("False for the steps of a search, whose result is another row.")
+    reported: bool = key("false for the steps of a search, whose result is in another row.")
 
 
 class BenchRecord(FileRecord):

@@ -33,7 +33,7 @@ class FittedTemperature(Record):
         "calibrated = softmax(log(mean probability of the networks) / value); null: the probabilities are not changed."
     )
     ci95: Interval | None = written(f"{_PERCENTILES}.", null=True)
-    reason: Text | None = written("Why there is no temperature.", null=True, minLength=1)
+    reason: Text | None = written("Reason why there is no temperature.", null=True, minLength=1)
 
 
 class CorrectedShare(PlainValue):
@@ -69,7 +69,9 @@ class CalibrationRecord(FileRecord):
     KIND: ClassVar[str] = "calibration"
     VERSION: ClassVar[str] = "1.1"
     schema_version: Version
-    model_sha256: Name = key("Of the networks whose scores it was fitted on. It is refused for other networks.")
+    model_sha256: Name = key(
+        "SHA-256 of the set of networks whose scores it was fitted on. The file is refused for other networks."
+    )
     positive_class: Name
     classes: Classes
     temperature: FittedTemperature
@@ -80,7 +82,7 @@ class CalibrationRecord(FileRecord):
     negative_groups: Count | None = written("Groups with a negative image.", minimum=1)
     class_counts: dict[str, Count] | None = written()
     n_seen_images_left_out: Count | None = written()
-    said: list[Text] | None = written("What the intervals mean, in sentences.")
+    said: list[Text] | None = written("Sentences that explain the intervals.")
     fitted_on_sha256: _Hashes = key(
         "Pixel hashes of the images that it was fitted on: usvit evaluate refuses these images and their groups."
     )
@@ -90,7 +92,7 @@ class CalibrationRecord(FileRecord):
         "without descriptions have none. Since schema 1.1.",
         contentEncoding="base64",
     )
-    seen: SeenAnswer | None = written("Since schema 1.1.")
+    seen: SeenAnswer | None = written("Result of the search for images that the model had seen. Since schema 1.1.")
     created_with: Text | None = written()
 
     @model_validator(mode="after")

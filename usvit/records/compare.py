@@ -45,15 +45,15 @@ class ComparedRun(Record):
     name: Name
     headline: ComparedValue = key(
         "AUC of the positive class against the rest: the mean within the folds of all repeats, with the interval that "
-        "holds under cross-validation; as headline.auc of metrics.json."
+        "holds under cross-validation. It equals headline.auc of metrics.json."
     )
-    auc: ComparedValue = key("Of the positive class against the rest.")
+    auc: ComparedValue = key("AUC of the positive class against the rest.")
     auc_macro_ovr: ComparedValue
     accuracy: ComparedValue
     balanced_accuracy: ComparedValue
-    sensitivity: ComparedValue = key("Of the positive class.")
-    specificity: ComparedValue = key("Of the positive class.")
-    mean_sd: dict[str, MeanSd] = key("Over folds, of the same figures. The SD is not a confidence interval.")
+    sensitivity: ComparedValue = key("Sensitivity of the positive class.")
+    specificity: ComparedValue = key("Specificity of the positive class.")
+    mean_sd: dict[str, MeanSd] = key("Mean and SD of the same figures over folds. The SD is not a confidence interval.")
 
 
 class McNemar(Record):
@@ -72,10 +72,10 @@ class McNemar(Record):
 class DecisionDifference(Record):
     """Difference of sensitivity and specificity at one rule."""
 
-    rule: Text = key("'most probable class', or that of an operating point.", minLength=1)
+    rule: Text = key("'most probable class', or the rule of an operating point.", minLength=1)
     sensitivity: ComparedValue | None
     specificity: ComparedValue | None
-    reason: Text | None = key("Why one of the two runs has no such decision.", minLength=1)
+    reason: Text | None = key("Reason why one of the two runs has no such decision.", minLength=1)
 
 
 class SubgroupDifference(Record):
@@ -148,7 +148,7 @@ class Pair(Record):
     subgroups: list[SubgroupDifference] = key(
         f"Difference of AUCs in each subgroup (data set, device, BI-RADS, size). {_HOLM}"
     )
-    non_inferiority: NonInferiority | None = optional("Absent if no margin was stated.")
+    non_inferiority: NonInferiority | None = optional("Absent if no margin was given.")
 
 
 class CompareRecord(FileRecord):
@@ -164,7 +164,7 @@ class CompareRecord(FileRecord):
     n_folds: Count = key(minimum=1)
     class_counts: dict[str, Count]
     n_compared: Count = key("Number of pairs, for Holm's correction.", minimum=1)
-    non_inferiority_margin: _Margin | None = written("As the user stated it; null if none was stated.", null=True)
+    non_inferiority_margin: _Margin | None = written("Margin that the user gave; null if none was given.", null=True)
     warnings: list[Text]
     runs: list[ComparedRun] = key(minItems=2)
     pairs: list[Pair] = key(minItems=1)

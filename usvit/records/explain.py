@@ -24,7 +24,7 @@ from usvit.records.values import PlainValue
 
 _Png = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}\.png$")]
 _Grid = Annotated[list[Count], Field(min_length=2, max_length=2)]
-_GRID = "Patches, or cells of the feature map: rows, columns."
+_GRID = "Number of rows and columns of patches, or of cells of the feature map."
 
 
 class MaskScores(Record):
@@ -65,7 +65,7 @@ class ExplainedImage(Record):
     )
     blank: bool | None = written("The map has the same value everywhere, so it contains no information.")
     mask: MaskAgreement | None = written("Null if the image has no mask.", null=True)
-    heads: list[MaskScores] | None = optional("Only for method attention: the same scores for each head.")
+    heads: list[MaskScores] | None = optional("Scores of each attention head, only for the method attention.")
 
 
 class AgainstMasks(Record):
@@ -108,7 +108,7 @@ class ExplanationRecord(Record):
     uniform: Number | None = optional("Distance in pixels if every patch attended equally to all patches.")
     image_size: Count | None = optional()
     layers: list[LayerRecord] | None = optional()
-    same_row: Number | None = optional("Mean over pairs of patches.", null=True)
+    same_row: Number | None = optional("Mean cosine similarity over pairs of patches in the same row.", null=True)
     same_column: Number | None = optional(null=True)
     others: Number | None = optional(null=True)
     n_filters: Count | None = optional()

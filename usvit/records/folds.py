@@ -12,7 +12,7 @@ class FoldSplit(Record):
     part: Literal["train", "val", "test"] = key("The split.")
     images: Count
     groups: Count
-    classes: dict[str, Count] = key("Class -> images.")
+    classes: dict[str, Count] = key("Class -> number of images.")
 
 
 class FoldsRecord(FileRecord):
@@ -21,12 +21,12 @@ class FoldsRecord(FileRecord):
     KIND: ClassVar[str] = "folds"
     VERSION: ClassVar[str] = "1.0"
     schema_version: Version
-    sha256: Sha256 = key("Of the table of folds.")
-    manifest_sha256: Sha256 = key("Of the images, labels and groups.")
+    sha256: Sha256 = key("SHA-256 of the table of folds.")
+    manifest_sha256: Sha256 = key("SHA-256 of the images, labels and groups.")
     datasets: list[Name]
     kind: Literal["cv", "train"] = key("cv: k folds. train: one hold-out.")
     scheme: Name
-    unit: Name = key("What is kept in one split.")
+    unit: Name = key("Unit whose images are kept in one split: 'group' or 'image'.")
     seed: int
     n_images: Count
     n_groups: Count

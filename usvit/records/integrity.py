@@ -61,6 +61,6 @@ def refuse_changed(folder: Path, recorded: Mapping[str, str], where: str, names:
         regular_file(folder / name).close()  # no link, either
         if sha256_of_file(folder / name, limit) != recorded[name]:
             raise UsvitError(
-                f"{folder / name} is not the file whose SHA-256 stands in {where}: it was changed, damaged or "
-                "exchanged after it was written. Restore it from the original."
+                f"{folder / name} is not the file whose SHA-256 is in {where}: it was changed, damaged or "
+                "replaced after it was written. Restore it from the original."
             )

@@ -80,7 +80,7 @@ class FiguresRecord(AllFigures[ShareValue]):
 class FoldFigures(FiguresRecord):
     """Figures of one fold: point estimates, so ci95 is null."""
 
-    fold: Fold = key("Numbered through all repeats.")
+    fold: Fold = key("Number of the fold; folds of all repeats are numbered consecutively.")
     repeat: Count | None = optional("Complete cross-validation that the fold belongs to, if there are several.")
     n_images: Count | None = written(minimum=1)
     n_groups: Count | None = written(minimum=1)
@@ -94,7 +94,7 @@ class TrainingShareRecord(Record):
 
     value: Share | None = written()
     n_pairs: Count | None = written("Pairs of predictions of one group by two models that were not trained on it.")
-    reason: Text | None = optional("Why the largest share is assumed.", minLength=1)
+    reason: Text | None = optional("Reason why the largest share is assumed.", minLength=1)
 
 
 class Headline(Record):
@@ -103,7 +103,9 @@ class Headline(Record):
     Their intervals hold under cross-validation (docs/explanation/intervals.md). In a hold-out: the pooled figures.
     """
 
-    auc: ShareValue = key("Of the positive class against the rest, as are sensitivity and specificity.")
+    auc: ShareValue = key(
+        "AUC of the positive class against the rest; sensitivity and specificity are of the same class."
+    )
     auc_macro_ovr: ShareValue
     accuracy: ShareValue
     balanced_accuracy: ShareValue
@@ -113,7 +115,7 @@ class Headline(Record):
     n_repeats: Annotated[int, Field(ge=1, le=10_000)]
     n_folds: Annotated[int, Field(ge=1, le=10_000)] = key("Folds of all repeats together: the number of models.")
     training_share: TrainingShareRecord | None = written("Null in a hold-out.", null=True)
-    explains: Text = key("What the figures and their intervals describe, in words.", minLength=1)
+    explains: Text = key("Explanation of the figures and their intervals.", minLength=1)
 
 
 class Confusion(Record):
@@ -152,7 +154,7 @@ class PointOfFold(Record):
 
     fold: Fold
     threshold: Number | None = key("An image is called positive if its probability is at least this.")
-    reason: Text | None = written("Why there is no threshold.", null=True, minLength=1)
+    reason: Text | None = written("Reason why there is no threshold.", null=True, minLength=1)
     chosen_on: OutcomeRecord | None = written(
         "Decisions on the images that chose the threshold: for comparison, never a result. Null if the threshold is "
         "fixed, or if there is none.",
@@ -160,7 +162,7 @@ class PointOfFold(Record):
     )
     on_test: OutcomeRecord | None = written("Point estimates on the test images.", null=True)
     target_reached: bool | None = written(
-        "Whether the test images reach the target; null if the rule has no target or the figure is undefined.",
+        "true if the test images reach the target; null if the rule has no target or the figure is undefined.",
         null=True,
     )
 
@@ -178,11 +180,11 @@ class OperatingPointRecord(Record):
     """One rule that chooses thresholds, and its decisions for the positive class against the rest."""
 
     rule: Text = key(
-        "Such as 'sensitivity >= 0.9', 'Youden's index' or 'threshold 0.5'; in an external test also 'frozen: ...', a "
-        "threshold on the calibrated probability that was chosen before the labels were seen.",
+        "The rule, such as 'sensitivity >= 0.9', 'Youden's index' or 'threshold 0.5'; in an external test also "
+        "'frozen: ...', a threshold on the calibrated probability that was chosen before the labels were seen.",
         minLength=1,
     )
-    source: Text = key("Which images chose the thresholds, in words.", minLength=1)
+    source: Text = key("Description of the images on which the thresholds were chosen.", minLength=1)
     folds: Annotated[list[PointOfFold], Field(max_length=10_000)] = key(minItems=1)
     pooled: OutcomeRecord | None = key(
         "All test images, each decided by its own fold's threshold; the intervals are conditional on these thresholds."
@@ -192,7 +194,7 @@ class OperatingPointRecord(Record):
         "threshold that was not chosen on this table, and if nothing is pooled.",
         null=True,
     )
-    reason: Text | None = written("Why nothing is pooled.", null=True, minLength=1)
+    reason: Text | None = written("Reason why nothing is pooled.", null=True, minLength=1)
     n_below_target: Count | None = written("Folds whose test images miss the target; null without a target.", null=True)
 
 
@@ -211,7 +213,7 @@ class ReliabilityRecord(Record):
     """Reliability diagram."""
 
     bins: Annotated[list[BinRecord], Field(min_length=1, max_length=10_000)] = key(
-        "In ascending order of probability, with equally many images in each as far as ties allow."
+        "Bins in ascending order of probability, with equally many images in each as far as ties allow."
     )
     n_bins_asked: Count = key(minimum=1)
     ece: ShareValue = key(
@@ -252,7 +254,7 @@ class PooledCalibration(Record):
     n_images: Count | None = written(minimum=1)
     n_groups: Count | None = written(minimum=1)
     brier: ShareValue | None = written()
-    top_label: ReliabilityRecord | None = written("Of the decided class.")
+    top_label: ReliabilityRecord | None = written("Reliability of the probability of the decided class.")
     classes: dict[str, ClassCalibration]
 
 
@@ -287,9 +289,9 @@ class ScalingOfFold(Record):
 
     fold: Fold | None = written()
     temperature: Number | None = written("Above 1 it reduces confidence; null for platt.", null=True)
-    slope: Number | None = written("Only for platt.", null=True)
-    intercept: Number | None = written("Only for platt.", null=True)
-    reason: Text | None = written("Why there is no fit.", null=True, minLength=1)
+    slope: Number | None = written("Slope of Platt scaling; null for temperature.", null=True)
+    intercept: Number | None = written("Intercept of Platt scaling; null for temperature.", null=True)
+    reason: Text | None = written("Reason why there is no fit.", null=True, minLength=1)
     n_images: Count | None = written("Inner validation images.")
     n_groups: Count | None = written()
     class_counts: Counts | None = written()
@@ -301,16 +303,16 @@ class Recalibration(Record):
     method: Name = key(enum=["temperature", "platt"])
     folds: list[ScalingOfFold]
     before: RecalibratedRecord
-    after: RecalibratedRecord | None = key("Null as soon as one fold has no fit.")
+    after: RecalibratedRecord | None = key("Null if any fold has no fit.")
     reason: Text | None = written(null=True, minLength=1)
 
 
 class ClassifierCalibrationRecord(Record):
-    """Agreement of probabilities with observed shares."""
+    """Calibration: agreement of the probabilities with the observed shares."""
 
     n_bins: Count | None = written("Equal-mass bins that were asked for.", minimum=1)
     pooled: PooledCalibration | None = written()
-    folds: list[CalibrationOfFold] | None = written("Of the positive class.", minItems=1)
+    folds: list[CalibrationOfFold] | None = written("Calibration of the positive class in each fold.", minItems=1)
     recalibration: list[Recalibration] | None = written()
 
 
@@ -323,7 +325,7 @@ class DecisionBand(Record):
     difference: list[Number] | None = written(minItems=1)
     lower: list[Number] | None = written(minItems=1)
     upper: list[Number] | None = written(minItems=1)
-    critical: Number | None = written("Standard errors to either side.", minimum=0)
+    critical: Number | None = written("Half-width of the band in standard errors.", minimum=0)
     n_resamples: Count | None = written(minimum=1)
     method: Text | None = written(minLength=1)
 
@@ -356,8 +358,8 @@ class DecisionCurveRecord(Record):
         "Ranges of thresholds by the estimate alone. Most studies of a model without skill have such ranges, too."
     )
     band: DecisionBand | None = written(null=True)
-    band_reason: Text | None = written("Why there is no band.", null=True, minLength=1)
-    reason: Text | None = written("Why entries are null.", null=True, minLength=1)
+    band_reason: Text | None = written("Reason why there is no band.", null=True, minLength=1)
+    reason: Text | None = written("Reason why entries are null.", null=True, minLength=1)
 
     @model_validator(mode="after")
     def _of_one_length(self) -> "DecisionCurveRecord":
@@ -374,7 +376,7 @@ class Level(Record):
     n_groups: Count = key(minimum=1)
     class_images: Counts | None = written()
     class_groups: Counts | None = written()
-    warning: Text | None = written("Why to read its figures with care.", null=True, minLength=1)
+    warning: Text | None = written("Reason to read the figures of this level with care.", null=True, minLength=1)
     figures: MainFigures[ShareValue]
 
 
@@ -383,17 +385,17 @@ class LevelDifference(Record):
 
     level: Text = key(minLength=1)
     against: Text = key("The other level if there are two, otherwise 'all others'.", minLength=1)
-    auc: Value = key("Of the positive class against the rest.")
+    auc: Value = key("Difference of the AUCs of the positive class against the rest.")
     accuracy: Value
 
 
 class Subgrouping(Record):
     """Subgroups of one column."""
 
-    by: Text = key("The column.", minLength=1)
+    by: Text = key("Name of the column.", minLength=1)
     levels: Annotated[list[Level], Field(max_length=100_000)]
     differences: list[LevelDifference] | None = written("p_holm is corrected for all differences of all columns.")
-    reason: Text | None = written("Why there are no levels.", null=True, minLength=1)
+    reason: Text | None = written("Reason why there are no levels.", null=True, minLength=1)
 
 
 class Patients(Record):
@@ -408,9 +410,9 @@ class Patients(Record):
     )
     label_order: list[Name] | None = optional()
     class_patients: Counts | None = optional()
-    mean: FiguresRecord | None = optional("Each class's probability is averaged over the patient's images.")
+    mean: FiguresRecord | None = optional("Figures of the mean probability of each class over the patient's images.")
     max: FiguresRecord | None = optional(
-        "The probabilities of the image with the highest probability of the positive class."
+        "Figures of the patient's image with the highest probability of the positive class."
     )
 
     model_config = ConfigDict(
@@ -441,7 +443,7 @@ class Patients(Record):
 class RuleAtPrevalence(Record):
     """Predictive values of one rule."""
 
-    rule: Text = key("'most probable class', or an operating point's; its thresholds are taken as given.")
+    rule: Text = key("'most probable class', or the rule of an operating point, whose thresholds are taken as given.")
     ppv: ShareValue
     npv: ShareValue
 
@@ -449,13 +451,15 @@ class RuleAtPrevalence(Record):
 class AtPrevalence(Record):
     """Predictive values at a stated prevalence (--prevalence), by Bayes' rule from sensitivity and specificity."""
 
-    prevalence: Share = key("As the user stated it; taken as known.", exclusiveMinimum=0, exclusiveMaximum=1)
+    prevalence: Share = key(
+        "Prevalence that the user gave; it is taken as known.", exclusiveMinimum=0, exclusiveMaximum=1
+    )
     of_test_images: Share = key("Share of positive images in the test; ppv and npv elsewhere refer to it.")
     rules: list[RuleAtPrevalence] = key(minItems=1)
 
 
 class SeenAnswer(Record):
-    """Whether the model had seen the tested images. Images that it had seen are refused, or left out and counted."""
+    """Result of the search for tested images that the model had seen. These are refused, or left out and counted."""
 
     found: Name | None = written(
         "none: pixel hashes and near-duplicate descriptions of everything that was seen were compared with all tested "
@@ -491,7 +495,7 @@ class Failures(Record):
         "Code of failures.csv -> labelled images.", additionalProperties={"type": "integer", "minimum": 1}
     )
     worst_case: list[WorstCase] = written(empty=list)
-    reason: Text | None = nullable("Why it is not known.", minLength=1)
+    reason: Text | None = nullable("Reason why the failures are not known.", minLength=1)
 
 
 class DecidedOnly(Record):
@@ -509,22 +513,25 @@ class Abstained(Record):
 
 
 class External(Record):
-    """Only of an external test (usvit evaluate SCORES --labels)."""
+    """Section of an external test (usvit evaluate SCORES --labels)."""
 
-    unit: Literal["frame", "item", "study", "patient"] | None = written("What a row, and n_images, counts.")
-    roll_up: Literal["mean", "max"] | None = nullable("How the frames of a unit became one row; null for frames.")
+    unit: Literal["frame", "item", "study", "patient"] | None = written("Unit of a row, which n_images counts.")
+    roll_up: Literal["mean", "max"] | None = nullable(
+        "Method that combines the frames of a unit into one row; null for frames."
+    )
     joined_by: Name | None = written(enum=["item_id", "instance_id", "study_id", "patient_id"])
-    seen: SeenAnswer | None = optional("Since schema 1.3.")
+    seen: SeenAnswer | None = optional("Result of the search for images that the model had seen. Since schema 1.3.")
     model_sha256: Name | None = written()
     recalibrated: RecalibrationFiguresRecord | None = nullable()
     counts: Counts | None = written(
-        "label_rows of the table; labels (different ids that count); and what is not used, as unmatched.csv lists it."
+        "label_rows: rows of the table. labels: different ids with a label that is used. The others count what is not "
+        "used, as unmatched.csv lists it."
     )
     failures: Failures = written(empty=Failures)
     abstained: Abstained = written(empty=Abstained)
     calibrated: ClassCalibration | None = written(
-        "Of the calibrated probability of the positive class, which the frozen thresholds apply to; 'calibration' "
-        "describes the plain probability."
+        "Calibration of the calibrated probability of the positive class, to which the frozen thresholds apply; "
+        "'calibration' describes the plain probability."
     )
 
 
@@ -538,9 +545,9 @@ class MetricsRecord(FileRecord):
     VERSION: ClassVar[str] = "1.3"
     schema_version: Version
     positive_class: Name = key(
-        "One of classes; the class that the headline, the operating points and the decision curve describe."
+        "Class that the headline, the operating points and the decision curve describe; one of 'classes'."
     )
-    classes: Classes = key("The order decides ties: among equal probabilities the first class is the decision.")
+    classes: Classes = key("Class names. Among equal probabilities the first of these classes is the decision.")
     n_images: Annotated[int, Field(ge=1, le=10**9)]
     n_groups: Annotated[int, Field(ge=1, le=10**9)] = key(
         "Distinct group_id: patients, clusters of near-duplicates or single images."
@@ -548,10 +555,10 @@ class MetricsRecord(FileRecord):
     class_counts: Counts = key("Test images by reference label.")
     class_groups: Counts | None = written("Groups with a test image of the class; a group may count for two classes.")
     warnings: list[Text] | None = written("Sentences for a reader of the figures; empty if there are none.")
-    headline: Headline | None = written("Since schema 1.3.")
+    headline: Headline | None = written("Figures to quote. Since schema 1.3.")
     pooled: FiguresRecord = key(
-        "All test images as one set, each predicted by the model that was not trained on it, with intervals. With "
-        "repeats: the first."
+        "Figures of all test images as one set, each predicted by the model that was not trained on it, with "
+        "intervals. With repeats, the figures are of the first repeat."
     )
     folds: Annotated[list[FoldFigures], Field(min_length=1, max_length=10_000)]
     mean_sd: MeanSdRecord

@@ -42,16 +42,16 @@ class PreprocessingRecord(Record):
 class ThresholdRecord(Record):
     """One operating point of the network."""
 
-    rule: Text = key("Such as 'sensitivity >= 0.9', 'Youden's index' or 'threshold 0.5'.")
+    rule: Text = key("The rule, such as 'sensitivity >= 0.9', 'Youden's index' or 'threshold 0.5'.")
     threshold: Number | None = key(
         "An image is positive if the probability of the positive class is at least this.", minimum=0, maximum=1
     )
-    reason: Text | None = written("Why there is no threshold.", null=True)
+    reason: Text | None = written("Reason why there is no threshold.", null=True)
     score: Name | None = written(
-        "Which probability is compared: with or without the temperature.",
+        "Probability that is compared with the threshold: with or without the temperature.",
         enum=["calibrated probability", "plain probability"],
     )
-    chosen_on: Text = key("Which images chose the threshold.", minLength=1)
+    chosen_on: Text = key("Description of the images on which the threshold was chosen.", minLength=1)
     n_images: Count | None = written()
     n_groups: Count | None = written()
 
@@ -61,7 +61,7 @@ class InDistribution(Record):
 
     part: Name | None = written(const="test")
     n_images: Count
-    repeat: Count | None = optional("Only of a repeated cross-validation.")
+    repeat: Count | None = optional("Number of the repeat, only in a repeated cross-validation.")
     n_groups: Count | None = written()
     n_flagged: Count
     rate: Share | None = written(null=True)
@@ -79,19 +79,19 @@ class OodView(Record):
 
     method: Text | None = written(minLength=1)
     dimensions: Count | None = written(minimum=1)
-    threshold: Annotated[float, Field(gt=0, le=1e15)] = key("The distance at the limit.")
+    threshold: Annotated[float, Field(gt=0, le=1e15)] = key("Distance above which an image is out of distribution.")
 
 
 class OodRecord(Record):
-    """Out-of-distribution (OOD) detector: how images unlike those of the training are recognised."""
+    """Out-of-distribution (OOD) detector, which recognises images unlike those of the training."""
 
     method: Text | None = written(minLength=1)
     file: Name | None = written(const="novelty.safetensors")
     sha256: Sha256
     views: dict[str, OodView] = key(minProperties=1, propertyNames={"enum": ["features", "picture"]})
-    left_out: dict[str, Text] = key("View -> why it is not used.")
+    left_out: dict[str, Text] = key("View -> reason why it is not used.")
     statistics: Annotated[list[Name], Field(max_length=10_000)] = key(
-        "Statistics of the view 'picture', in their order."
+        "Names of the statistics of the view 'picture', in their order."
     )
     n_train: Count
     n_val: Count
@@ -106,7 +106,9 @@ class OodRecord(Record):
         null=True,
     )
     note: Text | None = written(
-        "What is guaranteed if there are too few groups for a limit that 5 % of images exceed.", null=True, minLength=1
+        "Statement of what is guaranteed if there are too few groups for a limit that 5 % of images exceed.",
+        null=True,
+        minLength=1,
     )
     in_distribution: InDistribution | None = written()
 
@@ -115,10 +117,10 @@ class UpstreamRecord(Record):
     """The initial weights."""
 
     model_config = OPEN
-    source: Name | None = written("Such as scratch, hub, file or run.")
+    source: Name | None = written("Source of the weights, such as scratch, hub, file or run.")
     name: Text | None = optional(null=True)
     license: Text | None = optional(null=True)
-    lineage: list[dict[str, Any]] | None = optional("Each training behind the weights, the last one first.")
+    lineage: list[dict[str, Any]] | None = optional("Trainings that led to the weights, the last one first.")
 
 
 class SeenFileRecord(Record):
@@ -126,8 +128,8 @@ class SeenFileRecord(Record):
 
     file: Name
     part: SeenSplit
-    count: Annotated[int, Field(ge=1, le=10**12)] = key("Images with different pixels.")
-    sha256: Sha256 = key("Of the file.")
+    count: Annotated[int, Field(ge=1, le=10**12)] = key("Number of images with different pixels.")
+    sha256: Sha256 = key("SHA-256 of the file.")
 
 
 class SeenGap(Record):
@@ -137,11 +139,11 @@ class SeenGap(Record):
     known: Literal["hashes", "nothing"] = key(
         "hashes: pixel hashes are on record, but no descriptions. nothing: it is unknown which images these were."
     )
-    what: Text = key("The images, or the weights that were trained on them.")
+    what: Text = key("Description of the images, or of the weights that were trained on them.")
 
 
 class SeenHashes(Record):
-    """Pixel hashes of what the network has seen, by the split that the images were in."""
+    """Pixel hashes of the images that the network has seen, by the split that the images were in."""
 
     model_config = ConfigDict(json_schema_extra={"x-open": {"type": "array", "items": {"type": "string"}}})
     __pydantic_extra__: dict[str, list[str]] = Field(init=False)
@@ -149,7 +151,7 @@ class SeenHashes(Record):
     val: list[str] | None = written()
     upstream: list[str] | None = written()
     files: list[SeenFileRecord] | None = optional(
-        "Lists that are too long for JSON: 32 bytes a hash, sorted; absent if there are none.",
+        "Files of lists that are too long for JSON: sorted hashes of 32 bytes each. Absent if there are none.",
         minItems=1,
         allOf=[{"items": {"properties": {"file": {"pattern": _FILE + "sha256$"}}}}],
     )
@@ -157,20 +159,20 @@ class SeenHashes(Record):
 
 
 class SeenCopies(Record):
-    """Near-duplicate descriptions of what the network has seen."""
+    """Near-duplicate descriptions of the images that the network has seen."""
 
     files: list[SeenFileRecord] | None = written(
-        "Descriptions of the images of seen_sha256, about 1 kB each: a near-duplicate of one "
-        "of these images is recognised by them.",
+        "Files of descriptions of the images of seen_sha256, about 1 kB each, by which near-duplicates of these images "
+        "are recognised.",
         allOf=[{"items": {"properties": {"file": {"pattern": _FILE + "copies$"}, "count": {"maximum": 200_000}}}}],
     )
     gaps: list[SeenGap] | None = written()
 
 
 class ExportedLicenses(Record):
-    """Licences of what the weights were made from."""
+    """Licences of the initial weights and of the training data."""
 
-    first_weights: Text | None = key("Of the initial weights; null if none is stated.")
+    first_weights: Text | None = key("Licence of the initial weights; null if none is stated.")
     data: dict[str, Text] = key("Data set -> licence.")
 
 
@@ -179,7 +181,7 @@ class ExportedRecord(Record):
 
     usvit_version: Name
     versions: dict[str, Name] = key("Package -> version.")
-    weights_sha256: Sha256 = key("Of the exported model.safetensors.")
+    weights_sha256: Sha256 = key("SHA-256 of the exported model.safetensors.")
     parameters: Count
     paper: Text
     licenses: ExportedLicenses
@@ -219,33 +221,33 @@ class ModelMetadata(FileRecord):
     VERSION: ClassVar[str] = "1.2"
     schema_version: Annotated[str, Field(pattern=r"^\d{1,4}\.\d{1,4}$")] | None = written()
     stage: Name | None = optional(
-        "Only of usvit pretrain and transfer: initial weights, and no classifier of ultrasound images.",
+        "Present only for initial weights (usvit pretrain and transfer), which do not classify ultrasound images.",
         const="pretrain",
     )
     objective: Name | None = optional(
-        "Only of initial weights: what they were trained for (supervised, mae, ...), or how they were transferred."
+        "Present only for initial weights: objective of their training (supervised, mae, ...), or method of transfer."
     )
-    source: dict[str, Any] | None = optional("Only of initial weights: the images that they were trained on.")
-    learnt_from: list[dict[str, Any]] | None = optional("Only of initial weights: the teacher or tokenizer.")
-    grafit: dict[str, Any] | None = optional("Only of the objective grafit: settings of the projector.")
-    tokenizer: dict[str, Any] | None = optional("Only of the objective tokenizer: settings of the network.")
-    architecture: Name | None = written("Name in 'usvit models list', or timm:<name>.")
-    vit: dict[str, Any] | None = written("Parts of a ViT that were exchanged.")
+    source: dict[str, Any] | None = optional("Present only for initial weights: the images that they were trained on.")
+    learnt_from: list[dict[str, Any]] | None = optional("Present only for initial weights: the teacher or tokenizer.")
+    grafit: dict[str, Any] | None = optional("Settings of the projector, only for the objective grafit.")
+    tokenizer: dict[str, Any] | None = optional("Settings of the network, only for the objective tokenizer.")
+    architecture: Name | None = written("Name of the network in 'usvit models list', or timm:<name>.")
+    vit: dict[str, Any] | None = written("Settings of a ViT that were changed.")
     timm: Name | None = written()
     classes: Annotated[list[Name], Field(max_length=100_000)] | None = written(
-        "In the order of the outputs; may be empty for initial weights.", uniqueItems=True
+        "Class names in the order of the outputs; may be empty for initial weights.", uniqueItems=True
     )
     positive_class: Name | None = written("One of 'classes'; null for initial weights.", null=True)
     preprocessing: PreprocessingRecord | None = written()
     tune: Name | None = written(enum=TUNE)
-    weights_sha256: Sha256 | None = written("Of model.safetensors.")
+    weights_sha256: Sha256 | None = written("SHA-256 of model.safetensors.")
     temperature: Annotated[float, Field(ge=1e-6, le=1e6)] | None = written(
-        "Divisor of the logits before the softmax; null: none was fitted, and 1 is used.", null=True
+        "Divisor of the logits before the softmax. If it is null, none was fitted, and 1 is used.", null=True
     )
-    temperature_reason: Text | None = optional("Why there is no temperature.", null=True)
+    temperature_reason: Text | None = optional("Reason why there is no temperature.", null=True)
     thresholds: Annotated[list[ThresholdRecord], Field(max_length=10_000)] | None = written("Absent in version 1.0.")
     novelty: OodRecord | None = written("Absent in version 1.0.", null=True)
-    novelty_reason: Text | None = optional("Why there is no detector.", null=True)
+    novelty_reason: Text | None = optional("Reason why there is no detector.", null=True)
     fold: Fold | None = written()
     steps: Count | None = optional()
     best_step: Count | None = optional()
@@ -255,7 +257,7 @@ class ModelMetadata(FileRecord):
     data_licenses: dict[str, Text] | None = written("Data set -> licence.")
     seen_sha256: SeenHashes | None = written()
     seen_copies: SeenCopies | None = written(
-        "Since schema 1.2. Without it, it is unknown whether a near-duplicate was seen."
+        "Near-duplicate descriptions, since schema 1.2. Without them it is unknown whether a near-duplicate was seen."
     )
     intended_use: Text | None = written(minLength=1)
     exported: ExportedRecord | None = optional()

@@ -33,15 +33,15 @@ class HubWeights(Record):
 
     upstream: Name = key("Text after 'hub:' in --weights, such as in21k.")
     hub: Name = key("The repository.", pattern="^timm/")
-    by: Text = key("Who pre-trained it, on which images.")
-    license: Text | None = key("As timm states it.")
+    by: Text = key("Authors of the pre-training, and its images.")
+    license: Text | None = key("Licence as timm states it.")
     input_size: int | None = key("Side of the images that they were trained on, in pixels.")
-    recommended: bool = key("Whether --weights hub takes these.")
+    recommended: bool = key("true if --weights hub uses these weights.")
     revision: Annotated[str, Field(pattern="^[0-9a-f]{40}$")] | None = key(
-        "Commit of the repository that is required; null: not pinned."
+        "Commit of the repository that is required; null if not pinned."
     )
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = key(
-        "Of the file that is required; null: not pinned."
+        "SHA-256 that the file must have; null if not pinned."
     )
 
 
@@ -49,11 +49,11 @@ class PaperFiguresRecord(Record):
     """Figures that a paper prints."""
 
     table: Text
-    params_millions: int | Number | None = key("As printed: 86 and 86.0 differ in their precision.")
+    params_millions: int | Number | None = key("Number as printed: 86 and 86.0 differ in their precision.")
     macs_billions: int | Number | None
     input_size: _Whole
     images_per_second: dict[str, Annotated[float, Field(gt=0)]] = key("Protocol -> speed on the paper's own hardware.")
-    note: Text = key("Why our count differs, if it does by more than 1 %.")
+    note: Text = key("Reason why our count differs, if it differs by more than 1 %.")
 
 
 class ZooPaper(Record):
@@ -61,7 +61,7 @@ class ZooPaper(Record):
 
     references: list[Text]
     figures: list[PaperFiguresRecord]
-    protocols: dict[str, Text] = key("What the protocols of images_per_second are.")
+    protocols: dict[str, Text] = key("Protocol of images_per_second -> description.")
 
 
 class ModelsInfoRecord(FileRecord):
@@ -70,10 +70,10 @@ class ModelsInfoRecord(FileRecord):
     KIND: ClassVar[str] = "models-info"
     VERSION: ClassVar[str] = "1.1"
     schema_version: Version
-    name: Name = key("As on the command line.")
+    name: Name = key("Name of the network on the command line.")
     family: Literal["vit", "hybrid", "deit", "deit3", "parallel", "sovit", "cait", "resmlp", "patchconvnet", "cnn"]
     source: Text = key("Short names of its papers, joined by ', '; 'timm' for timm:NAME.")
-    implementation: Literal["timm", "usvit"] = key("Whose code it is.")
+    implementation: Literal["timm", "usvit"] = key("Package that implements the network.")
     architecture: Name = key("Argument of timm.create_model; names that begin with usvit_ are registered by usvit.")
     params: _Whole = key("Number of parameters, with a head of 'classes' outputs.")
     macs: _Whole = key(
@@ -81,7 +81,7 @@ class ModelsInfoRecord(FileRecord):
     )
     input_size: _Whole = key("Side of the square image, in pixels, for which macs were counted.")
     classes: _Whole
-    shape: Shape | None = key("Of a plain ViT, whose parts --set vit.PART=... exchanges; null for other networks.")
-    changed: dict[str, Any] = key("The parts of 'shape' that were exchanged.")
-    weights: list[HubWeights] = key("Recommended weights first; empty: only from scratch.")
+    shape: Shape | None = key("Shape of a plain ViT, which --set vit.PART=... changes; null for other networks.")
+    changed: dict[str, Any] = key("Entries of 'shape' that were changed.")
+    weights: list[HubWeights] = key("Weights on the hub, recommended weights first; empty if there are none.")
     paper: ZooPaper

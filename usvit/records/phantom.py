@@ -29,6 +29,6 @@ class PhantomRecord(FileRecord):
     spec: PhantomSpecRecord
     n_images: Count
     n_patients: Count
-    class_counts: dict[str, Count] = present("Class -> images.")
+    class_counts: dict[str, Count] = present("Class -> number of images.")
     n_near_duplicates: Count
     sources: list[Text]

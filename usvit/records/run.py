@@ -44,9 +44,9 @@ class Folds(Record):
 
     n: Annotated[int, Field(ge=1, le=MAX_FOLDS)] | None = written()
     repeats: Count | None = optional(minimum=1)
-    sha256: Sha256 | None = optional("Of folds.csv.")
+    sha256: Sha256 | None = optional("SHA-256 of folds.csv.")
     scheme: Name | None = optional()
-    unit: Name | None = optional("What is kept in one split: 'group' or 'image'.")
+    unit: Name | None = optional("Unit whose images are kept in one split: 'group' or 'image'.")
     leaking_groups: Count | None = optional("Groups with images in several splits of a fold.")
     file: Text | None = optional("The file of folds that was given.")
 
@@ -78,12 +78,14 @@ class Data(Record):
     n_groups: Count | None = optional()
     class_counts: dict[str, Count] | None = optional()
     grouping: dict[str, Count] | None = optional(
-        "Images by what defines their group: the patient, near-duplicates or the image alone."
+        "Number of images by the kind of their group: patient, near-duplicates or single image."
     )
     manifest_sha256: Sha256 | None = optional()
-    excluded: list[ExcludedImage] | None = optional("Images that were left out, by reason.")
+    excluded: list[ExcludedImage] | None = optional("Images that were left out, each with the reason.")
     skipped: list[UnreadableFile] | None = optional("Files that could not be read (--skip-bad).")
-    validation: dict[str, Any] | None = optional("Only of usvit pretrain: its validation images.", null=True)
+    validation: dict[str, Any] | None = optional(
+        "Validation images of usvit pretrain; absent for other runs.", null=True
+    )
 
 
 class FoldResultRecord(Record):
@@ -101,9 +103,9 @@ class WeightsRecord(Record):
     """The initial weights."""
 
     model_config = OPEN
-    source: Name | None = written("Such as scratch, hub, file or run.")
+    source: Name | None = written("Source of the weights, such as scratch, hub, file or run.")
     name: Text | None = written(null=True)
-    file: Text | None = optional("The file, or the repository of the hub.")
+    file: Text | None = optional("Name of the file, or of the repository on the hub.")
     sha256: Sha256 | None = written(null=True)
     license: Text | None = written(null=True)
     upstream: Text | None = written(null=True)
@@ -115,7 +117,7 @@ class Model(Record):
 
     model_config = OPEN
     name: Name | None = written()
-    vit: dict[str, Any] = written("Parts of a ViT that were exchanged.", empty=dict)
+    vit: dict[str, Any] = written("Settings of a ViT that were changed.", empty=dict)
     timm: Name | None = written()
     params: Count | None = written("Number of parameters.")
     trainable: Count | None = optional("Number of parameters that are trained.")
@@ -205,8 +207,8 @@ class Config(Record):
     train: TrainSection | None = written()
     split: dict[str, Any] | None = written()
     input: InputSection | None = optional()
-    objective: Name | None = optional("Only of usvit pretrain and transfer.")
-    source: dict[str, Any] | None = optional("Only of usvit pretrain and transfer: their images.")
+    objective: Name | None = optional("Objective of usvit pretrain and transfer; absent for other runs.")
+    source: dict[str, Any] | None = optional("Images of usvit pretrain and transfer; absent for other runs.")
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="wrap")
@@ -222,7 +224,7 @@ class Config(Record):
 
 
 class RunRecord(FileRecord):
-    """What was run, on which data, and with which software and hardware."""
+    """Description of a run: its configuration, data, network, software, hardware and results."""
 
     model_config = OPEN
     KIND: ClassVar[str] = "run"
@@ -244,7 +246,7 @@ class RunRecord(FileRecord):
     usvit_version: Name | None = written()
     versions: dict[str, Name] | None = written("Package -> version.")
     results: Annotated[list[FoldResultRecord], Field(max_length=MAX_FOLDS)] = written(
-        "One entry for each fold.", empty=list
+        "Results, one entry for each fold.", empty=list
     )
     seconds: Annotated[Number, Field(ge=0)] | None = optional("Duration since the run was last resumed.")
     files: dict[str, Sha256] | None = optional(
@@ -288,4 +290,4 @@ def read_run_record(run: Path, hint: str = "") -> dict[str, Any]:
 
 def _refuse_other_folder(run: Path, hint: str) -> None:
     if not (run / "run.json").exists():
-        raise UsvitError(f"{run} is no run directory: it has no run.json. {hint}".rstrip())
+        raise UsvitError(f"{run} is not a run directory: it has no run.json. {hint}".rstrip())

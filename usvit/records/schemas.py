@@ -1,6 +1,6 @@
 """JSON Schemas of all records, generated from the pydantic models into docs/reference.
 
-``python -m usvit.records.schemas`` writes them, and ``--check`` only says whether they are up to date. The schemas
+``python -m usvit.records.schemas`` writes them, and ``--check`` only reports whether they are up to date. The schemas
 describe what the current version writes, so they are stricter than reading: they require every key that is always
 written, and allow no unknown key.
 """

@@ -26,7 +26,7 @@ _FAILED = {"properties": {"rows": {"minimum": 1}}}
 
 
 class JobIdentity(Record):
-    """What decides whether a job is the same; contains nothing private."""
+    """Identity of a job: a job is resumed only if these values are the same. It contains nothing private."""
 
     model_config = OPEN
     key: Name | None = written("Fingerprint of the key of the pseudonyms.")
@@ -40,7 +40,7 @@ class JobRecord(FileRecord):
     schema_version: Version | None = written()
     usvit_version: Name | None = written()
     state: Literal["running", "finished"] | None = written()
-    started: Name | None = written("ISO 8601.")
+    started: Name | None = written("Start of the job, ISO 8601.")
     identity: JobIdentity | None = written()
 
 
@@ -56,7 +56,7 @@ class ScoreCounts(Record):
     patients: Count | None = written("Rows of patients.csv.")
     files_without_patient: Count | None = written("Scored files that name no patient; they are not in patients.csv.")
     frames_scored: Count = key("Rows of scores.csv.")
-    frames_unusual: Count = key("Out-of-distribution frames: unlike the training images.")
+    frames_unusual: Count = key("Out-of-distribution frames, which are unlike the training images.")
     frames_abstained: Count = key("Unusual frames that therefore have no decision (--abstain).")
     frames_seen: Count = key(
         "Frames in the training or validation data of one of the networks, or of a patient that the calibration was "
@@ -73,14 +73,14 @@ class Reason(Record):
     """Failures with one code."""
 
     rows: Count = key(minimum=1)
-    reason: Text = key("What the code means.")
+    reason: Text = key("Meaning of the code.")
 
 
 class Table(Record):
     """Table of a scored set."""
 
     rows: Count
-    sha256: Sha256 = key("Of the file.")
+    sha256: Sha256 = key("SHA-256 of the file.")
 
 
 class ScoreThresholdRecord(Record):
@@ -109,11 +109,11 @@ class ScoringMember(Record):
 
 
 class ModelSeen(Record):
-    """How images are recognised that the networks, or the calibration, have seen."""
+    """Record of the images that the networks or the calibration have seen."""
 
     known: Name | None = written(
         "copies: every seen image has a near-duplicate description. hashes: some are recognised only by their pixel "
-        "hash. nothing: it is not on record what some of the training, or of the weights before it, has seen.",
+        "hash. nothing: for some training, or for the initial weights, it is not on record which images were seen.",
         enum=["copies", "hashes", "nothing"],
     )
     n_hashes: Count | None = written()
@@ -126,11 +126,11 @@ class ScoringModelRecord(Record):
 
     model_config = OPEN
     sha256: Sha256
-    seen: ModelSeen | None = optional("Since schema 1.1.")
+    seen: ModelSeen | None = optional("Record of seen images, since schema 1.1.")
     classes: list[Name] | None = optional()
     positive_class: Name | None = optional()
     members: list[ScoringMember] | None = optional(minItems=1)
-    flip: bool | None = optional("Whether probabilities are averaged with those of the mirrored image.")
+    flip: bool | None = optional("true if probabilities are averaged with those of the mirrored image.")
     calibration: dict[str, Any] | None = optional(null=True)
     novelty: dict[str, Any] | None = optional(null=True)
     device: dict[str, Any] | None = optional()
@@ -143,7 +143,7 @@ class ProductRecord(Record):
     written: Count
     failed: Count
     reasons: dict[str, Reason] | None = optional(
-        "Code of products.csv -> how many files could not be written, and why."
+        "Code of products.csv -> number of files that could not be written, and the reason."
     )
 
 
@@ -154,22 +154,22 @@ class SummaryRecord(FileRecord):
     VERSION: ClassVar[str] = "1.1"
     schema_version: Version | None = written()
     research_use_only: bool | None = written(const=True)
-    classes: Classes | None = written("In the order of the network's outputs.")
-    positive_class: Name = key("The class of calibrated_, spread_, mean_calibrated_, max_calibrated_ and decision.")
+    classes: Classes | None = written("Class names in the order of the network's outputs.")
+    positive_class: Name = key("Class of calibrated_, spread_, mean_calibrated_, max_calibrated_ and decision.")
     counts: ScoreCounts
-    failures: dict[str, Reason] = key("Code -> rows of failures.csv and what the code means.")
+    failures: dict[str, Reason] = key("Code -> number of rows of failures.csv, and meaning of the code.")
     flags: dict[str, Count] | None = written(
-        "Flag -> frames that have it.", additionalProperties={"type": "integer", "minimum": 1}
+        "Flag -> number of frames that have it.", additionalProperties={"type": "integer", "minimum": 1}
     )
     threshold: ScoreThresholdRecord
     novelty: OodSummary | None = written()
     model: ScoringModelRecord
-    settings: dict[str, Any] | None = written("The options of the job; no paths.")
+    settings: dict[str, Any] | None = written("Options of the job, without paths.")
     versions: dict[str, Text] | None = written("Package -> version.")
-    started: Name | None = written("ISO 8601; of the first process if the job was resumed.")
-    finished: Name | None = written("ISO 8601.")
-    seconds: Number | None = written("From started to finished, including pauses of a resumed job.", minimum=0)
-    products: dict[str, ProductRecord] | None = written("Kind (sr, sc, overlay) -> files.")
+    started: Name | None = written("Start of the job, of its first process if it was resumed, ISO 8601.")
+    finished: Name | None = written("End of the job, ISO 8601.")
+    seconds: Number | None = written("Time from started to finished, including pauses of a resumed job.", minimum=0)
+    products: dict[str, ProductRecord] | None = written("Kind (sr, sc, overlay) -> files of this kind.")
     files: dict[str, Table] | None = written(
         "Table -> its rows and the SHA-256 of the file.",
         required=[
@@ -182,4 +182,4 @@ class SummaryRecord(FileRecord):
             "patients.csv",
         ],
     )
-    key_fingerprint: Name | None = optional("Of the key of the pseudonyms.")
+    key_fingerprint: Name | None = optional("Fingerprint of the key of the pseudonyms.")

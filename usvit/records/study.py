@@ -9,7 +9,7 @@ from usvit.records.values import Interval
 
 MAX_RUNS = 100_000
 State = Literal["waiting", "running", "finished", "failed"]
-_STATE = "With Ray, runs are waiting until they end."
+_STATE = "State of the run. With Ray, a run is 'waiting' until it ends."
 _Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -30,16 +30,20 @@ class StudyRun(CellRecord):
     )
     seed: _Seed
     state: State = key(_STATE)
-    attempts: Count = key("How often it was tried to the end; a study that was killed does not count.")
-    error: Annotated[str, Field(max_length=1_000_000)] | None = key("Why it failed; errors/<id>.txt says more.")
-    seconds: Annotated[Number, Field(ge=0)] | None = key("From run.json: since the run was last resumed.")
+    attempts: Count = key(
+        "Number of completed attempts; an attempt that ended because the study was killed does not count."
+    )
+    error: Annotated[str, Field(max_length=1_000_000)] | None = key(
+        "Reason why the run failed; errors/<id>.txt has the details."
+    )
+    seconds: Annotated[Number, Field(ge=0)] | None = key("Duration since the run was last resumed, from run.json.")
     config: dict[str, Any] = key("The complete configuration.")
 
 
 class PaperFigure(Record):
     """Figure of the paper."""
 
-    printed: Text = written("As the paper prints it: 86.7%.", empty=str)
+    printed: Text = written("Figure as the paper prints it, such as 86.7%.", empty=str)
     value: Number | None = written()
 
 
@@ -51,16 +55,18 @@ class StudyFigure(Record):
     method: Text | None = nullable()
     n_groups: Count | None = nullable()
     warning: Text | None = nullable()
-    reason: Text | None = nullable("Why there is no value.")
+    reason: Text | None = nullable("Reason why there is no value.")
     paper: PaperFigure | None = nullable()
-    within: bool | None = nullable("Whether the paper's value lies in our 95 % interval; null if not compared.")
-    within_reason: Text | None = nullable("Why they are not compared.")
+    within: bool | None = nullable(
+        "true if the paper's value lies in our 95 % interval; null if they are not compared."
+    )
+    within_reason: Text | None = nullable("Reason why they are not compared.")
 
 
 class StudyTableRow(CellRecord):
     """Row of the table."""
 
-    printed_as: Text | None = nullable("What the paper calls the model.")
+    printed_as: Text | None = nullable("Name of the model in the paper.")
     run: Name | None = written()
     seed: _Seed | None = written()
     state: State | None = written(_STATE)
@@ -74,7 +80,9 @@ class Spread(Record):
 
     n: Count | None = written("Finished runs whose figure is known.")
     mean: Number | None = nullable()
-    sd: Number | None = nullable("n - 1 in the denominator; not a confidence interval.", minimum=0)
+    sd: Number | None = nullable(
+        "Standard deviation with n - 1 in the denominator; not a confidence interval.", minimum=0
+    )
     min: Number | None = nullable()
     max: Number | None = nullable()
 
@@ -94,7 +102,7 @@ class StudyPaper(Record):
 
 
 class StudyRecord(FileRecord):
-    """State of a study and its table: what is to be run, the state of each run, and our figures beside the paper's.
+    """State of a study and its table: the planned runs, the state of each run, and our figures beside the paper's.
 
     Titles, notes and tables are computed again whenever the study continues.
     """
@@ -106,7 +114,7 @@ class StudyRecord(FileRecord):
     title: Text = written(empty=str)
     protocol: Literal["cv", "train"]
     state: Literal["running", "finished", "partly"] = key(
-        "partly: it ended, but a run failed. running: it is under way, or was stopped."
+        "partly: the study ended, but a run failed. running: the study is under way, or was stopped."
     )
     created: Name = key(format="date-time")
     finished: Name | None = optional("End of the last call that ran something.", format="date-time")
@@ -117,7 +125,7 @@ class StudyRecord(FileRecord):
         empty=list,
         minItems=1,
     )
-    seeds: list[_Seed] = written("The table shows the first.", empty=list, minItems=1)
+    seeds: list[_Seed] = written("Seeds of the study; the table shows the first.", empty=list, minItems=1)
     other_dataset: Text | None = written(
         "Data set that replaced those of the study's file (--dataset); nothing is compared with the paper then.",
         null=True,
@@ -126,9 +134,11 @@ class StudyRecord(FileRecord):
     paper: StudyPaper | None = written(null=True)
     notes: list[Text] = written(empty=list)
     engine: Literal["sequential", "ray"] | None = written(
-        "Of the last call that ran something; null before the first.", null=True
+        "Engine of the last call that ran something; null before the first such call.", null=True
     )
     cpus: Count | None = written("Threads of each run.", null=True, minimum=1)
     runs: Annotated[list[StudyRun], Field(min_length=1, max_length=MAX_RUNS)]
     table: Annotated[list[StudyTableRow], Field(max_length=MAX_RUNS)]
-    seed_spread: Annotated[list[SpreadRow], Field(max_length=MAX_RUNS)] = key("Empty for a single seed.")
+    seed_spread: Annotated[list[SpreadRow], Field(max_length=MAX_RUNS)] = key(
+        "Spread over seeds; empty for a single seed."
+    )

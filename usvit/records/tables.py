@@ -22,7 +22,7 @@ class FoldRow(CsvRow):
     dataset: Name = key("Name of the data set; (dataset, image_id) is the key of an image.")
     image_id: Name
     fold: Fold
-    repeat: Count | None = optional("Only for a repeated cross-validation: which of them the fold belongs to, from 0.")
+    repeat: Count | None = optional("Repeat that the fold belongs to, from 0; only in a repeated cross-validation.")
     part: Literal["train", "val", "test"] = key("The image's split in that fold.")
 
 
@@ -43,8 +43,8 @@ class FailureRow(CsvRow):
 
     KIND: ClassVar[str] = "failures-csv"
     item_id: Name = key("Pseudonym of the file's path within its input.")
-    path: Text | None = key("Only with --keep-ids.")
-    frame: Count | None = key("Empty: the whole file.")
+    path: Text | None = key("Path of the file, only with --keep-ids.")
+    frame: Count | None = key("Number of the frame; empty if the whole file was not scored.")
     code: Name
     reason: Text
 
@@ -69,15 +69,15 @@ class ScoreRow(CsvRow):
     threshold: Number | None
     threshold_origin: Text | None
     novelty: Number | None = key("Out-of-distribution score: how different the image is from the training images.")
-    unusual: bool | None = key("Whether the score is above the limit.")
-    seen: bool | None = key("Whether the networks, their initial weights or the calibration have seen the image.")
+    unusual: bool | None = key("true if the out-of-distribution score is above the limit.")
+    seen: bool | None = key("true if the networks, their initial weights or the calibration have seen the image.")
     flags: Text | None = key("Detected features, joined by ';'.")
-    quality: Share | None = key("Higher is better.")
+    quality: Share | None = key("Image quality; higher is better.")
     pixel_spacing_mm: Number | None = key("Pixel spacing of the tissue region.")
-    pixel_sha256: Sha256 = key("Of the decoded frame.")
-    file_sha256: Sha256 = key("Of the file.")
-    model_sha256: Sha256 = key("Of the set of networks.")
-    path: Text | None = key("Only with --keep-ids, as are the following.")
+    pixel_sha256: Sha256 = key("SHA-256 of the pixels of the decoded frame.")
+    file_sha256: Sha256 = key("SHA-256 of the file.")
+    model_sha256: Sha256 = key("SHA-256 of the set of networks.")
+    path: Text | None = key("Path of the file; this and the following columns exist only with --keep-ids.")
     sop_instance_uid: Text | None
     study_instance_uid: Text | None
     original_patient_id: Text | None

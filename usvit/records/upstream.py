@@ -33,11 +33,15 @@ class KeptWeights(Record):
     fold: Fold | None = written()
     step: Count | None = written(minimum=1)
     epoch: Number | None = written(minimum=0)
-    lr: float | None = written("Finite, but without a limit: a recipe may set any.", minimum=0)
-    train_loss: float | None = written("Mean since the previous evaluation; may be negative for Grafit.", null=True)
+    lr: float | None = written("Learning rate; finite, but without an upper limit.", minimum=0)
+    train_loss: float | None = written(
+        "Mean loss since the previous evaluation; may be negative for Grafit.", null=True
+    )
     val_loss: float | None = written("Null without validation images.", null=True)
-    val_accuracy: Share | None = written("Null without validation images, and if the objective has none.", null=True)
-    val_auc: Number | None = written("Only of cross-validations; always null here.", null=True, const=None)
+    val_accuracy: Share | None = written(
+        "Null without validation images, or if the objective has no accuracy.", null=True
+    )
+    val_auc: Number | None = written("Always null here; only cross-validations have a value.", null=True, const=None)
     images_per_second: Number | None = optional(null=True, minimum=0)
 
 
@@ -55,17 +59,17 @@ class TransferImages(Record):
 
     source: Text | None = written()
     classes: Classes = written(empty=list)
-    chosen_on: Text | None = written("Which images are the validation images; never the test images.")
+    chosen_on: Text | None = written("Description of the validation images, which are never the test images.")
     n_train: Count | None = written(minimum=1)
     n_val: Count = written(empty=int)
-    n_test: Count | None = written("Without the images that were dropped.", minimum=1)
+    n_test: Count | None = written("Number of test images, without those that were dropped.", minimum=1)
 
 
 class Dropped(Record):
     """Test images that were left out."""
 
     seen_by_weights: Count | None = nullable(
-        "Test images that the initial weights were trained on, and others of their groups. Null: not examined."
+        "Test images that the initial weights were trained on, and others of their groups; null if not examined."
     )
     in_training: Count | None = nullable("Test images with the same pixels as a training or validation image.")
 
@@ -73,8 +77,10 @@ class Dropped(Record):
 class TransferValue(PlainValue):
     """Figure with its 95 % interval."""
 
-    covers: Text | None = optional("For a mean over draws: what the interval covers, and what it does not.")
-    sd: Number | None = optional("For a mean over draws: their standard deviation.", null=True, minimum=0)
+    covers: Text | None = optional(
+        "Explanation of what the interval of a mean over draws covers, and what it does not."
+    )
+    sd: Number | None = optional("Standard deviation of the draws, for a mean over draws.", null=True, minimum=0)
 
 
 class RetrievalIntervals(Record):
@@ -92,15 +98,19 @@ class TransferRow(Record):
     name: Text = written(empty=str)
     accuracy: TransferValue
     mean_class_accuracy: Share | None = written()
-    first_draw: TransferValue | None = optional("Only for fewshot: with the interval over test images.")
+    first_draw: TransferValue | None = optional(
+        "Accuracy of the first draw with the interval over test images, only for fewshot."
+    )
     mean_average_precision: Share | None = optional(null=True)
     map_conditioned: Share | None = optional(
-        "For retrieval with coarse classes: keys ranked by the cosine and the predicted coarse class (Touvron 2022, "
-        "eq. 2.5).",
+        "Mean average precision of keys ranked by the cosine and the predicted coarse class (Touvron 2022, eq. 2.5), "
+        "for retrieval with coarse classes.",
         null=True,
     )
-    map_oracle: Share | None = optional("Keys of the query's true coarse class first.", null=True)
-    coarse_accuracy: Share | None = optional("Of the predicted coarse class.")
+    map_oracle: Share | None = optional(
+        "Mean average precision if keys of the query's true coarse class are ranked first.", null=True
+    )
+    coarse_accuracy: Share | None = optional("Accuracy of the predicted coarse class.")
     intervals: RetrievalIntervals | None = optional()
     l2: Number | None = optional(exclusiveMinimum=0)
     k: Count | None = optional(minimum=1)
@@ -112,7 +122,9 @@ class UpstreamValidation(Record):
 
     val_accuracy: Share | None = nullable()
     val_loss: float | None = nullable()
-    validation: Text | None = nullable("Identifies the images: only figures with equal values are comparable.")
+    validation: Text | None = nullable(
+        "Identifier of the validation images; only figures with the same identifier are comparable."
+    )
     name: Text | None = nullable()
 
 
@@ -187,5 +199,5 @@ class TransferRecord(FileRecord):
     )
     chosen: Chosen = written(empty=Chosen)
     predictions: Name | None = written(null=True, enum=["predictions.csv", None])
-    predictions_missing: Text | None = written("Why there is no predictions.csv.", null=True)
-    recommended: Recommended | None = written("Null for a single upstream network.", null=True)
+    predictions_missing: Text | None = written("Reason why there is no predictions.csv.", null=True)
+    recommended: Recommended | None = written("Choice among upstream networks; null for a single one.", null=True)

@@ -17,12 +17,12 @@ class PlainValue(Record):
         "95 % interval, [low, high]. Null if there is none; then 'method' is 'point estimate', or 'reason' says why.",
         null=True,
     )
-    method: Text | None = optional("How the interval was computed (docs/explanation/intervals.md).")
+    method: Text | None = optional("Method by which the interval was computed (docs/explanation/intervals.md).")
     reason: Text | None = optional(
-        "Why the value is null, why there is no interval, or why it was computed by another method than usual.",
+        "Reason why the value is null, why there is no interval, or why another method than usual was used.",
         minLength=1,
     )
-    warning: Text | None = optional("Why to read the interval with care.", minLength=1)
+    warning: Text | None = optional("Reason to read the interval with care.", minLength=1)
     n_groups: Count | None = written(
         "Groups (patients, clusters of near-duplicates or single images) that the value is computed from; for a "
         "sensitivity those with an image of the class."

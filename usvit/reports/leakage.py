@@ -34,7 +34,7 @@ def leakage_checks(run: Run) -> list[Check]:
     """Look for groups and identical images in two splits of a fold, and for test images that a model was trained on.
 
     A test image counts as seen if the model was trained on it or on a near-duplicate of it. A check passes only if the
-    copy descriptions of everything that was seen were compared with those of all test images.
+    near-duplicate descriptions of everything that was seen were compared with those of all test images.
 
     The checks read folds.csv, manifest.parquet and the model metadata, not the run's own statements.
     """
@@ -117,13 +117,15 @@ def _seen(run: Run, parts: pd.DataFrame | None, described: Described, keys: tupl
         return Check(question, None, f"Not known: which images were seen is not fully on record ({gaps}). {none}.")
     if everything.known == "hashes" or missing:
         why = gaps or f"{missing:,} test images"
-        answer = f"{none}. Near-duplicates with other pixels cannot be found without copy descriptions of {why}."
+        answer = (
+            f"{none}. Near-duplicates with other pixels cannot be found without near-duplicate descriptions of {why}."
+        )
         return Check(question, 0, answer, clean=BY_HASH)
     return Check(
         question,
         0,
-        f"No near-duplicate found: the test images were compared with {compared:,} copy descriptions and {looked:,} "
-        "pixel hashes, which cover all images that were seen.",
+        f"No near-duplicate found: the test images were compared with {compared:,} near-duplicate descriptions and "
+        f"{looked:,} pixel hashes, which cover all images that were seen.",
     )
 
 

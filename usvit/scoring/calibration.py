@@ -42,7 +42,7 @@ class LocalCalibration:
     """Hash of the file, which identifies the calibration."""
 
     def scaled(self, prob: np.ndarray) -> np.ndarray:
-        """(n, K) mean probabilities of the ensemble -> (n, K) softmax(log(prob) / temperature).
+        """Map (n, K) mean probabilities of the ensemble to softmax(log(prob) / temperature).
 
         A probability of 0 is read as ``rows.LOWEST_PROB``, as in the fit.
         """
@@ -50,7 +50,7 @@ class LocalCalibration:
 
     @property
     def describes_all(self) -> bool:
-        """Whether each image that it was fitted on has a near-duplicate description."""
+        """True if each image that it was fitted on has a near-duplicate description."""
         return len(self.fitted_on_copies) >= len(self.fitted_on)
 
     def knows(self, pixel_sha256: str, group: str) -> bool:
@@ -90,13 +90,13 @@ def group_sha256(group: str) -> str:
 
 
 def scaled(prob: np.ndarray, temperature: float | None) -> np.ndarray:
-    """(n, K) probabilities -> (n, K) softmax(log(prob) / temperature); unchanged if the temperature is None."""
+    """Map (n, K) probabilities to softmax(log(prob) / temperature); unchanged if the temperature is None."""
     values = np.asarray(prob, dtype=np.float64)
     return values if temperature is None else softmax(log_prob(values) / temperature, axis=1)
 
 
 def log_prob(prob: np.ndarray) -> np.ndarray:
-    """(n, K) probabilities -> (n, K) their logarithms, with 0 read as ``rows.LOWEST_PROB``."""
+    """Return the logarithms of (n, K) probabilities, with 0 replaced by ``rows.LOWEST_PROB``."""
     return np.log(np.maximum(np.asarray(prob, dtype=np.float64), LOWEST_PROB))
 
 
@@ -104,7 +104,7 @@ def read_calibration(path: Path) -> LocalCalibration:
     """Read a calibration that ``usvit recalibrate`` wrote.
 
     Raises:
-        UsvitError: the file is absent, damaged, or of another version.
+        UsvitError: the file is missing, damaged, or of another version.
     """
     found = load_record(path, CalibrationRecord, "usvit recalibrate writes such a file.", follow=True)
     try:

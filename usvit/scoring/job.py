@@ -103,7 +103,7 @@ class ScoringResult:
 
     @property
     def partly(self) -> bool:
-        """Whether something could not be scored, or a product could not be written."""
+        """True if something could not be scored, or a product could not be written."""
         counts = self.summary.counts
         return bool(counts.failures or counts.products_failed or self.not_linked)
 

@@ -149,9 +149,9 @@ class _Gathering:
     frames: list[tuple[int, ScoringItem, Facts, Frame]] = field(default_factory=list)
     batch: Batch = field(default_factory=Batch)
     changed: bool = False
-    """Whether the file differs from the one whose frames an interrupted job has scored."""
+    """True if the file differs from the one whose frames an interrupted job has scored."""
     told: bool = False
-    """Whether the item already has a row or a failure."""
+    """True if the item already has a row or a failure."""
 
     @property
     def empty(self) -> bool:

@@ -183,7 +183,7 @@ def test_order_of_the_rows_does_not_move_a_group():
 
 def test_class_of_too_few_patients_says_how_many_there_are_and_what_to_do():
     table = manifest([1] * 20 + [10] * 3, ["benign"] * 20 + ["malignant"] * 3)
-    with pytest.raises(UsvitError, match=r"class 'malignant' has 3 groups.*5 folds: 5 are needed.*split.folds"):
+    with pytest.raises(UsvitError, match=r"class 'malignant' has 3 groups.*5 folds need 5\..*split.folds"):
         cross_validation(table, FIVE, 0)
     with pytest.raises(UsvitError, match="has 2 groups") as caught:
         hold_out(table[table.group_id != "patient:d:0022"], SplitConfig(), 0)
@@ -317,7 +317,7 @@ def test_official_folds_that_are_not_there_say_which_are(table):
 def test_official_folds_that_lack_a_class_are_named(table):
     table = official(table)
     table.loc[table.label == "normal", "official_folds"] = "5:2"
-    with pytest.raises(UsvitError, match=r"Fold 0 would have no image of the class 'normal' in its test part"):
+    with pytest.raises(UsvitError, match=r"Fold 0 would have no image of the class 'normal' in its test split"):
         make_folds("cv", table, FIVE, 0)
 
 
@@ -336,17 +336,19 @@ def test_a_data_set_without_a_class_is_tested_on_what_it_has_but_each_training_n
     other = table.assign(dataset="c", group_id=table.group_id.str.replace("d", "c"))
     folds = make_folds("cv", pd.concat([table, other, two_classes]), SplitConfig(scheme="by_dataset"), 0)
     assert part_counts(folds, two_classes, "test").shape == (1, 2)
-    with pytest.raises(UsvitError, match=r"no image of the class 'normal' in its train part.*data\.classes"):
+    with pytest.raises(UsvitError, match=r"no image of the class 'normal' in its train split.*data\.classes"):
         make_folds("cv", pd.concat([table, two_classes]), SplitConfig(scheme="by_dataset"), 0)
 
 
 def test_leaving_one_out_needs_two_knows_each_and_parts_no_group(table):
-    with pytest.raises(UsvitError, match="two data sets or more; here is only 'd'"):
+    with pytest.raises(UsvitError, match="two data sets or more, but there is only 'd'"):
         make_folds("cv", table, SplitConfig(scheme="by_dataset"), 0)
     with pytest.raises(UsvitError, match=r"needs the device of every image; \d+ have none, such as '0000-0'"):
         make_folds("cv", table.assign(device=None), SplitConfig(scheme="by_device"), 0)
     table["device"] = np.where(table.index == 1, "y", "x")
-    with pytest.raises(LeakageError, match=f"leaving one device out: {table.group_id[1]}. Leave the copies out"):
+    with pytest.raises(
+        LeakageError, match=f"leaving one device out: {table.group_id[1]}. Leave out the near-duplicates"
+    ):
         make_folds("cv", table, SplitConfig(scheme="by_device"), 0)
     with pytest.raises(UsvitError, match=r"split\.scheme=by_device needs several folds: use 'usvit cv'"):
         make_folds("train", table, SplitConfig(scheme="by_device"), 0)
@@ -376,10 +378,10 @@ def test_frozen_folds_are_used_as_they_are(tmp_path, table):
         (lambda folds: folds.drop(index=3), r"The folds of .*folds.csv miss 1 images in fold 0"),
         (lambda folds: folds.replace("0000-0", "ghost"), "1 images that are not in the data, such as 'ghost'"),
         (lambda folds: folds[folds.fold == 1], "do not test every image exactly once"),
-        (lambda folds: folds.replace("val", "tune"), "hold the part 'tune'; it must be one of train, val, test"),
+        (lambda folds: folds.replace("val", "tune"), "hold the split 'tune'; it must be one of train, val, test"),
         (lambda folds: folds.drop(columns="part"), "have no column 'part'"),
         (lambda folds: folds.assign(fold="first"), "whole numbers in the column 'fold'"),
-        (lambda folds: folds.replace("val", "train"), "leave the val part of fold 0 empty"),
+        (lambda folds: folds.replace("val", "train"), "leave the val split of fold 0 empty"),
     ],
 )
 def test_frozen_folds_that_do_not_fit_are_refused(tmp_path, table, change, error):
@@ -390,7 +392,7 @@ def test_frozen_folds_that_do_not_fit_are_refused(tmp_path, table, change, error
 
 def test_frozen_folds_that_leak_are_refused(tmp_path, table):
     write_csv(tmp_path / "folds.csv", make_folds("cv", table, SplitConfig(unit="image"), 0))
-    with pytest.raises(LeakageError, match=r"folds.csv leak: \d+ groups stand in two parts of fold 0"):
+    with pytest.raises(LeakageError, match=r"folds.csv leak: \d+ groups are in two splits of fold 0"):
         make_folds("cv", table, SplitConfig(file=str(tmp_path / "folds.csv")), 0)
 
 

@@ -26,7 +26,7 @@ def test_report_says_what_became_of_every_tensor():
     assert report.loaded + len(report.skipped) == len(state)
     assert report.line() == (
         f"{len(own) - 2} tensors loaded from its 'model', 1 resized (pos_embed 1 x 17 x 24 -> 1 x 5 x 24), 4 not used "
-        "(stood for masked patches in pre-training; of the decoder that pre-trained it (MAE); the head is new), "
+        "(replaced masked patches in pre-training; belongs to the decoder of pre-training (MAE); the head is new), "
         "2 new (the head's)"
     )
     assert "\n" not in report.line()

@@ -64,7 +64,7 @@ def test_damaged_file_is_named_and_not_called_dangerous(tmp_path, suffix, damage
         write_weights(path, "vit_ti16", n_classes=2, img_size=32, **SMALL_VIT)
     whole = path.read_bytes()
     path.write_bytes({"cut": whole[: len(whole) // 2], "text": b"<html>404 not found</html>", "empty": b""}[damage])
-    with pytest.raises(UsvitError, match=rf"{path} are damaged or no weights file.*Copy the file again"):
+    with pytest.raises(UsvitError, match=rf"{path} are damaged or are not a weights file.*Copy the file again"):
         read_state_dict(path)
 
 
@@ -98,7 +98,7 @@ def test_what_is_no_archive_of_numbers_is_refused(tmp_path, array):
         np.savez(path, a=array)
     else:
         path.write_bytes(np.lib.format.magic(1, 0))
-    with pytest.raises(UsvitError, match="are damaged or no weights file"):
+    with pytest.raises(UsvitError, match="are damaged or are not a weights file"):
         read_state_dict(path)
 
 

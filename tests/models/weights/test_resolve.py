@@ -53,9 +53,9 @@ def test_a_demanded_hash_is_checked(tmp_path):
     write_weights(path, "vit_ti16", n_classes=7)
     right = sha256_of_file(path)
     assert resolve_weights(str(path), TINY, right).sha256 == right
-    with pytest.raises(UsvitError, match=rf"w.safetensors: the SHA-256 is {right}, but .* demands {'0' * 64}"):
+    with pytest.raises(UsvitError, match=rf"w.safetensors: the SHA-256 is {right}, but .* requires {'0' * 64}"):
         resolve_weights(str(path), TINY, "0" * 64)
-    with pytest.raises(UsvitError, match=r"weights_sha256 demands a file, but --weights scratch has none"):
+    with pytest.raises(UsvitError, match=r"weights_sha256 requires a file, but --weights scratch has none"):
         resolve_weights("scratch", TINY, right)
 
 
@@ -241,7 +241,7 @@ def test_a_single_fold_may_be_named_and_a_run_of_one_is_its_fold(tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda run: (run / "run.json").unlink(), "is no run of usvit: it has no run.json"),
+        (lambda run: (run / "run.json").unlink(), "is not a run of usvit: it has neither run.json"),
         (lambda run: (run / "run.json").write_text("{"), "run.json: it is damaged"),
         (lambda run: (run / "run.json").write_text("[]"), "run.json: expected a JSON object"),
         (lambda run: (run / "run.json").write_text('{"state": "running", "folds": {"n": 2}}'), "is not finished"),
@@ -288,7 +288,7 @@ def test_a_pin_is_what_the_hub_had_and_is_demanded_from_then_on(hub_cache, own_p
     content = bytearray(file.read_bytes())
     content[-1] ^= 1  # another value in one weight
     file.write_bytes(content)
-    with pytest.raises(UsvitError, match=rf"not those that are pinned for {REPOSITORY}.*{pin.sha256} is demanded"):
+    with pytest.raises(UsvitError, match=rf"not those that are pinned for {REPOSITORY}.*{pin.sha256} is required"):
         resolve_weights("hub", TINY)
     assert find_pin("hub", TINY)[1].sha256 != pin.sha256  # what is pinned again is what is there
 

@@ -270,7 +270,7 @@ def test_a_table_changed_by_hand_is_refused(folder, tmp_path):
     table.assign(prob_benign=np.where(table.index == 2, 0.9, table.prob_benign)).to_parquet(
         tmp_path / "x" / "scores.parquet"
     )
-    with pytest.raises(UsvitError, match=r"scores\.parquet is not the file whose SHA-256 stands in summary\.json"):
+    with pytest.raises(UsvitError, match=r"scores\.parquet is not the file whose SHA-256 is in summary\.json"):
         read_scored_set(tmp_path / "x")
     (tmp_path / "x" / "summary.json").unlink()
     with pytest.raises(UsvitError, match="row 3"):

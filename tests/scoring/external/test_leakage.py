@@ -130,7 +130,11 @@ def test_a_copy_of_an_image_that_a_calibration_was_fitted_on_cannot_judge_it(ori
 @pytest.mark.parametrize(
     ("seen", "found", "words"),
     [
-        ({"known": "copies", "n_descriptions": 7, "n_hashes": 7, "gaps": []}, "none", "No image, and no copy of one"),
+        (
+            {"known": "copies", "n_descriptions": 7, "n_hashes": 7, "gaps": []},
+            "none",
+            "No image, and no near-duplicate of one",
+        ),
         (
             {
                 "known": "hashes",
@@ -139,7 +143,7 @@ def test_a_copy_of_an_image_that_a_calibration_was_fitted_on_cannot_judge_it(ori
                 "gaps": [{"part": "upstream", "known": "hashes", "what": "7 of imagenet"}],
             },
             "none by exact hash",
-            "no copy descriptions of 7 of imagenet",
+            "no near-duplicate descriptions of 7 of imagenet",
         ),
         (
             {

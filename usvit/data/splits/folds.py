@@ -92,7 +92,7 @@ def repeat_of(folds: pd.DataFrame, fold: int) -> int:
 
 
 def cross_validation(table: pd.DataFrame, split: SplitConfig, seed: int) -> pd.DataFrame:
-    """Make k folds; in each, one part is the test split, and the rest is divided into training and inner validation.
+    """Make k folds, each with a test split and the remaining images divided into training and inner validation.
 
     Args, Returns, Raises: see ``make_folds``. Each image is in the test split of exactly one fold.
     """
@@ -120,7 +120,7 @@ def hold_out(table: pd.DataFrame, split: SplitConfig, seed: int) -> pd.DataFrame
 
     Args, Returns, Raises: see ``make_folds``.
     """
-    _require_groups(table, len(SPLITS), "a training, a validation and a test part")
+    _require_groups(table, len(SPLITS), "a training, a validation and a test split")
     fractions = [1 - split.val_fraction - split.test_fraction, split.val_fraction, split.test_fraction]
     part = np.array(SPLITS, dtype=object)[_assign(table, fractions, derive_seed(seed, "test"))]
     return _checked(_fold_rows(table, 0, part), table, SPLITS)
@@ -159,11 +159,11 @@ def check_folds(folds: pd.DataFrame, table: pd.DataFrame, who: str = "The folds"
                 f"{who} miss {len(table) - len(rows)} images in fold {fold}, such as '{missed[1]}' of '{missed[0]}'."
             )
         if empty := [part for part in SPLITS if not (rows.part == part).any()]:
-            raise UsvitError(f"{who} leave the {empty[0]} part of fold {fold} empty.")
+            raise UsvitError(f"{who} leave the {empty[0]} split of fold {fold} empty.")
         if crossing := _crossing(rows):
             raise LeakageError(
-                f"{who} leak: {len(crossing)} groups stand in two parts of fold {fold}: {', '.join(crossing[:5])}. "
-                "Images of one patient, or copies of one image, must stay together."
+                f"{who} leak: {len(crossing)} groups are in two splits of fold {fold}: {', '.join(crossing[:5])}. "
+                "Images of one patient, or near-duplicates of one image, must stay together."
             )
 
 
@@ -205,7 +205,7 @@ def read_folds(path: Path) -> pd.DataFrame:
     if missing := [column for column in COLUMNS if column not in folds]:
         raise UsvitError(f"The folds {path} have no column '{missing[0]}'; needed are {', '.join(COLUMNS)}.")
     if strange := sorted(set(folds.part) - set(SPLITS)):
-        raise UsvitError(f"The folds {path} hold the part '{strange[0]}'; it must be one of {', '.join(SPLITS)}.")
+        raise UsvitError(f"The folds {path} hold the split '{strange[0]}'; it must be one of {', '.join(SPLITS)}.")
     if folds.empty or not pd.api.types.is_integer_dtype(folds.fold):
         raise UsvitError(f"The folds {path} need rows, and whole numbers in the column 'fold'.")
     if REPEAT not in folds:
@@ -213,7 +213,7 @@ def read_folds(path: Path) -> pd.DataFrame:
     if not pd.api.types.is_integer_dtype(folds[REPEAT]) or (folds.groupby("fold")[REPEAT].nunique() > 1).any():
         raise UsvitError(
             f"The folds {path} need whole numbers in the column 'repeat', and one repeat for each fold: folds are "
-            "numbered through, 0 to 14 for three repeats of five folds."
+            "numbered consecutively, 0 to 14 for three repeats of five folds."
         )
     _require_numbers(folds[REPEAT], f"The repeats of {path}")
     return folds[[*COLUMNS, REPEAT]]
@@ -231,11 +231,16 @@ def _repeated_file(folds: pd.DataFrame, table: pd.DataFrame, split: SplitConfig)
     """
     there = n_repeats(folds)
     if there > 1 and split.repeats not in (1, there):
-        raise UsvitError(f"{split.file} holds {there} repeats, and split.repeats is {split.repeats}: leave it away.")
+        raise UsvitError(
+            f"{split.file} holds {there} repeats, and split.repeats is {split.repeats}. Leave out split.repeats."
+        )
     keys = [REPEAT, *_KEY] if there > 1 else _KEY
     tested = folds[folds.part == "test"]
     if len(tested) != there * len(table) or tested.duplicated(keys).any():
-        raise UsvitError(f"The folds of {split.file} do not test every image exactly once; 'usvit train' may.")
+        raise UsvitError(
+            f"The folds of {split.file} do not test every image exactly once, as a cross-validation must. "
+            "Use 'usvit train'."
+        )
     _require_numbers(folds.fold, f"The folds of {split.file}")
     return folds if there > 1 else _numbered_through([folds] * split.repeats)
 
@@ -293,8 +298,8 @@ def _fold_by(table: pd.DataFrame, column: str) -> NDArray[np.int64]:
         )
     names, fold = np.unique(values.to_numpy(dtype=str), return_inverse=True)
     if len(names) < 2:
-        raise UsvitError(f"split.scheme=by_{column} needs two {what}s or more; here is only '{names[0]}'.")
-    _refuse_crossing(table, fold, f"leaving one {what} out", "Leave the copies out (--keep-list). ")
+        raise UsvitError(f"split.scheme=by_{column} needs two {what}s or more, but there is only '{names[0]}'.")
+    _refuse_crossing(table, fold, f"leaving one {what} out", "Leave out the near-duplicates (--keep-list). ")
     return fold
 
 
@@ -303,8 +308,8 @@ def _refuse_crossing(table: pd.DataFrame, fold: NDArray[np.int64], what: str, ad
     parts = given.groupby("group_id").fold.nunique()
     if crossing := sorted(parts[parts > 1].index):
         raise LeakageError(
-            f"{len(crossing)} groups would stand in two parts under {what}: {', '.join(crossing[:5])}. {advice}"
-            "Images of one patient, or copies of one image, must stay together."
+            f"{len(crossing)} groups would be in two splits under {what}: {', '.join(crossing[:5])}. {advice}"
+            "Images of one patient, or near-duplicates of one image, must stay together."
         )
 
 
@@ -320,7 +325,7 @@ def _train_or_val(table: pd.DataFrame, val: float, seed: int) -> NDArray[np.obje
 def _assign(
     table: pd.DataFrame, fractions: Sequence[float], seed: int, fixed: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """Assign groups to parts; strata are class x data set, and a part may lack a stratum but not a class."""
+    """Assign groups to splits; strata are class x data set, and a split may lack a stratum but not a class."""
     strata = table.label + "/" + table.dataset
     return stratified_groups(table.group_id, strata, fractions, seed, classes=table.label, fixed=fixed)
 
@@ -336,8 +341,8 @@ def _require_groups(table: pd.DataFrame, needed: int, purpose: str) -> None:
     if per_class.min() < needed:
         label = per_class.idxmin()
         raise UsvitError(
-            f"The class '{label}' has {per_class.min()} groups (patients, or sets of copies), too few for {purpose}: "
-            f"{needed} are needed. Add images{' or lower split.folds' if 'folds' in purpose else ''}."
+            f"The class '{label}' has {per_class.min()} groups (patients, or sets of near-duplicates), but {purpose} "
+            f"need {needed}. Add images{' or lower split.folds' if 'folds' in purpose else ''}."
         )
 
 
@@ -350,8 +355,8 @@ def _checked(folds: pd.DataFrame, table: pd.DataFrame, complete: Sequence[str]) 
     if absent := [key for key in wanted if key not in counts.index]:
         fold, part, label = absent[0]
         raise UsvitError(
-            f"Fold {fold} would have no image of the class '{label}' in its {part} part: too few groups (patients) "
-            "hold it. Add images, change split.folds or split.val_fraction, try another data.split_seed, or leave "
-            "the class out (data.classes)."
+            f"Fold {fold} would have no image of the class '{label}' in its {part} split: too few groups (patients) "
+            "have this class. Add images, change split.folds or split.val_fraction, try another data.split_seed, or "
+            "leave the class out (data.classes)."
         )
     return folds

@@ -90,23 +90,23 @@ def stratified_groups(
     classes: ArrayLike | None = None,
     fixed: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """Assign whole groups to parts of given sizes, with every stratum in proportion.
+    """Assign whole groups to splits of given sizes, with every stratum in proportion.
 
-    Groups are shuffled, then assigned from the most uneven to the least uneven class counts, each to the part where the
+    Groups are shuffled, then assigned in the order of decreasing imbalance of their strata, each to the split where the
     shares of the strata stay most alike. With equal fractions this is scikit-learn's ``StratifiedGroupKFold``; unequal
-    fractions serve hold-out splits. A class with just enough remaining groups for the parts that still lack it goes to
-    those parts: if every group has one class, a class of k groups reaches all of k parts.
+    fractions serve hold-out splits. A class with just enough remaining groups for the splits that still lack it goes to
+    those splits: if every group has one class, a class of k groups reaches all k splits.
 
     Args:
         groups: (n,) group of each image.
         strata: (n,) stratum of each image.
-        fractions: (k,) share of each part; they sum to 1.
+        fractions: (k,) share of each split; they sum to 1.
         seed: seed of the shuffle.
-        classes: (n,) class of each image, of which each part should have all; by default the strata.
-        fixed: (n,) part that an image already has, or -1; the same within a group.
+        classes: (n,) class of each image, of which each split should have all; by default the strata.
+        fixed: (n,) split that an image already has, or -1; the same within a group.
 
     Returns:
-        (n,) part of each image, in [0, k).
+        (n,) split of each image, in [0, k).
     """
     share = np.asarray(fractions, dtype=np.float64)
     _, group_of = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
@@ -129,7 +129,7 @@ def stratified_groups(
         scarce = holds[group] & (left <= lacks.sum(axis=0))
         allowed = np.flatnonzero(lacks[:, scarce].all(axis=1)) if scarce.any() else np.arange(len(share))
         allowed = allowed if len(allowed) else np.flatnonzero(lacks[:, scarce].any(axis=1))
-        # First the most even strata; among equals the part that is emptiest for its size.
+        # First the most even strata; among equals the split that is emptiest for its size.
         unlike = ((assigned + one_more * counts[group]) / wanted).std(axis=1).mean(axis=1).round(9)
         fullness = (assigned.sum(axis=1) + counts[group].sum()) / share
         best = given[group] if given[group] >= 0 else min(allowed, key=lambda part: (unlike[part], fullness[part]))

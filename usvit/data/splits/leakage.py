@@ -33,14 +33,14 @@ from usvit.files import copy_file
 from usvit.records import ModelMetadata, SeenHashes, load_record
 
 LISTED_AT_MOST = 20_000
-"""Maximum number of hashes of one part in the metadata itself (1.4 MB); longer lists go into a file."""
+"""Maximum number of hashes of one split in the metadata itself (1.4 MB); longer lists go into a file."""
 FILES = "files"
-"""Key beside the parts in ``seen_sha256``: the list of files."""
+"""Key beside the splits in ``seen_sha256``: the list of files."""
 UNHASHED = "unhashed"
-"""Optional key beside the parts: names of sources whose images were seen but not hashed."""
+"""Optional key beside the splits: names of sources whose images were seen but not hashed."""
 GAPS = "gaps"
 """Key beside the files in ``seen_copies``: images that are not on record."""
-_OLD = "a model.json of an earlier usvit, which has no copy descriptions"
+_OLD = "a model.json of an earlier usvit, which has no near-duplicate descriptions"
 _SILENT = "a model.json that lists no images"
 
 Known = Literal["copies", "hashes", "nothing"]
@@ -82,7 +82,7 @@ class SeenImages:
     """Images that a network has seen: test with ``sha256 in seen``, and with ``copies_among`` for near-duplicates."""
 
     listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Part -> hashes that the metadata itself lists."""
+    """Split -> hashes that the metadata itself lists."""
     files: tuple[HashFile, ...] = ()
     unhashed: tuple[str, ...] = ()
     """Sources with seen images that are not on record (``source.hashes: false``), its own or those of its initial
@@ -120,7 +120,7 @@ class SeenImages:
         return copies_of_seen(tested, self.descriptions) if self.described and tested else {}
 
     def of_parts(self, *parts: str) -> "SeenImages":
-        """Select some of the parts ``train``, ``val`` and ``upstream``; ``unhashed`` belongs to ``upstream``."""
+        """Select some of the splits ``train``, ``val`` and ``upstream``; ``unhashed`` belongs to ``upstream``."""
         return SeenImages(
             {part: hashes for part, hashes in self.listed.items() if part in parts},
             tuple(file for file in self.files if file.part in parts),
@@ -132,7 +132,7 @@ class SeenImages:
     def without_descriptions(self) -> "SeenImages":
         """Drop the descriptions, which become gaps: only identical pixels are recognised then."""
         left_out = (
-            Gap(file.part, "hashes", f"{file.count} images, whose copy descriptions an export left out")
+            Gap(file.part, "hashes", f"{file.count} images, whose near-duplicate descriptions an export left out")
             for file in self.described
         )
         return replace(self, described=(), gaps=tuple(dict.fromkeys((*self.gaps, *left_out))))
@@ -152,7 +152,7 @@ class SeenImages:
 def seen_by(metadata: ModelMetadata, folder: Path | None = None) -> SeenImages:
     """Return all images that a network has seen, including pre-training.
 
-    Metadata without ``seen_copies`` is from an earlier usvit: all its parts have a gap.
+    Metadata without ``seen_copies`` is from an earlier usvit: all its splits have a gap.
 
     Args:
         metadata: the content of ``model.json``.
@@ -196,12 +196,12 @@ def write_seen(
     Args:
         folder: folder of the new ``model.json``.
         parts: ``train`` and ``val`` -> hexadecimal pixel hashes.
-        before: initial weights of the training. All images that they have seen become the part ``upstream``, and their
+        before: initial weights of the training. All images that they have seen become the split ``upstream``, and their
             files are copied.
         others: other networks that it learned from (a tokenizer, a teacher); their images count as ``upstream`` too.
         unhashed: names of sources whose images were used and are not in ``parts``, although they have hashes.
         described: near-duplicate descriptions of the images in ``parts``. Images without one are a gap, and so is a
-            part of more than ``MAX_DESCRIBED`` images.
+            split of more than ``MAX_DESCRIBED`` images.
         name: name of the images of ``parts`` in a gap.
 
     Returns:
@@ -279,12 +279,12 @@ def unrecorded(seen: SeenImages, who: str) -> str | None:
             return None
         what = "; ".join(dict.fromkeys(gap.what for gap in seen.gaps))
         return (
-            f"{who} has seen images of which there are no copy descriptions ({what}). Of these, test images with the "
-            "very same pixels are recognised, and copies with other pixels are not."
+            f"{who} has seen images of which there are no near-duplicate descriptions ({what}). Test images with the "
+            "same pixels as these are recognised, but near-duplicates with other pixels are not."
         )
     return (
         f"{who} has learnt from {' and '.join(seen.unhashed)} with source.hashes=false: which images these were is "
-        "not on record, so nobody can tell whether test images are among them."
+        "not on record, so test images may be among them."
     )
 
 
@@ -337,9 +337,9 @@ def refuse_seen(
     if groups:
         count = int(tested.group_id.isin(groups).sum())
         stored_again = int(tested.sha256.isin(list(copied)).sum())
-        how = f"; {stored_again} of them are copies with other pixels" if stored_again else ""
+        how = f"; {stored_again} of them are near-duplicates with other pixels" if stored_again else ""
         raise LeakageError(
-            f"{who} has seen images of {len(groups)} groups ({count} images{how}) that would be its test: "
-            f"{', '.join(groups[:5])}{', ...' if len(groups) > 5 else ''}. Begin from other weights, or "
+            f"{who} has seen images of {len(groups)} groups ({count} images{how}) that would be its test images: "
+            f"{', '.join(groups[:5])}{', ...' if len(groups) > 5 else ''}. Start from other weights, or "
             f"{without}."
         )

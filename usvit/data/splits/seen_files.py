@@ -79,7 +79,7 @@ class SeenFile:
         try:
             status = path.stat()
             if not stat.S_ISREG(status.st_mode):  # reading a pipe could block forever
-                raise UsvitError(f"{path} is no regular file. Copy it again, with the rest of its folder.")
+                raise UsvitError(f"{path} is not a regular file. Copy it again, with the rest of its folder.")
             if status.st_size > count * cls.MAX_BYTES_EACH:
                 raise UsvitError(f"{path} is larger than the model.json beside it says. Copy it again.")
             found = _sha256(path, status.st_size, status.st_mtime_ns)
@@ -149,7 +149,7 @@ Described = Mapping[str, CompactDescriptions]
 """Pixel hash -> description of that image."""
 
 MAX_DESCRIBED = 200_000
-"""Maximum number of images of a part with descriptions of about 1 kB each. The images of a larger part are recognised
+"""Maximum number of images of a split with descriptions of about 1 kB each. The images of a larger split are recognised
 only by their pixel hashes, and the metadata says so."""
 MAX_BYTES_EACH = 8192
 """Maximum size of a description in an untrusted file; those that usvit writes are much smaller."""
@@ -158,7 +158,7 @@ MAX_BYTES_EACH = 8192
 class CopyFile(SeenFile):
     """File of near-duplicate descriptions."""
 
-    KEY, SUFFIX, WHAT = "seen_copies", "copies", "copy descriptions"
+    KEY, SUFFIX, WHAT = "seen_copies", "copies", "near-duplicate descriptions"
     MAX_COUNT, MAX_BYTES_EACH, EXACT = MAX_DESCRIBED, MAX_BYTES_EACH, False
 
     def read(self) -> CompactDescriptions:
@@ -193,7 +193,7 @@ def write_copy_file(folder: Path, part: str, descriptions: CompactDescriptions) 
     return CopyFile(path, part, len(descriptions), sha256).entry()
 
 
-def joined(described: Described, who: str = "Copy descriptions") -> CompactDescriptions:
+def joined(described: Described, who: str = "Near-duplicate descriptions") -> CompactDescriptions:
     """Concatenate the descriptions of several images in the order of the mapping.
 
     Raises:
@@ -229,13 +229,15 @@ def read_description(content: bytes, sha256: str, who: str) -> CompactDescriptio
         UsvitError: The description is damaged, too long, or not of exactly one image.
     """
     if len(content) > MAX_BYTES_EACH:
-        raise UsvitError(f"{who} holds a copy description of {len(content)} bytes, which is too long. Make it again.")
+        raise UsvitError(
+            f"{who} holds a near-duplicate description of {len(content)} bytes, which is too long. Make it again."
+        )
     try:
         found = CompactDescriptions.from_bytes(content)
     except UsvitError as error:
         raise UsvitError(f"{who}, image {sha256[:12]}...: {error} Make it again.") from error
     if len(found) != 1:
-        raise UsvitError(f"{who} holds a copy description of {len(found)} images in one row. Make it again.")
+        raise UsvitError(f"{who} holds a near-duplicate description of {len(found)} images in one row. Make it again.")
     return found
 
 

@@ -1,12 +1,12 @@
 """Conversion of flax's names and axes (AugReg, big_vision, BiT) to timm's.
 
-Kernels of convolutions are (height, width, in, out) there and (out, in, height, width) in PyTorch; those of layers
-(in, out) and (out, in). Attention keeps query, key and value apart, as (D, heads, D / heads) each; timm joins them.
-big_vision scans over its layers and may keep each parameter once, with the layers as its first axis.
+Convolution kernels are (height, width, in, out) in flax and (out, in, height, width) in PyTorch; kernels of linear
+layers are (in, out) and (out, in). Flax stores query, key and value of attention separately, as (D, heads, D / heads)
+each; timm concatenates them. big_vision may store each parameter once for all layers, which are then its first axis.
 
 Sources: Dosovitskiy et al. 2021 and Steiner et al. 2022 (github.com/google-research/vision_transformer), Beyer et al.
 2022 (github.com/google-research/big_vision), Kolesnikov et al. 2020 (github.com/google-research/big_transfer). The
-tests hold the result against timm's own readers of these files.
+tests compare the result with timm's own readers of these files.
 """
 
 import re
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, cat
 
 _ROOTS = ("opt/target/", "params/img/", "params/", "")
-"""Where the image network stands in an archive: an optimiser's state, or a text network, may stand beside it."""
+"""Possible prefixes of the image network's names; an archive may also hold an optimiser's state or a text network."""
 
 _MODULES = (
     (r"embedding", "patch_embed.proj"),
@@ -57,20 +57,20 @@ _JOINED = (("attn.qkv", ("query", "key", "value")), ("attn_pool.kv", ("key", "va
 
 @dataclass
 class Converted:
-    """Tensors by timm's names."""
+    """Tensors under timm's names."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     source: dict[str, str] = field(default_factory=dict)
-    """timm's name -> the archive's."""
+    """timm's name -> name in the archive."""
     beside: list[str] = field(default_factory=list)
-    """What of the archive is no part of the image network: an optimiser's state, a text network."""
+    """Names in the archive that do not belong to the image network: an optimiser's state, a text network."""
 
 
 def from_flax(arrays: Mapping[str, Tensor]) -> Converted:
-    """Rename and turn the arrays of an ``.npz``; those whose names are not known keep them.
+    """Rename and transpose the arrays of an ``.npz``; arrays with unknown names keep them.
 
     Args:
-        arrays: the archive's names -> tensors with flax's axes.
+        arrays: name in the archive -> tensor with flax's axes.
     """
     result = Converted()
     root = next((root for root in _ROOTS if f"{root}embedding/kernel" in arrays), "")
@@ -80,7 +80,7 @@ def from_flax(arrays: Mapping[str, Tensor]) -> Converted:
     for key, value in inside.items():
         for old, tensor in _layers(key, value):
             new, turned = _parameter(old.removeprefix(root), tensor)
-            if not whole_backbone:  # R+Ti/16's backbone is a stem alone, which timm then gives no name of its own
+            if not whole_backbone:  # R+Ti/16's backbone is only a stem, to which timm gives no name of its own
                 new = new.replace("patch_embed.backbone.stem.", "patch_embed.backbone.")
             result.tensors[new], result.source[new] = turned, old
     _join_attention(result)
@@ -109,7 +109,7 @@ def _parameter(key: str, value: Tensor) -> tuple[str, Tensor]:
 
 
 def _count_from_zero(name: str) -> str:
-    """The ResNets' blocks and units are counted from one there; BiT calls a unit's convolutions a, b and c."""
+    """Count blocks and units from zero; flax counts them from one, and BiT names a unit's convolutions a, b and c."""
     name = re.sub(r"stages\.(\d+)\.blocks\.(\d+)", lambda m: f"stages.{int(m[1]) - 1}.blocks.{int(m[2]) - 1}", name)
     return re.sub(r"\.(conv|norm)([abc])$", lambda m: f".{m[1]}{'abc'.index(m[2]) + 1}", name)
 
@@ -125,7 +125,7 @@ def _turned(name: str, value: Tensor, kind: str) -> Tensor:
 
 
 def _join_attention(result: Converted) -> None:
-    """Join query, key and value; give the output its name. What is incomplete stays apart, to be reported."""
+    """Concatenate query, key and value, and rename the output. Incomplete sets stay as they are and are reported."""
     for key in list(result.tensors):
         name, _, kind = key.rpartition(".")
         place, _, part = name.rpartition(".")

@@ -14,30 +14,30 @@ from usvit.models.weights.resize import POSITIONS, resize_embeddings
 
 Shape = tuple[int, ...]
 _SHOWN = 3
-"""Names of each kind that an error or a line gives."""
+"""Number of names of each kind that an error message or a line quotes."""
 _HIDDEN = ("pre_logits", "hidden")
-"""The hidden layer of a head, in the original repositories' ViTs and in ours."""
+"""Names of a head's hidden layer, in the original repositories' ViTs and in ours."""
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What became of a checkpoint's tensors, and of a network's."""
+    """Report of which tensors of a checkpoint were loaded, and which tensors of the network are new."""
 
     loaded: int = 0
-    """Tensors of the network that the file gave."""
+    """Number of the network's tensors that were loaded from the file."""
     renamed: tuple[tuple[str, str], ...] = ()
-    """(the file's name, the network's)."""
+    """(name in the file, name in the network)."""
     resized: tuple[tuple[str, Shape, Shape], ...] = ()
     """(name, shape in the file, shape in the network)."""
     skipped: tuple[tuple[str, str], ...] = ()
-    """(the file's name, why it is not used)."""
+    """(name in the file, reason why it is not used)."""
     new: tuple[str, ...] = ()
-    """Tensors of the network that start from new weights: the head's."""
+    """Tensors of the network that are newly initialised: those of the head."""
     table: str | None = None
-    """Where in a training checkpoint the tensors stood (``model``, ``model_ema``, ...)."""
+    """Table of a training checkpoint that held the tensors (``model``, ``model_ema``, ...)."""
 
     def line(self) -> str:
-        """For the terminal: ``150 tensors loaded, 1 resized (pos_embed 197 -> 5 tokens), ... , head new``."""
+        """Return one line of text: ``150 tensors loaded, 1 resized (pos_embed 197 -> 5 tokens), ... , head new``."""
         parts = [f"{self.loaded} tensors loaded" + (f" from its '{self.table}'" if self.table else "")]
         parts += [f"{len(self.renamed)} renamed"] if self.renamed else []
         if self.resized:
@@ -50,7 +50,7 @@ class LoadReport:
         return ", ".join(parts)
 
     def describe(self) -> dict[str, Any]:
-        """For ``run.json``: counts, and the names of what was not simply loaded."""
+        """Return the entry of ``run.json``: counts, and the names of tensors that were not loaded unchanged."""
         reasons = dict.fromkeys(why for _, why in self.skipped)
         return {
             "tensors": self.loaded,
@@ -63,29 +63,30 @@ class LoadReport:
 
 
 def load_checkpoint(model: nn.Module, checkpoint: Checkpoint, *, file: str, name: str) -> LoadReport:
-    """Load a checkpoint into a network, all but its head, which stays as it is.
+    """Load a checkpoint into a network, except its head, which is not changed.
 
     Args:
-        model: a network as timm makes them (with ``pretrained_cfg``).
-        checkpoint: of any of the repositories that ``to_network_names`` knows.
-        file: the weights' name, for errors.
-        name: the network's name, for errors.
+        model: a network as timm builds them (with ``pretrained_cfg``).
+        checkpoint: tensors from any of the repositories that ``to_network_names`` knows.
+        file: name of the weights, for error messages.
+        name: name of the network, for error messages.
 
     Raises:
-        UsvitError: the network has a tensor that the file lacks, or the reverse, or of another shape; a head's aside.
+        UsvitError: Apart from the head, the network has a tensor that the file lacks, the file has one that the network
+            lacks, or a shape differs.
     """
     named = to_network_names(checkpoint, model)
     shapes = {key: tuple(value.shape) for key, value in named.tensors.items()}
     sources = {source: shapes[key] for key, source in named.source.items()}
     is_head = head_of(model)
     for key in [key for key in named.tensors if is_head(key) and key.startswith(_HIDDEN)]:
-        named.skip(key, "the head is new")  # before timm's filter drops it without a word
+        named.skip(key, "the head is new")  # before timm's filter drops it silently
     _to_network(named, model)
     for key in [key for key in named.tensors if is_head(key)]:
         named.skip(key, "the head is new")
     own = model.state_dict()
     kept = {key: value for key, value in own.items() if not is_head(key)}
-    # The shapes of the file itself, even where something has been resized on the way.
+    # The shapes in the file itself, before any tensor was resized.
     there = {key: sources.get(named.source[key], tuple(value.shape)) for key, value in named.tensors.items()}
     wrong = {key for key in kept if key in named.tensors and kept[key].shape != named.tensors[key].shape}
     differences = _differences({key: tuple(value.shape) for key, value in kept.items()}, there, wrong)
@@ -108,7 +109,7 @@ def load_checkpoint(model: nn.Module, checkpoint: Checkpoint, *, file: str, name
 
 
 def head_of(model: nn.Module) -> Callable[[str], bool]:
-    """Whether a tensor belongs to the head: the classifiers (a distilled network has two) and a hidden layer's."""
+    """Return a function that tells if a tensor belongs to the head: to a classifier (of up to two) or hidden layer."""
     classifiers = getattr(model, "pretrained_cfg", {}).get("classifier") or "head"
     names = [classifiers] if isinstance(classifiers, str) else list(classifiers)
     if hasattr(model, "blocks"):  # VGG's pre_logits are two layers of the network itself
@@ -118,7 +119,7 @@ def head_of(model: nn.Module) -> Callable[[str], bool]:
 
 
 def _to_network(named: RenamedState, model: nn.Module) -> None:
-    """Resize, and let timm convert the rest; not the positions again, whose grid it would guess from its own size."""
+    """Resize the embeddings and let timm convert the rest, except the positions, whose grid timm would guess."""
     if "register_tokens" in named.tensors:  # DINOv2's: timm splits the positions and resizes what is left
         by_timm(named, model)
         return
@@ -130,7 +131,7 @@ def _to_network(named: RenamedState, model: nn.Module) -> None:
 
 
 def _differences(own: dict[str, Shape], there: dict[str, Shape], wrong: set[str]) -> list[str]:
-    """What does not fit, in words; empty where all does. Counters of batches may be missing, as in older files."""
+    """Describe what does not fit, if anything. Counters of batches may be missing, as in older files."""
     missing = [key for key in own if key not in there and not key.endswith("num_batches_tracked")]
     unexpected = [key for key in there if key not in own]
     found = []
@@ -155,7 +156,7 @@ def _misfit(file: str, name: str, differences: Iterable[str]) -> str:
 
 
 def _name(key: str) -> str:
-    """Of a tensor; a file from elsewhere may have names of any length."""
+    """Shorten the name of a tensor, since a foreign file may have names of any length."""
     return key if len(key) <= 100 else f"{key[:97]}..."
 
 

@@ -1,7 +1,7 @@
-"""Which commit and which bytes of the hub's weights are meant: a repository there can change under the same name.
+"""Pins: the commit and the SHA-256 of the hub's weights, since a repository can change under the same name.
 
-``pins.json`` beside the zoo ships with usvit; a user's own file (``usvit models pin``) comes before it. A repository
-without a pin is taken as the hub has it, and run.json, model.json and ``usvit models info`` say so.
+``pins.json`` beside the zoo ships with usvit; the user's own file (``usvit models pin``) takes precedence. Weights of a
+repository without a pin are used as the hub has them, and run.json, model.json and ``usvit models info`` say so.
 """
 
 import re
@@ -20,34 +20,34 @@ _SHAPES = {"revision": "[0-9a-f]{40}", "sha256": "[0-9a-f]{64}", "file": r"[\w.-
 
 @dataclass(frozen=True)
 class Pin:
-    """One file of the hub, whatever becomes of its repository."""
+    """One exact file on the hub."""
 
     revision: str
     """Commit of the repository, 40 hexadecimal digits."""
     file: str
-    """Its name there."""
+    """Name of the file in the repository."""
     sha256: str
 
 
 def pin_of(repository: str) -> Pin | None:
-    """The pin of a repository such as ``timm/vit_base_patch16_224.augreg_in21k``; None: there is none.
+    """Return the pin of a repository such as ``timm/vit_base_patch16_224.augreg_in21k``, or None if it has none.
 
     Raises:
-        UsvitError: a file of pins is damaged.
+        UsvitError: A file of pins is damaged.
     """
     return read_pins(own_pins()).get(repository) or read_pins(SHIPPED).get(repository)
 
 
 def own_pins() -> Path:
-    """The user's file of pins."""
+    """Return the path of the user's file of pins."""
     return Path(platformdirs.user_config_dir("usvit", appauthor=False)) / "pins.json"
 
 
 def read_pins(path: Path) -> dict[str, Pin]:
-    """Repository -> pin; none where there is no file.
+    """Read a file of pins as repository -> pin; return an empty dictionary if there is no file.
 
     Raises:
-        UsvitError: the file is damaged.
+        UsvitError: The file is damaged.
     """
     if not path.is_file():
         return {}
@@ -59,17 +59,17 @@ def read_pins(path: Path) -> dict[str, Pin]:
             raise UsvitError(f"In {path}, '{repository}' needs exactly {', '.join(_SHAPES)}. Correct or delete it.")
         for key, shape in _SHAPES.items():
             if not isinstance(pin[key], str) or not re.fullmatch(shape, pin[key]):
-                raise UsvitError(f"In {path}, {key} of '{repository}' is not what it should be. Correct or delete it.")
+                raise UsvitError(f"In {path}, {key} of '{repository}' is not valid. Correct or delete it.")
         pins[repository] = Pin(**pin)
     return pins
 
 
 def add_pin(path: Path, repository: str, pin: Pin) -> None:
-    """Write a pin into a file of pins, which is made where missing; an older pin of the repository is replaced."""
+    """Write a pin into a file of pins, creating the file if needed and replacing an older pin of the repository."""
     pins = {**read_pins(path), repository: pin}
     write_json(path, {name: asdict(one) for name, one in sorted(pins.items())})
 
 
 def revision_of(cached: Path) -> str | None:
-    """The commit of a file in the Hugging Face cache (``snapshots/<commit>/<file>``)."""
+    """Return the commit of a file in the Hugging Face cache (``snapshots/<commit>/<file>``), or None."""
     return cached.parent.name if re.fullmatch(_SHAPES["revision"], cached.parent.name) else None

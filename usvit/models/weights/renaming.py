@@ -1,7 +1,7 @@
-"""From the names that the original repositories write to those of the network at hand.
+"""Renaming of checkpoint tensors from the names of the original repositories to those of the network.
 
-Most of it timm does in the ``checkpoint_filter_fn`` of each architecture's file (CaiT, ResMLP, CLIP, DINOv2, Swin);
-what it does not know stands here. Every change is written down.
+timm does most of this in the ``checkpoint_filter_fn`` of each architecture's file (CaiT, ResMLP, CLIP, DINOv2, Swin);
+this module adds what timm does not know. Every change is recorded.
 """
 
 import inspect
@@ -25,14 +25,14 @@ _FILTERS = (
     "_filter_torchvision_pretrained",
     "spread_query",
 )
-"""What timm's files, and ours, call the function that renames (and resizes) the tensors of a checkpoint."""
+"""Names, in timm's files and ours, of the function that renames (and resizes) the tensors of a checkpoint."""
 
 _LEFT_OUT = (
-    (re.compile(r"decoder_(embed|blocks|norm|pred|pos_embed)(\..*)?"), "of the decoder that pre-trained it (MAE)"),
-    (re.compile(r"mask_token"), "stood for masked patches in pre-training"),
+    (re.compile(r"decoder_(embed|blocks|norm|pred|pos_embed)(\..*)?"), "belongs to the decoder of pre-training (MAE)"),
+    (re.compile(r"mask_token"), "replaced masked patches in pre-training"),
     (re.compile(r"lm_head\..*"), "predicted visual tokens in pre-training (BEiT)"),
     (re.compile(r"(.*\.)?relative_position_index"), "is computed from the image size"),
-    (re.compile(r"AuxLogits\..*"), "the second head, used in training alone"),
+    (re.compile(r"AuxLogits\..*"), "the second head, used only in training"),
 )
 _PARALLEL = {  # DeiT's blocks with two branches (models_v2.py), and timm's
     "norm1": "attns.0.norm",
@@ -52,13 +52,13 @@ _PARALLEL = {  # DeiT's blocks with two branches (models_v2.py), and timm's
 
 @dataclass
 class RenamedState:
-    """Tensors by the network's names, and what was done to get there."""
+    """Tensors under the network's names, and how they were renamed."""
 
     tensors: dict[str, Tensor]
     source: dict[str, str]
-    """The network's name -> the file's."""
+    """Name in the network -> name in the file."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """The file's name -> why it is not used."""
+    """Name in the file -> reason why it is not used."""
 
     def move(self, old: str, new: str) -> None:
         self.tensors[new], self.source[new] = self.tensors.pop(old), self.source.pop(old)
@@ -69,15 +69,15 @@ class RenamedState:
 
 
 def to_network_names(checkpoint: Checkpoint, model: nn.Module) -> RenamedState:
-    """Rename a checkpoint's tensors as the network calls them, and leave out what only its pre-training needed.
+    """Rename a checkpoint's tensors to the network's names, and leave out those that only pre-training needs.
 
-    Known are DeiT, DeiT III (also parallel), CaiT, ResMLP, MAE and BEiT as their authors released them, AugReg,
-    big_vision and BiT (``flax``), and whatever timm's own filters know. Names that are not known stay.
+    Supported are DeiT, DeiT III (also parallel), CaiT, ResMLP, MAE and BEiT as their authors released them, AugReg,
+    big_vision and BiT (``flax``), and everything that timm's own filters convert. Unknown names are kept.
     """
     if checkpoint.flax:
         converted = from_flax(checkpoint.tensors)
         named = RenamedState(converted.tensors, converted.source)
-        named.skipped |= dict.fromkeys(converted.beside, "no part of the image network")
+        named.skipped |= dict.fromkeys(converted.beside, "not part of the image network")
     else:
         named = RenamedState(dict(checkpoint.tensors), {key: key for key in checkpoint.tensors})
     own = set(model.state_dict())
@@ -90,7 +90,7 @@ def to_network_names(checkpoint: Checkpoint, model: nn.Module) -> RenamedState:
     if "cls_token" in named.tensors and "cls_token" not in own and getattr(model, "num_prefix_tokens", None) == 0:
         named.skip("cls_token", "the network pools its patches and has no class token")
     if "fc_norm.weight" in own and "norm.weight" not in own and "fc_norm.weight" not in named.tensors:
-        # Averaged patches are normalised after the mean (BEiT, MAE): the same layer, at another place.
+        # Averaged patches are normalised after the mean (BEiT, MAE): the same layer has another name.
         for kind in ("weight", "bias"):
             if f"norm.{kind}" in named.tensors:
                 named.move(f"norm.{kind}", f"fc_norm.{kind}")
@@ -98,16 +98,16 @@ def to_network_names(checkpoint: Checkpoint, model: nn.Module) -> RenamedState:
 
 
 def by_timm(named: RenamedState, model: nn.Module) -> None:
-    """Let timm's own filter of the architecture rename and resize what is left, and write down what it did.
+    """Let timm's own filter of the architecture rename and resize what is left, and record what it did.
 
-    A filter that stumbles has met another architecture: what differs shows in the comparison that follows.
+    A filter fails on the tensors of another architecture; the later comparison of names and shapes reports these.
     """
     filter_fn = _timm_filter(model)
     if filter_fn is None:
         return
     before = {id(value): key for key, value in named.tensors.items()}
     takes_model = len(inspect.signature(filter_fn).parameters) > 1
-    given = dict(named.tensors)  # filters may take from it
+    given = dict(named.tensors)  # filters may remove entries
     try:
         after: dict[str, Tensor] = filter_fn(given, model) if takes_model else filter_fn(given)
     except Exception:
@@ -121,7 +121,7 @@ def by_timm(named: RenamedState, model: nn.Module) -> None:
 
 
 def _blocks(named: RenamedState, own: set[str]) -> None:
-    """DeiT III's LayerScale, and the branches of parallel blocks."""
+    """Rename DeiT III's LayerScale and the branches of parallel blocks."""
     parallel = any(key.startswith("blocks.0.attns.") for key in own)
     for key in list(named.tensors):
         found = re.fullmatch(r"(blocks\.\d+\.)(\w+)(\..*)?", key)
@@ -135,7 +135,7 @@ def _blocks(named: RenamedState, own: set[str]) -> None:
 
 
 def _beit(named: RenamedState, own: set[str]) -> None:
-    """BEiT pre-trains with one table of relative positions for all layers and fine-tunes with one in each."""
+    """Copy BEiT's table of relative positions, which pre-training shares among layers, into every layer."""
     shared = "rel_pos_bias.relative_position_bias_table"
     tables = [key for key in own if re.fullmatch(r"blocks\.\d+\.attn\.relative_position_bias_table", key)]
     if shared in named.tensors and shared not in own and tables:
@@ -145,7 +145,7 @@ def _beit(named: RenamedState, own: set[str]) -> None:
 
 
 def _timm_filter(model: nn.Module) -> Callable[..., Any] | None:
-    """The filter in the file of the architecture, or in that of a class that the network is made of."""
+    """Return the filter in the module of the architecture or of one of the network's base classes, or None."""
     architecture = str(getattr(model, "pretrained_cfg", {}).get("architecture"))
     modules = [timm.models.model_entrypoint(architecture).__module__] if timm.is_model(architecture) else []
     modules += [cls.__module__ for cls in type(model).__mro__]

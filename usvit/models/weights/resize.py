@@ -1,7 +1,7 @@
-"""Position and patch embeddings for another resolution or patch size.
+"""Resizing of position and patch embeddings to another resolution or patch size.
 
-Patches keep their place in the image: a table of positions on a grid of 14 x 14 is a small image of D channels, resized
-bicubically (the norm of its vectors is kept; bilinear interpolation would shrink it: Touvron 2022, section 3.4.5).
+Patches keep their place in the image: a table of positions on a grid of 14 x 14 is resized like a small image of D
+channels, bicubically, because bilinear interpolation would shrink its vectors (Touvron 2022, section 3.4.5).
 """
 
 import re
@@ -14,24 +14,24 @@ from torch.nn import functional as F
 
 PATCHES, POSITIONS = "patch_embed.proj.weight", "pos_embed"
 _TABLES = re.compile(r"pos_embeds\.\d+\.table")
-"""Positions of the patches alone, (1, N, D): of every layer, or shared by all (``architectures/positions.py``)."""
+"""Tables of patch positions, (1, N, D), for each layer or shared by all layers (``architectures/positions.py``)."""
 _ROWS = re.compile(r"pos_embeds\.\d+\.[xy]_table|blocks\.\d+\.(attns\.\d+\.)?attn\.relative")
-"""One row for each column, row or offset of the grid, (n, d)."""
+"""Tables with one row for each column, row or offset of the grid, (n, d)."""
 
 
 def resize_embeddings(tensors: dict[str, Tensor], model: nn.Module) -> None:
     """Fit the patch and position embeddings of a checkpoint to a network, in place.
 
-    The network says what it needs: its patch size, its grid, and how many of its positions are no patch's (the class
-    and the distillation token; none where ``no_embed_class``). A position of the class token that only one side has is
-    no obstacle, for it is only ever added to the token: it is added for good, or begins at zero.
+    The network defines the patch size, the grid, and the number of prefix positions, which belong to no patch (class
+    and distillation token; none with ``no_embed_class``). The class token may have a position on one side only: the
+    file's is added to the token itself, and the network's starts at zero.
 
     Patch projections are resized so that a resized patch gives the same tokens (pseudo-inverse resize, FlexiViT,
     Beyer et al. 2023, section 3.4). What cannot be resized is left as it is.
 
     Args:
-        tensors: the network's names -> tensors of the checkpoint.
-        model: a network with ``patch_embed``, such as timm's ViTs; others are left alone.
+        tensors: name in the network -> tensor of the checkpoint.
+        model: a network with ``patch_embed``, such as timm's ViTs; other networks need no resizing.
     """
     own = dict(model.named_parameters())
     patches = tensors.get(PATCHES)
@@ -73,7 +73,7 @@ def _resize_positions(tensors: dict[str, Tensor], own: Tensor, grid: tuple[int, 
 
 
 def _prefix(n_positions: int, wanted: int) -> int | None:
-    """How many positions of a file are no patch's: as many as the network's, or one instead of none; None: unclear."""
+    """Return how many positions of a file belong to no patch (0 or 1 if the network has 0 or 1); None if unclear."""
     for n in (wanted, 1, 0) if wanted < 2 else (wanted,):
         if n < n_positions and isqrt(n_positions - n) ** 2 == n_positions - n:
             return n

@@ -1,6 +1,6 @@
-"""Which weights ``--weights`` names: found, read once and hashed, before a run begins.
+"""Resolution of ``--weights``: find the weights, read them once and hash them, before a run begins.
 
-Resolving comes first, so that a run that cannot have its weights stops before any work.
+A run whose weights are not available therefore stops before any work.
 """
 
 import hashlib
@@ -22,62 +22,62 @@ from usvit.records import ModelMetadata
 
 _HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 _UNSEEN = ("heads", "attention", "position", "position_at")
-"""Parts of a ViT that can differ without any tensor of another name or shape."""
+"""Settings of a ViT that can differ although all tensors have the same names and shapes."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A network's first weights, found and hashed; of a run with several folds, those of each fold."""
+    """Initial weights of a network, found and hashed. For a run with several folds they differ by fold."""
 
     source: str
     """``hub``, ``file``, ``run`` or ``scratch``."""
     path: Path | None = None
     name: str | None = None
-    """The hub's repository, or the file's or the run's name; never a whole path."""
+    """Repository of the hub, or name of the file or of the run; never a full path."""
     sha256: str | None = None
-    """Of the file; of a run with several folds, of the lines of its files' SHA-256."""
+    """SHA-256 of the file; for a run with several folds: of the text with one line for each file's SHA-256."""
     license: str | None = None
     upstream: str | None = None
-    """Of the hub's: which of ``ModelSpec.weights``."""
+    """Key of ``ModelSpec.weights``, for weights of the hub."""
     pretrained_by: str | None = None
     revision: str | None = None
-    """Of the hub's: the commit of its repository."""
+    """Commit of the hub's repository."""
     pinned: bool | None = None
-    """Of the hub's: whether revision and hash are those that usvit demands (``pins``); None elsewhere."""
+    """True if the hub's revision and hash are checked against a pin (``pins``); None for weights not of the hub."""
     lineage: tuple[dict[str, Any], ...] = ()
-    """Of weights that usvit trained: each training behind them, the last one first."""
+    """Trainings that led to weights of usvit, the last one first."""
     metadata: ModelMetadata | None = field(default=None, repr=False)
-    """Of weights that usvit trained (``model.json`` beside the file): among others, which images they have seen."""
+    """Content of the ``model.json`` beside weights of usvit: among others, which images they have seen."""
     folds: tuple["Weights", ...] = field(default=(), repr=False)
-    """Of a run with several folds: where each fold of the new run begins."""
+    """Initial weights of each fold, if they come from a run with several folds."""
     content: Checkpoint | None = field(default=None, repr=False, compare=False)
-    """What the file holds, kept so that it is read once; None: it is read when it is wanted (a run's folds)."""
+    """Content of the file, kept so that it is read only once. If None (folds of a run), ``read`` reads the file."""
 
     @property
     def unknown_training(self) -> str | None:
-        """What to call weights of which no metadata says what they have seen; None where one does, or none were."""
+        """Name of trained weights without metadata; None if they have metadata or are random."""
         return None if self.source == "scratch" or self.metadata is not None else f"{self.source} weights {self.name}"
 
     def of_fold(self, fold: int) -> "Weights":
-        """The weights that one fold begins from (counted from zero)."""
+        """Return the initial weights of one fold, counted from 0."""
         return self.folds[fold] if self.folds else self
 
     @property
     def warning(self) -> str | None:
-        """What the user should know of weights that may be others tomorrow."""
+        """Warning for the user if the weights are not pinned and may therefore change; otherwise None."""
         if self.pinned is not False:
             return None
         return (
             f"The hub's weights {self.name} are not pinned: the hub could hand out another file under this "
             f"name. This is revision {self.revision or 'unknown'} with SHA-256 {self.sha256}; "
-            "'usvit models pin MODEL' notes both, and later runs demand them."
+            "'usvit models pin MODEL' records both, and later runs require them."
         )
 
     def read(self) -> Checkpoint:
-        """The tensors.
+        """Return the tensors.
 
         Raises:
-            UsvitError: the file is damaged, or no longer the one that was found.
+            UsvitError: The file is damaged, or has changed since it was found.
         """
         if self.content is not None:
             return self.content
@@ -88,7 +88,7 @@ class Weights:
         return parse_weights(data, self.path)
 
     def describe(self) -> dict[str, Any]:
-        """For ``run.json`` and ``model.json``: without the path, which belongs to one machine."""
+        """Return the entry of ``run.json`` and ``model.json``, without the path, which is specific to one machine."""
         keys = ("source", "name", "sha256", "license", "upstream", "pretrained_by")
         record = {key: getattr(self, key) for key in keys}
         record |= {} if self.pinned is None else {"revision": self.revision, "pinned": self.pinned}
@@ -100,24 +100,24 @@ def resolve_weights(choice: str, spec: ModelSpec, sha256: str | None = None) -> 
     """Find the weights that ``--weights`` names; download them only for ``hub``, and only if not cached.
 
     Args:
-        choice: ``hub`` (the recommended ones), ``hub:UPSTREAM`` (a key of ``spec.weights``), ``scratch``, a file with
-            one of ``FILE_SUFFIXES``, a finished run of usvit, or the folder of one of its folds.
-        spec: the network they are for.
-        sha256: what the file must have (``model.weights_sha256``).
+        choice: ``hub`` (the recommended weights), ``hub:UPSTREAM`` (a key of ``spec.weights``), ``scratch``, a file
+            with one of ``FILE_SUFFIXES``, a finished run of usvit, or the folder of one of its folds.
+        spec: the network that the weights are for.
+        sha256: required SHA-256 of the file (``model.weights_sha256``).
 
     Raises:
-        UsvitError: they are neither cached nor reachable, or there is no such file, run or upstream, or it is damaged,
-            of another network, or has another SHA-256.
+        UsvitError: The weights are neither cached nor reachable; there is no such file, run or upstream; or the file is
+            damaged, belongs to another network, or has another SHA-256.
     """
     if choice == "scratch":
         if sha256:
-            raise UsvitError("model.weights_sha256 demands a file, but --weights scratch has none. Leave it out.")
+            raise UsvitError("model.weights_sha256 requires a file, but --weights scratch has none. Leave it out.")
         return Weights("scratch")
     weights = _from_hub(choice, spec) if choice == "hub" or choice.startswith("hub:") else _from_disk(choice, spec)
     if sha256 and weights.sha256 != sha256:
         raise UsvitError(
-            f"--weights {choice}: the SHA-256 is {weights.sha256}, but model.weights_sha256 demands {sha256}. "
-            "Get the file again, or give its own hash."
+            f"--weights {choice}: the SHA-256 is {weights.sha256}, but model.weights_sha256 requires {sha256}. "
+            "Get the file again, or give the hash that it has."
         )
     return weights
 
@@ -175,9 +175,9 @@ def _lineage(metadata: ModelMetadata | None) -> dict[str, Any]:
 
 
 def _check_network(metadata: ModelMetadata | None, spec: ModelSpec, where: Path) -> None:
-    """Refuse weights whose metadata names another network; timm's name and that of the zoo may mean the same."""
+    """Refuse weights whose metadata names another network; a timm name and a zoo name may mean the same network."""
     if metadata is None or metadata.architecture is None or metadata.seen_sha256 is None:
-        return  # usvit did not train it: only its tensors show which network it is
+        return  # usvit did not train them: only the tensors show which network it is
     trained = metadata.architecture
     made_of = str(metadata.timm).partition(".")[0]
     if trained != spec.name and made_of != spec.architecture:
@@ -192,7 +192,7 @@ def _check_network(metadata: ModelMetadata | None, spec: ModelSpec, where: Path)
     if differ:
         settings = " ".join(f"--set model.vit.{key}={getattr(own, key)}" for key in differ)
         raise UsvitError(
-            f"The weights {where} were trained with other parts of {spec.name}, which would make them another network. "
+            f"The weights {where} were trained with other settings of {spec.name}, which make it another network. "
             f"Pass {settings}, or other weights."
         )
 
@@ -212,7 +212,7 @@ def _read(path: Path) -> tuple[bytes, str]:
 
 
 def _from_hub(choice: str, spec: ModelSpec, *, pinned: bool = True) -> Weights:
-    """``pinned=False``: whatever the hub has, as for a new pin."""
+    """Get weights from the hub or its cache; with ``pinned=False`` its present content, as for a new pin."""
     import timm
 
     upstream = choice.partition(":")[2] if ":" in choice else next(iter(spec.weights), "")
@@ -237,8 +237,8 @@ def _from_hub(choice: str, spec: ModelSpec, *, pinned: bool = True) -> Weights:
     data, sha256 = _read(path)
     if pin is not None and sha256 != pin.sha256:
         raise UsvitError(
-            f"The weights {path} are not those that are pinned for {repository}: their SHA-256 is {sha256}, and "
-            f"{pin.sha256} is demanded. Delete this file from the Hugging Face cache, and give the command again."
+            f"The weights {path} are not those that are pinned for {repository}: their SHA-256 is {sha256}, but "
+            f"{pin.sha256} is required. Delete this file from the Hugging Face cache, and run the command again."
         )
     content = parse_weights(data, path)
     found = Weights("hub", path, repository, sha256, config.license, upstream, chosen.by, content=content)
@@ -250,26 +250,26 @@ def find_pin(choice: str, spec: ModelSpec) -> tuple[str, Pin]:
 
     Args:
         choice: ``hub`` or ``hub:UPSTREAM``.
-        spec: the network they are for.
+        spec: the network that the weights are for.
 
     Raises:
-        UsvitError: as ``resolve_weights``; or the commit is not known.
+        UsvitError: As ``resolve_weights``, or the commit is not known.
     """
     weights = _from_hub(choice, spec, pinned=False)
     assert weights.name is not None and weights.path is not None and weights.sha256 is not None
     if weights.revision is None:
-        raise UsvitError(f"Of {weights.path} no commit is known, so it cannot be pinned. Download it again.")
+        raise UsvitError(f"The commit of {weights.path} is not known, so it cannot be pinned. Download it again.")
     return weights.name, Pin(weights.revision, weights.path.name, weights.sha256)
 
 
 def hub_entry(spec: ModelSpec, weights: Weights | None) -> Pretrained | None:
-    """Return the hub's weights that were chosen, or else the recommended ones."""
+    """Return the hub's weights that were chosen, or the recommended ones if none were."""
     upstream = weights.upstream if weights else None
     return spec.weights.get(upstream) if upstream else spec.recommended
 
 
 def _cached(repository: str, files: tuple[str, ...], revision: str | None) -> Path | None:
-    """The weights in the Hugging Face cache; the network is not touched."""
+    """Return the path of the weights in the Hugging Face cache, if they are there, without using the network."""
     from huggingface_hub import try_to_load_from_cache
 
     for file in files:
@@ -291,7 +291,9 @@ def _downloaded(repository: str, files: tuple[str, ...], spec: ModelSpec, revisi
                 return Path(hf_hub_download(repository, file, revision=revision))
             except EntryNotFoundError:
                 continue  # not in this format: try the next
-            except Exception as error:  # whatever the HTTP library of the day raises
+            except (
+                Exception
+            ) as error:  # the HTTP library, and so its exceptions, depend on the version of the hub's client
                 reason = " ".join(str(error).split())[:200]
                 break
     raise UsvitError(
@@ -301,9 +303,9 @@ def _downloaded(repository: str, files: tuple[str, ...], spec: ModelSpec, revisi
 
 
 def _hub_answers() -> bool:
-    """Check that anything answers at the hub's address, through the user's proxy if there is one.
+    """Check that a server answers at the hub's address, through the user's proxy if there is one.
 
-    Asked first because the hub's own client tries again for a minute before it gives up.
+    This comes first because the hub's own client retries for a minute before it gives up.
     """
     from huggingface_hub import constants
 
@@ -312,7 +314,7 @@ def _hub_answers() -> bool:
             return True
     except urllib.error.HTTPError:
         return True
-    except (OSError, http.client.HTTPException, ValueError):  # ValueError: HF_ENDPOINT is no address
+    except (OSError, http.client.HTTPException, ValueError):  # ValueError: HF_ENDPOINT is not an address
         return False
 
 

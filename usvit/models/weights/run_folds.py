@@ -1,4 +1,4 @@
-"""The networks of a run of usvit: which folders hold them."""
+"""Folders that hold the networks of a run."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def fold_folders(path: Path) -> list[Path]:
     """Return the folders of a finished run's folds, in order, or the path itself if it is one fold's folder.
 
     Raises:
-        UsvitError: it is neither, or the run is not finished or not whole.
+        UsvitError: The path is neither, or the run is unfinished or incomplete.
     """
     if (path / _FILES[0]).is_file():
         run = path.absolute().parent
@@ -21,21 +21,21 @@ def fold_folders(path: Path) -> list[Path]:
             refuse_changed_run(run, load_record(run / "run.json", RunRecord), only=path.name)
         return [path]
     if not (path / "run.json").is_file():
-        raise UsvitError(f"The folder {path} is no run of usvit: it has no run.json, and no model.safetensors either.")
+        raise UsvitError(f"The folder {path} is not a run of usvit: it has neither run.json nor model.safetensors.")
     refuse_linked_folders(path)
     record = load_record(path / "run.json", RunRecord)
     state, n = record.state, record.folds.n
     if state is None or n is None:
         raise UsvitError(f"{path / 'run.json'} is damaged (it has no state, or no folds.n). Copy the run again.")
     if state != "finished":
-        raise UsvitError(f"The run {path} is not finished. Give its own command again to resume it, and then this one.")
+        raise UsvitError(f"The run {path} is not finished. Run its own command again to resume it, and then this one.")
     refuse_changed_run(path, record)
     folders = [path / f"fold-{fold}" for fold in range(n)]
     for folder in folders:
         missing = [name for name in _FILES if not (folder / name).is_file()]
         if missing:
             raise UsvitError(
-                f"The run {path} is not whole: {folder.name} has no {' and no '.join(missing)}. Restore it."
+                f"The run {path} is incomplete: {folder.name} has no {' and no '.join(missing)}. Restore it."
             )
     return folders
 
@@ -44,7 +44,7 @@ def only_fold(path: Path) -> Path:
     """Return the only folder of ``fold_folders``.
 
     Raises:
-        UsvitError: as there; or the run has several folds.
+        UsvitError: As ``fold_folders``, or the run has several folds.
     """
     folders = fold_folders(path)
     if len(folders) > 1:

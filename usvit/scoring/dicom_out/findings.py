@@ -1,4 +1,4 @@
-"""The content of pictures and reports, taken from the rows of ``scores.csv``; imports neither torch nor pydicom."""
+"""Content of pictures and reports, taken from the rows of ``scores.csv``; imports neither torch nor pydicom."""
 
 import math
 from collections.abc import Mapping, Sequence

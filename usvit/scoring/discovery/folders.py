@@ -85,7 +85,7 @@ class _Folder:
     state: frozenset[int]
     identity: Identity
     linked: bool
-    """Whether a link was followed on the way to it."""
+    """True if a link was followed on the way to it."""
 
 
 class Walk:

@@ -56,7 +56,7 @@ class _Input:
     things: Callable[[Walk], _Things]
     """Yields its files; their names are relative to the anchor."""
     single: bool = False
-    """Whether it is a single file, whose label is its name."""
+    """True if it is a single file, whose label is its name."""
     whole: str | None = None
     """The folder, if all of it is walked."""
 

@@ -44,7 +44,7 @@ from usvit.scoring.external.leakage import seen_check, without_seen
 from usvit.scoring.external.scored_set import ScoredSet, read_scored_set
 from usvit.scoring.items import PRIVATE_COLUMNS
 
-SEEN = "seen by the model, or a copy of what it has seen, or of a group with such an image"
+SEEN = "seen by the model, or a near-duplicate of a seen image, or in a group with such an image"
 ENOUGH = 100
 """Number of patients of each class below which an external test counts as small.
 

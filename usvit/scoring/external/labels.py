@@ -153,7 +153,7 @@ def join_labels(scored: ScoredSet, labels: LabelTable, extra: Sequence[str] = ()
 
 
 def _join_of(sheet: Spreadsheet, asked: str | None) -> tuple[str, str]:
-    """(one of ``JOINS``, column of the table)."""
+    """Return the kind of id to join by, one of ``JOINS``, and the column of the table that holds it."""
     if asked is None:
         for name in JOINS:
             if name in sheet.rows and (sheet.rows[name] != "").any():

@@ -88,25 +88,28 @@ def seen_check(scored: ScoredSet, rows: pd.DataFrame, refit: LocalCalibration | 
         return SeenCheck(
             "not known",
             f"It is not on record which images the model has seen: {'; '.join(dict.fromkeys(gaps))}. None of the "
-            f"tested images, or a copy of one, is among the {record.n_hashes or 0:,} that are on record.",
+            f"tested images, or a near-duplicate of one, is among the {record.n_hashes or 0:,} that are on record.",
         )
     why = []
     if record is None:
-        why.append("the folder does not say that usvit score compared copy descriptions")
+        why.append("the folder does not say that usvit score compared near-duplicate descriptions")
     elif record.known != "copies":
-        why.append(f"there are no copy descriptions of {'; '.join(dict.fromkeys(gaps)) or 'what the model has seen'}")
+        why.append(
+            f"there are no near-duplicate descriptions of {'; '.join(dict.fromkeys(gaps)) or 'what the model has seen'}"
+        )
     if missing:
-        why.append(f"{len(missing)} tested images have no copy description")
+        why.append(f"{len(missing)} tested images have no near-duplicate description")
     if refit is not None and not refit.describes_all:
-        why.append(f"{refit.source} has no copy descriptions of all images that it was fitted on")
+        why.append(f"{refit.source} does not have near-duplicate descriptions of all images that it was fitted on")
     if why:
         return SeenCheck(
             "none by exact hash",
-            f"Not found by exact hash. Copies with other pixels may be among the tested images: {'; and '.join(why)}.",
+            "Not found by exact hash. Near-duplicates with other pixels may be among the tested images: "
+            f"{'; and '.join(why)}.",
         )
     n = (record.n_descriptions if record is not None else None) or 0
     return SeenCheck(
         "none",
-        f"No image, and no copy of one, found: the tested images were compared with {n:,} images that the model has "
-        "seen, by pixel hash and by copy description.",
+        f"No image, and no near-duplicate of one, found: the tested images were compared with {n:,} images that the "
+        "model has seen, by pixel hash and by near-duplicate description.",
     )

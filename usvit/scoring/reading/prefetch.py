@@ -26,9 +26,9 @@ class PrefetchEntry:
     """(message, bytes)."""
     bytes: int = 0
     closed: bool = False
-    """Whether the entry is complete."""
+    """True if the entry is complete."""
     blocked: bool = False
-    """Whether its worker is waiting for space."""
+    """True if its worker is waiting for space."""
 
 
 class Ahead:
@@ -40,7 +40,7 @@ class Ahead:
     """
 
     def __init__(self, limit: int):
-        """``limit``: bytes of waiting messages of all entries but the first; the first has the same limit again."""
+        """Limit the waiting messages to ``limit`` bytes for the first entry, and to ``limit`` bytes for all others."""
         self.limit = limit
         self._entries: deque[PrefetchEntry] = deque()
         self._to_do: deque[PrefetchEntry] = deque()
@@ -58,7 +58,7 @@ class Ahead:
 
     @property
     def waits(self) -> bool:
-        """Whether no message is ready."""
+        """True if no message is ready."""
         return not (self._error or (self._entries and (self._entries[0].messages or self._entries[0].closed)))
 
     def add(self, entry: PrefetchEntry) -> None:
