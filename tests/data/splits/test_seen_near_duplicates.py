@@ -152,7 +152,7 @@ def test_files_that_are_missing_changed_pipes_or_elsewhere_are_refused(trained):
     with pytest.raises(UsvitError, match=r"Cannot read .*seen-.*copies"):
         load_metadata(weights)
     os.mkfifo(file)
-    with pytest.raises(UsvitError, match="no regular file"):
+    with pytest.raises(UsvitError, match="not a regular file"):
         load_metadata(weights)
     file.unlink()
     file.write_bytes(content)
