@@ -277,7 +277,7 @@ def test_what_is_wrong_with_a_request_is_said_before_anything_is_written(score, 
     metadata["classes"] = ["benign", "malignant"]
     (broken / "model.json").write_text(json.dumps(metadata))
     cases = [
-        (score("--input", export.folder, model=tmp_path / "no_model"), "no run of usvit"),
+        (score("--input", export.folder, model=tmp_path / "no_model"), "not a run of usvit"),
         (score("--input", export.folder, model=broken), "model.json"),
         (score("--input", empty), "nothing to score"),
         (score("--input", tmp_path / "gone"), "does not exist"),

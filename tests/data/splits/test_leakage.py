@@ -61,7 +61,7 @@ def test_what_was_seen_upstream_was_seen():
 
 
 def test_a_seen_image_is_named_by_its_group_with_all_its_images():
-    with pytest.raises(LeakageError, match=r"The network N has seen images of 1 groups \(2 images\) .*: g\. Begin"):
+    with pytest.raises(LeakageError, match=r"The network N has seen images of 1 groups \(2 images\) .*: g\. Start"):
         refuse_seen(TABLE, {"2", "9"}, "The network N")
     refuse_seen(TABLE, {"9"}, "The network N")
     refuse_seen(TABLE, set(), "The network N")

@@ -96,7 +96,7 @@ def test_a_copy_is_refused_as_the_image_itself_is(trained, images):
     )
     copies = seen.copies_among(described(tested))
     with pytest.raises(
-        LeakageError, match=r"N has seen images of 2 groups \(2 images; 1 of them are copies with other"
+        LeakageError, match=r"N has seen images of 2 groups \(2 images; 1 of them are near-duplicates with other"
     ):
         refuse_seen(table, seen, "N", copies=copies)
     refuse_seen(table[2:], seen, "N", copies=copies)
@@ -152,7 +152,7 @@ def test_files_that_are_missing_changed_pipes_or_elsewhere_are_refused(trained):
     with pytest.raises(UsvitError, match=r"Cannot read .*seen-.*copies"):
         load_metadata(weights)
     os.mkfifo(file)
-    with pytest.raises(UsvitError, match="no regular file"):
+    with pytest.raises(UsvitError, match="not a regular file"):
         load_metadata(weights)
     file.unlink()
     file.write_bytes(content)
