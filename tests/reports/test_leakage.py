@@ -18,6 +18,7 @@ from usvit.data.near_duplicates.compact import CompactDescriptions
 from usvit.data.phantom import PhantomSpec, write_phantom
 from usvit.data.splits.leakage import write_seen
 from usvit.files import write_csv, write_json
+from usvit.records import ModelMetadata, load_record
 from usvit.reports import write_report
 from usvit.reports.leakage import BY_HASH, leakage_checks
 from usvit.reports.run_files import read_run
@@ -126,7 +127,7 @@ def with_copies(run_dir, fold=1):
         upstream.mkdir()
         seen = {one.sha256: CompactDescriptions.of([one]) for one in (own, other)}
         (upstream / "model.json").write_text(json.dumps(write_seen(upstream, {"train": list(seen)}, described=seen)))
-        before = Before(json.loads((upstream / "model.json").read_text()), upstream / "model.safetensors")
+        before = Before(load_record(upstream / "model.json", ModelMetadata), upstream / "model.safetensors")
         write_json(folder / "model.json", metadata | write_seen(folder, hashes, before, described=described))
     return own, copy
 
