@@ -3,6 +3,7 @@
 import pytest
 
 from usvit.config import PretrainConfig, RunConfig, TransferConfig, build, merge
+from usvit.errors import UsvitError
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,8 @@ def test_another_setting_of_the_training_leaves_its_length(schema, length):
     assert (train.steps, train.epochs) == length
     train = build(schema, {"train": {"epochs": 2}}).train
     assert (train.steps, train.epochs) == (None, 2)
+
+
+def test_a_dotted_key_in_a_file_is_said_to_be_a_section():
+    with pytest.raises(UsvitError, match=r"'train\.steps' contains a dot: .* a section, train: {steps: \.\.\.}"):
+        build(RunConfig, {"train.steps": 3})

@@ -151,6 +151,9 @@ def _explain(error: ValidationError, schema: type[BaseModel]) -> UsvitError:
     problem = error.errors()[0]
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
+        section, dot, inner = str(problem["loc"][-1]).partition(".")
+        if dot:
+            return UsvitError(f"The key '{key}' contains a dot: write it as a section, {section}: {{{inner}: ...}}.")
         return unknown("setting", key, config_keys(schema), "All settings: docs/reference/configuration.md.")
     return cannot_be_used(f"The setting {key}" if key else "This combination of settings", problem)
 
