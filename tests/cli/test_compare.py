@@ -203,7 +203,7 @@ def test_a_stated_margin_is_echoed_and_judged_by_the_bound(usvit, runs, tmp_path
     assert strong["a_vs_b"] == {"bound": pair["headline"]["ci95"][0], "verdict": "non-inferior"}
     assert strong["b_vs_a"] == {"bound": -pair["headline"]["ci95"][1], "verdict": "not shown to be non-inferior"}
     html = (tmp_path / "out" / "compare.html").read_text()
-    assert "Stated margin: 0.05" in html and "not shown to be non-inferior" in html
+    assert "Margin: 0.05" in html and "not shown to be non-inferior" in html
     said = usvit("compare", *runs[:2], "--non-inferiority-margin", "0.05", "--out", tmp_path / "out").out
     assert "strong against weak, AUC: non-inferior" in said and "with a margin of 0.05" in said
 

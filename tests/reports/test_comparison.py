@@ -34,6 +34,7 @@ def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
     runs = [make_run(folder / name, seed=seed, skill=skill) for name, seed, skill in (("a_1", 1, 2.5), ("b%2", 2, 0.3))]
     record, out = compare(*runs, out=folder / "out")
+    record = record.content()
     return record, out
 
 
@@ -98,6 +99,7 @@ def test_models_that_rank_alike_are_told_apart_by_nothing(tmp_path):
     one = make_run(tmp_path / "one", seed=1)
     shutil.copytree(one, tmp_path / "two")
     record, out = compare(one, tmp_path / "two", out=tmp_path / "out")
+    record = record.content()
     pair = record["pairs"][0]
     assert (pair["auc"]["value"], pair["auc"]["p"], pair["mcnemar"]["p"]) == (0, 1, 1)
     assert pair["auc"]["ci95"] is None

@@ -91,7 +91,7 @@ def test_a_linear_run_is_first_weights_whose_network_gives_its_predictions(setti
     vit = settings["model"]["vit"]
     spec = find_model("vit_ti16", vit)
     weights = resolve_weights(str(outcome.path), spec)
-    metadata = weights.metadata
+    metadata = weights.metadata.content()
     assert metadata["weights_sha256"] == sha256_of_file(outcome.path / "fold-0" / "model.safetensors")
     assert (metadata["tune"], metadata["objective"], metadata["classes"]) == ("head", "linear", list(CLASSES))
     for part in ("train", "val"):
