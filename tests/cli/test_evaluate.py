@@ -93,6 +93,7 @@ def test_probabilities_are_named_class_by_class(usvit, save, other):
     assert metrics["pooled"]["auc"]["1_vs_rest"]["value"] == pytest.approx(roc_auc_score(other.y, other.score))
 
 
+@pytest.mark.slow
 def test_text_is_not_taken_for_something_else(usvit, save):
     table = pd.DataFrame({"label": ["NA", "01"] * 4, "prob_NA": [0.7, 0.4] * 4, "prob_01": [0.3, 0.6] * 4})
     metrics = json.loads(usvit("evaluate", save(table), "--positive", "NA", "--json").out)

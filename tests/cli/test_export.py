@@ -59,6 +59,7 @@ def test_without_the_extra_it_is_named(format_, missing, usvit, fold, tmp_path, 
     assert usvit("models", "export", fold, "--format", "safetensors", "--out", tmp_path / "y").code == 0
 
 
+@pytest.mark.slow
 def test_json_says_what_was_made(usvit, fold, tmp_path):  # noqa: F811
     command = ("models", "export", fold, "--format", "safetensors", "--out", tmp_path / "x", "--json")
     answer = json.loads(usvit(*command).out)

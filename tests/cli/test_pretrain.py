@@ -21,6 +21,7 @@ def usvit(monkeypatch, capsys):
     return called
 
 
+@pytest.mark.slow
 def test_the_list_shows_what_one_needs_to_choose(usvit):
     code, out, _ = usvit("--list-recipes")
     rows = {line.split()[0]: line for line in out.splitlines()}

@@ -23,6 +23,7 @@ def home(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_from_scores_to_a_calibration_and_its_judgement(usvit, home, tmp_path):
     out = tmp_path / "calibration.json"
     answer = usvit("recalibrate", home / "scores", "--labels", home / "a.csv", "--key", home / "key", "--out", out)
@@ -40,6 +41,7 @@ def test_from_scores_to_a_calibration_and_its_judgement(usvit, home, tmp_path):
     assert "has seen images" in refused.err
 
 
+@pytest.mark.slow
 def test_an_external_test_prints_its_frozen_threshold_failures_and_files(usvit, home, tmp_path):
     answer = usvit(
         "evaluate", home / "scores", "--labels", home / "labels.csv", "--out", tmp_path / "out", "--unit", "patient"
@@ -84,6 +86,7 @@ def test_what_is_wrong_is_said(usvit, home, monkeypatch, options, said):
     assert "Traceback" not in answer.err
 
 
+@pytest.mark.slow
 def test_words_and_columns_of_the_clinic_are_understood(usvit, home, tmp_path):
     table = pd.read_csv(home / "labels.csv").rename(columns={"patient": "case", "label": "histology"})
     table = table.replace({"histology": {"malignant": "IDC", "benign": "FA"}})

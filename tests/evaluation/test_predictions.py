@@ -92,6 +92,7 @@ def test_any_id_and_any_logit_survive_the_file(tmp_path_factory, ids, numbers):
     np.testing.assert_array_equal(again["prob_NA"].to_numpy(), table["prob_NA"].to_numpy())
 
 
+@pytest.mark.slow
 def test_text_that_looks_like_something_else_stays_text(tmp_path):
     ids = ["000001", "1e5", "NA", "None", "null", "nan", "True", "benign (433)", 'a "quoted", one']
     classes = ["normal", "NA", "None"]

@@ -20,6 +20,7 @@ from usvit.metrics.threshold_choice import RULES, Rule, choose_threshold
 CHOSEN = [rule for rule in RULES if rule.kind != "fixed"]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 3)), min_size=1, max_size=30),

@@ -48,6 +48,7 @@ def got(positive, score, rule):
     return (specificity, sensitivity) if rule.kind == "sensitivity" else (sensitivity, specificity)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(0, 9)), min_size=2, max_size=40),

@@ -63,6 +63,7 @@ def read(path):
     return json.loads(path.read_text())
 
 
+@pytest.mark.slow
 def test_a_run_is_whole_and_says_what_it_is(supervised):
     names = {path.relative_to(supervised).as_posix() for path in supervised.rglob("*") if path.is_file()}
     fold = {"model.safetensors", "model.json", "history.csv", "steps.csv", "events.out.tfevents.0.usvit"}

@@ -22,6 +22,7 @@ from usvit.models.trained_model import load_trained
 from usvit.records import ModelMetadata, load_record
 
 
+@pytest.mark.slow
 def test_safetensors_load_again_to_the_same_scores_with_everything_in_the_metadata(fold, tmp_path):
     out = tmp_path / "made" / "here"
     exported = export(str(fold), out, format="safetensors")
@@ -133,6 +134,7 @@ def test_what_is_there_is_never_replaced(spoil, exported_before, said, fold, tmp
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_another_network_is_not_put_over_an_export(fold, tmp_path):
     export(str(fold), tmp_path / "x", format="safetensors")
     with pytest.raises(UsvitError, match="another export"):

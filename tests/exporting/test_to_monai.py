@@ -80,6 +80,7 @@ def test_monais_own_command_scores_png_and_dicom_as_usvit_does(bundle, fold, pic
     assert not prob.loc[("scan.dcm", 1)].equals(prob.loc[("scan.dcm", 0)])
 
 
+@pytest.mark.slow
 def test_metadata_has_what_the_specification_demands(bundle):
     metadata = json.loads((bundle / "configs" / "metadata.json").read_text())
     assert {
@@ -113,6 +114,7 @@ def test_every_file_of_a_bundle_is_there_and_tells_no_path(bundle, fold):
     assert "Apache-2.0" in (bundle / "LICENSE").read_text()
 
 
+@pytest.mark.slow
 def test_monais_loader_and_its_check_of_shapes_take_the_bundle(bundle, fold):
     loaded = monai_bundle.load(bundle.name, bundle_dir=bundle.parent, workflow_type="inference", device="cpu")
     expected = load_trained(fold).model.state_dict()
@@ -140,6 +142,7 @@ def scorer(fold, source, out, **options):
     )
 
 
+@pytest.mark.slow
 def test_a_bad_file_is_listed_and_costs_no_other(fold, pictures, tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "good.png").write_bytes((pictures / "phantom.png").read_bytes())
@@ -187,6 +190,7 @@ def test_a_class_that_monai_would_run_as_code_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_bundle_that_says_something_else_is_never_handed_out(fold, tmp_path, monkeypatch):
     right = to_monai.inference
 

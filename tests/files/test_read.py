@@ -81,6 +81,7 @@ def test_json_within_the_bounds_comes_as_it_is():
     assert parse_json(b'"\\u00e9 \\ud83d\\ude00"', "x") == "é 😀"
 
 
+@pytest.mark.slow
 def test_a_table_of_gigabytes_in_a_small_file_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(bounds, "TABLE_BYTES", 10_000_000)
     cells = pa.array(["x" * 1000 + str(i % 7) for i in range(20_000)])

@@ -11,6 +11,7 @@ from usvit.errors import UsvitError
 from usvit.limited import LimitedCalls, LimitReached
 
 
+@pytest.mark.slow
 def test_values_come_in_order_from_one_process_that_is_another():
     with LimitedCalls() as calls:
         assert list(calls.values(hostile.count, 5)) == [0, 1, 2, 3, 4]

@@ -76,6 +76,7 @@ def test_brier_and_log_loss_of_probabilities_that_sum_to_one_are_those_of_scikit
     assert found[Key("brier")][0] == pytest.approx(sk.brier_score_loss(label, prob[:, 1]))
 
 
+@pytest.mark.slow
 def test_weights_by_group_are_the_same_as_repeated_rows():
     label, prob, group = study(1)
     figures = Figures(label, prob, group)

@@ -42,6 +42,7 @@ def test_bins_hold_equally_many_images_where_nothing_is_tied():
     assert (np.diff(which[np.argsort(prob)]) >= 0).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(some_images, st.integers(1, 20))
 def test_a_bin_never_splits_a_tie_and_bins_ascend_without_gaps(images, n_bins):
@@ -188,6 +189,7 @@ def test_the_brier_score_is_that_of_scikit_learn():
     assert brier(positive, expit(odds)).score["value"] == pytest.approx(brier_score_loss(positive, expit(odds)))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(some_images, st.integers(1, 60))
 def test_the_parts_of_the_brier_score_sum_to_it(images, n_bins):

@@ -95,12 +95,14 @@ def test_file_without_a_head_is_enough(tmp_path, name):
     assert all(torch.equal(own[key], value) for key, value in state.items())
 
 
+@pytest.mark.slow
 def test_checkpoint_with_the_model_inside_is_unwrapped(tmp_path):
     state = write_weights(tmp_path / "checkpoint.pth", "vit_ti16", n_classes=7, nested=True)
     own = loaded("vit_ti16", tmp_path / "checkpoint.pth").state_dict()
     assert torch.equal(own["blocks.3.attn.qkv.weight"], state["blocks.3.attn.qkv.weight"])
 
 
+@pytest.mark.slow
 def test_position_embeddings_are_resized_for_another_image_size(tmp_path):
     state = write_weights(tmp_path / "w.safetensors", "vit_ti16", n_classes=7)
     model = loaded("vit_ti16", tmp_path / "w.safetensors", image_size=96)

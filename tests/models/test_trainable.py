@@ -141,6 +141,7 @@ def test_a_part_that_a_network_does_not_have_is_refused_with_what_it_has(family,
         set_trainable(on_meta(family), tune)
 
 
+@pytest.mark.slow
 def test_attention_is_a_third_of_vit_b_and_the_mlps_two_thirds():
     """Touvron et al. 2022, Three things, section 4: "the attention weights correspond to approximately one third"."""
     width, depth = 768, 12

@@ -112,6 +112,7 @@ def test_shapes_are_those_that_timm_s_entries_build():
         assert bool(scales) == (shape.layer_scale is not None)
 
 
+@pytest.mark.slow
 def test_a_name_alone_costs_no_torch():
     code = (
         "import sys; from usvit.models.zoo import find_model; from usvit.models.zoo.listing import rows\n"

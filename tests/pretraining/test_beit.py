@@ -151,6 +151,7 @@ def test_the_tokenizer_is_not_saved_and_does_not_train():
     assert task.network(task.module) is task.module.network
 
 
+@pytest.mark.slow
 def test_the_loss_falls():
     task, rows = beit(), batch(8)
     optimizer = torch.optim.AdamW([one for one in task.module.parameters() if one.requires_grad], lr=3e-2)

@@ -184,6 +184,7 @@ def small(name, n_classes=5, **options):
     return build_model(spec, Weights("scratch"), n_classes=n_classes, image_size=32, **options)
 
 
+@pytest.mark.slow
 def test_a_teacher_comes_with_its_head(tmp_path):
     """What fine-tuning leaves out is what a teacher is asked for."""
     network = build_model(find_model("vit_ti16"), Weights("scratch"), n_classes=5, image_size=32)
@@ -209,6 +210,7 @@ def test_a_teacher_without_a_head_is_refused(tmp_path):
         make_teacher(settings, HALF, n_classes=5, device=torch.device("cpu"))
 
 
+@pytest.mark.slow
 def test_a_teacher_of_other_names_is_refused(tmp_path):
     import json
 

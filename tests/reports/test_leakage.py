@@ -39,6 +39,7 @@ def found(run_dir):
     return [check.found for check in leakage_checks(read_run(run_dir))]
 
 
+@pytest.mark.slow
 def test_an_honest_run_passes_and_what_is_not_known_is_not_called_passed(run_dir):
     assert found(run_dir) == [0, 0, 0, None, 0]  # weights of the hub list no images
 
@@ -59,6 +60,7 @@ def test_a_group_or_identical_pixels_in_two_parts_are_found(run_dir):
     assert "PROBLEM" in write_report(run_dir).read_text()
 
 
+@pytest.mark.slow
 def test_a_test_image_that_the_model_or_its_first_weights_had_seen_is_found(run_dir):
     manifest = pd.read_parquet(run_dir / "manifest.parquet").set_index("image_id")
     test = pd.read_csv(run_dir / "predictions.csv")
@@ -72,6 +74,7 @@ def test_a_test_image_that_the_model_or_its_first_weights_had_seen_is_found(run_
     assert found(run_dir) == [0, 0, 1, 3, 0]
 
 
+@pytest.mark.slow
 def test_first_weights_that_learnt_from_images_that_are_not_on_record_are_not_called_innocent(run_dir):
     path = run_dir / "fold-1" / "model.json"
     metadata = json.loads(path.read_text())
@@ -82,6 +85,7 @@ def test_first_weights_that_learnt_from_images_that_are_not_on_record_are_not_ca
     assert "folder" in checks[UPSTREAM].answer and "against the 1 pixel hash" in checks[UPSTREAM].answer
 
 
+@pytest.mark.slow
 def test_predictions_of_another_fold_are_found(run_dir):
     folds = pd.read_csv(run_dir / "folds.csv", dtype={"image_id": str})
     tested = folds.index[folds.part == "test"][0]

@@ -32,6 +32,7 @@ def test_repeating_every_image_within_its_group_changes_nothing_but_repeating_as
     assert (naive[2] - naive[1]).mean() < 0.6 * (one[2] - one[1]).mean()
 
 
+@pytest.mark.slow
 def test_the_band_is_that_of_a_slow_bootstrap():
     positive, score, group = cases(80)
     along, low, high = roc_band(positive, score, group, n_resamples=400)

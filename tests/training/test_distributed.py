@@ -102,6 +102,7 @@ def test_who_is_left_without_a_launcher_explains_itself(tmp_path, accident, func
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_signal_stops_at_the_next_step_and_the_same_call_goes_on(tmp_path):
     from tests.training.small_training import Pictures, asked
     from usvit.training.signals import Stopped
@@ -132,6 +133,7 @@ def test_a_signal_in_the_last_step_is_not_forgotten(tmp_path):
     assert result.steps == 8
 
 
+@pytest.mark.slow
 def test_a_lost_worker_is_named_with_what_to_do(tmp_path):
     from tests.training.small_training import Pictures, killed
 
@@ -141,6 +143,7 @@ def test_a_lost_worker_is_named_with_what_to_do(tmp_path):
         training(tmp_path, examples=Pictures(killed, at=3), workers=1, checkpoint_seconds=0.0)
 
 
+@pytest.mark.slow
 def test_a_signal_to_the_whole_process_group_stops_politely(tmp_path):
     """What Slurm does: the workers that make batches get it, too."""
     from tests.training.small_training import Pictures

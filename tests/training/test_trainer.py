@@ -194,6 +194,7 @@ def test_a_groups_share_of_the_rate_is_its_own(tmp_path):
         assert torch.allclose(decayed[index], share * whole[index], atol=1e-7), index
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_training_is_refused(tmp_path):
     """Of another network, of other settings, and a file that is none at all."""
     from tests.training.small_training import training, vit

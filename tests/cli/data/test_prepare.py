@@ -45,6 +45,7 @@ def own_card(tmp_path, reader: str = "folder", **changes: object) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_checked_manifest_is_written_and_can_be_read(usvit, tmp_path, busi_part):
     out = tmp_path / "m.parquet"
     answer = usvit("data", "prepare", own_card(tmp_path), "--data-root", busi_part, "--out", out)
@@ -83,6 +84,7 @@ def test_json_holds_what_was_found(usvit, tmp_path, busi_part):
     assert (summary["n_images"], summary["excluded"], summary["skipped"]) == (6, [], [])
 
 
+@pytest.mark.slow
 def test_wrong_counts_name_each_difference_and_nothing_is_written(usvit, tmp_path, busi_part):
     out = tmp_path / "m.parquet"
     answer = usvit("data", "prepare", "busi", "--data-root", busi_part, "--out", out)
@@ -118,6 +120,7 @@ def test_same_manifest_again_is_said_and_another_is_not_overwritten(usvit, tmp_p
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
+@pytest.mark.slow
 def test_same_images_elsewhere_are_another_manifest(usvit, tmp_path, busi_part):
     card, out = own_card(tmp_path), tmp_path / "m.parquet"
     usvit("data", "prepare", card, "--data-root", busi_part, "--out", out)
@@ -148,6 +151,7 @@ def test_patient_with_two_labels_is_refused_at_patient_level(usvit, tmp_path, bu
     assert not (tmp_path / "m.parquet").exists()
 
 
+@pytest.mark.slow
 def test_ids_that_are_possibly_of_one_patient_are_warned_of_without_being_printed(usvit, tmp_path, busi_part):
     """A spreadsheet wrote 07 as 7, and somebody wrote one patient's id in capitals."""
     files = [f"{label}/{label} ({n}).png,{label}" for label in ("benign", "malignant") for n in (1, 2)]
@@ -172,6 +176,7 @@ def test_ids_that_are_possibly_of_one_patient_are_warned_of_without_being_printe
     assert "differ only by case" not in answer.out + answer.err
 
 
+@pytest.mark.slow
 def test_damaged_file_stops_or_is_left_out_and_listed(usvit, tmp_path, busi_part):
     card, out = own_card(tmp_path), tmp_path / "m.parquet"
     (busi_part / "benign" / "benign (1).png").write_bytes(picture(1)[:100])
@@ -235,6 +240,7 @@ def zenodo(monkeypatch):
         yield server
 
 
+@pytest.mark.slow
 def test_fetched_data_are_read_at_once_and_found_later(usvit, tmp_path, zenodo, monkeypatch):
     root, first, second = tmp_path / "data", tmp_path / "a.parquet", tmp_path / "b.parquet"
     command = ("data", "prepare", "curated_busi", "--accept-counts")

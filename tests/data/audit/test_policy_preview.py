@@ -67,6 +67,7 @@ def test_the_same_seed_writes_the_same_picture_and_another_another(busi, tmp_pat
     assert (a != c).any()
 
 
+@pytest.mark.slow
 def test_all_is_one_block_a_policy_over_the_same_images(busi, tmp_path):
     one, every = make(busi, tmp_path / "one.png"), make(busi, tmp_path / "all.png", policy="all")
     assert [a.record for a in one] == [b.record for b in every]

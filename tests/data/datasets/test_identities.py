@@ -165,6 +165,7 @@ def test_errors_name_nobody(usvit, tmp_path, fault):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_files_that_are_left_out_go_by_pseudonyms(usvit, tmp_path):
     root = plant(tmp_path / "t", "table")
     bad = root / "Muster" / f"{name(0)}.png"
@@ -175,6 +176,7 @@ def test_files_that_are_left_out_go_by_pseudonyms(usvit, tmp_path):
     assert f"skipped: {ids.item(f'Muster/{name(0)}.png')}: it cannot be read as an image" in answer.out
 
 
+@pytest.mark.slow
 def test_a_bug_names_nobody(usvit, planted, tmp_path, monkeypatch):
     def broken(*_):
         raise ValueError(f"{name(0)} of {patient(0)}")

@@ -73,6 +73,7 @@ def test_a_folder_that_holds_nothing_says_so(tmp_path):
         root_of("busi", {"": tmp_path})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ["path", "mask_path"])
 @pytest.mark.parametrize("absolute", [True, False])
 def test_path_that_climbs_out_of_the_folder_is_refused(tmp_path, small_phantom, column, absolute):

@@ -133,6 +133,7 @@ def test_balance_is_no_worse_than_scikit_learn_s(seed, largest):
     assert imbalance(ours, table, 5) <= imbalance(theirs, table, 5) + 1e-9
 
 
+@pytest.mark.slow
 def test_images_that_stand_alone_are_dealt_evenly_to_within_one_of_each_class():
     table = busi_like()
     folds = cross_validation(table, FIVE, 0)
@@ -435,6 +436,7 @@ def test_each_class_is_spread_to_within_its_largest_group_and_one_more(table, se
     assert ((counts.max() - counts.min()) <= largest).all()
 
 
+@pytest.mark.slow
 def test_repeats_are_whole_cross_validations_of_their_own_and_the_first_is_the_unrepeated_one(table):
     folds = make_folds("cv", table, SplitConfig(repeats=3), 7)
     assert list(folds.columns) == [*COLUMNS, "repeat"]
@@ -451,11 +453,13 @@ def test_repeats_are_whole_cross_validations_of_their_own_and_the_first_is_the_u
     assert n_repeats(first) == 1 and repeat_of(first, 4) == 0
 
 
+@pytest.mark.slow
 def test_more_repeats_begin_with_the_fewer_ones(table):
     two, three = (make_folds("cv", table, SplitConfig(repeats=repeats), 7) for repeats in (2, 3))
     pd.testing.assert_frame_equal(three[three["repeat"] < 2], two)
 
 
+@pytest.mark.slow
 def test_frozen_repeats_are_used_as_they_are_and_frozen_folds_are_repeated_as_they_are(tmp_path, table):
     file = SplitConfig(file=str(tmp_path / "folds.csv"))
     drawn = make_folds("cv", table, SplitConfig(repeats=2), 3)

@@ -55,6 +55,7 @@ def share_in_window(view: View, mask: np.ndarray) -> float:
     return float(((abs(seen.real) <= 0.5) & (abs(seen.imag) <= 0.5)).mean())
 
 
+@pytest.mark.slow
 @given(masks(), bounds, seeds)
 def test_no_view_cuts_more_of_a_lesion_away_than_the_bound(mask, bounds, seed):
     assert LESION_KEPT >= 0.9
@@ -63,11 +64,13 @@ def test_no_view_cuts_more_of_a_lesion_away_than_the_bound(mask, bounds, seed):
     assert share_in_window(view, mask) >= LESION_KEPT - 0.005
 
 
+@pytest.mark.slow
 @given(masks(), views)
 def test_the_share_that_is_shown_is_never_overstated(mask, view):
     assert view.shown(lesion_cells(mask)) <= share_in_window(view, mask) + 0.005
 
 
+@pytest.mark.slow
 @given(masks(), views)
 @settings(max_examples=60)
 def test_what_the_window_shows_is_what_is_counted(mask, view):

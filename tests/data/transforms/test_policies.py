@@ -334,6 +334,7 @@ def test_a_flat_image_stays_within_the_bounds_of_brightness_and_contrast(level):
     assert np.ptp(levels) > 0.6 * (min(high, 255) - max(low, 0))
 
 
+@pytest.mark.slow
 def test_us_changes_what_light_does_not():
     """A flat image shows depth gain as a slope, speckle as a spread, haze as a glow at the top."""
     flat = rgb(np.full((SIZE, SIZE), 120))

@@ -43,6 +43,7 @@ def test_a_crop_that_leaves_next_to_nothing_is_not_made(tissue):
     assert cropped(frame, tissue, "tissue") is frame
 
 
+@pytest.mark.slow
 def test_training_cuts_images_and_masks_to_the_tissue_and_keeps_the_whole_frame_s_hash(tmp_path):
     lesion = np.zeros((120, 160), np.uint8)
     lesion[60:80, 100:130] = 255

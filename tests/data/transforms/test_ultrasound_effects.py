@@ -85,6 +85,7 @@ def test_grains_lie_flat():
     assert beside > below + 0.15
 
 
+@pytest.mark.slow
 def test_speckle_keeps_the_mean_and_stays_below_its_bound():
     levels = outs(speckle, flat(100))
     assert abs(levels.mean(axis=(1, 2)) - 100).max() < 1

@@ -133,6 +133,7 @@ def load_into_nothing(spec, image_size):
     return build_with_report(spec, Weights("scratch"), n_classes=3, image_size=image_size)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_resized_is_refused():
     """ResMLP's layers over tokens belong to one grid."""
     state = random_state("resmlp_12_224")

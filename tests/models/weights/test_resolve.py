@@ -219,6 +219,7 @@ def test_each_fold_begins_where_the_same_fold_of_a_run_ended(tmp_path):
     assert input_statistics(TINY, weights) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
 
 
+@pytest.mark.slow
 def test_a_fold_s_file_that_changes_while_a_run_waits_for_it_is_refused(tmp_path):
     weights = resolve_weights(str(make_run(tmp_path / "first")), TINY)
     write_weights(tmp_path / "first" / "fold-1" / "model.safetensors", "vit_ti16", n_classes=3, seed=9)

@@ -49,6 +49,7 @@ def test_the_same_holds_in_an_archive(tmp_path):
     assert {product.error_code for product in make(tmp_path, item, table)[1]} == {"changed_since_scoring"}
 
 
+@pytest.mark.slow
 def test_a_swap_while_products_are_made_is_not_seen(tmp_path, monkeypatch):
     """The bytes are read once: report and capture are of what was scored, though another file lies there by then."""
     item, other = cut_source(tmp_path, 3), person(tmp_path / "b", "eve", 2)

@@ -43,6 +43,7 @@ from usvit.scoring.items import ScoringItem
 ID = "a" * 16
 
 
+@pytest.mark.slow
 def test_files_have_the_items_pseudonym_for_a_name(tmp_path):
     out, products = make(tmp_path, cut_source(tmp_path, 2), rows(ID, 2))
     assert products == [
@@ -83,6 +84,7 @@ def test_a_picture_gets_no_report(tmp_path):
     assert iod_errors(out / products[0].path) == []
 
 
+@pytest.mark.slow
 def test_a_member_of_an_archive_is_read_from_it(tmp_path):
     item = cut_source(tmp_path)
     archive = tmp_path / "export.zip"
@@ -181,6 +183,7 @@ def test_saliency_is_drawn_for_the_frames_that_have_it(tmp_path):
     assert same == [True, False]
 
 
+@pytest.mark.slow
 def test_everything_passes_into_a_process_and_back(tmp_path):
     out, products = make(tmp_path, cut_source(tmp_path), [row(ID)])
     work = (order(tmp_path, out), cut_source(tmp_path), [row(ID)], products)

@@ -91,6 +91,7 @@ def test_of_a_loop_the_most_suspicious_frames_are_listed_after_a_roll_up(tmp_pat
     assert data.VerificationFlag == "UNVERIFIED"
 
 
+@pytest.mark.slow
 def test_a_loop_whose_other_frames_were_not_asked_for_names_its_frames(tmp_path):
     table = rows("a" * 16, 10)[::5]
     path = written(tmp_path, 10, table=table)
@@ -98,6 +99,7 @@ def test_a_loop_whose_other_frames_were_not_asked_for_names_its_frames(tmp_path)
     assert pydicom.dcmread(path).CompletionFlag == "COMPLETE"
 
 
+@pytest.mark.slow
 def test_frames_that_failed_make_the_report_partial(tmp_path):
     path = written(tmp_path, 3, table=rows("a" * 16, 3)[:2], n_failed=1)
     data = pydicom.dcmread(path)
@@ -126,6 +128,7 @@ def test_what_is_unknown_is_left_out(tmp_path):
     assert len(values(group)) == 4
 
 
+@pytest.mark.slow
 def test_every_group_says_what_it_is_for_and_by_whom(tmp_path):
     path = written(tmp_path, 2)
     for group in groups_of(path):
@@ -154,6 +157,7 @@ def test_dciodvfy_finds_no_error(tmp_path, n_frames, keep_ids):
     assert iod_errors(written(tmp_path, n_frames, keep_ids=keep_ids)) == []
 
 
+@pytest.mark.slow
 def test_dcmtk_reads_the_tree(tmp_path):
     path = written(tmp_path, 2)
     tree = said(tool("dsrdump"), "-Er", "-Ec", "+Pl", path)

@@ -155,6 +155,7 @@ def test_an_output_folder_that_is_made_meanwhile_is_left_out(tmp_path):
     assert got + [item.name for item in items] == ["x", "y/z"]
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_files(tmp_path):
     for number in range(900):
         folder = tmp_path / f"{number // 30}"
@@ -184,6 +185,7 @@ def test_twenty_thousand_files_in_one_folder(tmp_path):
 # Archives
 
 
+@pytest.mark.slow
 def test_an_archive_is_told_by_its_content_wherever_it_is_met(tmp_path):
     make(tmp_path, "e/x", "e/not_one.zip")
     path = write_zip(tmp_path / "e" / "IM1", [("c/IM2", b"1"), ("c/IM1", b"2")])

@@ -112,6 +112,7 @@ def test_local_words_are_translated_and_an_idle_translation_is_told(join, truth)
     assert "--map C=benign changed nothing" in found.said[0]
 
 
+@pytest.mark.slow
 def test_a_set_scored_with_ids_kept_needs_no_key(join, folder, tmp_path):
     truth = make_scores(tmp_path / "clear", key=folder / "key", n_patients=4, keep_ids=True)
     into = read_scored_set(tmp_path / "clear")

@@ -57,6 +57,7 @@ def images_of(n_positive, per_patient=1, *, correlation=0.5, separation=1.81, te
     return LabelledImages(label, np.stack([expit(-odds), expit(odds)], 1), patient.astype(str).astype(object), 1)
 
 
+@pytest.mark.slow
 def test_the_file_holds_what_the_metrics_own_functions_give(home, record):
     assert json.loads((home / "calibration.json").read_text()) == record
     jsonschema.validate(record, SCHEMA, jsonschema.Draft202012Validator)

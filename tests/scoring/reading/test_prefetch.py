@@ -50,6 +50,7 @@ def test_messages_come_in_the_order_of_entries_whatever_is_ready_first():
     assert len(ahead) == 0
 
 
+@pytest.mark.slow
 def test_later_entries_stop_at_the_limit_and_never_keep_the_first_from_moving():
     ahead = Ahead(10 * KB)
     first, second, third = entries(ahead, 3)
@@ -94,6 +95,7 @@ def test_small_messages_are_bounded_too():
     assert stands(in_thread(ahead.put, second, 10, 0))
 
 
+@pytest.mark.slow
 def test_stopping_frees_whoever_waits():
     ahead = Ahead(KB)
     first, second = entries(ahead, 2)

@@ -175,6 +175,7 @@ def test_a_file_that_hangs_costs_itself_and_its_worker(end, impatient):
         assert gone(pids["ok:1"])
 
 
+@pytest.mark.slow
 def test_the_time_limit_is_for_each_message_and_not_for_the_file(limits):
     with readers(count=1) as pool:
         assert told(pool, "alive:20") == {"alive:20": [20, 1]}
@@ -272,6 +273,7 @@ def test_no_process_outlives_its_readers_nor_an_error_in_the_consumer(tmp_path):
     assert len(pids) == 2 and all(gone(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_a_reading_given_up_half_way_leaves_the_readers_in_order():
     with readers(count=2) as pool:
         for _, item, message in pool.read(items("ok:1", "hang", "hang")):

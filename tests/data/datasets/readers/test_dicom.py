@@ -45,6 +45,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_rows_matched_by_path_give_a_manifest_without_any_patient_id(root):
     manifest = build_manifest("dicom", {"": root}, NoProgress())
     table = manifest.table
@@ -142,6 +143,7 @@ def test_no_column_that_tells_the_file_is_explained(root):
         opened(root, mapped(label="dx"))
 
 
+@pytest.mark.slow
 def test_pixels_that_cannot_be_decoded_are_named_before_any_work(root):
     path = root / "B" / "IM1"
     path.write_bytes(path.read_bytes()[:-1000])

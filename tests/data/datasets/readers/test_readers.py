@@ -229,6 +229,7 @@ def test_gdph_sysucc_gives_both_readers_and_no_official_folds(tmp_path):
     assert table.official_folds.isna().all()
 
 
+@pytest.mark.slow
 def test_busis_matches_rows_and_files_by_their_number(tmp_path):
     table = manifest_of("busis", layouts.write_busis(tmp_path / "data")).table.set_index("image_id")
     assert table.label.to_dict()["case2"] == "benign"
@@ -236,6 +237,7 @@ def test_busis_matches_rows_and_files_by_their_number(tmp_path):
     assert table.mask_path["case10"] == "GT/case10_GT.bmp"
 
 
+@pytest.mark.slow
 def test_breastmnist_frames_run_over_train_val_and_test(tmp_path):
     root = layouts.write_breastmnist(tmp_path / "data")
     table = manifest_of("breastmnist", root).table

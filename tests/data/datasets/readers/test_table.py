@@ -73,6 +73,7 @@ def test_excel_and_parquet_say_the_same_as_csv(root, kind):
     assert reader.read(root, card(table=None)) == expected
 
 
+@pytest.mark.slow
 def test_a_card_of_the_user_goes_from_its_file_to_a_manifest(root):
     path = root / "my_card.md"
     path.write_text(

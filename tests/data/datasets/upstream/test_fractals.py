@@ -51,6 +51,7 @@ def test_a_picture_needs_no_global_generator():
     assert np.array_equal(np.random.get_state()[1], state)  # noqa: NPY002
 
 
+@pytest.mark.slow
 def test_images_are_rgb_and_differ_within_a_class():
     assert SOURCE.image(0).mode == "RGB" and SOURCE.image(0).size == (96, 96)
     images = {pixels(SOURCE, index).tobytes() for index in range(len(SOURCE))}

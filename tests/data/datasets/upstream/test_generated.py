@@ -34,6 +34,7 @@ def test_a_phantom_is_the_same_in_every_process():
     assert np.array_equal(pickle.loads(pickle.dumps(SOURCE)).image(7), SOURCE.image(7))
 
 
+@pytest.mark.slow
 def test_labels_are_those_of_the_embedded_data_set_and_as_frequent(tmp_path):
     root = write_phantom(PhantomSpec(n=3, size=64), tmp_path / "phantom")
     assert SOURCE.classes == build_manifest("phantom", {"phantom": root}, NoProgress()).classes
@@ -41,6 +42,7 @@ def test_labels_are_those_of_the_embedded_data_set_and_as_frequent(tmp_path):
     assert np.allclose(shares, [0.45, 0.35, 0.20], atol=0.03)
 
 
+@pytest.mark.slow
 def test_more_images_change_none_and_other_seeds_and_splits_all():
     longer = PhantomSource(size=4000, image_size=64)
     assert np.array_equal(longer.targets[:2000], SOURCE.targets)

@@ -24,6 +24,7 @@ def manifest(tmp_path_factory):
     return build_manifest("phantom", {"phantom": root}, NoProgress())
 
 
+@pytest.mark.slow
 def test_the_rows_asked_for_come_in_their_order_with_their_hashes(manifest):
     source = ManifestSource(manifest, ROWS)
     rows = manifest.usable.iloc[ROWS]
@@ -76,6 +77,7 @@ def test_a_copy_for_a_worker_carries_no_pixels(manifest):
     assert np.array_equal(pickle.loads(pickle.dumps(source)).image(1), expected)
 
 
+@pytest.mark.slow
 def test_an_exchanged_file_is_named(tmp_path):
     root = write_phantom(PhantomSpec(n=3, size=64), tmp_path / "phantom")
     manifest = build_manifest("phantom", {"phantom": root}, NoProgress())

@@ -167,6 +167,7 @@ def test_inaturalist_reads_without_the_taxonomy(tmp_path):
         opened("inat19", tmp_path, "train")
 
 
+@pytest.mark.slow
 def test_a_list_cannot_lead_out_of_its_folder(tmp_path):
     layouts.write_inat(tmp_path)
     content = json.loads((tmp_path / "val2018.json").read_text())
@@ -196,6 +197,7 @@ def test_a_flat_validation_folder_has_its_labels_from_a_list(tmp_path, flat):
     assert source.image_name(0) == "ILSVRC2012_val_00000001.JPEG"
 
 
+@pytest.mark.slow
 def test_a_flat_validation_folder_without_a_list_is_refused(tmp_path):
     layouts.write_imagenet(tmp_path, wnids(), flat="none")
     with pytest.raises(UsvitError, match="there is no list of the classes"):
@@ -208,6 +210,7 @@ def test_some_classes_of_imagenet_are_refused(tmp_path):
         opened("imagenet", tmp_path, "train")
 
 
+@pytest.mark.slow
 def test_reassessed_labels_are_those_that_timm_counts_with(imagenet):
     from timm.data.real_labels import RealLabelsImagenet
 

@@ -145,6 +145,7 @@ def test_an_image_that_comes_again_in_a_batch_is_decoded_once(cats, monkeypatch)
     assert sorted(decoded) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_workers_make_the_same_batches(cats):
     def batches(workers):
         stream = InfiniteLoader(

@@ -181,6 +181,7 @@ def test_a_damaged_image_in_a_shard_is_named(tmp_path):
         source.image(0)
 
 
+@pytest.mark.slow
 def test_an_epoch_reads_few_shards_at_a_time(tmp_path):
     source = open_shards(write(tmp_path, shards=30, each=20, sample=lambda n: {"png": TINY, "cls": b"0"}))
     order = source.order(np.random.default_rng(0))
@@ -241,6 +242,7 @@ def test_remote_shards_come_whole_into_a_bounded_cache(tmp_path, cache):
         assert len(server.asked) == asked  # it is here
 
 
+@pytest.mark.slow
 def test_a_remote_shard_that_does_not_come_whole_is_named(tmp_path, monkeypatch, cache):
     write(tmp_path / "there", shards=1)
     data = (tmp_path / "there" / "train-0000.tar").read_bytes()

@@ -258,6 +258,7 @@ def test_a_claim_of_too_many_pixels_is_refused_before_they_take_memory(tmp_path)
     tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_whatever_bytes_are_damaged_the_answer_is_an_image_or_a_bad_image(tmp_path):
     data = shipped("SC_rgb_jpeg_dcmtk.dcm").read_bytes()

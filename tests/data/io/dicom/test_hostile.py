@@ -285,6 +285,7 @@ def test_elements_that_claim_more_than_there_is(vr, length):
     assert code(content) in ("truncated", "damaged", "no_pixels")
 
 
+@pytest.mark.slow
 def test_sequences_without_an_end_or_of_a_million_items(monkeypatch):
     monkeypatch.setattr(byte_stream, "_MAX_READS", 20_000)  # reading so many takes a second, not ten
     item = struct.pack("<HHI", 0xFFFE, 0xE000, 0)
@@ -324,6 +325,7 @@ def test_facts_survive_nonsense_in_what_is_only_told(keyword):
     assert code(file_of(element, inner)) in ("", "damaged")
 
 
+@pytest.mark.slow
 def test_random_damage_gives_a_picture_or_a_code():
     random = np.random.default_rng(0)
     originals = [

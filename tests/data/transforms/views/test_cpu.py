@@ -87,6 +87,7 @@ def test_src_cuts_a_random_square_of_the_reflected_picture(image):
     assert max(lefts) >= padded.shape[1] - 48 - 2
 
 
+@pytest.mark.slow
 def test_flip_mirrors_half_of_the_views(image):
     settings = {"crop": "resize", "interpolation": "bicubic"}
     plain = view(image, 0, hflip=0.0, **settings)
@@ -96,6 +97,7 @@ def test_flip_mirrors_half_of_the_views(image):
     assert abs(sum(flipped) - 100) < 3.5 * np.sqrt(50)
 
 
+@pytest.mark.slow
 def test_three_augment_makes_exactly_one_of_three_changes(image):
     """DeiT III: RandomChoice of gray_scale, Solarization and GaussianBlur(radius in [0.1, 2])."""
     square = image.resize((48, 48), Image.Resampling.BICUBIC)
