@@ -1,5 +1,6 @@
-"""Names of figures in a study, their titles, and their places in ``metrics.json``."""
+"""Names of figures in a study, their titles, and their places in the results of runs."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from usvit.errors import UsvitError, unknown
@@ -19,7 +20,7 @@ OVERALL = {
     "brier": "Brier score",
     "log_loss": "log loss",
 }
-"""Figures over all classes."""
+"""Figures over all classes, of ``cv`` and ``train``."""
 
 OF_CLASS = {
     "auc": "AUC",
@@ -31,43 +32,26 @@ OF_CLASS = {
     "f1": "F1",
     "brier_vs_rest": "Brier score",
 }
-"""Figures of one class: ``sensitivity.malignant``; ``.positive`` is the positive class of each run's data."""
+"""Figures of one class, of ``cv`` and ``train``: ``sensitivity.malignant``; ``.positive`` is the positive class of each
+run's data."""
 
+OF_NETWORK = {"params": "parameters (millions)", "macs": "MACs (billions)"}
+"""Counts of the row's network with a head of 1,000 classes; no run is needed."""
 
-def check_figure(name: str) -> str:
-    """Return a figure's name as it is.
-
-    Raises:
-        UsvitError: The name is unknown (the error names the nearest), or the class of a figure is missing.
-    """
-    head, _, of_class = name.partition(".")
-    if (head in OVERALL and not of_class) or (head in OF_CLASS and of_class):
-        return name
-    if head in OF_CLASS:
-        raise UsvitError(f"The figure '{name}' is of one class: write {head}.positive, or {head}.<class>.")
-    if head in OVERALL:
-        raise UsvitError(f"The figure '{name}' is over all classes: write {head}.")
-    known = [*OVERALL, *(f"{name}.positive" for name in OF_CLASS)]
-    raise unknown("figure", name, known, "Figures of one class are written as sensitivity.malignant.")
-
-
-def title_of(name: str) -> str:
-    """Return the title of a figure: ``AUC, macro one vs rest`` or ``sensitivity, malignant``."""
-    head, _, of_class = name.partition(".")
-    return f"{OF_CLASS[head]}, {of_class}" if of_class else OVERALL[head]
-
-
-def value_of(metrics: "MetricsRecord", name: str) -> "Value | None":
-    """Return the figure of a ``metrics.json`` that should be quoted, or None.
-
-    It is the figure of the headline (the mean within folds) if the headline has it, otherwise the pooled figure.
-    """
-    head, _, of_class = name.partition(".")
-    headline: Value | None = getattr(metrics.headline, head, None)
-    if headline is not None and of_class in ("", "positive", metrics.positive_class):
-        return headline
-    pooled: dict[str, Value] | Value | None = getattr(metrics.pooled, head)
-    if not isinstance(pooled, dict):
-        return pooled
-    chosen = metrics.positive_class if of_class == "positive" else of_class
-    return pooled.get(f"{chosen}_vs_rest" if head == "auc" else chosen)
+OF_PRETRAIN = {"val_accuracy": "accuracy on validation images", "val_loss": "loss on validation images"}
+OF_TRANSFER = {
+    "accuracy": "accuracy",
+    "mean_class_accuracy": "mean accuracy per class",
+    "mean_average_precision": "mAP",
+    "map_conditioned": "mAP, conditioned on the coarse class",
+    "map_oracle": "mAP, coarse class known",
+    "val_accuracy": "accuracy on validation images",
+}
+OF_TEST = {
+    "accuracy": "top-1 accuracy",
+    "top5": "top-5 accuracy",
+    "mean_class_accuracy": "mean accuracy per class",
+    "nll": "negative log-likelihood",
+    "ece": "expected calibration error",
+}
+OF_BENCH = {"images_per_second": "images/s", "peak_memory_gb": "peak memory (GB)"}

@@ -1,15 +1,18 @@
 """The schema of a study's YAML file."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from usvit.config.settings import cannot_be_used
 from usvit.errors import UsvitError, unknown
 from usvit.plain_yaml import parse_yaml
 from usvit.resources import configs_dir
-from usvit.studies.metric_names import check_figure
+from usvit.studies.metric_names import OF_NETWORK, check_figure
+from usvit.studies.printed import Printed, parse_printed
+
+Kind = Literal["cv", "train", "pretrain", "transfer", "test", "bench"]
 
 
 class _Section(BaseModel):
@@ -22,63 +25,112 @@ def _listed(value: Any) -> Any:
 
 
 def _printed(value: Any) -> Any:
-    text = str(value).strip()
-    try:
-        fraction(text)
-    except ValueError as error:
-        raise ValueError(f"'{text}' is not a number, such as 86.7% or 0.95") from error
-    return text
-
-
-def fraction(printed: str) -> float:
-    """Convert ``"86.7%"`` to 0.867, and ``"0.95"`` to 0.95."""
-    number = float(printed.rstrip("% "))
-    # Format as decimal text, because 86.7 / 100 is 0.8670000000000001.
-    return float(f"{number / 100:.12g}") if printed.endswith("%") else number
+    return value if isinstance(value, Printed) else parse_printed(value)
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
-Figure = Annotated[str, AfterValidator(check_figure)]
-PrintedFigure = Annotated[str, BeforeValidator(_printed)]
+PlainName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+PrintedFigure = Annotated[Printed, BeforeValidator(_printed)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
+class Step(_Section):
+    """One run of a row.
+
+    The value ``${NAME}`` in any entry stands for the run directory of the row's step NAME, which is run before:
+    ``weights: ${train}``, ``settings: {beit: {tokenizer: "${words}"}}``.
+    """
+
+    run: Kind | None = None
+    """The command: ``usvit cv``, ``train``, ``pretrain``, ``transfer``, ``test`` or ``bench``. Only a row's own changes
+    of a step may leave it out."""
+    recipe: str | None = None
+    """Name of a recipe, or a YAML file."""
+    cell: str | None = None
+    """``pretrain``, ``transfer``: a cell of the recipe's sweep."""
+    model: str | None = None
+    """Default: the model of the row, or that of the run in ``weights``."""
+    weights: str | None = None
+    """As ``--weights``: ``${NAME}``, ``hub``, ``hub:UPSTREAM``, ``scratch`` or a file. Default: as the recipe says."""
+    upstream: Names | None = None
+    """``transfer``: several weights to choose from, instead of ``weights``."""
+    dataset: str | None = None
+    """Data card, as ``--dataset``."""
+    source: str | None = None
+    """``pretrain``, ``transfer``, ``test``: images, as ``--source``."""
+    how: str | None = None
+    """``transfer``: the method."""
+    protocol: str | None = None
+    """``bench``: the protocol of the measurement."""
+    settings: dict[str, Any] = {}
+    """Settings that override the recipe; sections, or dotted keys."""
+
+
+class Column(_Section):
+    """A figure of the table: where it comes from, and how it is compared with the printed one."""
+
+    figure: str
+    """Name of the figure in the result of its run (``usvit.studies.metric_names``), or ``params`` or ``macs`` of the
+    row's network."""
+    of: Names | None = None
+    """The step whose run has the figure. Several steps: the mean over them. Default: the only step of the row."""
+    title: str | None = None
+    """Default: that of the figure."""
+    tolerance: PrintedFigure | None = None
+    """Largest difference from the printed figure that counts as agreement, such as 0.3%. null: the printed figure
+    agrees if it lies within our 95% interval."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        check_figure(self.figure)
+        if self.figure in OF_NETWORK and self.of is not None:
+            raise ValueError(f"the figure {self.figure} is of the row's network: remove 'of'")
+        return self
+
+
+class Row(_Section):
+    """A row of the table: its network, the runs that it needs, and the figures that the paper prints."""
+
+    name: str
+    """The row as the paper prints it."""
+    group: str | None = None
+    """Heading above rows that belong together, such as a data set."""
+    model: str | None = None
+    """Model of every step that names none and does not take it from its weights."""
+    settings: dict[str, Any] = {}
+    """Settings of every ``cv``, ``train`` and ``pretrain`` step of the row; their ``model`` also counts for ``params``,
+    ``macs`` and ``bench``."""
+    steps: dict[str, Step | None] = {}
+    """Changes of the study's steps by name, key by key; null removes a step, and a new name adds one."""
+    printed: dict[str, PrintedFigure] = {}
+    """Column -> figure as printed: ``81.8%``, ``81.8% ± 0.2%``, ``84% to 85%``, ``5.6``."""
+    note: str | None = None
+    """Note below the table: an erratum, or what the paper leaves open for this row."""
+
+
 class Block(_Section):
-    """A part of the grid: every data set with every model and every recipe."""
+    """A part of the grid: every data set with every model and every recipe, without printed figures."""
 
     datasets: Names
     """Values of ``--dataset``: ``busi``, ``busi+b``, or the file of a data card."""
     models: Names
     recipes: Names
     """Names of recipes, or YAML files."""
-    variant: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")] | None = None
+    variant: PlainName | None = None
     """Distinguishes blocks that differ only in their settings."""
     settings: dict[str, Any] = {}
     """Settings that override the recipe."""
 
 
-class PrintedRow(_Section):
-    """The figures that the paper prints for one data set and model."""
-
-    dataset: str
-    model: str
-    recipe: str | None = None
-    """Needed if the grid contains the same data set and model with several recipes; likewise ``variant``."""
-    variant: str | None = None
-    printed_as: str | None = None
-    """The name of the model in the paper."""
-    figures: dict[Figure, PrintedFigure]
-    """As printed: ``{accuracy: 86.7%, auc_macro_ovr: "0.95"}``."""
-
-
 class Paper(_Section):
     """The table of a paper with which the study is compared."""
 
-    source: str
-    table: str
+    key: PlainName | None = None
+    """Short name of the paper, by which ``usvit study list --paper`` finds the study."""
+    source: Annotated[str, Field(min_length=1)]
+    table: Annotated[str, Field(min_length=1)]
     protocol: str
     """How the paper measured, as far as it reports it."""
-    rows: tuple[PrintedRow, ...]
 
 
 class Resources(_Section):
@@ -90,36 +142,68 @@ class Resources(_Section):
     """GPUs of one run with Ray; null for one if the cluster has GPUs and the device is not ``cpu``, otherwise none."""
 
 
+def _as_columns(value: Any) -> Any:
+    """Accept a list of figures' names, which are then the columns' names too."""
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, list | tuple):
+        return {str(name): {"figure": name} for name in value}
+    return {key: {"figure": one} if isinstance(one, str) else one for key, one in value.items()}
+
+
 class StudyConfig(_Section):
     """The content of a study's file."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    name: PlainName
     title: str
-    protocol: Literal["cv", "train"] = "cv"
-    figures: Annotated[tuple[Figure, ...], BeforeValidator(_listed), Field(min_length=1)] = (
-        "accuracy",
-        "auc_macro_ovr",
-    )
+    columns: Annotated[dict[str, Column], BeforeValidator(_as_columns), Field(min_length=1)] = {
+        "accuracy": Column(figure="accuracy"),
+        "auc_macro_ovr": Column(figure="auc_macro_ovr"),
+    }
+    """The figures of the table. A list of figures' names is accepted too."""
     seeds: Annotated[tuple[Seed, ...], BeforeValidator(_listed), Field(min_length=1)] = (0,)
     """The table shows the results of the first seed; if there are several, their spread is below it."""
     settings: dict[str, Any] = {}
-    """Settings that override every recipe of the grid."""
-    grid: Annotated[tuple[Block, ...], Field(min_length=1)]
+    """Settings of every run, below those of rows, steps and blocks."""
+    steps: dict[str, Step] = {}
+    """The runs of every row."""
+    rows: tuple[Row, ...] = ()
+    grid: tuple[Block, ...] = ()
+    """Rows with one cross-validation (or hold-out) each: every data set x model x recipe."""
+    protocol: Literal["cv", "train"] = "cv"
+    """The command of the grid's runs."""
     paper: Paper | None = None
+    tiny: dict[str, Any] = {}
+    """Settings of every run at ``--scale tiny``, where the general ones do not fit."""
     notes: tuple[str, ...] = ()
     """Notes for the reader: errata of the paper, choices that were made here."""
     resources: Resources = Resources()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not self.rows and not self.grid:
+            raise ValueError("it has neither 'rows' nor a 'grid'")
+        if any(row.printed for row in self.rows) and self.paper is None:
+            raise ValueError("rows have printed figures, and 'paper' with their source is missing")
+        for name, step in self.steps.items():
+            if step.run is None:
+                raise ValueError(f"steps.{name} lacks 'run': cv, train, pretrain, transfer, test or bench")
+        for row in self.rows:
+            if unknown_columns := [key for key in row.printed if key not in self.columns]:
+                raise ValueError(
+                    f"the row '{row.name}' prints '{unknown_columns[0]}', which is not one of the columns "
+                    f"({', '.join(self.columns)})"
+                )
+        return self
 
 
 _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     (): StudyConfig,
     ("grid",): Block,
+    ("rows",): Row,
     ("paper",): Paper,
-    ("paper", "rows"): PrintedRow,
     ("resources",): Resources,
 }
-
-
 def study_names() -> list[str]:
     """Return the names of the shipped studies."""
     return sorted(path.stem for path in (configs_dir() / "studies").glob("*.yaml"))
