@@ -55,3 +55,68 @@ OF_TEST = {
     "ece": "expected calibration error",
 }
 OF_BENCH = {"images_per_second": "images/s", "peak_memory_gb": "peak memory (GB)"}
+
+_OF_KIND: Mapping[str, Mapping[str, str]] = {
+    "cv": OVERALL | OF_CLASS,
+    "train": OVERALL | OF_CLASS,
+    "pretrain": OF_PRETRAIN,
+    "transfer": OF_TRANSFER,
+    "test": OF_TEST,
+    "bench": OF_BENCH,
+}
+
+
+def check_figure(name: str, kind: str | None = None) -> str:
+    """Return a figure's name as it is.
+
+    Args:
+        name: Name of a figure. ``sensitivity.positive`` is that of a class, and ``accuracy.10`` of ``transfer`` that of
+            the line of the few-shot table with 10 images of each class.
+        kind: Kind of the run that has the figure; None to accept the figures of all kinds.
+
+    Raises:
+        UsvitError: The name is unknown (the error names the nearest), or the class of a figure is missing.
+    """
+    head, _, part = name.partition(".")
+    kinds = _OF_KIND if kind is None else {kind: _OF_KIND[kind]}
+    for one, known in kinds.items():
+        if head in known and (one in ("cv", "train")) <= ((head in OF_CLASS) == bool(part)) and (
+            not part or one in ("cv", "train", "transfer")
+        ):
+            return name
+    if kind is None and name in OF_NETWORK:
+        return name
+    if head in OF_CLASS and not part:
+        raise UsvitError(f"The figure '{name}' is of one class: write {head}.positive, or {head}.<class>.")
+    if head in OVERALL and kind in (None, "cv", "train"):
+        raise UsvitError(f"The figure '{name}' is over all classes: write {head}.")
+    names = dict.fromkeys(
+        f"{one}.positive" if one in OF_CLASS else one for known in kinds.values() for one in known
+    )
+    of = f"figure of 'usvit {kind}'" if kind else "figure"
+    raise unknown(of, name, [*names, *(OF_NETWORK if kind is None else ())], "See docs/how-to/study.md.")
+
+
+def title_of(name: str) -> str:
+    """Return the title of a figure: ``AUC, macro one vs rest`` or ``sensitivity, malignant``."""
+    head, _, part = name.partition(".")
+    if part and head in OF_CLASS:
+        return f"{OF_CLASS[head]}, {part}"
+    known = OVERALL | OF_NETWORK | OF_PRETRAIN | OF_TRANSFER | OF_TEST | OF_BENCH | OVERALL
+    return f"{known[head]}, {part} images of each class" if part else known[head]
+
+
+def value_of(metrics: "MetricsRecord", name: str) -> "Value | None":
+    """Return the figure of a ``metrics.json`` that should be quoted, or None.
+
+    It is the figure of the headline (the mean within folds) if the headline has it, otherwise the pooled figure.
+    """
+    head, _, of_class = name.partition(".")
+    headline: Value | None = getattr(metrics.headline, head, None)
+    if headline is not None and of_class in ("", "positive", metrics.positive_class):
+        return headline
+    pooled: dict[str, Value] | Value | None = getattr(metrics.pooled, head)
+    if not isinstance(pooled, dict):
+        return pooled
+    chosen = metrics.positive_class if of_class == "positive" else of_class
+    return pooled.get(f"{chosen}_vs_rest" if head == "auc" else chosen)
