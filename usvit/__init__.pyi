@@ -20,6 +20,7 @@ from .reports import compare as compare
 from .scoring import Predictor as Predictor
 from .scoring import load_model as load_model
 from .scoring import score as score
+from .studies import list_studies as list_studies
 from .studies import run_study as run_study
 
 __version__: str

@@ -49,6 +49,7 @@ from usvit.config.settings import (
     recipe_names,
 )
 from usvit.config.sweep import Recipe, cells, choose_cells, for_dataset, read_recipe, settings_for, size_note
+from usvit.config.test import TestConfig
 from usvit.config.transfer import TransferConfig
 
 __all__ = [
@@ -76,6 +77,7 @@ __all__ = [
     "SplitConfig",
     "Stage",
     "Stem",
+    "TestConfig",
     "TokenizerConfig",
     "TrainConfig",
     "Training",

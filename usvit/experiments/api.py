@@ -10,7 +10,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from usvit.config import PretrainConfig, TransferConfig, build, build_config, load_recipe, merge, nested
+from usvit.config import (
+    PretrainConfig,
+    RunConfig,
+    Training,
+    TransferConfig,
+    build,
+    build_config,
+    load_recipe,
+    merge,
+    nested,
+)
 from usvit.config.sweep import cells, choose_cells, for_dataset, read_recipe, settings_for, size_note, yielding
 from usvit.data.datasets import DataRoot, roots_from
 from usvit.errors import UsvitError
@@ -18,6 +28,7 @@ from usvit.progress import Progress
 from usvit.resources import process_rank, said_once
 
 if TYPE_CHECKING:
+    from usvit.experiments.base import Experiment
     from usvit.experiments.run_directory import RunResult
     from usvit.records import MetricsRecord, PretrainRecord, TransferRecord
 
@@ -304,7 +315,7 @@ def transfer(
     images = _name_in(over, "source") or _name_in(given, "source")
     base: Settings = {}
     if recipe is not None:
-        base = _transfer_recipe(str(recipe), images, wanted, cell)
+        base = transfer_settings(str(recipe), images, wanted, cell)
         if given.get("how", base.get("how")) != "finetune":
             base.pop("cells", None)
         if "cells" in base:
@@ -325,6 +336,30 @@ def transfer(
         progress=progress,
     )
     return experiment.run()
+
+
+def make_experiment(
+    kind: Literal["cv", "train", "pretrain", "transfer", "test", "bench"], config: Training, **arguments: Any
+) -> "Experiment[Any, Any, Any]":
+    """Create the experiment of a complete configuration, without running it.
+
+    Args:
+        kind: ``cv``, ``train``, ``pretrain`` or ``transfer``.
+        config: Its configuration. The network of a transfer is that of its weights, if usvit trained them.
+        **arguments: Those of ``Experiment``: ``roots``, ``out``, ``command``, ``progress``.
+    """
+    if isinstance(config, TransferConfig):
+        from usvit.experiments.transfer_learning.experiment import Transfer, UpstreamSelection
+
+        return (UpstreamSelection if config.upstream else Transfer)(config, model_named=False, **arguments)
+    if isinstance(config, PretrainConfig):
+        from usvit.experiments.pretraining import Pretraining
+
+        return Pretraining(config, **arguments)
+    from usvit.experiments.cross_validation import CrossValidation
+
+    assert isinstance(config, RunConfig) and kind in ("cv", "train")
+    return CrossValidation(kind, config, **arguments)
 
 
 def _fine_tune(
@@ -374,8 +409,18 @@ def _default_recipe(dataset: str | None, model: str | None) -> str:
     return "gheflati2022_cnn" if find_model(model).family == "cnn" else "gheflati2022_vit"
 
 
-def _transfer_recipe(name: str, source: str | None, model: str | None, cell: str | None) -> Settings:
-    """Return the settings of a recipe for these images and this model, with its sweep as ``cells``."""
+def transfer_settings(name: str, source: str | None, model: str | None, cell: str | None) -> Settings:
+    """Return the settings of a recipe of ``usvit transfer`` for these images and this model.
+
+    Args:
+        name: Name or YAML file of the recipe.
+        source: The images; None for those of the recipe.
+        model: The network; None for that of the recipe.
+        cell: The only cell that is trained; None for all cells of the sweep, which stand in ``cells``.
+
+    Raises:
+        UsvitError: There is no such recipe or cell.
+    """
     recipe = read_recipe(name, "transfer")
     source = source or recipe.settings.get("source", {}).get("name")
     recipe = recipe if source is None else for_dataset(recipe, source)

@@ -44,7 +44,7 @@ from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.phantom import PhantomRecord
 from usvit.records.run import RunRecord, load_run_record, read_run_record
 from usvit.records.scores import JobRecord, ModelSeen, SummaryRecord
-from usvit.records.study import CellRecord, StudyFigure, StudyRecord, StudyRun
+from usvit.records.study import SpreadRow, StudyColumn, StudyFigure, StudyRecord, StudyRun, StudyTableRow
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
 from usvit.records.upstream import (
     PretrainRecord,
@@ -87,7 +87,6 @@ __all__ = [
     "BenchResult",
     "BinRecord",
     "CalibrationRecord",
-    "CellRecord",
     "ClassCalibration",
     "ClassifierMetadata",
     "CompareRecord",
@@ -128,9 +127,12 @@ __all__ = [
     "ScoreRow",
     "SeenFileRecord",
     "SeenHashes",
+    "SpreadRow",
+    "StudyColumn",
     "StudyFigure",
     "StudyRecord",
     "StudyRun",
+    "StudyTableRow",
     "SummaryRecord",
     "ThresholdRecord",
     "TransferRecord",

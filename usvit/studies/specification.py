@@ -1,9 +1,10 @@
 """The schema of a study's YAML file."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from usvit.config.settings import cannot_be_used
 from usvit.errors import UsvitError, unknown
@@ -204,9 +205,13 @@ _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     ("paper",): Paper,
     ("resources",): Resources,
 }
+_DIGITS = re.compile(r"(\d+)")
+
+
 def study_names() -> list[str]:
-    """Return the names of the shipped studies."""
-    return sorted(path.stem for path in (configs_dir() / "studies").glob("*.yaml"))
+    """Return the names of the shipped studies, table 2 before table 10."""
+    names = (path.stem for path in (configs_dir() / "studies").glob("*.yaml"))
+    return sorted(names, key=lambda name: [int(part) if part.isdecimal() else part for part in _DIGITS.split(name)])
 
 
 def load_study(name_or_file: str) -> StudyConfig:
