@@ -50,7 +50,8 @@ class Step(_Section):
     cell: str | None = None
     """``pretrain``, ``transfer``: a cell of the recipe's sweep."""
     model: str | None = None
-    """Default: the model of the row, or that of the run in ``weights``."""
+    """Default: the model of the row. A transfer or test of a run has the network of the run; for a transfer, this model
+    only chooses among the recipe's ``sizes``."""
     weights: str | None = None
     """As ``--weights``: ``${NAME}``, ``hub``, ``hub:UPSTREAM``, ``scratch`` or a file. Default: as the recipe says."""
     upstream: Names | None = None

@@ -90,10 +90,12 @@ def build_step(
     """
     kind = _kind(step)
     _refuse_foreign_entries(step, kind)
-    if kind in ("transfer", "test") and step.model and _PLACEHOLDER.search(step.weights or ""):
+    of_run = kind in ("transfer", "test") and _PLACEHOLDER.search(step.weights or "") is not None
+    if kind == "test" and of_run and step.model:
         raise UsvitError(f"The network of {step.weights} is that of its run: remove 'model'.")
     own = nested(step.settings)
-    model = step.model or (None if _PLACEHOLDER.search(step.weights or "") and kind not in TRAINS else model)
+    for_recipe = step.model or model
+    model = None if of_run else for_recipe
     if kind == "bench":
         return _bench(step, model, merge(row.get("model", {}), own.pop("model", {})), own, above)
     given: Settings = {"seed": seed}
@@ -108,7 +110,7 @@ def build_step(
         if value is not None:
             given = merge(given, nested({path: value}))
     row = row if kind in TRAINS else {}
-    layers = (_of_recipe(step, kind, model, row), prune(below, SCHEMAS[kind]), row, own, given, *above)
+    layers = (_of_recipe(step, kind, for_recipe, row), prune(below, SCHEMAS[kind]), row, own, given, *above)
     config = build(SCHEMAS[kind], *layers)
     if isinstance(config, RunConfig | PretrainConfig) and not isinstance(config, TransferConfig):
         find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
