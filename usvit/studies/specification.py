@@ -203,9 +203,17 @@ _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     (): StudyConfig,
     ("grid",): Block,
     ("rows",): Row,
+    ("columns", "*"): Column,
+    ("steps", "*"): Step,
+    ("rows", "steps", "*"): Step,
     ("paper",): Paper,
     ("resources",): Resources,
 }
+_FORMER = {
+    ("figures",): "The figures of a study are its 'columns' now",
+    ("paper", "rows"): "Printed figures stand in 'printed' of each of the study's 'rows' now",
+}
+"""Keys of earlier versions of usvit."""
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -250,7 +258,11 @@ def load_study(name_or_file: str) -> StudyConfig:
 def _explain(path: Path, error: ValidationError) -> UsvitError:
     problem = error.errors()[0]
     where = tuple(str(part) for part in problem["loc"] if not isinstance(part, int))
-    section = _SECTIONS.get(where[:-1])
+    if where in _FORMER:
+        return UsvitError(f"The study {path} has the key {'.'.join(where)}. {_FORMER[where]}: docs/how-to/study.md.")
+    inside = where[:-1]
+    named = inside and inside[:-1] and inside[-2] in ("steps", "columns")
+    section = _SECTIONS.get((*inside[:-1], "*") if named else inside)
     if problem["type"] == "extra_forbidden" and section is not None:
         inside = f" of '{'.'.join(where[:-1])}'" if where[:-1] else ""
         return unknown(

@@ -7,7 +7,6 @@ from typing import Any
 from usvit.records import MetricsRecord, RunRecord, load_record
 from usvit.studies.metric_names import OF_NETWORK
 from usvit.studies.plan import PlannedRow, StudyPlan, steps_of
-from usvit.studies.printed import Printed
 from usvit.studies.results import Found, figure_of, figure_of_network, mean_of, read_result
 from usvit.studies.state import StudyDir
 
@@ -73,7 +72,7 @@ def _figure(plan: StudyPlan, row: PlannedRow, name: str, results: dict[str, Any]
     elif ours.value is None:
         reason = "no value"
     else:
-        difference = _difference(ours.value, printed)
+        difference = printed.difference(ours.value)
         if tolerance is not None:
             within = abs(difference) <= tolerance.value
         elif ours.ci95 is not None:
@@ -82,12 +81,6 @@ def _figure(plan: StudyPlan, row: PlannedRow, name: str, results: dict[str, Any]
             reason = "no interval"
     found = asdict(ours) if ours is not None else asdict(Found())
     return {**found, "paper": paper, "difference": difference, "within": within, "within_reason": reason}
-
-
-def _difference(value: float, printed: Printed) -> float:
-    """Return the difference from the printed figure, or from the nearer end of a printed range (0 inside it)."""
-    end = printed.low if value < printed.low else printed.high if value > printed.high else value
-    return float(f"{value - end:.12g}")
 
 
 def _ours(plan: StudyPlan, row: PlannedRow, name: str, seed: int, results: dict[str, Any]) -> Found | None:
