@@ -67,6 +67,7 @@ def test_autoaugment_is_timm_s_original_policy(image):
 def trivial_changes(image):
     """Every picture that TrivialAugment (wide) can make: Müller & Hutter 2021, Table 5; 31 strengths."""
     affine = {"resample": Image.Resampling.NEAREST}
+    enhancers = ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Sharpness
     made = {}
 
     def add(name, changed):
@@ -81,7 +82,7 @@ def trivial_changes(image):
         strength = step / 30 * (1 + rounding)
         add("Solarize", ImageOps.solarize(image, math.ceil(255 * (1 - strength))))
         for part in (strength, -strength):
-            for enhancer in (ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Sharpness):
+            for enhancer in enhancers:
                 add(enhancer.__name__, enhancer(image).enhance(1 + 0.99 * part))
             add("Rotate", image.rotate(135 * part, **affine))
             shift, shear = int(32 * part), 0.99 * part

@@ -42,10 +42,11 @@ class InceptionCrop:
     """Resizes a random box to S x S, drawn as TensorFlow's ``sample_distorted_bounding_box`` draws it.
 
     The code of ViT and AugReg (vision_transformer, big_vision) calls it without an object to cover. It differs from the
-    random resized crop of torchvision and timm in four points: the height of the box is uniform, so that small boxes are
-    more frequent, where there the area is uniform; the aspect ratio is uniform, not its logarithm; a box that does not
-    fit is limited to the picture before it is refused; and after 100 refusals the result is the whole picture, not its
-    centre. The box never touches the right or lower border unless it fills that direction, as in TensorFlow.
+    random resized crop of torchvision and timm in four points. The height of the box is uniform, not its area, so that
+    small boxes are more frequent. The aspect ratio is uniform, not its logarithm. The height is limited to what fits in
+    the picture, where the other is drawn again. After 100 boxes outside the range of areas the result is the whole
+    picture, not its centre. As in TensorFlow, the box never touches the right or lower border unless it spans the
+    picture.
 
     Args:
         image_size: S in pixels.
