@@ -46,6 +46,7 @@ from usvit.records.run import RunRecord, load_run_record, read_run_record
 from usvit.records.scores import JobRecord, ModelSeen, SummaryRecord
 from usvit.records.study import CellRecord, StudyFigure, StudyRecord, StudyRun
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
+from usvit.records.test import TestRecord, TestRow
 from usvit.records.upstream import (
     PretrainRecord,
     Recommended,
@@ -72,10 +73,11 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     RunRecord,
     StudyRecord,
     SummaryRecord,
+    TestRecord,
     TransferRecord,
 )
 """Models of all JSON files."""
-TABLE_ROWS: tuple[type[CsvRow], ...] = (FailureRow, FoldRow, PredictionRow, ScoreRow)
+TABLE_ROWS: tuple[type[CsvRow], ...] = (FailureRow, FoldRow, PredictionRow, ScoreRow, TestRow)
 """Models of the rows of CSV tables."""
 
 __all__ = [
@@ -132,6 +134,8 @@ __all__ = [
     "StudyRecord",
     "StudyRun",
     "SummaryRecord",
+    "TestRecord",
+    "TestRow",
     "ThresholdRecord",
     "TransferRecord",
     "TransferRow",

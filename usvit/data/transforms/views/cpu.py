@@ -2,9 +2,10 @@
 
 import random
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 from timm.data.transforms import RandomResizedCropAndInterpolation
 from torchvision.transforms import functional as F
 
@@ -16,8 +17,8 @@ from usvit.data.transforms.views.rng import numbers, seeded
 
 SRC_PADDING = 4
 """Pixels of reflection padding on each side (DeiT III)."""
-BICUBIC = F.InterpolationMode.BICUBIC
 
+TestResize = Literal["short_side", "squash", "pad"]
 Crop = Callable[[Image.Image], Image.Image]
 
 
@@ -49,18 +50,32 @@ class Views:
         return np.array(image)
 
 
-def test_view(image: Image.Image, image_size: int, test_crop: float) -> UInt8:
-    """Resize the short side of a test image to S / ``test_crop`` (bicubic) and cut out the central square.
+def test_view(
+    image: Image.Image,
+    image_size: int,
+    test_crop: float,
+    *,
+    resize: TestResize = "short_side",
+    interpolation: str = "bicubic",
+) -> UInt8:
+    """Resize a test image to S / ``test_crop`` and cut out the central square of S x S pixels.
 
     Args:
         image: Picture of mode RGB.
         image_size: S in pixels.
         test_crop: In (0, 1]; 0.875 resizes to 256 for S = 224.
+        resize: ``short_side`` keeps the aspect ratio; ``squash`` stretches both sides; ``pad`` keeps the aspect ratio,
+            adds black borders, and cuts nothing off.
+        interpolation: ``bicubic`` or ``bilinear``, both with antialiasing.
 
     Returns:
         (S, S, 3) uint8.
     """
-    resized = F.resize(image, [int(image_size / test_crop)], BICUBIC)
+    if resize == "pad":
+        filter_ = Image.Resampling.BICUBIC if interpolation == "bicubic" else Image.Resampling.BILINEAR
+        return np.array(ImageOps.pad(image, (image_size, image_size), filter_, color=0))
+    side = int(image_size / test_crop)
+    resized = F.resize(image, [side, side] if resize == "squash" else [side], _interpolation(interpolation))
     return np.array(F.center_crop(resized, [image_size]))
 
 
