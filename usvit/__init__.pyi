@@ -9,6 +9,7 @@ from .evaluation import evaluate as evaluate
 from .experiments import RunResult as RunResult
 from .experiments import cross_validate as cross_validate
 from .experiments import pretrain as pretrain
+from .experiments import test as test
 from .experiments import train as train
 from .experiments import transfer as transfer
 from .explaining import explain as explain

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from usvit.config import (
     PretrainConfig,
     RunConfig,
+    TestConfig,
     Training,
     TransferConfig,
     build,
@@ -30,7 +31,7 @@ from usvit.resources import process_rank, said_once
 if TYPE_CHECKING:
     from usvit.experiments.base import Experiment
     from usvit.experiments.run_directory import RunResult
-    from usvit.records import MetricsRecord, PretrainRecord, TransferRecord
+    from usvit.records import MetricsRecord, PretrainRecord, TestRecord, TransferRecord
 
 logger = logging.getLogger(__name__)
 
@@ -338,13 +339,87 @@ def transfer(
     return experiment.run()
 
 
+def test(
+    *classifiers: str | Path,
+    source: str | Sequence[str] | None = None,
+    dataset: str | None = None,
+    model: str | None = None,
+    weights: str | Path | Sequence[str | Path] | None = None,
+    head: str | Sequence[str] | None = None,
+    data_root: DataRoot = None,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    command: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> "RunResult[TestRecord]":
+    """Test fixed classifiers on labelled images; nothing is trained or chosen.
+
+    Preprocessing is that of the weights: from the metadata of a run, or from timm's configuration. All classifiers are
+    tested on the same images.
+
+    Args:
+        classifiers: Each is a run of usvit (all of its folds, one by one), the folder of a fold, ``MODEL`` (the hub's
+            recommended weights) or ``MODEL=WEIGHTS`` with the weights ``hub``, ``hub:UPSTREAM`` or a file.
+        source: ``NAME`` or ``NAME:SPLIT`` of ``usvit pretrain --list-sources``, or several. Without a split: ``test``,
+            otherwise ``val``; for ImageNet-V2 all three variants.
+        dataset: A data set with a data card, whose images are tested as the source ``data``.
+        model: Network of ``weights``; alone, it stands for the hub's recommended weights.
+        weights: One or several weights, each as in ``MODEL=WEIGHTS``.
+        head: Which output of a network with a distillation token decides: ``joint`` (default), ``class``,
+            ``distilled`` or ``logits``; or several, each in a row of its own.
+        data_root, progress, command, overrides, **settings: As in ``cross_validate``.
+        out: The run directory. Default: a folder of ``runs`` that is named after sources and classifier.
+
+    Returns:
+        The run; ``result`` is the content of ``test.json``.
+
+    Raises:
+        UsvitError: A classifier or the images cannot be used, or the classes do not match. Nothing has been written
+            then.
+        LeakageError: A classifier was trained on some of the images.
+
+    Example:
+        >>> import usvit
+        >>> trained = usvit.pretrain(
+        ...     "fractals", out="runs/fractals", model__image_size=32, source__size=64, source__classes=4,
+        ...     model__vit={"depth": 1, "width": 24, "heads": 2}, train__steps=2, train__batch_size=8, device="cpu",
+        ... )
+        >>> run = usvit.test(trained.path, source="fractals", source__size=16, source__classes=4, device="cpu")
+        >>> run.result.results[0].n_images
+        16
+    """
+    command = command or _call("test", locals())
+    several = () if weights is None else (weights,) if isinstance(weights, str | Path) else tuple(weights)
+    named = tuple(str(one) if model is None else f"{model}={one}" for one in several)
+    if model is not None and not several:
+        named = (model,)
+    chosen = (*map(str, classifiers), *named)
+    sources = () if source is None else (source,) if isinstance(source, str) else tuple(source)
+    if dataset is not None and "data" not in sources:
+        sources = (*sources, "data")
+    given = _given(
+        {"classifiers": list(chosen) or None, "sources": list(sources) or None, "data__dataset": dataset}
+        | {"head": [head] if isinstance(head, str) else None if head is None else list(head)},
+        settings,
+    )
+    config = build(TestConfig, given, nested(overrides or {}))
+    from usvit.experiments.classifier_test.experiment import ClassifierTest
+
+    folder = None if out is None else Path(out)
+    return ClassifierTest(config, roots=roots_from(data_root), out=folder, command=command, progress=progress).run()
+
+
+test.__test__ = False  # type: ignore[attr-defined]  # keeps pytest from collecting it
+
+
 def make_experiment(
-    kind: Literal["cv", "train", "pretrain", "transfer", "test", "bench"], config: Training, **arguments: Any
+    kind: Literal["cv", "train", "pretrain", "transfer", "test"], config: Training | TestConfig, **arguments: Any
 ) -> "Experiment[Any, Any, Any]":
     """Create the experiment of a complete configuration, without running it.
 
     Args:
-        kind: ``cv``, ``train``, ``pretrain`` or ``transfer``.
+        kind: ``cv``, ``train``, ``pretrain``, ``transfer`` or ``test``.
         config: Its configuration. The network of a transfer is that of its weights, if usvit trained them.
         **arguments: Those of ``Experiment``: ``roots``, ``out``, ``command``, ``progress``.
     """
@@ -356,6 +431,10 @@ def make_experiment(
         from usvit.experiments.pretraining import Pretraining
 
         return Pretraining(config, **arguments)
+    if isinstance(config, TestConfig):
+        from usvit.experiments.classifier_test.experiment import ClassifierTest
+
+        return ClassifierTest(config, **arguments)
     from usvit.experiments.cross_validation import CrossValidation
 
     assert isinstance(config, RunConfig) and kind in ("cv", "train")

@@ -12,6 +12,8 @@ from usvit.records import (
     BenchRecord,
     MetricsRecord,
     PretrainRecord,
+    ShareValue,
+    TestRecord,
     TransferRecord,
     TransferValue,
     load_record,
@@ -109,6 +111,13 @@ def _of_transfer(result: TransferRecord, name: str) -> Found | None:
     return None if plain is None else Found(plain)
 
 
+def _of_test(result: TestRecord, name: str) -> Found | None:
+    value = getattr(result.results[0], "top1" if name == "accuracy" else name, None)
+    if isinstance(value, ShareValue):
+        return Found(value.value, None if value.ci95 is None else list(value.ci95), value.method)
+    return None if value is None else Found(value)
+
+
 def _of_bench(result: BenchRecord, name: str) -> Found | None:
     rows = [row for row in result.results if row.reported]
     done = [row for row in rows if row.status == "ok"]
@@ -125,6 +134,7 @@ _MODELS: Mapping[Kind, Any] = {
     "train": MetricsRecord,
     "pretrain": PretrainRecord,
     "transfer": TransferRecord,
+    "test": TestRecord,
     "bench": BenchRecord,
 }
 _READERS: Mapping[Kind, Callable[[Any, str], Found | None]] = {
@@ -132,5 +142,6 @@ _READERS: Mapping[Kind, Callable[[Any, str], Found | None]] = {
     "train": _of_metrics,
     "pretrain": _of_pretrain,
     "transfer": _of_transfer,
+    "test": _of_test,
     "bench": _of_bench,
 }

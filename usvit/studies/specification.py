@@ -260,9 +260,9 @@ def _explain(path: Path, error: ValidationError) -> UsvitError:
     where = tuple(str(part) for part in problem["loc"] if not isinstance(part, int))
     if where in _FORMER:
         return UsvitError(f"The study {path} has the key {'.'.join(where)}. {_FORMER[where]}: docs/how-to/study.md.")
-    inside = where[:-1]
-    named = inside and inside[:-1] and inside[-2] in ("steps", "columns")
-    section = _SECTIONS.get((*inside[:-1], "*") if named else inside)
+    within = where[:-1]
+    named = len(within) > 1 and within[-2] in ("steps", "columns")
+    section = _SECTIONS.get((*within[:-1], "*") if named else within)
     if problem["type"] == "extra_forbidden" and section is not None:
         inside = f" of '{'.'.join(where[:-1])}'" if where[:-1] else ""
         return unknown(

@@ -90,7 +90,7 @@ def build_step(
     """
     kind = _kind(step)
     _refuse_foreign_entries(step, kind)
-    of_run = kind in ("transfer", "test") and _PLACEHOLDER.search(step.weights or "") is not None
+    of_run = kind in ("transfer", "test") and any(placeholders([step.weights, step.upstream]))
     if kind == "test" and of_run and step.model:
         raise UsvitError(f"The network of {step.weights} is that of its run: remove 'model'.")
     own = nested(step.settings)
@@ -98,6 +98,8 @@ def build_step(
     model = None if of_run else for_recipe
     if kind == "bench":
         return _bench(step, model, merge(row.get("model", {}), own.pop("model", {})), own, above)
+    if kind == "test":
+        return _test(step, model, seed, below, own, above)
     given: Settings = {"seed": seed}
     for path, value in (
         ("model.name", model),
@@ -131,6 +133,8 @@ def name_of(kind: Kind, config: BaseModel) -> str:
     if isinstance(config, BenchConfig):
         return _plain("bench", config.name, config.protocol)
     settings: Any = config
+    if isinstance(config, TestConfig):
+        return _plain(kind, *(source.replace(":", "-") for source in config.sources), f"seed{config.seed}")
     images = settings.source.name if settings.source.name != "data" else settings.data.dataset
     model = settings.model.name if kind == "pretrain" else ""
     recipe = getattr(settings, "recipe", "none")
@@ -185,8 +189,6 @@ def _refuse_foreign_entries(step: Step, kind: Kind) -> None:
 
 def _of_recipe(step: Step, kind: Kind, model: str | None, row: Settings) -> Settings:
     model = row.get("model", {}).get("name", model)
-    if kind == "test":
-        return {}
     if kind == "transfer":
         return {} if step.recipe is None else transfer_settings(step.recipe, step.source, model, step.cell)
     if kind == "pretrain":
@@ -199,6 +201,21 @@ def _of_recipe(step: Step, kind: Kind, model: str | None, row: Settings) -> Sett
         (cell,) = choose_cells(recipe, step.cell, model).values()
         return merge(settings, cell)
     return {} if step.recipe is None else load_recipe(step.recipe)
+
+
+def _test(
+    step: Step, model: str | None, seed: int, below: Settings, own: Settings, above: tuple[Settings, ...]
+) -> TestConfig:
+    """Return the configuration of a test of one classifier, or of several (``upstream``) on the same images."""
+    several = step.upstream or (() if step.weights is None else (step.weights,))
+    named = [one if model is None else f"{model}={one}" for one in several] or ([] if model is None else [model])
+    if not named:
+        raise UsvitError("A step of 'usvit test' needs a classifier: set 'weights', such as ${train}.")
+    sources = [step.source] if step.source is not None else ["data"] if step.dataset is not None else []
+    given: Settings = {"seed": seed, "classifiers": named, "sources": sources}
+    if step.dataset is not None:
+        given["data"] = {"dataset": step.dataset}
+    return build(TestConfig, prune(below, TestConfig), own, given, *above)
 
 
 def _bench(

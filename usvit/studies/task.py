@@ -109,6 +109,7 @@ def make_run_elsewhere(task: StudyTask, cpus: int, with_gpu: bool) -> TaskResult
 
 def _experiment(task: StudyTask, cpus: int | None, progress: Progress) -> None:
     roots = {name: Path(root) for name, root in task.roots.items()}
+    assert task.kind != "bench"
     config: Any = SCHEMAS[task.kind].model_validate(task.config)
     experiment = make_experiment(
         task.kind, config, roots=roots, out=Path(task.out), command=task.command, progress=progress

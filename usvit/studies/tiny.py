@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from usvit.bench import find_protocol
-from usvit.config import RunConfig, TransferConfig
+from usvit.config import RunConfig, TestConfig, TransferConfig
 from usvit.models import find_model
 
 Settings = dict[str, Any]
@@ -57,6 +57,9 @@ def tiny_settings(kind: str, config: BaseModel) -> Settings:
             "seconds": 10.0,
             "device": "cpu",
         }
+    if isinstance(config, TestConfig):
+        sources = ["fractals:test"] if config.sources != ("data",) else ["data"]
+        return {"sources": sources, "source": {key: IMAGES[key] for key in ("size", "classes", "image_size")}}
     name, vit, side = tiny_network(made.model.name, made.model.vit.model_dump(exclude_none=True), made.model.image_size)
     model: Settings = {"name": name, "image_size": side}
     if vit:
@@ -72,8 +75,6 @@ def tiny_settings(kind: str, config: BaseModel) -> Settings:
         }
     images = dict(IMAGES)
     source = made.source
-    if kind == "test":
-        return {"model": {"image_size": side}, "source": {**images, "split": "test"}}
     train: Settings = {"steps": STEPS, "batch_size": BATCH, "micro_batch": None}
     if isinstance(config, TransferConfig):
         images |= {"split": "train", "val": None, "val_share": 0.25, "limit": None}

@@ -1,15 +1,19 @@
 """Views of upstream images on the CPU: crop, learned policy, and colour changes."""
 
+from typing import Literal
+
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 from torchvision.transforms import functional as F
 
 from usvit.config import ViewsConfig
 from usvit.data.io import UInt8
 from usvit.data.transforms.views.color import recolor
-from usvit.data.transforms.views.crops import BICUBIC, make_crop
+from usvit.data.transforms.views.crops import interpolation_mode, make_crop
 from usvit.data.transforms.views.randaugment import make_policy
 from usvit.data.transforms.views.rng import numbers, seeded
+
+TestResize = Literal["short_side", "squash", "pad"]
 
 
 class Views:
@@ -41,18 +45,32 @@ class Views:
         return np.array(image)
 
 
-def test_view(image: Image.Image, image_size: int, test_crop: float) -> UInt8:
-    """Resize the short side of a test image to S / ``test_crop`` (bicubic) and cut out the central square.
+def test_view(
+    image: Image.Image,
+    image_size: int,
+    test_crop: float,
+    *,
+    resize: TestResize = "short_side",
+    interpolation: str = "bicubic",
+) -> UInt8:
+    """Resize a test image to S / ``test_crop`` and cut out the central square of S x S pixels.
 
     Args:
         image: Picture of mode RGB.
         image_size: S in pixels.
         test_crop: In (0, 1]; 0.875 resizes to 256 for S = 224.
+        resize: ``short_side`` keeps the aspect ratio; ``squash`` stretches both sides; ``pad`` keeps the aspect ratio,
+            adds black borders, and cuts nothing off.
+        interpolation: ``bicubic`` or ``bilinear``, both with antialiasing.
 
     Returns:
         (S, S, 3) uint8.
     """
-    resized = F.resize(image, [int(image_size / test_crop)], BICUBIC)
+    if resize == "pad":
+        filter_ = Image.Resampling.BICUBIC if interpolation == "bicubic" else Image.Resampling.BILINEAR
+        return np.array(ImageOps.pad(image, (image_size, image_size), filter_, color=0))
+    side = int(image_size / test_crop)
+    resized = F.resize(image, [side, side] if resize == "squash" else [side], interpolation_mode(interpolation))
     return np.array(F.center_crop(resized, [image_size]))
 
 

@@ -61,7 +61,7 @@ class InceptionCrop:
     def __call__(self, image: Image.Image) -> Image.Image:
         left, top, width, height = self.box(image.width, image.height)
         size = [self.image_size, self.image_size]
-        return F.resized_crop(image, top, left, height, width, size, _interpolation(self.interpolation))
+        return F.resized_crop(image, top, left, height, width, size, interpolation_mode(self.interpolation))
 
     def box(self, width: int, height: int) -> tuple[int, int, int, int]:
         """Draw a box of a picture of this size: left, top, width and height in pixels."""
@@ -104,7 +104,7 @@ class SquashCrop:
 
     def __call__(self, image: Image.Image) -> Image.Image:
         size = self.image_size
-        image = F.resize(image, [self.squashed, self.squashed], _interpolation(self.interpolation))
+        image = F.resize(image, [self.squashed, self.squashed], interpolation_mode(self.interpolation))
         top, left = random.randint(0, self.squashed - size), random.randint(0, self.squashed - size)
         return image.crop((left, top, left + size, top + size))
 
@@ -122,7 +122,7 @@ class SimpleRandomCrop:
 
     def __call__(self, image: Image.Image) -> Image.Image:
         size = self.image_size
-        image = F.resize(image, [size], _interpolation(self.interpolation))
+        image = F.resize(image, [size], interpolation_mode(self.interpolation))
         image = F.pad(image, [SRC_PADDING], padding_mode="reflect")
         top, left = random.randint(0, image.height - size), random.randint(0, image.width - size)
         return image.crop((left, top, left + size, top + size))
@@ -135,8 +135,8 @@ class Squash:
         self.image_size, self.interpolation = image_size, interpolation
 
     def __call__(self, image: Image.Image) -> Image.Image:
-        return F.resize(image, [self.image_size, self.image_size], _interpolation(self.interpolation))
+        return F.resize(image, [self.image_size, self.image_size], interpolation_mode(self.interpolation))
 
 
-def _interpolation(name: str) -> F.InterpolationMode:
+def interpolation_mode(name: str) -> F.InterpolationMode:
     return F.InterpolationMode(random.choice(("bilinear", "bicubic")) if name == "random" else name)
