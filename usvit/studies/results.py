@@ -12,7 +12,6 @@ from usvit.records import (
     BenchRecord,
     MetricsRecord,
     PretrainRecord,
-    ShareValue,
     TestRecord,
     TransferRecord,
     TransferValue,
@@ -113,9 +112,9 @@ def _of_transfer(result: TransferRecord, name: str) -> Found | None:
 
 def _of_test(result: TestRecord, name: str) -> Found | None:
     value = getattr(result.results[0], "top1" if name == "accuracy" else name, None)
-    if isinstance(value, ShareValue):
-        return Found(value.value, None if value.ci95 is None else list(value.ci95), value.method)
-    return None if value is None else Found(value)
+    if value is None or isinstance(value, float):
+        return None if value is None else Found(value)
+    return Found(value.value, None if value.ci95 is None else list(value.ci95), value.method)
 
 
 def _of_bench(result: BenchRecord, name: str) -> Found | None:

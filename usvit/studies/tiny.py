@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from usvit.bench import find_protocol
 from usvit.config import RunConfig, TestConfig, TransferConfig
 from usvit.models import find_model
+from usvit.studies.steps import placeholders
 
 Settings = dict[str, Any]
 
@@ -37,12 +38,14 @@ PRETRAIN: Settings = {
 }
 
 
-def tiny_settings(kind: str, config: BaseModel) -> Settings:
+def tiny_settings(kind: str, config: BaseModel, row_model: str | None, row: Settings) -> Settings:
     """Return the settings that make a run tiny, above those of the study and its rows.
 
     Args:
         kind: Kind of the run.
         config: Its complete configuration at the paper's scale.
+        row_model: The network of the row, for a transfer that takes its network from another run.
+        row: Settings of the row.
     """
     made: Any = config
     if kind == "bench":
@@ -60,12 +63,7 @@ def tiny_settings(kind: str, config: BaseModel) -> Settings:
     if isinstance(config, TestConfig):
         sources = ["fractals:test"] if config.sources != ("data",) else ["data"]
         return {"sources": sources, "source": {key: IMAGES[key] for key in ("size", "classes", "image_size")}}
-    name, vit, side = tiny_network(made.model.name, made.model.vit.model_dump(exclude_none=True), made.model.image_size)
-    model: Settings = {"name": name, "image_size": side}
-    if vit:
-        model["vit"] = vit
-    if made.model.weights.startswith("hub"):
-        model["weights"] = "scratch"
+    model = _tiny_model(made, row_model, row)
     if isinstance(config, RunConfig):
         return {
             "model": model,
@@ -98,6 +96,20 @@ def tiny_settings(kind: str, config: BaseModel) -> Settings:
     if made.distill.kind != "none":
         used["distill"] = PRETRAIN["distill"]
     return {"model": model, "source": images, "train": train, "optim": OPTIM, **used}
+
+
+def _tiny_model(config: Any, row_model: str | None, row: Settings) -> Settings:
+    """Return the section ``model``; the network of a transfer may be that of the run in its weights."""
+    given = config.model
+    of_run = isinstance(config, TransferConfig) and any(placeholders([given.weights, list(config.upstream)]))
+    if of_run and "image_size" not in given.model_fields_set:
+        return {}
+    if of_run:
+        vit = row.get("model", {}).get("vit", {})
+        return {"image_size": tiny_network(row_model or given.name, vit, given.image_size)[2]}
+    name, vit, side = tiny_network(given.name, given.vit.model_dump(exclude_none=True), given.image_size)
+    model: Settings = {"name": name, "image_size": side, **({"vit": vit} if vit else {})}
+    return model | ({"weights": "scratch"} if given.weights.startswith("hub") else {})
 
 
 def tiny_network(name: str, vit: Settings, image_size: int) -> tuple[str, Settings, int]:
