@@ -175,16 +175,26 @@ class MaskedPatchConfig(Section):
 class GrafitConfig(Section):
     """Grafit: fine-grained representations from coarse labels (thesis, chapter 2)."""
 
-    projector: Literal["mlp", "linear"] = "mlp"
-    """Projector; ``linear`` is the paper's Grafit FC."""
+    projector: Literal["mlp", "linear", "none"] = "mlp"
+    """Projector; ``linear`` is the paper's Grafit FC. ``none``: the network's features are the embedding."""
     width: Annotated[int, Field(ge=1)] = 256
-    """Of the embedding."""
+    """Of the embedding, after a projector."""
     hidden: Annotated[int, Field(ge=1)] = 4096
     sigma: Annotated[float, Field(gt=0)] = 0.05
     instance: Annotated[float, Field(ge=0)] = 1.0
-    """Weight of L_inst (eq. 2.1); 0 is SNCA+."""
+    """Weight of L_inst (eq. 2.1); 0 is SNCA+ (SNCA with the linear projector)."""
     knn: Annotated[float, Field(ge=0)] = 1.0
     """Weight of L_knn (eq. 2.3)."""
+    cross_entropy: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of L_CE, the cross-entropy of the network's own classifier on the coarse labels (Table 2.7, L_CE + L_inst;
+    section 2.2)."""
+    triplet: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of L_Triplet, which separates the images of a portion (section 2.2)."""
+    margin: Annotated[float, Field(gt=0, le=4)] = 0.2
+    """Margin of L_Triplet between squared distances (Schroff et al. 2015, FaceNet)."""
+    memory: Literal["mean", "normalized"] = "mean"
+    """Update of an image's entry m after a step: ``mean`` is the thesis's m <- (m + g) / 2; ``normalized`` scales the
+    result to length one, as usvit did before this setting existed. Both are compared by their cosine."""
     target_decay: Annotated[float, Field(ge=0, lt=1)] = 0.99
     """Decay tau of the target network's moving average."""
 
