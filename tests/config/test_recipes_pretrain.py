@@ -122,6 +122,13 @@ def test_sweeps_are_the_products_of_what_their_source_varies(name, keys, axes):
     assert sorted(tuple(value(config, key) for key in keys) for config in configs) == sorted(product(*axes))
 
 
+def test_masked_patch_varies_target_and_share_one_at_a_time():
+    """Dosovitskiy et al. 2021, appendix B.1.2."""
+    configs = [config_of("masked_patch", None, overrides).masked_patch for overrides in cells(READ["masked_patch"]).values()]
+    found = [(config.target, config.corrupted) for config in configs]
+    assert found == [("mean_colour", 0.5), ("downsized", 0.5), ("pixels", 0.5), ("mean_colour", 0.15)]
+
+
 def test_the_recommended_cells_are_those_of_the_released_files():
     """timm names the file of each of AugReg's weights after its cell."""
     from usvit.models.zoo import find_model

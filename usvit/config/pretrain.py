@@ -168,8 +168,11 @@ class MaskedPatchConfig(Section):
     """Share of the corrupted patches that are replaced by a learnt mask embedding."""
     swapped: Share = 0.1
     """Share of the corrupted patches that are replaced by another patch of the image; the rest are kept."""
+    target: Literal["mean_colour", "downsized", "pixels"] = "mean_colour"
+    """Prediction for each corrupted patch: the class of its ``mean_colour``; the classes of the 4 x 4 cells of the
+    ``downsized`` patch; or its ``pixels``, by regression."""
     bits: Annotated[int, Field(ge=1, le=8)] = 3
-    """Number of bits of each channel of the predicted mean colour; 3 bits give 512 classes."""
+    """Number of bits of each channel of a predicted colour; 3 bits give 512 classes."""
 
 
 class GrafitConfig(Section):
