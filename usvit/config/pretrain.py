@@ -32,8 +32,8 @@ class SourceConfig(Section):
     """Maximum number of training images, drawn with the seed; null: all."""
     coarse: str | None = None
     """Coarse classes to train on, while the fine ones are used for evaluation (Grafit): a CSV with columns
-    ``class,coarse``, or a level of the data set's own hierarchy (``superclass`` of ``cifar100``; ``kingdom`` to
-    ``genus`` of ``inat18``)."""
+    ``class,coarse``, a level of the data set's own hierarchy (``superclass`` of ``cifar100``; ``kingdom`` to ``genus``
+    of ``inat18``), or ``all``, a single class (the unsupervised case, thesis, Table 2.14)."""
     size: Annotated[int, Field(ge=1)] = 100_000
     """Number of images in an epoch of ``fractals`` and ``phantom``."""
     classes: Annotated[int, Field(ge=2)] = 1000

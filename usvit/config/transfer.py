@@ -19,6 +19,10 @@ class TransferSourceConfig(SourceConfig):
     val_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Share of the training images to hold out for validation, drawn with the seed; 0 if ``val`` names a split."""
 
+    fine: str | None = None
+    """``retrieval``: the classes that are searched for, named as for ``coarse``, such as ``order`` of ``inat18``; null:
+    the data set's own. It may be coarser than the classes that the network was trained on."""
+
     @model_validator(mode="before")
     @classmethod
     def _one_validation(cls, given: Any) -> Any:
@@ -62,6 +66,9 @@ class TransferConfig(PretrainConfig):
     """``knn``, ``retrieval``: numbers of neighbours to choose from, by leave-one-out on the training images."""
     sigma: Positive = 0.05
     """``knn``, ``retrieval``: temperature of the neighbours' weights, exp(cosine / sigma)."""
+    embedding: Literal["projector", "trunk"] = "projector"
+    """``retrieval``: vectors of a run of Grafit that are compared: the embedding after the ``projector``, or the features
+    of its ``trunk``, as for a loss without a kNN head (thesis, Table 2.7, without P)."""
     leaks: Literal["refuse", "drop"] = "refuse"
     """Treatment of test images that are pixel-identical to training images, or to images that the initial weights were
     trained on: ``refuse`` stops with an error; ``drop`` removes them from the test and reports their number."""
@@ -79,6 +86,8 @@ class TransferConfig(PretrainConfig):
             raise ValueError(f"only finetune has cells; {self.how} does not")
         if self.source.exclude and self.how != "finetune":
             raise ValueError("source.exclude applies to images that a network is trained on: use it with finetune")
+        if self.source.fine is not None and self.how != "retrieval":
+            raise ValueError(f"source.fine belongs to retrieval: for {self.how}, name the tested classes in source.coarse")
         if self.test is None and (self.how != "retrieval" or not (self.source.val or self.source.val_share)):
             raise ValueError(
                 "test is null, which is only allowed for retrieval, where source.val or source.val_share then gives "

@@ -165,7 +165,7 @@ def _probe(setup: TransferSetup, run: RunDirectory, progress: Progress) -> Probe
     model = setup.network()
     extractor, splits = setup.extractor(progress), setup.splits
     retrieval = setup.config.how == "retrieval"
-    embedding = searching(model, setup.weights, setup.config.model.image_size) if retrieval else model
+    embedding = searching(model, setup.weights, setup.config) if retrieval else model
     seen = {
         split.name: FeatureSet(split, extractor.features(embedding, split, run.path / "features" / f"{split.name}.npy"))
         for split in needed(setup.config, splits)

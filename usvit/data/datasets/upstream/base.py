@@ -192,6 +192,7 @@ class Subset(UpstreamDataset):
     def __init__(self, source: UpstreamDataset, indices: Indices):
         super().__init__(source.name, source.classes, source.targets[indices])
         self.source, self.indices = source, np.asarray(indices, dtype=np.int64)
+        self.levels = source.levels
 
     def image(self, index: int) -> Image.Image:
         return self.source.image(int(self.indices[index]))

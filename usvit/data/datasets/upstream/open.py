@@ -218,14 +218,16 @@ def coarsened(source: UpstreamDataset, coarse: str) -> Relabelled:
 
     Args:
         source: labelled images.
-        coarse: a CSV file with columns ``class`` and ``coarse``, or a level that the source knows itself, such as
-            ``superclass`` of CIFAR-100 and ``order`` of iNaturalist.
+        coarse: a CSV file with columns ``class`` and ``coarse``, a level that the source knows itself, such as
+            ``superclass`` of CIFAR-100 and ``order`` of iNaturalist, or ``all``: one class.
 
     Raises:
         UsvitError: There is no such file or level, the source has no labels, or a class has no coarse class or two.
     """
     if not source.classes:
         raise UsvitError(f"source.coarse is set, but the images of {source.name} have no labels.")
+    if coarse == "all":
+        return Relabelled(source, ["all"], np.zeros(len(source.classes), dtype=np.int64))
     names = source.levels.get(coarse) or _coarse_of_file(Path(coarse), source)
     classes, new = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
     return Relabelled(source, classes.tolist(), new.astype(np.int64))
