@@ -34,6 +34,9 @@ class SourceConfig(Section):
     """Coarse classes to train on, while the fine ones are used for evaluation (Grafit): a CSV with columns
     ``class,coarse``, a level of the data set's own hierarchy (``superclass`` of ``cifar100``; ``kingdom`` to ``genus``
     of ``inat18``), or ``all``, a single class (the unsupervised case, thesis, Table 2.14)."""
+    labels: str | None = None
+    """CSV with columns ``image_id,label`` for every training image, whose labels replace those of the data set: the
+    ``clusters.csv`` of ``usvit transfer --how clusters`` (ClusterFit)."""
     size: Annotated[int, Field(ge=1)] = 100_000
     """Number of images in an epoch of ``fractals`` and ``phantom``."""
     classes: Annotated[int, Field(ge=2)] = 1000

@@ -6,7 +6,9 @@ from pydantic import Field, model_validator
 
 from usvit.config.pretrain import PretrainConfig, SourceConfig
 
-How = Literal["fewshot", "linear", "knn", "retrieval", "finetune"]
+How = Literal["fewshot", "linear", "knn", "retrieval", "clusters", "separability", "finetune"]
+VALIDATED = ("fewshot", "linear", "finetune")
+"""Methods that choose between settings on validation images."""
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -41,8 +43,9 @@ class TransferConfig(PretrainConfig):
     how: How = "fewshot"
     """Method. On frozen features: ``fewshot`` (regularised least squares on a few images per class), ``linear``
     (logistic regression), ``knn``, or ``retrieval`` (``knn`` with the embedding of a Grafit run; with
-    ``source.coarse``, from coarse classes to fine ones). Otherwise ``finetune``, which trains the layers that
-    ``model.tune`` selects."""
+    ``source.coarse``, from coarse classes to fine ones); ``clusters`` (k-means, whose clusters are written as labels for
+    ``source.labels``: ClusterFit), or ``separability`` (of random halves of the classes). Otherwise ``finetune``, which
+    trains the layers that ``model.tune`` selects."""
     source: TransferSourceConfig = TransferSourceConfig()
     test: str | None = "test"
     """Split of the source that is tested, once; for ``data``, the test split of a hold-out (``split``). null, for
@@ -57,11 +60,14 @@ class TransferConfig(PretrainConfig):
     shots: tuple[Count, ...] = (5, 10, 25)
     """``fewshot``: number of images per class (Dosovitskiy et al. 2021; Steiner et al. 2022)."""
     draws: Count = 5
-    """``fewshot``: number of random draws of the images, each with a different seed."""
+    """``fewshot``: number of random draws of the images, each with a different seed. ``separability``: number of random
+    splits of the classes."""
+    clusters: Annotated[int, Field(ge=2)] = 1500
+    """``clusters``: number of clusters (thesis: 15000 for ImageNet, 1500 for CIFAR-100)."""
     l2: tuple[Positive, ...] | None = None
     """Strengths of the regularisation to choose from on validation images; a single value is used without a choice.
     null: 2^-10 to 2^9 for ``fewshot`` (on the sum of squares), 10^-6 to 10 for ``linear`` (on the mean
-    cross-entropy)."""
+    cross-entropy). ``separability`` uses the first."""
     k: tuple[Count, ...] = (10, 15, 20, 25, 30)
     """``knn``, ``retrieval``: numbers of neighbours to choose from, by leave-one-out on the training images."""
     sigma: Positive = 0.05

@@ -73,6 +73,8 @@ class Transfer(Experiment[TransferSetup, ProbeResult, TransferRecord]):
 
     def conclude(self, setup: TransferSetup, run: RunDirectory, trained: ProbeResult) -> None:
         write_csv(run.path / "results.csv", metrics.results_table(trained.rows))
+        for name, table in trained.tables.items():
+            write_csv(run.path / name, table)
         missing = metrics.write_predictions(run.path / "predictions.csv", setup.splits.test, np.asarray(trained.logits))
         write_record(
             run.path / "transfer.json",

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from usvit.config import TransferConfig
+from usvit.config import VALIDATED, TransferConfig
 from usvit.data.datasets import (
     DATA,
     Manifest,
@@ -181,7 +181,7 @@ def open_splits(config: TransferConfig, roots: dict[str, Path], progress: Progre
 def _of_source(config: TransferConfig, roots: dict[str, Path]) -> TransferSplits:
     settings = config.source
     tested = set() if config.test is None else set(config.test.split("+"))
-    if config.how in ("knn", "retrieval") and config.test is not None:
+    if config.how not in VALIDATED and config.test is not None:
         settings = settings.model_copy(update={"val": None, "val_share": 0.0})  # k is chosen on the training images
     for name, used in (("split", settings.split), ("val", settings.val or ""), ("final", config.final or "")):
         if shared := tested & set(used.split("+")):
@@ -221,7 +221,7 @@ def _of_card(config: TransferConfig, roots: dict[str, Path], progress: Progress)
         rows = rows_of_split(folds, table, name)
         source = ManifestSource(manifest, rows, crop="tissue", labelled=True)
         found[name] = replace(_whole(name, source), manifest=manifest, manifest_rows=rows)
-    if config.how in ("knn", "retrieval"):  # k is chosen on the training images
+    if config.how not in VALIDATED:  # k is chosen on the training images
         return TransferSplits(found["train"], None, found["test"], "none")
     by = "patients and copies" if config.split.unit == "group" else "image, which leaks"
     chosen_on = f"inner validation part of the hold-out, seed {config.split_seed}, by {by}"

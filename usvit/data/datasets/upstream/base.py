@@ -307,6 +307,20 @@ class Relabelled(UpstreamDataset):
         return _combined_sha256(super().listing_sha256(), [self.source])
 
 
+class LabelledByImage(Relabelled):
+    """The images of a dataset with a label of their own each; ``refined`` gives the former labels.
+
+    Args:
+        source: the dataset.
+        classes: the new class names.
+        targets: (N,) new class of each image.
+    """
+
+    def __init__(self, source: UpstreamDataset, classes: Sequence[str], targets: Indices):
+        UpstreamDataset.__init__(self, source.name, classes, targets)
+        self.source = source
+
+
 def refined(source: UpstreamDataset) -> UpstreamDataset:
     """Return the same images under the classes that they had before they were relabelled."""
     if isinstance(source, Relabelled):
