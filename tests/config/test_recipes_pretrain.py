@@ -124,7 +124,9 @@ def test_sweeps_are_the_products_of_what_their_source_varies(name, keys, axes):
 
 def test_masked_patch_varies_target_and_share_one_at_a_time():
     """Dosovitskiy et al. 2021, appendix B.1.2."""
-    configs = [config_of("masked_patch", None, overrides).masked_patch for overrides in cells(READ["masked_patch"]).values()]
+    configs = [
+        config_of("masked_patch", None, overrides).masked_patch for overrides in cells(READ["masked_patch"]).values()
+    ]
     found = [(config.target, config.corrupted) for config in configs]
     assert found == [("mean_colour", 0.5), ("downsized", 0.5), ("pixels", 0.5), ("mean_colour", 0.15)]
 
@@ -147,7 +149,9 @@ def test_the_levels_of_inaturalist_are_those_of_table_2_14():
 
     found = [config_of("grafit_inat", None, overrides) for overrides in cells(READ["grafit_inat"]).values()]
     assert [config.source.coarse for config in found[:8]] == ["all", *LEVELS, None] and len(found) == 4 * 8
-    kinds = [(config.objective, config.grafit.projector, config.grafit.instance, config.views.count) for config in found]
+    kinds = [
+        (config.objective, config.grafit.projector, config.grafit.instance, config.views.count) for config in found
+    ]
     assert kinds[::8] == [("grafit", "mlp", 1, 4), ("grafit", "linear", 1, 4), ("grafit", "mlp", 0, 1),
                           ("supervised", "mlp", 1, 1)]  # fmt: skip
 

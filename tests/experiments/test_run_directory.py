@@ -78,16 +78,18 @@ def test_a_run_resumes_although_settings_were_added_since(tmp_path):
     path = begun_earlier(tmp_path, "grafit.triplet", "grafit.memory", "views.erasing", objective="mae")
     with open_run(path, described(objective="mae")):
         pass
-    with pytest.raises(UsvitError, match=r"views\.erasing was 0\.0, now 0\.25"), open_run(
-        path, described(objective="mae", views={"erasing": 0.25})
+    with (
+        pytest.raises(UsvitError, match=r"views\.erasing was 0\.0, now 0\.25"),
+        open_run(path, described(objective="mae", views={"erasing": 0.25})),
     ):
         pass
 
 
 def test_a_run_of_grafit_with_the_earlier_memory_is_not_continued_with_another(tmp_path):
     path = begun_earlier(tmp_path, "grafit.memory", objective="grafit")
-    with pytest.raises(UsvitError, match=r"grafit\.memory was 'normalized', now 'mean'"), open_run(
-        path, described(objective="grafit")
+    with (
+        pytest.raises(UsvitError, match=r"grafit\.memory was 'normalized', now 'mean'"),
+        open_run(path, described(objective="grafit")),
     ):
         pass
     with open_run(path, described(objective="grafit", grafit={"memory": "normalized"})):

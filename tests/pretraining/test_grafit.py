@@ -168,7 +168,10 @@ def test_the_triplet_loss_is_the_mean_over_the_triplets_that_violate_the_margin(
             for p in set(range(3)) - {a}:
                 for j in set(range(4)) - {i}:
                     for n in range(3):
-                        near, far = math.dist(points[i][a], points[i][p]) ** 2, math.dist(points[i][a], points[j][n]) ** 2
+                        near, far = (
+                            math.dist(points[i][a], points[i][p]) ** 2,
+                            math.dist(points[i][a], points[j][n]) ** 2,
+                        )
                         losses.append(max(0.0, near - far + margin))
         violating = [loss for loss in losses if loss > 0]
         kept, all_of_them = kept + len(violating), all_of_them + len(losses)
@@ -377,5 +380,5 @@ def test_losses_that_cannot_be_computed_are_refused(views, settings, says):
 
 def test_cross_entropy_needs_classes():
     context = plan(objective="grafit", grafit=SMALL | {"cross_entropy": 1.0}, views={"count": 2})
-    with pytest.raises(UsvitError, match="grafit.cross_entropy needs labels of two or more classes"):
+    with pytest.raises(UsvitError, match=r"grafit\.cross_entropy needs labels of two or more classes"):
         make(replace(context, n_classes=1), tiny_vit())

@@ -193,7 +193,7 @@ def test_the_accuracy_of_downsized_patches_counts_cells():
     images = plan().inputs(given["images"], given["seeds"])
     with torch.no_grad():
         torch.nn.init.zeros_(task.module.colour.weight)
-        outputs, wanted = task._predict(task.module.eval(), images, torch.arange(1))
+        _, wanted = task._predict(task.module.eval(), images, torch.arange(1))
         colour = wanted.flatten().mode().values
         task.module.colour.bias.view(16, 512)[:, colour] = 1.0
         accuracy = task.evaluate(task.module, images, torch.zeros(1))["val_accuracy"]

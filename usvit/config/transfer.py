@@ -42,10 +42,10 @@ class TransferConfig(PretrainConfig):
 
     how: How = "fewshot"
     """Method. On frozen features: ``fewshot`` (regularised least squares on a few images per class), ``linear``
-    (logistic regression), ``knn``, or ``retrieval`` (``knn`` with the embedding of a Grafit run; with
-    ``source.coarse``, from coarse classes to fine ones); ``clusters`` (k-means, whose clusters are written as labels for
-    ``source.labels``: ClusterFit), or ``separability`` (of random halves of the classes). Otherwise ``finetune``, which
-    trains the layers that ``model.tune`` selects."""
+    (logistic regression), ``knn``, ``retrieval`` (``knn`` with the embedding of a Grafit run; with ``source.coarse``,
+    from coarse classes to fine ones), ``clusters`` (k-means, whose clusters are written as labels for
+    ``source.labels``: ClusterFit), or ``separability`` (of random halves of the classes). Otherwise ``finetune``,
+    which trains the layers that ``model.tune`` selects."""
     source: TransferSourceConfig = TransferSourceConfig()
     test: str | None = "test"
     """Split of the source that is tested, once; for ``data``, the test split of a hold-out (``split``). null, for
@@ -73,8 +73,8 @@ class TransferConfig(PretrainConfig):
     sigma: Positive = 0.05
     """``knn``, ``retrieval``: temperature of the neighbours' weights, exp(cosine / sigma)."""
     embedding: Literal["projector", "trunk"] = "projector"
-    """``retrieval``: vectors of a run of Grafit that are compared: the embedding after the ``projector``, or the features
-    of its ``trunk``, as for a loss without a kNN head (thesis, Table 2.7, without P)."""
+    """``retrieval``: vectors of a run of Grafit that are compared: the embedding after the ``projector``, or the
+    features of its ``trunk``, as for a loss without a kNN head (thesis, Table 2.7, without P)."""
     leaks: Literal["refuse", "drop"] = "refuse"
     """Treatment of test images that are pixel-identical to training images, or to images that the initial weights were
     trained on: ``refuse`` stops with an error; ``drop`` removes them from the test and reports their number."""
@@ -93,7 +93,9 @@ class TransferConfig(PretrainConfig):
         if self.source.exclude and self.how != "finetune":
             raise ValueError("source.exclude applies to images that a network is trained on: use it with finetune")
         if self.source.fine is not None and self.how != "retrieval":
-            raise ValueError(f"source.fine belongs to retrieval: for {self.how}, name the tested classes in source.coarse")
+            raise ValueError(
+                f"source.fine belongs to retrieval: for {self.how}, name the tested classes in source.coarse"
+            )
         if self.test is None and (self.how != "retrieval" or not (self.source.val or self.source.val_share)):
             raise ValueError(
                 "test is null, which is only allowed for retrieval, where source.val or source.val_share then gives "

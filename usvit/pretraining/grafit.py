@@ -17,8 +17,8 @@ a triplet are the other images of the portion.
 Source: Touvron (2022), PhD thesis, sections 2.2 and 2.3.1; Touvron et al. (2021), Grafit, ICCV. Not stated there and
 chosen here: the predictor has the projector's architecture (BYOL, Grill et al. 2020, section 3.2); the target network
 runs in evaluation mode, with theta's running statistics; the memory starts empty, an image's first embedding is its
-entry, and images not seen yet are not neighbours; L_knn and L_CE use the first view; an image that is alone in its class
-has L_knn = 0.
+entry, and images not seen yet are not neighbours; L_knn and L_CE use the first view; an image that is alone in its
+class has L_knn = 0.
 """
 
 from copy import deepcopy
@@ -99,7 +99,7 @@ class GrafitNetwork(nn.Module):
         self._of_length_one = config.memory == "normalized"
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        """Map (B, 3, S, S) to (B, width) embeddings g, predictions q(g), target embeddings without gradient, and logits.
+        """Map (B, 3, S, S) to (B, width) embeddings g, predictions q(g), targets without gradient, and logits.
 
         In evaluation mode, predictions and targets are None. Logits (B, K) are None unless L_CE is trained.
         """
@@ -259,8 +259,8 @@ def view_seeds(seeds: Tensor, count: int) -> Tensor:
 def _check(config: GrafitConfig, views: int, context: TaskContext) -> None:
     if config.instance == 0 and config.knn == 0 and config.triplet == 0:
         raise UsvitError(
-            "grafit.instance, grafit.knn and grafit.triplet are all 0, so there is no loss of the embedding. Set one of "
-            "them; for the cross-entropy alone, set objective=supervised."
+            "grafit.instance, grafit.knn and grafit.triplet are all 0, so there is no loss of the embedding. Set one "
+            "of them; for the cross-entropy alone, set objective=supervised."
         )
     if config.cross_entropy > 0 and context.n_classes < 2:
         raise UsvitError(

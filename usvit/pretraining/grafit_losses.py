@@ -1,8 +1,8 @@
 """The losses of Grafit: between an image and its neighbours in a memory, and between views of a batch.
 
 Source: Touvron (2022), PhD thesis, eq. 2.1-2.3 and section 2.2. The thesis does not define its triplet loss: this is
-that of Schroff et al. (2015), FaceNet, eq. 2, over all triplets of a batch that violate the margin (Hermans et al. 2017,
-"batch all").
+that of Schroff et al. (2015), FaceNet, eq. 2, over all triplets of a batch that violate the margin (Hermans et al.
+2017, "batch all").
 """
 
 import torch

@@ -46,7 +46,9 @@ def cluster_table(split: TransferSplit, clusters: NDArray[np.int32]) -> pd.DataF
 def class_shares(
     clusters: NDArray[np.int32], targets: NDArray[np.int64], n_clusters: int, n_classes: int
 ) -> NDArray[np.float64]:
-    """Return the shares of the classes in each cluster, of shape (n_clusters, n_classes); an empty one has those of all.
+    """Return the shares of the classes in each cluster, of shape (n_clusters, n_classes).
+
+    An empty cluster has the shares of all images.
 
     Args:
         clusters: Cluster of each training image, of shape (n,).

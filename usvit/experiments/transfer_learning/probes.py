@@ -266,7 +266,11 @@ def separability(
     for name, what in (("right", "random halves"), ("conditioned", "random halves, conditioned")):
         each = [float(hits.mean()) for hits in found[name]]
         of_classes = [metrics.mean_class_accuracy(train.targets, hits) for hits in found[name]]
-        value = {**metrics.over_draws(each, n_groups), "method": f"t over {config.draws} splits", "covers": HALVES_COVER}
+        value = {
+            **metrics.over_draws(each, n_groups),
+            "method": f"t over {config.draws} splits",
+            "covers": HALVES_COVER,
+        }
         summary.append({"name": what, "accuracy": value, "mean_class_accuracy": float(np.mean(of_classes)), "l2": l2})
     logits = of_class(test.features)
     hits = metrics.right(test.split, logits)

@@ -48,9 +48,7 @@ def random_halves(coarse: Ints, seed: int, draw: int) -> Ints:
     return found
 
 
-def separate(
-    features: NDArray[np.floating], labels: Ints, of_coarse: Affine, n_coarse: int, l2: float
-) -> Separated:
+def separate(features: NDArray[np.floating], labels: Ints, of_coarse: Affine, n_coarse: int, l2: float) -> Separated:
     """Fit a linear classifier to random labels, and classify the same images.
 
     Args:

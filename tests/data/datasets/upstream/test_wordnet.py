@@ -32,7 +32,9 @@ def written(path, tree=TREE):
     lines = ["  1 This software and database is being provided to you, the LICENSEE, by  "]
     for synset, (word, parents) in tree.items():
         pointers = [f"@ {parent[1:]} n 0000" for parent in parents] + ["#m 00000001 n 0000", "@i 00000001 n 0000"]
-        lines.append(f"{synset[1:]} 05 n 02 {word} 0 other_word 0 {len(pointers):03d} {' '.join(pointers)} | a | gloss  ")
+        lines.append(
+            f"{synset[1:]} 05 n 02 {word} 0 other_word 0 {len(pointers):03d} {' '.join(pointers)} | a | gloss  "
+        )
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -60,7 +62,7 @@ def test_files_that_are_not_wordnet_are_refused(tmp_path, content):
 def test_another_wordnet_writes_nothing(tmp_path):
     with pytest.raises(UsvitError, match=r"not in this WordNet .*those of WordNet 3\.0"):
         coarse_imagenet(written(tmp_path / "data.noun"), tmp_path / "coarse.csv")
-    flat = {"n00000001": ("entity", ())} | {one: ("thing", ("n00000001",)) for one in wnids()}
+    flat = {"n00000001": ("entity", ())} | dict.fromkeys(wnids(), ("thing", ("n00000001",)))
     with pytest.raises(UsvitError, match="gives 1 coarse classes that are not the 127"):
         coarse_imagenet(written(tmp_path / "data.noun", flat), tmp_path / "coarse.csv")
     assert not (tmp_path / "coarse.csv").exists()

@@ -264,8 +264,8 @@ def labelled_by(source: UpstreamDataset, path: Path, split: str) -> LabelledByIm
     if found.isna().any():
         raise UsvitError(
             f"{path} has no label for {int(found.isna().sum())} images of the split '{split}' of {source.name} "
-            f"({names[int(np.argmax(found.isna()))]}, ...). Use the table of the same images; labels that exist only for "
-            "training images need source.val=null."
+            f"({names[int(np.argmax(found.isna()))]}, ...). Use the table of the same images; labels that exist only "
+            "for training images need source.val=null."
         )
     classes, targets = np.unique(found.to_numpy(np.str_), return_inverse=True)
     return LabelledByImage(source, classes.tolist(), targets.astype(np.int64))
