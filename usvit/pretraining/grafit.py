@@ -186,8 +186,8 @@ class Grafit(PretrainingTask):
         return kept
 
     def extra_modules(self) -> dict[str, nn.Module]:
-        """Return the projector, which the run saves in ``projector.safetensors``; ``none`` has no tensors."""
-        return {PROJECTOR: self.module.embedding.projector}
+        """Return the projector, if there is one, which the run saves in ``projector.safetensors``."""
+        return {} if self._config.projector == "none" else {PROJECTOR: self.module.embedding.projector}
 
     def evaluate(self, module: nn.Module, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Compute L_knn against the memory, and the accuracy of the coarse class of the nearest neighbours."""

@@ -203,6 +203,30 @@ def test_the_trunk_of_a_run_of_grafit_can_search_without_its_projector(grafit, t
     assert line.map_conditioned is not None
 
 
+def test_a_run_without_a_projector_searches_by_its_features(pictures, tmp_path):
+    """Section 2.2: cross-entropy and triplets on the features themselves."""
+    settings = {
+        "objective": "grafit",
+        "source": {"name": "folder", "path": str(pictures)},
+        "model": {
+            "name": "vit_ti16", "weights": "scratch", "image_size": 32,
+            "vit": {"width": 24, "depth": 1, "mlp": 48, "heads": 2, "patch": 8},
+        },
+        "views": {"count": 2},
+        "grafit": {"projector": "none", "knn": 0, "instance": 0, "triplet": 1, "cross_entropy": 1},
+        "train": {"steps": 2, "epochs": None, "batch_size": 6}, "device": "cpu",
+    }  # fmt: skip
+    run = Pretraining(PretrainConfig.model_validate(settings), out=tmp_path / "run").run().path
+    assert not (run / "fold-0" / "projector.safetensors").exists()
+    assert load_embedding(run)(torch.zeros(2, 3, 32, 32)).shape == (2, 24)
+    images = {"source": {"name": "folder", "path": str(pictures), "val_share": 0.0}, "test": "test", "k": [3]}
+    own = {"model": {"weights": str(run)}, "device": "cpu", "precision": "fp32"}
+    found = [
+        transferred(images, tmp_path / how, own, {"how": how}, named=False).result.summary for how in ("knn", "retrieval")
+    ]
+    assert found[0][0].mean_average_precision == pytest.approx(found[1][0].mean_average_precision)
+
+
 def test_a_search_is_tested_at_any_level_whatever_the_level_of_the_training(grafit, tmp_path):
     """Tables 2.5 and 2.6: the level of the training by the level of the test; here fine, coarse and one class."""
     coarse = str(grafit.parent / "coarse.csv")

@@ -137,7 +137,8 @@ def load_embedding(folder: Path, image_size: int | None = None) -> Embedding:
     fold = only_fold(folder)
     file = fold / f"{PROJECTOR}.safetensors"
     metadata = load_metadata(fold / "model.safetensors")
-    if metadata is None or metadata.objective != "grafit" or not file.is_file():
+    projected = metadata is not None and (metadata.grafit or {}).get("projector") != "none"
+    if metadata is None or metadata.objective != "grafit" or (projected and not file.is_file()):
         raise UsvitError(f"{folder} is not a run of the objective grafit with its {file.name}. Copy the run again.")
     try:
         if metadata.grafit is None or metadata.architecture is None or metadata.preprocessing is None:
@@ -153,7 +154,8 @@ def load_embedding(folder: Path, image_size: int | None = None) -> Embedding:
         network = build_model(spec, resolve_weights(str(fold), spec), n_classes=0, image_size=image_size)
         embedding = Embedding(network, config)
     try:
-        embedding.projector.load_state_dict(read_state_dict(file))
+        if projected:
+            embedding.projector.load_state_dict(read_state_dict(file))
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:300]
         raise UsvitError(
