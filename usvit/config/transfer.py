@@ -75,6 +75,10 @@ class TransferConfig(PretrainConfig):
     embedding: Literal["projector", "trunk"] = "projector"
     """``retrieval``: vectors of a run of Grafit that are compared: the embedding after the ``projector``, or the
     features of its ``trunk``, as for a loss without a kNN head (thesis, Table 2.7, without P)."""
+    feature_tables: bool = False
+    """``knn``, ``retrieval``: also write ``neighbours.csv`` (the ten nearest training images of each test image),
+    ``pca.csv`` (cumulative energy of the components of the training features) and ``tsne.csv`` (a t-SNE of the test
+    features), as in Figures 2.1 and 2.5 to 2.9 of the thesis."""
     leaks: Literal["refuse", "drop"] = "refuse"
     """Treatment of test images that are pixel-identical to training images, or to images that the initial weights were
     trained on: ``refuse`` stops with an error; ``drop`` removes them from the test and reports their number."""

@@ -222,7 +222,8 @@ def test_a_run_without_a_projector_searches_by_its_features(pictures, tmp_path):
     images = {"source": {"name": "folder", "path": str(pictures), "val_share": 0.0}, "test": "test", "k": [3]}
     own = {"model": {"weights": str(run)}, "device": "cpu", "precision": "fp32"}
     found = [
-        transferred(images, tmp_path / how, own, {"how": how}, named=False).result.summary for how in ("knn", "retrieval")
+        transferred(images, tmp_path / how, own, {"how": how}, named=False).result.summary
+        for how in ("knn", "retrieval")
     ]
     assert found[0][0].mean_average_precision == pytest.approx(found[1][0].mean_average_precision)
 

@@ -15,6 +15,7 @@ from usvit.errors import UsvitError
 from usvit.experiments.transfer_learning import least_squares, linear, metrics
 from usvit.experiments.transfer_learning.affine import Affine
 from usvit.experiments.transfer_learning.clusters import CLUSTERS, class_shares, cluster_table, fit_clusters
+from usvit.experiments.transfer_learning.feature_tables import energy_table, nearest_table, tsne_table
 from usvit.experiments.transfer_learning.least_squares import LeastSquares, check_shots, draw_shots
 from usvit.experiments.transfer_learning.retrieval import LabelledFeatures, rank_by_coarse
 from usvit.experiments.transfer_learning.separability import random_halves, separate
@@ -203,7 +204,14 @@ def neighbours(
     intervals = {"mean_average_precision": of_map}
     summary = [_line(f"{k} nearest neighbours", test.split, hits, **figures, intervals=intervals)]
     chosen = {"k": k, "sigma": config.sigma, "leave_one_out_accuracy": tried[k]}
-    return ProbeResult(rows, summary, chosen, np.log(np.maximum(prob, _SMALLEST)), learnt_from=())
+    tables = {}
+    if config.feature_tables:
+        tables = {
+            "neighbours.csv": nearest_table(test.features, train.features, test.split, train.split),
+            "pca.csv": energy_table(train.features),
+            "tsne.csv": tsne_table(test.features, test.split, derive_seed(config.seed, "tsne")),
+        }
+    return ProbeResult(rows, summary, chosen, np.log(np.maximum(prob, _SMALLEST)), learnt_from=(), tables=tables)
 
 
 def retrieval(
