@@ -175,6 +175,16 @@ TABLES = {
     "grafit_baseline": {key: value for key, value in GRAFIT.items() if not key.startswith("grafit.")}
     | {"objective": "supervised", "views.count": 1, "loss.kind": "ce", "mix.mixup": 0, "mix.cutmix": 0},
     "snca_plus": GRAFIT | {"grafit.instance": 0, "views.count": 1},
+    "snca": GRAFIT | {"grafit.instance": 0, "views.count": 1, "grafit.projector": "linear", "grafit.width": 128},
+    "clusterfit_plus": {key: value for key, value in GRAFIT.items() if not key.startswith("grafit.")}
+    | {"objective": "supervised", "views.count": 1, "loss.kind": "ce", "source.val": None},
+    # thesis, Table 2.7; section 2.2; section 2.5.3
+    "grafit_ablation": GRAFIT | {"views.count": 8, "model.image_size": 32, "source.name": "cifar100",
+                                 "source.coarse": "superclass"},
+    "grafit_granularity": {"model.name": "timm:resnet18", "source.name": "cifar100", "source.coarse": "superclass",
+                           "grafit.cross_entropy": 1, "grafit.triplet": 1, "grafit.knn": 0, "grafit.instance": 0,
+                           "grafit.projector": "none", "model.image_size": 32},
+    "grafit_inat": GRAFIT | {"source.name": "inat18", "source.coarse": None},
     # Ours
     "fractals": {"source.name": "fractals", "model.name": "vit_ti16", "objective": "supervised"},
     "mae_phantom": {"source.name": "phantom+data", "model.name": "vit_ti16", "objective": "mae", "mae.mask": 0.75},

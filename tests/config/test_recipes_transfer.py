@@ -204,6 +204,10 @@ def test_grafit_is_section_2_5_4(dataset):
     assert (config.optim.schedule, config.model.image_size, config.optim.warmup_steps) == ("cosine", 224, 0)
     assert (config.model.head, best.model.head) == ("mlp", "mlp")
     assert (best.train.epochs, best.model.image_size, best.mix.cutmix > 0) == (long, 384, True)
+    fixed = config_of("grafit_frozen", dataset)  # "the network trunk remains fixed" (2.4.6)
+    assert (config.model.tune, fixed.model.tune) == ("full", "head")
+    same = {"recipe": "", "model": fixed.model.model_copy(update={"tune": "full"})}
+    assert fixed.model_copy(update=same) == config.model_copy(update={"recipe": ""})
 
 
 def test_the_probes_have_the_sources_values():
@@ -212,3 +216,10 @@ def test_the_probes_have_the_sources_values():
     knn = config_of("knn")
     assert (knn.k, knn.sigma) == ((10, 15, 20, 25, 30), 0.05)
     assert [config_of(name).how for name in ("fewshot", "linear", "knn")] == ["fewshot", "linear", "knn"]
+
+
+def test_clusters_and_separability_have_the_numbers_of_the_thesis():
+    """Sections 2.4.2 (15000 clusters, 1500 for CIFAR-100) and 2.2.1 (10 splits of 20 coarse classes)."""
+    assert [config_of("clusters", dataset).clusters for dataset in (None, "cifar100")] == [15_000, 1_500]
+    config = config_of("separability")
+    assert (config.how, config.draws, config.source.coarse) == ("separability", 10, "superclass")

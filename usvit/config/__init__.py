@@ -50,9 +50,10 @@ from usvit.config.settings import (
 )
 from usvit.config.sweep import Recipe, cells, choose_cells, for_dataset, read_recipe, settings_for, size_note
 from usvit.config.test import HeadRule, TestConfig
-from usvit.config.transfer import TransferConfig
+from usvit.config.transfer import VALIDATED, TransferConfig
 
 __all__ = [
+    "VALIDATED",
     "Attention",
     "BeitConfig",
     "DataConfig",

@@ -17,6 +17,10 @@ def _thresholds_as_list(content: Content) -> Content:
     return {**content, "thresholds": []} if content.get("thresholds") == {} else content
 
 
+_CELL = ("dataset", "model", "recipe", "variant")
+"""Keys that identified a run of a study before 2.0."""
+
+
 def _rows_and_columns(content: Content) -> Content:
     """Turn a study of one cross-validation (or hold-out) per row into one of rows, steps and columns (2.0).
 
@@ -28,9 +32,15 @@ def _rows_and_columns(content: Content) -> Content:
         return ", ".join(str(line[key]) for key in ("model", "recipe", "variant") if line.get(key))
 
     def as_row(line: Content) -> Content:
-        row = {key: value for key, value in line.items() if key not in ("run", "recipe", "variant", "dataset")}
+        row = {key: value for key, value in line.items() if key not in ("run", "printed_as", *_CELL)}
         runs = {str(kind): line["run"]} if line.get("run") else {}
-        return {**row, "name": line.get("printed_as") or name(line), "group": line.get("dataset"), "runs": runs}
+        return {
+            **row,
+            "model": line.get("model"),
+            "name": line.get("printed_as") or name(line),
+            "group": line.get("dataset"),
+            "runs": runs,
+        }
 
     figures = content.get("figures") or []
     tables = {key: [as_row(line) for line in content.get(key) or []] for key in ("table", "seed_spread")}
@@ -42,7 +52,10 @@ def _rows_and_columns(content: Content) -> Content:
             for one in figures
         ],
         "scale": "paper",
-        "runs": [{**run, "kind": kind, "needs": []} for run in content.get("runs") or []],
+        "runs": [
+            {**{key: value for key, value in run.items() if key not in _CELL}, "kind": kind, "needs": []}
+            for run in content.get("runs") or []
+        ],
         **tables,
     }
 
