@@ -4,10 +4,12 @@ import json
 
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file
 
 from tests.experiments.transfer_learning.test_experiment import Told, accuracy_of, run
-from usvit.config import TransferConfig, build
+from usvit.config import PretrainConfig, TransferConfig, build
 from usvit.errors import UsvitError
+from usvit.experiments.pretraining import Pretraining
 from usvit.experiments.transfer_learning import finetune as module
 from usvit.experiments.transfer_learning.finetune import cell_config, choose
 from usvit.models.weights import resolve_weights
@@ -67,6 +69,33 @@ def test_a_head_of_two_layers_is_trained_tested_and_left_behind(sweep, tmp_path)
     again = run(sweep, tmp_path / "again", onward)
     skipped = json.loads((again.path / "run.json").read_text())["model"]["weights"]["loaded"]["skipped"]
     assert any("head.3.weight" in entry["names"] for entry in skipped)
+
+
+@pytest.mark.slow
+def test_the_hidden_layer_of_a_pretraining_head_is_left_behind(sweep, tmp_path):
+    """Dosovitskiy et al. 2021, B.1.1: the whole head (two linear layers) is replaced by one, which starts at zero."""
+    model = {**sweep["model"], "vit": {**sweep["model"]["vit"], "head": "hidden"}}
+    keys = ("source", "views", "device", "precision")
+    config = build(PretrainConfig, {key: sweep[key] for key in keys}, {"model": model}, {"train": {"steps": 1}})
+    upstream = Pretraining(config, out=tmp_path / "upstream").run().path
+    assert "hidden.fc.weight" in load_file(upstream / "fold-0" / "model.safetensors")
+    still = {"cells": {}, "optim": SWEEP["still"]["optim"]}
+    onward = still | {"model": {"name": "vit_b32", "weights": str(upstream), "vit": {}}}
+
+    def network(name, *more):
+        result = run({**sweep, **onward}, tmp_path / name, *more, named=False)
+        tensors = load_file(result.path / "fold-0" / "model.safetensors")
+        return tensors, json.loads((result.path / "fold-0" / "model.json").read_text())["vit"]
+
+    tensors, vit = network("finetune")
+    assert "head" not in vit and vit["width"] == 24
+    heads = {key: value for key, value in tensors.items() if key.startswith(("hidden", "head"))}
+    assert {key: value.shape for key, value in heads.items()} == {"head.weight": (3, 24), "head.bias": (3,)}
+    assert not heads["head.weight"].any()  # this rate moves nothing: the layer starts at zero
+    tensors, vit = network("linear", {"how": "linear"})
+    assert "head" not in vit and not any(key.startswith("hidden") for key in tensors)
+    tensors, vit = network("asked", {"model": {"vit": {"head": "hidden"}}})
+    assert vit["head"] == "hidden" and "hidden.fc.weight" in tensors
 
 
 @pytest.mark.slow

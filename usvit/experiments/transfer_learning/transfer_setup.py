@@ -97,7 +97,9 @@ def default_out(config: TransferConfig) -> Path:
 def with_model_of(config: TransferConfig, choice: str, *, named: bool) -> TransferConfig:
     """Complete the configuration from the metadata of weights that usvit trained.
 
-    The metadata names the network and, if no setting does, the size of its input.
+    The metadata names the network, its parts (``model.vit``) and, if no setting does, the size of its input. The
+    hidden layer of a pre-training head is not taken over: a transfer replaces the whole head by one linear layer
+    (Dosovitskiy et al. 2021, appendix B.1.1), unless ``model.vit.head`` says otherwise, or ``model.head`` is ``kept``.
 
     Args:
         config: The configuration.
@@ -123,8 +125,10 @@ def with_model_of(config: TransferConfig, choice: str, *, named: bool) -> Transf
                 f"The metadata (model.json) of --weights {choice} is damaged: it lacks 'architecture', the name of "
                 "the network. Copy it again, or pass --model."
             )
-        vit = config.model.vit.model_copy(update=metadata.vit or {})
-        update |= {"name": metadata.architecture, "vit": vit}
+        parts = dict(metadata.vit or {})
+        if config.model.head != "kept":
+            parts.pop("head", None)
+        update |= {"name": metadata.architecture, "vit": config.model.vit.model_copy(update=parts)}
     return config.model_copy(update={"model": config.model.model_copy(update=update)})
 
 
