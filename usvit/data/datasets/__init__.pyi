@@ -43,3 +43,4 @@ from .upstream.near_duplicates import excluded_table as excluded_table
 from .upstream.open import aligned as aligned
 from .upstream.open import open_source as open_source
 from .upstream.open import open_training as open_training
+from .upstream.open import shared_splits as shared_splits
