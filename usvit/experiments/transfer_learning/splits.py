@@ -181,7 +181,9 @@ def open_splits(config: TransferConfig, roots: dict[str, Path], progress: Progre
 def _of_source(config: TransferConfig, roots: dict[str, Path]) -> TransferSplits:
     settings = config.source
     if config.how in ("knn", "retrieval") and config.test is not None:
-        settings = settings.model_copy(update={"val": None, "val_source": None, "val_share": 0.0})  # k is chosen on the training images
+        settings = settings.model_copy(
+            update={"val": None, "val_source": None, "val_share": 0.0}
+        )  # k is chosen on the training images
     for key, used in (("source.split", settings.split), ("source.val", settings.val), ("final", config.final)):
         if config.test is None or used is None:
             continue

@@ -95,7 +95,7 @@ def test_validation_on_another_data_set_matches_classes_by_name(tmp_path):
 
 
 def test_a_validation_source_needs_its_split():
-    with pytest.raises(ValueError, match="val_source=imagenet_v2 needs source.val"):
+    with pytest.raises(ValueError, match=r"val_source=imagenet_v2 needs source\.val"):
         SourceConfig(name="imagenet", val_source="imagenet_v2")
 
 
