@@ -210,6 +210,7 @@ def test_grafit_is_section_2_5_4(dataset):
     assert (config.train.epochs, config.optim.lr, config.train.batch_size) == (short, 0.01, 512)
     assert (config.optim.schedule, config.model.image_size, config.optim.warmup_steps) == ("cosine", 224, 0)
     assert (config.model.head, best.model.head) == ("mlp", "mlp")
+    assert config_of("grafit", "cifar100").model.head == "new", "Table 2.13: a linear classifier"
     assert (best.train.epochs, best.model.image_size, best.mix.cutmix > 0) == (long, 384, True)
 
 

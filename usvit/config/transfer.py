@@ -62,6 +62,8 @@ class TransferConfig(PretrainConfig):
     """``knn``, ``retrieval``: numbers of neighbours to choose from, by leave-one-out on the training images."""
     sigma: Positive = 0.05
     """``knn``, ``retrieval``: temperature of the neighbours' weights, exp(cosine / sigma)."""
+    granularity: Literal["fine", "coarse"] | None = None
+    """``retrieval`` with ``source.coarse``: the classes that are searched for. null: the fine ones."""
     leaks: Literal["refuse", "drop"] = "refuse"
     """Treatment of test images that are pixel-identical to training images, or to images that the initial weights were
     trained on: ``refuse`` stops with an error; ``drop`` removes them from the test and reports their number."""
@@ -77,6 +79,10 @@ class TransferConfig(PretrainConfig):
             )
         if self.how != "finetune" and self.cells:
             raise ValueError(f"only finetune has cells; {self.how} does not")
+        if self.granularity is not None and (self.how != "retrieval" or self.source.coarse is None):
+            raise ValueError(
+                "granularity applies to retrieval with source.coarse; other methods use the classes of source.coarse"
+            )
         if self.source.exclude and self.how != "finetune":
             raise ValueError("source.exclude applies to images that a network is trained on: use it with finetune")
         if self.test is None and (self.how != "retrieval" or not (self.source.val or self.source.val_share)):

@@ -19,8 +19,7 @@ from torch import nn
 
 from usvit.config import ViTConfig
 from usvit.config.pretrain import GrafitConfig
-from usvit.data.splits import SeenImages as Hashes
-from usvit.data.splits import load_metadata, seen_by_weights
+from usvit.data.splits import load_metadata
 from usvit.errors import UsvitError
 from usvit.metrics.retrieval import SIGMA, average_precisions, knn_probabilities
 from usvit.models import Weights, build_model, find_model, only_fold, read_state_dict, resolve_weights
@@ -88,18 +87,6 @@ def coarse_probabilities(
 def is_grafit(weights: Weights) -> bool:
     """Whether the weights are those of a run with ``objective: grafit``."""
     return weights.metadata is not None and weights.metadata.objective == "grafit"
-
-
-def forbidden(weights: Weights) -> Hashes:
-    """Return the images that a search with these weights must not test: all that the weights have seen.
-
-    The exception are validation images of a run of Grafit that kept its last step. They have chosen nothing, and are
-    the queries, as in the thesis.
-    """
-    seen, metadata = seen_by_weights(weights), weights.metadata
-    if metadata and metadata.objective == "grafit" and metadata.best_step == metadata.steps:
-        return seen.of_parts("train", "upstream")
-    return seen
 
 
 def searching(network: nn.Module, weights: Weights, image_size: int) -> nn.Module:

@@ -201,7 +201,7 @@ def _of_source(config: TransferConfig, roots: dict[str, Path]) -> TransferSplits
         test = open_source(settings, roots, split=config.test, seed=config.seed)
         if train.classes and test.classes:
             test = aligned(test, train.classes, "the training")
-    if config.how == "retrieval" and settings.coarse is not None:
+    if config.how == "retrieval" and settings.coarse is not None and config.granularity != "coarse":
         return TransferSplits(_fine("train", train, train), None, _fine("test", test, train), "none")
     chosen_on = f"part {settings.val}" + (f" of {settings.val_source}" if settings.val_source else "")
     if settings.val is None:

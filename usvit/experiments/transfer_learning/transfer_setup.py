@@ -11,13 +11,13 @@ from torch import nn
 
 from usvit.config import PretrainConfig, TransferConfig
 from usvit.data.datasets import DATA, Manifest
-from usvit.data.splits import load_metadata, seen_by_weights
+from usvit.data.splits import SeenImages, load_metadata, seen_by_weights
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
 from usvit.experiments.base import head_of_record, in_runs, model_of_record
 from usvit.experiments.transfer_learning import probes
 from usvit.experiments.transfer_learning.features import FeatureExtractor
-from usvit.experiments.transfer_learning.retrieval import forbidden, searching
+from usvit.experiments.transfer_learning.retrieval import is_grafit, searching
 from usvit.experiments.transfer_learning.splits import TransferSplits, open_splits, without_leaks
 from usvit.files import sha256_of_text
 from usvit.models import (
@@ -33,6 +33,7 @@ from usvit.models import (
     resolve_weights,
 )
 from usvit.progress import Progress
+from usvit.records import load_run_record
 from usvit.training import Device, resolve_device, seed_everything
 
 logger = logging.getLogger(__name__)
@@ -178,12 +179,40 @@ def checked(setups: Sequence[TransferSetup], progress: Progress) -> list[Transfe
     Raises:
         LeakageError: There are such images, and the configuration does not drop them.
     """
-    seen_of = forbidden if setups[0].config.how == "retrieval" else seen_by_weights
-    seen = {f"The network of --weights {setup.config.model.weights}": seen_of(setup.weights) for setup in setups}
+    alone = len(setups) == 1  # several networks could be chosen by their upstream validation
+    seen = {f"The network of --weights {one.config.model.weights}": forbidden(one, alone=alone) for one in setups}
     if warning := setups[0].weights.warning:
         logger.warning(warning)
     splits, dropped = without_leaks(setups[0].splits, setups[0].config, seen, progress)
     return [replace(setup, splits=splits, dropped=dropped) for setup in setups]
+
+
+def forbidden(setup: TransferSetup, *, alone: bool) -> SeenImages:
+    """Return the images that a transfer must not test: all that the weights have seen.
+
+    The exception are validation images of a run of ``usvit pretrain`` that kept its last step: they have chosen
+    nothing, and are the test images of the papers. Test images of a data card are never excepted.
+
+    Args:
+        setup: The transfer.
+        alone: There is no other network to choose from.
+    """
+    weights, metadata = setup.weights, setup.weights.metadata
+    seen = seen_by_weights(weights)
+    if metadata is None or metadata.best_step != metadata.steps:
+        return seen
+    queries = setup.config.how == "retrieval" and is_grafit(weights)
+    if queries or (alone and setup.manifest is None and _pretrained(weights)):
+        return seen.of_parts("train", "upstream")
+    return seen
+
+
+def _pretrained(weights: Weights) -> bool:
+    """Return whether the weights are in a run of ``usvit pretrain``; a transfer chooses cells on validation images."""
+    if weights.path is None:
+        return False
+    run = weights.path.absolute().parent.parent
+    return (run / "run.json").is_file() and load_run_record(run).kind == "pretrain"
 
 
 def describe(setup: TransferSetup, command: str) -> dict[str, Any]:
