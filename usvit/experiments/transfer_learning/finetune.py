@@ -81,7 +81,7 @@ def finetune(
     accuracy = next(row["accuracy"] for row in found if row["cell"] == best)
     summary = [
         {
-            "name": f"fine-tuned ({setup.config.model.tune})",
+            "name": f"fine-tuned ({configs[best].model.tune})",
             "accuracy": metrics.accuracy(setup.splits.test, hits),
             "mean_class_accuracy": metrics.mean_class_accuracy(setup.splits.test.targets, hits),
             "cell": best,

@@ -85,14 +85,15 @@ class TransferSetup:
 def default_out(config: TransferConfig) -> Path:
     """Return the default run directory, such as ``runs/transfer-fewshot-cifar10-vit_ti16-scratch-seed0``.
 
-    It contains the name of the recipe, if there is one, and the name of initial weights from disk.
+    It contains the name of the recipe and of the only cell, if there is one, and the name of initial weights from disk.
     """
     images = config.data.dataset if config.source.name == DATA else config.source.name
     images = "+".join(Path(name).stem for name in images.split("+"))
     origin = "several" if config.upstream else _origin(config.model.weights)
     recipe = "" if config.recipe == "none" else config.recipe
     model = "" if config.upstream else config.model.name  # several weights may be of several networks
-    return in_runs("transfer", config.how, images, model, origin, recipe, f"seed{config.seed}")
+    cell = next(iter(config.cells)) if len(config.cells) == 1 else ""
+    return in_runs("transfer", config.how, images, model, origin, recipe, cell, f"seed{config.seed}")
 
 
 def with_model_of(config: TransferConfig, choice: str, *, named: bool) -> TransferConfig:
