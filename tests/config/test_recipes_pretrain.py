@@ -242,6 +242,23 @@ def test_the_granularity_study_has_three_losses_and_two_kinds_of_labels():
     assert found == [(*losses, labels) for losses in ((1, 0), (0, 1), (1, 1)) for labels in ("superclass", None)]
 
 
+def test_the_subsets_of_figure_4_differ_in_nothing_but_their_size():
+    """Dosovitskiy et al. 2021, section 4.3: the same hyper-parameters, and the best validation accuracy counts."""
+    found = {
+        name: config_of("vit_jft", None, overrides)
+        for name, overrides in cells(READ["vit_jft"]).items()
+        if name.endswith("M")
+    }
+    limits = {"9M": 9_000_000, "30M": 30_000_000, "90M": 90_000_000, "300M": None}
+    assert {name: config.source.limit for name, config in found.items()} == limits
+    whole = config_of("vit_jft")
+    for config in found.values():
+        stopping = config.train.early_stopping
+        assert (stopping.monitor, stopping.keep, stopping.patience) == ("val_accuracy", "best", None)
+        assert config.train.steps == 303_000_000 * whole.train.epochs // config.train.batch_size
+        assert (config.optim, config.model, config.views) == (whole.optim, whole.model, whole.views)
+
+
 def test_the_recommended_cells_are_those_of_the_released_files():
     """timm names the file of each of AugReg's weights after its cell."""
     from usvit.models.zoo import find_model

@@ -27,6 +27,9 @@ class SourceConfig(Section):
     val: str | None = None
     """Split to validate on (for ``shards``, its address); null: no validation, or the images that ``val_share`` holds
     out."""
+    val_source: str | None = None
+    """Another data set of ``usvit pretrain --list-sources``, of which ``val`` is a split (Steiner et al. 2022, section
+    4.5: ``imagenet_v2`` for ``imagenet``); its classes are matched by name. null: ``val`` is a split of ``name``."""
     val_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the training images to hold out for validation, drawn with the seed."""
     limit: Annotated[int, Field(ge=1)] | None = None
@@ -49,6 +52,14 @@ class SourceConfig(Section):
     downstream."""
     hashes: bool = True
     """Record the pixel hashes of the training images in the metadata, so that none of them can be tested later."""
+
+    @model_validator(mode="after")
+    def _val_of_its_source(self) -> "SourceConfig":
+        if self.val_source is not None and self.val is None:
+            raise ValueError(
+                f"source.val_source={self.val_source} needs source.val, the split of {self.val_source} to validate on"
+            )
+        return self
 
 
 class ViewsConfig(Section):

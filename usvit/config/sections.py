@@ -130,6 +130,9 @@ class OptimConfig(Section):
     (Goyal et al. 2017). null: they are not scaled."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """SGD only."""
+    momentum_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision to which the momentum (the first moment of Adam, AdamW and LAMB) is rounded after each step:
+    ``bfloat16`` in the fine-tuning of Steiner et al. 2022. It changes the numbers, not the memory."""
     nesterov: bool = False
     """SGD only: Nesterov's momentum."""
     betas: tuple[float, float] | None = None

@@ -14,8 +14,8 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class TransferSourceConfig(SourceConfig):
-    """Images that a network is transferred to. Choices are made on ``val`` or on the images that ``val_share`` holds
-    out."""
+    """Images that a network is transferred to. Choices are made on ``val``, which can be a split of another data set
+    (``val_source``), or on the images that ``val_share`` holds out."""
 
     name: str = "data"
     val_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
