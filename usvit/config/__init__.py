@@ -49,6 +49,7 @@ from usvit.config.settings import (
     recipe_names,
 )
 from usvit.config.sweep import Recipe, cells, choose_cells, for_dataset, read_recipe, settings_for, size_note
+from usvit.config.test import HeadRule, TestConfig
 from usvit.config.transfer import TransferConfig
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "EarlyStoppingConfig",
     "GrafitConfig",
     "Head",
+    "HeadRule",
     "InputConfig",
     "LossConfig",
     "MaeConfig",
@@ -76,6 +78,7 @@ __all__ = [
     "SplitConfig",
     "Stage",
     "Stem",
+    "TestConfig",
     "TokenizerConfig",
     "TrainConfig",
     "Training",

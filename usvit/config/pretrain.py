@@ -8,6 +8,7 @@ from usvit.config.run import Training
 from usvit.config.sections import EarlyStoppingConfig, LossConfig, ModelConfig, Section, TrainConfig
 
 Share = Annotated[float, Field(ge=0, le=1)]
+ThreeAugmentPart = Literal["gray", "solarize", "blur"]
 Objective = Literal["supervised", "mae", "beit", "tokenizer", "masked_patch", "grafit"]
 
 
@@ -50,16 +51,26 @@ class SourceConfig(Section):
 class ViewsConfig(Section):
     """Augmentation of training images and cropping of test images, in the style of ImageNet; not ultrasound-safe."""
 
-    crop: Literal["rrc", "src", "resize"] = "rrc"
-    """``rrc``: random resized crop (Szegedy et al. 2015); ``src``: simple random crop (DeiT III: resize the short side,
-    pad by 4 px of reflection, crop a random square); ``resize``: squash the image to the square."""
+    crop: Literal["rrc", "inception", "squash_crop", "src", "resize"] = "rrc"
+    """``rrc``: random resized crop, as in torchvision and timm; ``inception``: the same by TensorFlow's
+    ``sample_distorted_bounding_box``, as in the code of ViT and AugReg (Szegedy et al. 2015; its boxes are smaller:
+    their height is uniform, where that of ``rrc`` makes the area uniform); ``squash_crop``: squash the image to a
+    larger square and crop a random square (BiT: Kolesnikov et al. 2020); ``src``: simple random crop (DeiT III: resize
+    the short side, pad by 4 px of reflection, crop a random square); ``resize``: squash the image to the square."""
     scale: tuple[float, float] = (0.08, 1.0)
-    """``rrc``: range of the crop's share of the image area."""
+    """``rrc``, ``inception``: range of the crop's share of the image area."""
     ratio: tuple[float, float] = (0.75, 1.3333333333333333)
-    """``rrc``: range of the crop's aspect ratio, width over height."""
+    """``rrc``, ``inception``: range of the crop's aspect ratio, width over height."""
+    train_crop: Annotated[float, Field(gt=0, le=1)] = 0.875
+    """``squash_crop``: the image is squashed to a square of the input size divided by this ratio (0.875: 256 px for an
+    input of 224)."""
     interpolation: Literal["bicubic", "bilinear", "random"] = "bicubic"
     hflip: Share = 0.5
-    policy: Literal["none", "randaugment", "autoaugment", "three_augment"] = "none"
+    policy: Literal["none", "randaugment", "autoaugment", "trivialaugment", "three_augment"] = "none"
+    """``randaugment`` (Cubuk et al. 2020), ``autoaugment`` (Cubuk et al. 2019), ``trivialaugment`` (the wide variant:
+    Müller & Hutter 2021), or ``three_augment`` (DeiT III)."""
+    three_augment: Annotated[tuple[ThreeAugmentPart, ...], Field(min_length=1)] = ("gray", "solarize", "blur")
+    """Parts of 3-Augment, of which each image gets exactly one, with equal probability."""
     layers: Annotated[int, Field(ge=1)] = 2
     """RandAugment: number of operations per image."""
     randaugment: Literal["timm", "original"] = "timm"
@@ -93,6 +104,8 @@ class ViewsConfig(Section):
                 raise ValueError(
                     f"views.{name} is {low}, {high}: give the smaller first, above 0, the larger up to {end}"
                 )
+        if len(set(self.three_augment)) < len(self.three_augment):
+            raise ValueError(f"views.three_augment names a part twice: {', '.join(self.three_augment)}. Name each once")
         return self
 
 

@@ -37,7 +37,7 @@ class RunResult(Generic[Result]):
 
     path: Path
     result: Result
-    """The content of ``metrics.json``, ``pretrain.json`` or ``transfer.json``."""
+    """The content of ``metrics.json``, ``pretrain.json``, ``transfer.json`` or ``test.json``."""
     record: RunRecord
     """The content of ``run.json``."""
 
@@ -156,6 +156,7 @@ def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, An
             "Nothing was changed: choose another folder with --out, or give the same settings to resume."
         )
     parts = {"images": "data", "folds": "folds", "weights": "model", "teachers or tokenizers": "learnt_from"}
+    parts |= {"classifiers": "classifiers"}
     for what, key in parts.items():
         if _hash(existing.get(key, {})) != _hash(wanted.get(key, {})):
             raise UsvitError(

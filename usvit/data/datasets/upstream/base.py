@@ -64,6 +64,10 @@ class UpstreamDataset(Dataset[Image.Image], ABC):
     Attributes:
         levels: level -> coarser class of each class, such as ``{"order": ("Passeriformes", ...)}``.
         multi: (N,) all classes that count as correct for each image; None if there is one class per image.
+        answers: class -> the classes of a classifier that count as correct for it, if these have other names than the
+            classes (ObjectNet); None if the names are the same.
+        left_out: number of images of the data set that are not listed because they have no label, or none of
+            ``answers``.
     """
 
     def __init__(self, name: str, classes: Iterable[str], targets: Sequence[int] | Indices):
@@ -71,6 +75,8 @@ class UpstreamDataset(Dataset[Image.Image], ABC):
         self.targets: Indices = np.asarray(targets, dtype=np.int64)
         self.levels: Mapping[str, tuple[str, ...]] = {}
         self.multi: Sequence[Sequence[int]] | None = None
+        self.answers: Mapping[str, tuple[str, ...]] | None = None
+        self.left_out = 0
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # modules of single sources are imported when they are needed
     from usvit.data.datasets.upstream.named_set import NamedSet
 
 BY_PATH = ("folder", "unlabeled", "shards")
-_FAMILIES = ("imagenet", "transfer_sets", "vtab")
+_FAMILIES = ("imagenet", "robustness_sets", "transfer_sets", "vtab")
 
 __all__ = ["SOURCES", "named_sets", "open_source", "open_training"]
 
