@@ -59,6 +59,7 @@ COMMANDS = {
     "data split": "usvit.data.datasets.split",
     "data preview": "usvit.data.audit.write_preview",
     "data phantom": "usvit.data.phantom.write_phantom",
+    "data coarse": "usvit.data.datasets.coarse_imagenet",
     "models list": "usvit.models.rows",
     "models info": "usvit.models.describe_model",
     "models export": "usvit.exporting.export",

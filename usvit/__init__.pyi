@@ -9,6 +9,7 @@ from .evaluation import evaluate as evaluate
 from .experiments import RunResult as RunResult
 from .experiments import cross_validate as cross_validate
 from .experiments import pretrain as pretrain
+from .experiments import test as test
 from .experiments import train as train
 from .experiments import transfer as transfer
 from .explaining import explain as explain
@@ -20,6 +21,7 @@ from .reports import compare as compare
 from .scoring import Predictor as Predictor
 from .scoring import load_model as load_model
 from .scoring import score as score
+from .studies import list_studies as list_studies
 from .studies import run_study as run_study
 
 __version__: str

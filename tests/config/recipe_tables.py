@@ -4,14 +4,17 @@ A value after ``CODE |`` is printed by no paper of ours and is from the public c
 deit, mae, unilm/beit, timm's arguments of RSB).
 """
 
-VIT_COMMON = {  # Dosovitskiy et al. 2021, Table 3's caption and section 4.1
+INCEPTION = {  # CODE | vision_transformer and big_vision: inception_crop
+    "views.crop": "inception", "views.scale": (0.05, 1.0), "views.ratio": (0.75, 1.33),
+}  # fmt: skip
+VIT_COMMON = INCEPTION | {  # Dosovitskiy et al. 2021, Table 3's caption and section 4.1
     "train.batch_size": 4096, "optim.warmup_steps": 10_000, "model.image_size": 224, "optim.betas": (0.9, 0.999),
     "model.dropout": 0.1, "model.vit.head": "hidden", "model.weights": "scratch", "objective": "supervised",
     "views.policy": "none", "mix.mixup": 0, "mix.cutmix": 0, "views.repeats": 1, "loss.label_smoothing": 0,
 }  # fmt: skip
-STEINER = {  # Steiner et al. 2022, sections 3.3 and 3.4
+STEINER = INCEPTION | {  # Steiner et al. 2022, sections 3.3 and 3.4
     "train.batch_size": 4096, "train.epochs": 300, "optim.lr": 1e-3, "optim.betas": (0.9, 0.999),
-    "optim.schedule": "cosine", "optim.warmup_steps": 10_000, "optim.clip_norm": 1.0, "views.crop": "rrc",
+    "optim.schedule": "cosine", "optim.warmup_steps": 10_000, "optim.clip_norm": 1.0,
     "views.hflip": 0.5, "model.drop_path_schedule": "linear", "model.vit.head": None,
     "views.randaugment": "original", "mix.cutmix": 0, "model.image_size": 224,
 }  # fmt: skip
@@ -103,6 +106,8 @@ TABLES = {
     # Dosovitskiy et al. 2021, Table 3, rows "JFT-300M"
     "vit_jft": VIT_COMMON | {"train.epochs": 7, "optim.lr": 8e-4, "optim.schedule": "linear", "optim.clip_norm": None,
                              "optim.weight_decay": 0.1, "model.dropout": 0},
+    "vit_ablation": VIT_COMMON | {"train.epochs": 7, "optim.lr": 8e-4, "optim.schedule": "linear",
+                                  "optim.weight_decay": 0.1, "model.dropout": 0, "model.name": "vit_b16"},
     "augreg_i1k": STEINER | {"source.name": "imagenet", "source.val_share": 0.01},
     "augreg_i21k": STEINER | {"source.name": "imagenet21k"},
     "deit": DEIT | {"distill.kind": "none"},
@@ -131,10 +136,14 @@ TABLES = {
     "patchconvnet_highres": PATCH | {"train.epochs": 10, "train.batch_size": 1024, "optim.lr": 1e-5,
                                      "views.repeats": 1, "model.drop_path": 0.05, "model.image_size": 384},
     "deit3_i1k": DEIT3_1K | {"model.drop_path": 0.1, "model.image_size": 224},
+    "deit3_ablation": DEIT3_1K | {"model.name": "vit_b16", "model.drop_path": 0.1, "model.vit.layer_scale": 1e-4,
+                                  "model.vit.class_position": False},
     "deit3_i1k_800ep": DEIT3_1K | LONG | {"model.drop_path": 0.2},
     "deit3_lowres": DEIT3_1K | LONG | {"model.drop_path": 0.2, "model.image_size": 192},
     "deit3_fixres": FIXRES | {"model.image_size": 224, "model.drop_path": 0.2},
     "deit3_i21k": DEIT3_21K | {"source.name": "imagenet21k"},
+    "deit3_i21k_ablation": DEIT3_21K | {"source.name": "imagenet21k", "model.name": "vit_b16",
+                                        "model.vit.layer_scale": 1e-4, "model.vit.class_position": False, "seed": 0},
     # Table 6.1, column "Finetune": the rate; section 6.3.2.1: 50 epochs
     "deit3_i21k_i1k": DEIT3_21K | {"optim.lr": 3e-4, "train.epochs": 50, "source.name": "imagenet"},
     "rsb_a2": A2 | {"model.name": "resnet50"},
@@ -166,6 +175,16 @@ TABLES = {
     "grafit_baseline": {key: value for key, value in GRAFIT.items() if not key.startswith("grafit.")}
     | {"objective": "supervised", "views.count": 1, "loss.kind": "ce", "mix.mixup": 0, "mix.cutmix": 0},
     "snca_plus": GRAFIT | {"grafit.instance": 0, "views.count": 1},
+    "snca": GRAFIT | {"grafit.instance": 0, "views.count": 1, "grafit.projector": "linear", "grafit.width": 128},
+    "clusterfit_plus": {key: value for key, value in GRAFIT.items() if not key.startswith("grafit.")}
+    | {"objective": "supervised", "views.count": 1, "loss.kind": "ce", "source.val": None},
+    # thesis, Table 2.7; section 2.2; section 2.5.3
+    "grafit_ablation": GRAFIT | {"views.count": 8, "model.image_size": 32, "source.name": "cifar100",
+                                 "source.coarse": "superclass"},
+    "grafit_granularity": {"model.name": "timm:resnet18", "source.name": "cifar100", "source.coarse": "superclass",
+                           "grafit.cross_entropy": 1, "grafit.triplet": 1, "grafit.knn": 0, "grafit.instance": 0,
+                           "grafit.projector": "none", "model.image_size": 32},
+    "grafit_inat": GRAFIT | {"source.name": "inat18", "source.coarse": None},
     # Ours
     "fractals": {"source.name": "fractals", "model.name": "vit_ti16", "objective": "supervised"},
     "mae_phantom": {"source.name": "phantom+data", "model.name": "vit_ti16", "objective": "mae", "mae.mask": 0.75},
@@ -228,6 +247,12 @@ OTHER_SIZES = {
     ("vit_jft", "r50_b32", "optim.lr"): 8e-4,
     ("vit_jft", "r50_l32", "optim.lr"): 2e-4,
     ("vit_jft", "r50_l16", "optim.lr"): 4e-4,
+    # thesis, Table 6.14
+    ("deit3_ablation", "vit_s16", "model.drop_path"): 0.0,
+    ("deit3_ablation", "vit_l16", "model.drop_path"): 0.4,
+    ("deit3_ablation", "resnet50", "model.vit.layer_scale"): None,
+    ("deit3_i21k_ablation", "vit_s16", "model.drop_path"): 0.0,
+    ("deit3_i21k_ablation", "vit_l16", "model.drop_path"): 0.3,
     # thesis, Table 6.6
     ("deit3_lowres", "deit3_l16", "model.image_size"): 192,
     ("deit3_lowres", "deit3_h14", "model.image_size"): 154,
@@ -257,6 +282,62 @@ ABLATION = {
     "soft": {"distill.kind": "soft", "distill.temperature": 3.0, "distill.balance": 0.1,
              "distill.teacher": "regnety_16gf"},
     "hard": {"distill.kind": "hard", "distill.teacher": "regnety_16gf"},
+    # thesis, Table 3.21
+    **{f"heads{heads}": {"model.vit.heads": heads} for heads in (1, 2, 3, 6, 8, 12, 16, 24)},
+}  # fmt: skip
+
+_NO_LAYER_SCALE = {"model.vit.layer_scale": None}
+_RA = {"views.policy": "randaugment", "views.magnitude": 7, "views.magnitude_std": 0.5, "views.color_jitter": 0}
+_THREE = {"views.policy": "three_augment", "views.three_augment": ("gray", "solarize", "blur")}
+DEIT3_ABLATION = {
+    # thesis, Tables 6.2, 6.3 and 6.4
+    "three-augment": _THREE,
+    "jitter": {"views.policy": "none", "views.color_jitter": 0.3},
+    "gray": {"views.policy": "three_augment", "views.three_augment": ("gray",)},
+    "gray-blur": {"views.policy": "three_augment", "views.three_augment": ("gray", "blur")},
+    "no-jitter": _THREE | {"views.color_jitter": 0},
+    "autoaugment": {"views.policy": "autoaugment", "views.color_jitter": 0},
+    "randaugment": _RA,
+    "trivialaugment": {"views.policy": "trivialaugment", "views.color_jitter": 0},
+    "ce-no-ls-ra-300ep": _RA | _NO_LAYER_SCALE | {"train.epochs": 300, "loss.kind": "ce", "loss.label_smoothing": 0.1,
+                                                  "loss.bce_threshold": None},
+    "bce-no-ls-ra-300ep": _RA | _NO_LAYER_SCALE | {"train.epochs": 300},
+    "bce-ls-ra-300ep": _RA | {"train.epochs": 300},
+    "bce-no-ls-ra-400ep": _RA | _NO_LAYER_SCALE,
+}  # fmt: skip
+"""Cell -> what differs from ``TABLES["deit3_ablation"]``."""
+
+DEIT3_I21K_ABLATION = {
+    # thesis, Table 6.5, from top to bottom
+    "rrc-no-ls-mixup-ra": _RA | _NO_LAYER_SCALE | {"views.crop": "rrc", "mix.mixup": 0.8},
+    "src-no-ls-mixup-ra": _RA | _NO_LAYER_SCALE | {"mix.mixup": 0.8},
+    "src-ls-mixup-ra": _RA | {"mix.mixup": 0.8},
+    "src-ls-ra": _RA,
+    "src-ls-3a": _THREE,
+    "src-ls-3a-240ep": _THREE | {"train.epochs": 240},
+}
+"""Cell -> what differs from ``TABLES["deit3_i21k_ablation"]``."""
+
+_CENTRE = {"depth": 8, "width": 1024, "mlp": 2048, "patch": 32}
+VIT_SHAPES = {
+    # Dosovitskiy et al. 2021, appendix D.2: the centre, and depths of 16 and 64; the other values are chosen
+    "shape": {},
+    **{f"depth{depth}": {"depth": depth} for depth in (2, 4, 16, 32, 64)},
+    **{f"width{width}": {"width": width} for width in (256, 512, 2048)},
+    **{f"mlp{mlp}": {"mlp": mlp} for mlp in (512, 1024, 4096, 8192)},
+    **{f"patch{patch}": {"patch": patch} for patch in (8, 16, 56)},
+    "all-half": {"depth": 4, "width": 512, "mlp": 1024},
+    "all-double": {"depth": 16, "width": 2048, "mlp": 4096},
+}
+VIT_SHAPES = {cell: _CENTRE | changed for cell, changed in VIT_SHAPES.items()}
+"""Cell of ``vit_ablation`` -> shape."""
+
+VIT_POSITIONS = {
+    # Dosovitskiy et al. 2021, Table 8: position, where it is added, 5-shot accuracy in %
+    "none": ("none", None, 61.382), "relative": ("relative", None, 64.032),
+    "learned": ("learned", "stem", 64.206), "learned-layers": ("learned", "layers", 63.964),
+    "learned-shared": ("learned", "shared", 64.292), "learned_2d": ("learned_2d", "stem", 64.001),
+    "learned_2d-layers": ("learned_2d", "layers", 64.046), "learned_2d-shared": ("learned_2d", "shared", 64.022),
 }  # fmt: skip
 
 TRANSFER = {
@@ -268,7 +349,7 @@ TRANSFER = {
         "pets": (500, [0.001, 0.003, 0.01, 0.03], 0.1),
         "flowers102": (500, [0.001, 0.003, 0.01, 0.03], 0.1),
     },
-    # CODE | BiT's hyper-rule: steps, warm-up, where the rate falls, mixup, image size
+    # CODE | BiT's hyper-rule: steps, warm-up, where the rate falls, mixup, image size (before the crop: 512 and 160)
     "bit": {
         "imagenet": (20_000, 500, (6_000, 12_000, 18_000), 0.1, 480),
         "cifar10": (10_000, 500, (3_000, 6_000, 9_000), 0.1, 128),

@@ -7,9 +7,19 @@ from itertools import product
 import pytest
 import timm
 
-from tests.config.recipe_tables import ABLATION, DROP_PATH, OTHER_SIZES, TABLES
+from tests.config.recipe_tables import (
+    ABLATION,
+    DEIT3_ABLATION,
+    DEIT3_I21K_ABLATION,
+    DROP_PATH,
+    OTHER_SIZES,
+    TABLES,
+    VIT_POSITIONS,
+    VIT_SHAPES,
+)
 from tests.conftest import REPOSITORY
 from usvit.config import PretrainConfig, build, cells, parse_overrides, read_recipe, recipe_names, settings_for
+from usvit.resources import configs_dir
 from usvit.training.optimizers import learning_rate, resolve
 
 NAMES = recipe_names("pretrain")
@@ -52,8 +62,6 @@ def test_every_size_and_cell_is_valid_and_a_network_of_the_zoo(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_header_names_source_command_and_result(name):
-    from usvit.resources import configs_dir
-
     text = (configs_dir() / "pretrain" / f"{name}.yaml").read_text()
     header = text.split("\n\n")[0]
     assert all(line.startswith("#") for line in header.splitlines())
@@ -94,13 +102,77 @@ def test_augreg_has_its_28_cells(name):
     assert found == expected and len(found) == 28
 
 
-def test_the_ablation_of_deit_changes_one_thing_at_a_time():
-    """Thesis, Tables 3.8 and 3.3."""
-    assert list(cells(READ["deit_ablation"])) == list(ABLATION)
-    for name, overrides in cells(READ["deit_ablation"]).items():
-        config = config_of("deit_ablation", None, overrides)
-        expected = TABLES["deit_ablation"] | ABLATION[name]
+@pytest.mark.parametrize(
+    ("recipe", "table"),
+    [
+        ("deit_ablation", ABLATION),  # thesis, Tables 3.8, 3.3 and 3.21
+        ("deit3_ablation", DEIT3_ABLATION),  # thesis, Tables 6.2, 6.3 and 6.4
+        ("deit3_i21k_ablation", DEIT3_I21K_ABLATION),  # thesis, Table 6.5
+    ],
+)
+def test_ablations_change_what_their_tables_change(recipe, table):
+    assert list(cells(READ[recipe])) == list(table)
+    for name, overrides in cells(READ[recipe]).items():
+        config = config_of(recipe, None, overrides)
+        expected = TABLES[recipe] | table[name]
         assert {key: value(config, key) for key in expected} == expected, name
+
+
+@pytest.mark.parametrize(("recipe", "of"), [("deit3_ablation", "deit3_i1k"), ("deit3_i21k_ablation", "deit3_i21k")])
+def test_the_ablations_of_deit3_start_from_its_training(recipe, of):
+    """The networks are the same, too: the shape of vit_b16 with the two parts is that of deit3_b16."""
+    from usvit.models.zoo import find_model
+
+    ours, theirs = config_of(recipe, "vit_b16"), config_of(of, "deit3_b16")
+    parts = ("source", "views", "mix", "loss", "optim", "train", "distill", "seed")
+    assert all(getattr(ours, part) == getattr(theirs, part) for part in parts)
+    assert ours.model.drop_path == theirs.model.drop_path
+    assert ours.model.drop_path_schedule == theirs.model.drop_path_schedule
+    shapes = [find_model(c.model.name, c.model.vit.model_dump(exclude_none=True)).shape for c in (ours, theirs)]
+    assert shapes[0] == shapes[1]
+    for cell, overrides in cells(READ[recipe]).items():
+        vit = config_of(recipe, "vit_b16", overrides).model.vit
+        scale = find_model("vit_b16", vit.model_dump(exclude_none=True)).shape.layer_scale
+        assert scale == (None if "no-ls" in cell else 1e-4)
+
+
+def test_the_ablation_of_vit_is_that_of_its_appendix():
+    """Dosovitskiy et al. 2021, appendix D.2 to D.4."""
+    from usvit.models.zoo import find_model
+
+    heads = {"token-lr0.0008": ("hidden", None, 8e-4), "gap-lr0.0008": ("linear", "avg", 8e-4),
+             "gap-lr0.0003": ("linear", "avg", 3e-4)}  # fmt: skip
+    listed = cells(READ["vit_ablation"])
+    found = {cell: config_of("vit_ablation", None, overrides) for cell, overrides in listed.items()}
+    assert set(found) == {*VIT_POSITIONS, *heads, *VIT_SHAPES}
+    for cell, (position, at, _) in VIT_POSITIONS.items():
+        assert (found[cell].model.vit.position, found[cell].model.vit.position_at) == (position, at)
+    for cell, expected in heads.items():
+        vit = found[cell].model.vit
+        assert (vit.head, vit.pool, found[cell].optim.lr) == expected
+    for cell, expected in VIT_SHAPES.items():
+        shape = find_model("vit_b16", found[cell].model.vit.model_dump(exclude_none=True)).shape
+        assert {key: getattr(shape, key) for key in expected} == expected
+        assert shape.width / shape.heads == 64
+    text = (configs_dir() / "pretrain" / "vit_ablation.yaml").read_text()
+    assert all(str(accuracy) in text for *_, accuracy in VIT_POSITIONS.values())
+
+
+def test_resnets_on_jft_also_have_the_sgd_of_bit():
+    """Dosovitskiy et al. 2021, appendix D.1; Kolesnikov et al. 2020, section 3.3."""
+    config = config_of("vit_jft", "bit_r50x1", cells(READ["vit_jft"])["sgd"])
+    optim = resolve(config.optim, config.train.batch_size, 303e6 / config.train.batch_size)
+    assert (optim.name, optim.momentum, optim.weight_decay, optim.warmup_steps) == ("sgd", 0.9, 1e-4, 5000)
+    assert optim.lr == pytest.approx(0.03 * 4096 / 256)
+    steps = config.train.epochs * 303e6 / config.train.batch_size
+    assert [drop / steps for drop in optim.drops] == pytest.approx([10 / 40, 23 / 40, 30 / 40, 37 / 40], abs=1e-5)
+    assert config_of("vit_jft", "bit_r50x1", cells(READ["vit_jft"])["adam"]) == config_of("vit_jft", "bit_r50x1")
+
+
+def test_a_header_that_names_inceptions_crop_is_of_a_recipe_that_runs_it():
+    for name in NAMES:
+        header = (configs_dir() / "pretrain" / f"{name}.yaml").read_text().split("\n\n")[0]
+        assert ("Inception" in header) == (config_of(name).views.crop == "inception"), name
 
 
 @pytest.mark.parametrize(
@@ -111,6 +183,9 @@ def test_the_ablation_of_deit_changes_one_thing_at_a_time():
         ("deit_distilled", ("distill.teacher",), [
             ("deit_b", "timm:regnety_040", "timm:regnety_080", "timm:regnety_120", "regnety_16gf"),
         ]),
+        # thesis, Table 3.20 and section 3.7.2.4; Table 3.8
+        ("cait", ("train.epochs",), [(300, 400, 500)]),
+        ("deit_384", ("optim.name",), [("adamw", "sgd")]),
         ("grafit_cifar100", ("grafit.instance",), [(0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4)]),
         ("patchconvnet_i1k", ("model.drop_path",), [(0.3, 0.4, 0.5)]),
         # Three things, Table 5: AdamW and SGD
@@ -120,6 +195,51 @@ def test_the_ablation_of_deit_changes_one_thing_at_a_time():
 def test_sweeps_are_the_products_of_what_their_source_varies(name, keys, axes):
     configs = [config_of(name, None, overrides) for overrides in cells(READ[name]).values()]
     assert sorted(tuple(value(config, key) for key in keys) for config in configs) == sorted(product(*axes))
+
+
+def test_masked_patch_varies_target_and_share_one_at_a_time():
+    """Dosovitskiy et al. 2021, appendix B.1.2."""
+    configs = [
+        config_of("masked_patch", None, overrides).masked_patch for overrides in cells(READ["masked_patch"]).values()
+    ]
+    found = [(config.target, config.corrupted) for config in configs]
+    assert found == [("mean_colour", 0.5), ("downsized", 0.5), ("pixels", 0.5), ("mean_colour", 0.15)]
+
+
+def test_the_ablation_of_grafit_has_the_losses_and_projectors_of_table_2_7():
+    """Thesis, Table 2.7: L_CE, L_knn, L_inst, P; the baseline has one view, as have the rows without L_inst."""
+    found = []
+    for overrides in cells(READ["grafit_ablation"]).values():
+        config = config_of("grafit_ablation", None, overrides)
+        grafit, supervised = config.grafit, config.objective == "supervised"
+        losses = (1, 0, 0) if supervised else (grafit.cross_entropy, grafit.knn, grafit.instance)
+        assert config.views.count == (8 if losses[2] else 1)
+        found.append((*losses, grafit.projector if losses[1] else None))
+    assert found == [(1, 0, 0, None), (0, 0, 1, None), (1, 0, 1, None), (0, 1, 0, "linear"), (0, 1, 1, "linear"),
+                     (0, 1, 0, "mlp"), (0, 1, 1, "mlp")]  # fmt: skip
+
+
+def test_the_levels_of_inaturalist_are_those_of_table_2_14():
+    from usvit.data.datasets.upstream.transfer_sets import LEVELS
+
+    found = [config_of("grafit_inat", None, overrides) for overrides in cells(READ["grafit_inat"]).values()]
+    assert [config.source.coarse for config in found[:8]] == ["all", *LEVELS, None] and len(found) == 4 * 8
+    kinds = [
+        (config.objective, config.grafit.projector, config.grafit.instance, config.views.count) for config in found
+    ]
+    assert kinds[::8] == [("grafit", "mlp", 1, 4), ("grafit", "linear", 1, 4), ("grafit", "mlp", 0, 1),
+                          ("supervised", "mlp", 1, 1)]  # fmt: skip
+
+
+def test_the_granularity_study_has_three_losses_and_two_kinds_of_labels():
+    """Thesis, section 2.2.2, Table 2.2."""
+    found = []
+    for overrides in cells(READ["grafit_granularity"]).values():
+        config = config_of("grafit_granularity", None, overrides)
+        supervised = config.objective == "supervised"
+        losses = (1, 0) if supervised else (config.grafit.cross_entropy, config.grafit.triplet)
+        found.append((*losses, config.source.coarse))
+    assert found == [(*losses, labels) for losses in ((1, 0), (0, 1), (1, 1)) for labels in ("superclass", None)]
 
 
 def test_the_recommended_cells_are_those_of_the_released_files():

@@ -75,6 +75,8 @@ def test_vit_is_table_4(dataset):
     optim = config.optim
     assert (optim.name, optim.momentum, optim.weight_decay, optim.clip_norm) == ("sgd", 0.9, 0, 1.0)
     assert (config.train.batch_size, optim.schedule, config.model.image_size) == (512, "cosine", 384)
+    # Kolesnikov et al. 2020, section 3.3
+    assert (config.views.crop, round(384 / config.views.train_crop)) == ("squash_crop", 448)
     assert config.final == config.source.split, "the final training is on the entire training set"
 
 
@@ -99,6 +101,7 @@ def test_augreg_is_table_4(dataset):
     assert (config.optim.name, config.optim.momentum, config.optim.clip_norm) == ("sgd", 0.9, 1.0)
     assert (config.train.batch_size, config.optim.schedule) == (512, "cosine")
     assert (config.model.dropout, config.model.drop_path, config.mix.mixup, config.views.policy) == (0, 0, 0, "none")
+    assert (config.views.crop, round(384 / config.views.train_crop)) == ("squash_crop", 448)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +122,7 @@ def test_augreg_from_scratch_is_appendix_a(name, dataset):
         assert optim["warmup_epochs"] == pytest.approx(cell["train"]["epochs"] / 10)
     assert sorted(found) == expected
     assert (base.model.name, base.model.weights) == ("vit_b16" if name.endswith("b16") else "vit_b32", "scratch")
+    assert (base.views.crop, base.views.scale) == ("inception", (0.05, 1.0))
     assert (base.views.randaugment, base.views.probability, base.optim.name) == ("original", 1.0, "adamw")
     assert base.source.val_share == (0.1 if dataset == "pets" else 0.0)
 
@@ -128,7 +132,8 @@ def test_sovits_linear_probe_is_appendix_e_2():
     config, found = config_of("sovit_linear"), []
     for cell in config.cells.values():
         view, optim = cell["views"], cell["optim"]
-        random = view["scale"][0] == view["scale"][1] == pytest.approx((224 / 256) ** 2) and view["ratio"] == [1, 1]
+        random = view == {"crop": "squash_crop", "train_crop": 224 / 256}
+        assert random or view == {"crop": "inception", "scale": [0.05, 1.0], "ratio": [0.75, 1.33]}
         decay = float(f"{optim['lr'] * optim['weight_decay']:.3g}")
         found.append((random, optim["lr"], cell["train"]["epochs"], decay))
     assert sorted(found) == sorted(product([False, True], [1e-3, 3e-4, 1e-4], [1, 3, 10], [0.0, 1e-4]))
@@ -145,7 +150,7 @@ def test_bit_is_the_hyper_rule(dataset):
     assert (config.train.steps, config.train.batch_size, config.mix.mixup) == (steps, 512, mixup)
     precrop = {480: 512, 128: 160}[size]
     assert config.model.image_size == size
-    assert config.views.scale == pytest.approx([(size / precrop) ** 2] * 2, abs=1e-3)
+    assert (config.views.crop, config.views.train_crop) == ("squash_crop", size / precrop)
     rates = [learning_rate(config.optim, step, steps) for step in (warmup, *drops, steps - 1)]
     assert rates == pytest.approx([3e-3, 3e-4, 3e-5, 3e-6, 3e-6])
     assert learning_rate(config.optim, drops[0] - 1, steps) == pytest.approx(3e-3)
@@ -180,7 +185,9 @@ def test_the_thesis_transfers_with_the_trainings_values_and_a_part_of_its_rate(n
     assert transfer.train.epochs == epochs
     same = {"lr": 0, "min_lr": 0}
     assert {**transfer.optim.model_dump(), **same} == {**training.optim.model_dump(), **same}
-    assert (transfer.views, transfer.mix, transfer.loss) == (training.views, training.mix, training.loss)
+    cropped = {"test_crop": 0.875} if name == "cait" else {}  # caption of Table 3.19
+    assert transfer.views == training.views.model_copy(update=cropped)
+    assert (transfer.mix, transfer.loss) == (training.mix, training.loss)
     assert transfer.train.batch_size == training.train.batch_size
     assert transfer.model.drop_path == training.model.drop_path
     assert transfer.distill.kind == "none"
@@ -197,6 +204,10 @@ def test_grafit_is_section_2_5_4(dataset):
     assert (config.optim.schedule, config.model.image_size, config.optim.warmup_steps) == ("cosine", 224, 0)
     assert (config.model.head, best.model.head) == ("mlp", "mlp")
     assert (best.train.epochs, best.model.image_size, best.mix.cutmix > 0) == (long, 384, True)
+    fixed = config_of("grafit_frozen", dataset)  # "the network trunk remains fixed" (2.4.6)
+    assert (config.model.tune, fixed.model.tune) == ("full", "head")
+    same = {"recipe": "", "model": fixed.model.model_copy(update={"tune": "full"})}
+    assert fixed.model_copy(update=same) == config.model_copy(update={"recipe": ""})
 
 
 def test_the_probes_have_the_sources_values():
@@ -205,3 +216,10 @@ def test_the_probes_have_the_sources_values():
     knn = config_of("knn")
     assert (knn.k, knn.sigma) == ((10, 15, 20, 25, 30), 0.05)
     assert [config_of(name).how for name in ("fewshot", "linear", "knn")] == ["fewshot", "linear", "knn"]
+
+
+def test_clusters_and_separability_have_the_numbers_of_the_thesis():
+    """Sections 2.4.2 (15000 clusters, 1500 for CIFAR-100) and 2.2.1 (10 splits of 20 coarse classes)."""
+    assert [config_of("clusters", dataset).clusters for dataset in (None, "cifar100")] == [15_000, 1_500]
+    config = config_of("separability")
+    assert (config.how, config.draws, config.source.coarse) == ("separability", 10, "superclass")

@@ -18,7 +18,7 @@ SCHEMA = json.loads((REPOSITORY / "docs" / "reference" / "study.schema.json").re
 CONTENT = {
     "name": "tiny",
     "title": "A tiny study",
-    "figures": ["accuracy", "auc_macro_ovr", "sensitivity.positive"],
+    "columns": ["accuracy", "auc_macro_ovr", "sensitivity.positive"],
     "settings": {
         "device": "cpu",
         "precision": "fp32",
@@ -26,22 +26,49 @@ CONTENT = {
         "train": {"batch_size": 8, "steps": 6, "eval_every": 2},
         "split": {"folds": 2},
     },
-    "grid": [{"datasets": ["phantom"], "models": ["timm:test_resnet", "timm:test_vit"], "recipes": ["demo"]}],
-    "paper": {
-        "source": "Nobody 2020",
-        "table": "Table 0",
-        "protocol": "not said",
-        "rows": [
-            {
-                "dataset": "phantom",
-                "model": "timm:test_vit",
-                "printed_as": "Tiny/8",
-                "figures": {"accuracy": "35%", "auc_macro_ovr": "0.99"},
-            }
-        ],
-    },
+    "steps": {"cv": {"run": "cv", "dataset": "phantom", "recipe": "demo"}},
+    "rows": [
+        {"name": "Tiny ResNet", "model": "timm:test_resnet"},
+        {"name": "Tiny/8", "model": "timm:test_vit", "printed": {"accuracy": "35%", "auc_macro_ovr": "0.99"}},
+    ],
+    "paper": {"key": "nobody2020", "source": "Nobody 2020", "table": "Table 0", "protocol": "not said"},
 }
 """What a study's file may hold."""
+
+GRID = {"datasets": ["phantom"], "models": ["timm:test_resnet", "timm:test_vit"], "recipes": ["demo"]}
+"""A block that has the same two runs."""
+
+CHAIN = {
+    "name": "chain",
+    "title": "A chain of runs",
+    "columns": {
+        "params": {"figure": "params", "tolerance": "0.1"},
+        "upstream": {"figure": "val_accuracy", "of": "train", "tolerance": "1%"},
+        "knn": {"figure": "accuracy", "of": "knn", "title": "kNN"},
+        "both": {"figure": "accuracy", "of": ["knn", "few"]},
+        "few": {"figure": "accuracy.2", "of": "few"},
+    },
+    "settings": {"device": "cpu", "precision": "fp32"},
+    "steps": {
+        "knn": {"run": "transfer", "how": "knn", "source": "cifar10", "weights": "${tuned}"},
+        "train": {"run": "pretrain", "recipe": "deit"},
+        "tuned": {"run": "pretrain", "recipe": "deit_384", "weights": "${train}"},
+        "few": {
+            "run": "transfer",
+            "how": "fewshot",
+            "source": "cifar10",
+            "weights": "${train}",
+            "settings": {"shots": [2]},
+        },
+    },
+    "rows": [
+        {"name": "DeiT-Ti", "model": "deit_ti", "printed": {"params": 5.7, "upstream": "20% to 30%", "knn": "99%"}},
+        {"name": "again", "model": "deit_ti", "steps": {"few": None}},
+        {"name": "SGD", "model": "deit_ti", "steps": {"tuned": {"settings": {"optim.name": "sgd"}}}},
+    ],
+    "paper": {"key": "nobody2020", "source": "Nobody 2020", "table": "Table 1", "protocol": "not said"},
+}
+"""A study whose runs need one another: two rows share their training, and two all but one setting."""
 
 RESNET, VIT = (f"phantom-timm-{name}-demo-seed0" for name in ("test_resnet", "test_vit"))
 """Names of its two runs."""

@@ -3,16 +3,9 @@
 import pytest
 import yaml
 
-from tests.studies.conftest import CONTENT, study_of, write_study
+from tests.studies.conftest import CONTENT, GRID, study_of, write_study
 from usvit.errors import UsvitError
-from usvit.studies.specification import fraction, load_study, study_names
-
-
-@pytest.mark.parametrize(
-    ("printed", "value"), [("86.7%", 0.867), ("86.7 %", 0.867), ("82%", 0.82), ("0.917", 0.917), ("0.9", 0.9), ("1", 1)]
-)
-def test_a_printed_figure_is_read_as_the_number_that_it_is(printed, value):
-    assert fraction(printed) == value
+from usvit.studies.specification import Column, load_study, study_names
 
 
 def test_one_name_may_stand_without_brackets():
@@ -20,28 +13,45 @@ def test_one_name_may_stand_without_brackets():
     assert study.grid[0].models == ("vit_b32",) and study.seeds == (3,)
 
 
+def test_columns_may_be_a_list_of_figures_or_a_mapping():
+    assert study_of(columns=["accuracy"], rows=CONTENT["rows"][:1]).columns == {"accuracy": Column(figure="accuracy")}
+    columns = study_of(
+        columns={"a": "params", "b": {"figure": "accuracy", "of": "cv"}}, rows=CONTENT["rows"][:1]
+    ).columns
+    assert columns == {"a": Column(figure="params"), "b": Column(figure="accuracy", of=("cv",))}
+
+
 def block(**changes):
-    return {"grid": [{**CONTENT["grid"][0], **changes}]}
+    return {"grid": [{**GRID, **changes}]}
 
 
-def paper(**changes):
-    return {"paper": {**CONTENT["paper"], "rows": [{**CONTENT["paper"]["rows"][0], **changes}]}}
+def row(**changes):
+    return {"rows": [{**CONTENT["rows"][0], **changes}]}
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"figurs": ["accuracy"]}, ["figurs", "Nearest: figures"]),
+        ({"column": ["accuracy"]}, ["column", "Nearest: columns"]),
+        ({"figures": ["accuracy"]}, ["figures", "columns", "docs/how-to/study.md"]),
+        ({"paper": {**CONTENT["paper"], "rows": []}}, ["paper.rows", "printed", "docs/how-to/study.md"]),
         (block(modells=["x"]), ["modells", "of 'grid'", "Nearest: models"]),
-        (paper(printd_as="x"), ["printd_as", "of 'paper.rows'", "Nearest: printed_as"]),
-        ({"figures": ["acuracy"]}, ["acuracy", "Nearest: accuracy"]),
-        ({"figures": ["sensitivity"]}, ["sensitivity.positive"]),
-        ({"figures": ["accuracy.benign"]}, ["over all classes"]),
-        (paper(figures={"accuracy": "good"}), ["'good'", "86.7%"]),
-        (paper(figures={"acc": "0.8"}), ["Unknown figure 'acc'"]),
+        (row(modell="x"), ["modell", "of 'rows'", "Nearest: model"]),
+        (row(steps={"cv": {"recip": "x"}}), ["recip", "of 'rows.steps.cv'", "Nearest: recipe"]),
+        ({"steps": {"cv": {"run": "cv", "recip": "x"}}}, ["recip", "of 'steps.cv'", "Nearest: recipe"]),
+        ({"steps": {"cv": {"recipe": "x"}}}, ["steps.cv lacks 'run'"]),
+        ({"steps": {"cv": {"run": "fold"}}}, ["steps.cv.run", "'cv', 'train', 'pretrain'"]),
+        ({"columns": ["acuracy"]}, ["acuracy", "Nearest: accuracy"]),
+        ({"columns": ["sensitivity"]}, ["sensitivity.positive"]),
+        ({"columns": {"a": {"figure": "params", "of": "cv"}}, **row()}, ["remove 'of'"]),
+        ({"columns": {"a": {"figure": "accuracy", "tolerance": "small"}}, **row()}, ["'small'", "86.7%"]),
+        (row(printed={"accuracy": "good"}), ["'good'", "86.7%"]),
+        (row(printed={"acc": "0.8"}), ["'acc'", "not one of the columns (accuracy, auc_macro_ovr"]),
+        ({"paper": None}, ["'paper' with their source is missing"]),
+        ({"paper": {**CONTENT["paper"], "source": ""}}, ["paper.source", "at least 1 character"]),
         ({"seeds": [-1]}, ["seeds", "greater than or equal to 0"]),
         ({"seeds": []}, ["seeds", "at least 1"]),
-        ({"grid": []}, ["grid", "at least 1"]),
+        ({"rows": []}, ["neither 'rows' nor a 'grid'"]),
         ({"name": "../elsewhere"}, ["name", "../elsewhere"]),
         (block(variant="../x"), ["variant"]),
         ({"protocol": "kfold"}, ["protocol", "'cv' or 'train'"]),
@@ -59,7 +69,7 @@ def test_what_cannot_be_is_refused_by_name(tmp_path, changes, says):
     [
         ("- a list", "must be a mapping"),
         ("a: [", "is not valid YAML"),
-        ("name: x\ntitle: y", "lacks the key grid"),
+        ("name: x", "lacks the key title"),
     ],
 )
 def test_a_file_that_is_no_study_is_refused(tmp_path, content, says):
@@ -121,17 +131,18 @@ PRINTED = {
 
 @pytest.mark.parametrize("number", PRINTED)
 def test_the_papers_tables_are_as_printed(number):
-    rows = load_study(f"gheflati2022_table{number}").paper.rows
+    study = load_study(f"gheflati2022_table{number}")
     found = {}
-    for row in rows:
-        found.setdefault(row.dataset, {})[row.model] = (row.figures["accuracy"], row.figures["auc_macro_ovr"])
+    for row in study.rows:
+        dataset = (row.steps.get("cv") or study.steps["cv"]).dataset or study.steps["cv"].dataset
+        found.setdefault(dataset, {})[row.model] = tuple(figure.text for figure in row.printed.values())
     assert found == PRINTED[number]
 
 
 def test_every_shipped_study_is_named_as_its_file_and_tells_its_command():
     from usvit.resources import configs_dir
 
-    assert len(study_names()) >= 4
+    assert len(study_names()) >= 76
     for name in study_names():
         text = (configs_dir() / "studies" / f"{name}.yaml").read_text()
         assert load_study(name).name == name == yaml.safe_load(text)["name"]

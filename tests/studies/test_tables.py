@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from tests.studies.conftest import CONTENT, study_of
+from tests.studies.conftest import CHAIN, CONTENT, study_of
 from usvit.studies.plan import make_plan
+from usvit.studies.specification import StudyConfig
 from usvit.studies.state import open_study
 from usvit.studies.tables import fill
 
@@ -48,7 +49,7 @@ def filled(tmp_path, accuracies, *, interval=True, dataset=None, **changes):
     plan = make_plan(study_of(**changes), dataset=dataset)
     with open_study(tmp_path / "study", plan, "command") as study:
         for run in plan.runs:
-            accuracy = accuracies[run.seed, run.cell.model]
+            accuracy = accuracies[run.seed, run.config["model"]["name"]]
             study.settle(run.id, finished=accuracy is not None)
             if accuracy is None:
                 continue
@@ -61,16 +62,33 @@ def filled(tmp_path, accuracies, *, interval=True, dataset=None, **changes):
 
 
 def of_vit(record):
-    return next(line for line in record["table"] if line["model"] == "timm:test_vit")
+    return next(row for row in record["table"] if row["model"] == "timm:test_vit")
 
 
 @pytest.mark.parametrize(
     ("ours", "within"), [(0.35, True), (0.31, True), (0.39, True), (0.29, False), (0.41, False)]
 )  # the paper prints 35%, and the interval is 5 points to each side
-def test_the_papers_figure_lies_within_or_it_does_not(tmp_path, ours, within):
+def test_without_a_tolerance_the_papers_figure_lies_within_our_interval_or_not(tmp_path, ours, within):
     figure = of_vit(filled(tmp_path, {(0, "timm:test_resnet"): 0.5, (0, "timm:test_vit"): ours}))["figures"]["accuracy"]
     assert figure["within"] is within and figure["within_reason"] is None
-    assert figure["paper"] == {"printed": "35%", "value": 0.35}
+    assert figure["paper"] == {"printed": "35%", "value": 0.35, "sd": None}
+    assert figure["difference"] == pytest.approx(ours - 0.35)
+
+
+@pytest.mark.parametrize(("ours", "within"), [(0.35, True), (0.37, True), (0.33, True), (0.371, False), (0.329, False)])
+def test_a_tolerance_decides_whatever_the_interval_is(tmp_path, ours, within):
+    columns = {"accuracy": {"figure": "accuracy", "tolerance": "2%"}, "auc_macro_ovr": "auc_macro_ovr"}
+    accuracies = {(0, "timm:test_resnet"): 0.5, (0, "timm:test_vit"): ours}
+    for interval in (True, False):
+        record = filled(tmp_path / str(interval), accuracies, interval=interval, columns=columns)
+        assert of_vit(record)["figures"]["accuracy"]["within"] is within
+
+
+@pytest.mark.parametrize(("ours", "difference"), [(0.33, -0.01), (0.35, 0.0), (0.37, 0.01)])
+def test_a_printed_range_is_compared_by_its_nearer_end(tmp_path, ours, difference):
+    rows = [CONTENT["rows"][0], {**CONTENT["rows"][1], "printed": {"accuracy": "34% to 36%"}}]
+    record = filled(tmp_path, {(0, "timm:test_resnet"): 0.5, (0, "timm:test_vit"): ours}, rows=rows)
+    assert of_vit(record)["figures"]["accuracy"]["difference"] == pytest.approx(difference)
 
 
 def test_where_nothing_can_be_compared_the_reason_is_said(tmp_path):
@@ -84,46 +102,91 @@ def test_where_nothing_can_be_compared_the_reason_is_said(tmp_path):
     assert vit("a", interval=False) == "no interval"
     assert vit("b", over={(0, "timm:test_vit"): None}) == "no finished run"
     assert vit("c", dataset="phantom") == "other data than the paper's"
-    assert vit("d", paper=None) == "the paper prints none"
+    rows = [{key: row[key] for key in ("name", "model")} for row in CONTENT["rows"]]
+    assert vit("d", rows=rows) == "the paper prints none"
 
 
 def test_an_undefined_figure_and_an_absent_one_say_why(tmp_path):
     record = filled(
         tmp_path,
         {(0, "timm:test_resnet"): 0.5, (0, "timm:test_vit"): 0.35},
-        figures=["auc_macro_ovr", "mcc", "sensitivity.positive", "sensitivity.other"],
+        columns=["accuracy", "auc_macro_ovr", "mcc", "sensitivity.positive", "sensitivity.other"],
     )
     figures = of_vit(record)["figures"]
-    assert figures["auc_macro_ovr"]["value"] is None and figures["auc_macro_ovr"]["within_reason"] == "no interval"
+    assert figures["auc_macro_ovr"]["value"] is None and figures["auc_macro_ovr"]["within_reason"] == "no value"
     assert "no such figure" in figures["mcc"]["reason"] and "no such figure" in figures["sensitivity.other"]["reason"]
     assert figures["sensitivity.positive"]["value"] == 0.5
 
 
-def test_on_other_data_the_papers_row_is_found_by_its_model_unless_it_has_several(tmp_path):
-    accuracies = {(0, "timm:test_resnet"): 0.5, (0, "timm:test_vit"): 0.35}
-    assert of_vit(filled(tmp_path / "one", accuracies, dataset="phantom"))["printed_as"] == "Tiny/8"
-    row = CONTENT["paper"]["rows"][0]
-    several = {**CONTENT["paper"], "rows": [row, {**row, "dataset": "busi"}]}
-    grid = [{**CONTENT["grid"][0], "datasets": ["phantom", "busi"]}]
-    lines = filled(tmp_path / "two", accuracies, dataset="phantom", paper=several, grid=grid)["table"]
-    assert all(line["printed_as"] is None for line in lines)
+def result_of(plan, study, values):
+    """Write the result of each run of a chain; ``values`` maps the name of a step to its accuracy."""
+    steps = {run: step for row in plan.rows for step, run in row.runs[0].items()}
+    for run in plan.runs:
+        value = values.get(steps[run.id])
+        study.settle(run.id, finished=value is not None)
+        if value is None:
+            continue
+        folder = study.run_path(run.id)
+        folder.mkdir(parents=True)
+        accuracy = {"value": value, "ci95": [value - 0.01, value + 0.01], "method": "Wilson"}
+        name = "2-shot" if steps[run.id] == "few" else "10 nearest neighbours"
+        kept = {"fold": 0, "step": 1, "val_accuracy": value}
+        found = {"summary": [{"name": name, "accuracy": accuracy}]} if run.kind == "transfer" else {"kept": [kept]}
+        (folder / f"{run.kind}.json").write_text(json.dumps({"schema_version": "1.0", **found}))
+
+
+def filled_chain(tmp_path, **values):
+    plan = make_plan(StudyConfig.model_validate(CHAIN))
+    with open_study(tmp_path / "study", plan, "command") as study:
+        result_of(plan, study, values)
+        fill(study, plan)
+        return {row["name"]: row for row in study.save().content()["table"]}
+
+
+def test_a_row_shows_the_figures_of_all_its_runs(tmp_path):
+    table = filled_chain(tmp_path, train=0.31, tuned=0.5, knn=0.9, few=0.6)
+    figures = table["DeiT-Ti"]["figures"]
+    assert {name: figure["value"] for name, figure in figures.items()} == {
+        "params": pytest.approx(5.717416),  # DeiT-Ti/16 has 5,717,416 parameters (timm)
+        "upstream": 0.31,
+        "knn": 0.9,
+        "both": pytest.approx(0.75),
+        "few": 0.6,
+    }
+    assert figures["params"]["within"] is True and figures["upstream"]["within"] is True, (
+        "0.31 is 1 point above 20-30 %"
+    )
+    assert figures["knn"]["within"] is False and figures["knn"]["ci95"] == [0.89, 0.91]
+    assert figures["both"]["ci95"] is None and figures["both"]["method"] == "mean over 2 runs"
+    assert table["again"]["figures"]["few"]["reason"] == "the row has no run for it"
+
+
+def test_a_figure_waits_for_all_of_its_runs(tmp_path):
+    table = filled_chain(tmp_path, train=0.31, knn=0.9)
+    figures = table["DeiT-Ti"]["figures"]
+    assert (figures["upstream"]["value"], figures["knn"]["value"]) == (0.31, 0.9)
+    assert figures["both"]["value"] is None and table["DeiT-Ti"]["state"] == "waiting"
+
+
+def test_counts_of_the_network_need_no_run(tmp_path):
+    assert filled_chain(tmp_path)["SGD"]["figures"]["params"]["value"] == pytest.approx(5.717416)
 
 
 def test_the_spread_of_seeds_is_that_of_the_finished_runs(tmp_path):
     accuracies = {(seed, "timm:test_vit"): x for seed, x in enumerate([0.3, 0.36, 0.45])}
     accuracies |= {(0, "timm:test_resnet"): 0.5, (1, "timm:test_resnet"): None, (2, "timm:test_resnet"): None}
     record = filled(tmp_path, accuracies, seeds=[0, 1, 2])
-    spread = {line["model"]: line["figures"]["accuracy"] for line in record["seed_spread"]}
+    spread = {row["name"]: row["figures"]["accuracy"] for row in record["seed_spread"]}
     values = np.array([0.3, 0.36, 0.45])
-    assert spread["timm:test_vit"] == {
+    assert spread["Tiny/8"] == {
         "n": 3,
         "mean": pytest.approx(values.mean()),
         "sd": pytest.approx(values.std(ddof=1)),
         "min": 0.3,
         "max": 0.45,
     }
-    assert spread["timm:test_resnet"] == {"n": 1, "mean": 0.5, "sd": None, "min": 0.5, "max": 0.5}
-    assert record["seed_spread"][1]["figures"]["auc_macro_ovr"]["n"] == 0
+    assert spread["Tiny ResNet"] == {"n": 1, "mean": 0.5, "sd": None, "min": 0.5, "max": 0.5}
+    assert record["seed_spread"][0]["figures"]["auc_macro_ovr"]["n"] == 0
     assert of_vit(record)["figures"]["accuracy"]["value"] == 0.3, "the table is of the first seed"
 
 

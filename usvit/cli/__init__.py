@@ -25,6 +25,7 @@ from usvit.cli import (
     report,
     score,
     study,
+    test,
     transfer,
 )
 from usvit.errors import EXIT_BUG, EXIT_STOPPED, UsvitError
@@ -34,7 +35,10 @@ GRACE_SECONDS = 20
 """Seconds that a process without an error message waits for the process that has one. torchrun stops all processes as
 soon as one exits, so the process with the message must exit first. After the wait, the process prints what it knows."""
 PRIVATE = frozenset(
-    {"score", "evaluate", "recalibrate", "cv", "train", "data", "pretrain", "transfer", "study", "explain", "report"}
+    {
+        *("score", "evaluate", "recalibrate", "cv", "train", "data", "pretrain", "transfer", "test", "study"),
+        *("explain", "report"),
+    }
 )
 """Commands whose input may contain names of patients."""
 
@@ -50,6 +54,7 @@ app.command("cv")(cv.cv)
 app.command("train")(cv.train)
 app.command("pretrain")(pretrain.pretrain)
 app.command("transfer")(transfer.transfer)
+app.command("test")(test.test)
 app.command("study")(study.study)
 app.command("evaluate")(evaluate.evaluate)
 app.command("recalibrate")(recalibrate.recalibrate)

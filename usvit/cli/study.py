@@ -1,22 +1,54 @@
 """``usvit study``: many runs as one study."""
 
+import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from usvit.cli import options as o
-from usvit.errors import EXIT_PARTLY
+from usvit.errors import EXIT_PARTLY, UsvitError
+
+if TYPE_CHECKING:
+    from usvit.studies import StudyOutcome
 
 
 def study(
-    file: Annotated[
-        str, typer.Argument(help="YAML file of a study, or the name of a built-in study.", metavar="FILE|NAME")
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            help="YAML file of a study, or names of built-in studies; 'list' lists them, 'all' stands for all of them.",
+            metavar="FILE|NAME...|list|all",
+        ),
     ],
-    out: Annotated[Path | None, typer.Option(help="Folder of the study. (default: studies/<name>)")] = None,
+    paper: Annotated[
+        str | None, typer.Option(help="With list and all: only the studies of this paper.", metavar="PAPER")
+    ] = None,
+    scale: Annotated[
+        str,
+        typer.Option(
+            help="paper, or tiny: the same runs with tiny networks on generated images, which shows that the "
+            "study works, in minutes."
+        ),
+    ] = "paper",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the study; with several, the folder of their folders. (default: studies/<name>)"),
+    ] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the runs. Studies with the same folder share equal runs. (default: runs, in the folder of "
+            "the study; with several studies, in the folder of their folders)"
+        ),
+    ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="Use this data set instead of the file's, such as phantom.", metavar="D[+D]")
+        str | None,
+        typer.Option(
+            help="Use this data set in cross-validations and hold-outs instead of the file's, such as phantom.",
+            metavar="D[+D]",
+        ),
     ] = None,
     seeds: Annotated[
         int | None,
@@ -49,43 +81,81 @@ def study(
     ] = False,
     json_: o.Json = False,
 ) -> None:
-    """Run a grid of models x data sets x recipes x seeds, and print a table beside the paper's.
+    """Run the runs of a table, each after those that it needs, and print the table beside the paper's.
 
-    The same command resumes a stopped study: finished runs are kept, and failed runs are tried again (exit code 3 while
-    any run fails).
+    A row may be a cross-validation, or a chain of pre-training, fine-tuning, transfers, tests and measurements of
+    speed. 'usvit study list' shows the printed tables of the papers that are built in. The same command resumes a
+    stopped study: finished runs are kept, and failed runs are tried again (exit code 3 while any run fails).
     """
     from usvit.config import parse_overrides
-    from usvit.files import read_json
     from usvit.progress import make_progress
-    from usvit.studies import run_study
+    from usvit.studies import run_study, select_studies
 
-    with o.resumable():
-        outcome = run_study(
-            file,
-            out=out,
-            dataset=dataset,
-            seeds=seeds,
-            engine=engine,
-            address=address,
-            cpus=cpus,
-            gpus=gpus,
-            data_root=o.data_roots(data_root),
-            device=device,
-            precision=precision,
-            workers=workers,
-            dry_run=dry_run,
-            progress=make_progress(),
-            command=o.command_line(),
-            overrides=parse_overrides(set_ or []),
-        )
+    if names == ["list"]:
+        _list(paper, json_)
+        return
+    if names == ["all"]:
+        names = select_studies(paper)
+    elif paper is not None:
+        raise UsvitError("--paper belongs to 'usvit study list' and 'usvit study all'.")
+    several = len(names) > 1
+    folder = (out or Path("studies")) if several else out
+    failed = False
+    for name in names:
+        with o.resumable():
+            outcome = run_study(
+                name,
+                out=_folder_of(folder, name, scale) if several and folder is not None else folder,
+                runs=runs or (folder / "runs" if several and folder is not None else None),
+                dataset=dataset,
+                seeds=seeds,
+                engine=engine,
+                address=address,
+                cpus=cpus,
+                gpus=gpus,
+                data_root=o.data_roots(data_root),
+                device=device,
+                precision=precision,
+                workers=workers,
+                scale=scale,
+                dry_run=dry_run,
+                progress=make_progress(),
+                command=o.command_line(),
+                overrides=parse_overrides(set_ or []),
+            )
+        failed = failed or bool(outcome.failed)
+        _print(outcome, dry_run, json_)
+    if failed:
+        raise typer.Exit(EXIT_PARTLY)
+
+
+def _folder_of(folder: Path, name: str, scale: str) -> Path:
+    stem = Path(name).stem
+    return folder / (stem if scale == "paper" else f"{stem}-{scale}")
+
+
+def _print(outcome: "StudyOutcome", dry_run: bool, json_: bool) -> None:
+    from usvit.files import read_json
+    from usvit.studies import terminal
+
     if dry_run:
         print("\n".join(run.id for run in outcome.record.runs))
-        return
-    if json_:
+    elif json_:
         print(json.dumps(read_json(outcome.path / "study.json"), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        from usvit.studies import terminal
-
         print(f"{terminal(outcome.record)}\n\npage: {outcome.page}")
-    if outcome.failed:
-        raise typer.Exit(EXIT_PARTLY)
+
+
+def _list(paper: str | None, json_: bool) -> None:
+    from usvit.studies import aligned, list_studies
+
+    found = list_studies(paper)
+    if json_:
+        print(json.dumps([dataclasses.asdict(one) for one in found], indent=2, ensure_ascii=False))
+        return
+    lines = [[one.name, one.table, str(one.n_rows), str(one.n_runs), _hours(one.h200_hours)] for one in found]
+    print(aligned(["study", "table", "rows", "runs", "H200-hours (estimate)"], lines))
+
+
+def _hours(value: float | None) -> str:
+    return "not known" if value is None else f"{value:,.1f}" if value >= 0.1 else "< 0.1"

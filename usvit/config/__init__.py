@@ -49,9 +49,11 @@ from usvit.config.settings import (
     recipe_names,
 )
 from usvit.config.sweep import Recipe, cells, choose_cells, for_dataset, read_recipe, settings_for, size_note
-from usvit.config.transfer import TransferConfig
+from usvit.config.test import HeadRule, TestConfig
+from usvit.config.transfer import VALIDATED, TransferConfig
 
 __all__ = [
+    "VALIDATED",
     "Attention",
     "BeitConfig",
     "DataConfig",
@@ -59,6 +61,7 @@ __all__ = [
     "EarlyStoppingConfig",
     "GrafitConfig",
     "Head",
+    "HeadRule",
     "InputConfig",
     "LossConfig",
     "MaeConfig",
@@ -76,6 +79,7 @@ __all__ = [
     "SplitConfig",
     "Stage",
     "Stem",
+    "TestConfig",
     "TokenizerConfig",
     "TrainConfig",
     "Training",

@@ -8,6 +8,7 @@ from usvit.config.run import Training
 from usvit.config.sections import EarlyStoppingConfig, LossConfig, ModelConfig, Section, TrainConfig
 
 Share = Annotated[float, Field(ge=0, le=1)]
+ThreeAugmentPart = Literal["gray", "solarize", "blur"]
 Objective = Literal["supervised", "mae", "beit", "tokenizer", "masked_patch", "grafit"]
 
 
@@ -32,8 +33,11 @@ class SourceConfig(Section):
     """Maximum number of training images, drawn with the seed; null: all."""
     coarse: str | None = None
     """Coarse classes to train on, while the fine ones are used for evaluation (Grafit): a CSV with columns
-    ``class,coarse``, or a level of the data set's own hierarchy (``superclass`` of ``cifar100``; ``kingdom`` to
-    ``genus`` of ``inat18``)."""
+    ``class,coarse``, a level of the data set's own hierarchy (``superclass`` of ``cifar100``; ``kingdom`` to ``genus``
+    of ``inat18``), or ``all``, a single class (the unsupervised case, thesis, Table 2.14)."""
+    labels: str | None = None
+    """CSV with columns ``image_id,label`` for every training image, whose labels replace those of the data set: the
+    ``clusters.csv`` of ``usvit transfer --how clusters`` (ClusterFit)."""
     size: Annotated[int, Field(ge=1)] = 100_000
     """Number of images in an epoch of ``fractals`` and ``phantom``."""
     classes: Annotated[int, Field(ge=2)] = 1000
@@ -50,16 +54,26 @@ class SourceConfig(Section):
 class ViewsConfig(Section):
     """Augmentation of training images and cropping of test images, in the style of ImageNet; not ultrasound-safe."""
 
-    crop: Literal["rrc", "src", "resize"] = "rrc"
-    """``rrc``: random resized crop (Szegedy et al. 2015); ``src``: simple random crop (DeiT III: resize the short side,
-    pad by 4 px of reflection, crop a random square); ``resize``: squash the image to the square."""
+    crop: Literal["rrc", "inception", "squash_crop", "src", "resize"] = "rrc"
+    """``rrc``: random resized crop, as in torchvision and timm; ``inception``: the same by TensorFlow's
+    ``sample_distorted_bounding_box``, as in the code of ViT and AugReg (Szegedy et al. 2015; its boxes are smaller:
+    their height is uniform, where that of ``rrc`` makes the area uniform); ``squash_crop``: squash the image to a
+    larger square and crop a random square (BiT: Kolesnikov et al. 2020); ``src``: simple random crop (DeiT III: resize
+    the short side, pad by 4 px of reflection, crop a random square); ``resize``: squash the image to the square."""
     scale: tuple[float, float] = (0.08, 1.0)
-    """``rrc``: range of the crop's share of the image area."""
+    """``rrc``, ``inception``: range of the crop's share of the image area."""
     ratio: tuple[float, float] = (0.75, 1.3333333333333333)
-    """``rrc``: range of the crop's aspect ratio, width over height."""
+    """``rrc``, ``inception``: range of the crop's aspect ratio, width over height."""
+    train_crop: Annotated[float, Field(gt=0, le=1)] = 0.875
+    """``squash_crop``: the image is squashed to a square of the input size divided by this ratio (0.875: 256 px for an
+    input of 224)."""
     interpolation: Literal["bicubic", "bilinear", "random"] = "bicubic"
     hflip: Share = 0.5
-    policy: Literal["none", "randaugment", "autoaugment", "three_augment"] = "none"
+    policy: Literal["none", "randaugment", "autoaugment", "trivialaugment", "three_augment"] = "none"
+    """``randaugment`` (Cubuk et al. 2020), ``autoaugment`` (Cubuk et al. 2019), ``trivialaugment`` (the wide variant:
+    Müller & Hutter 2021), or ``three_augment`` (DeiT III)."""
+    three_augment: Annotated[tuple[ThreeAugmentPart, ...], Field(min_length=1)] = ("gray", "solarize", "blur")
+    """Parts of 3-Augment, of which each image gets exactly one, with equal probability."""
     layers: Annotated[int, Field(ge=1)] = 2
     """RandAugment: number of operations per image."""
     randaugment: Literal["timm", "original"] = "timm"
@@ -93,6 +107,8 @@ class ViewsConfig(Section):
                 raise ValueError(
                     f"views.{name} is {low}, {high}: give the smaller first, above 0, the larger up to {end}"
                 )
+        if len(set(self.three_augment)) < len(self.three_augment):
+            raise ValueError(f"views.three_augment names a part twice: {', '.join(self.three_augment)}. Name each once")
         return self
 
 
@@ -168,23 +184,36 @@ class MaskedPatchConfig(Section):
     """Share of the corrupted patches that are replaced by a learnt mask embedding."""
     swapped: Share = 0.1
     """Share of the corrupted patches that are replaced by another patch of the image; the rest are kept."""
+    target: Literal["mean_colour", "downsized", "pixels"] = "mean_colour"
+    """Prediction for each corrupted patch: the class of its ``mean_colour``; the classes of the 4 x 4 cells of the
+    ``downsized`` patch; or its ``pixels``, by regression."""
     bits: Annotated[int, Field(ge=1, le=8)] = 3
-    """Number of bits of each channel of the predicted mean colour; 3 bits give 512 classes."""
+    """Number of bits of each channel of a predicted colour; 3 bits give 512 classes."""
 
 
 class GrafitConfig(Section):
     """Grafit: fine-grained representations from coarse labels (thesis, chapter 2)."""
 
-    projector: Literal["mlp", "linear"] = "mlp"
-    """Projector; ``linear`` is the paper's Grafit FC."""
+    projector: Literal["mlp", "linear", "none"] = "mlp"
+    """Projector; ``linear`` is the paper's Grafit FC. ``none``: the network's features are the embedding."""
     width: Annotated[int, Field(ge=1)] = 256
-    """Of the embedding."""
+    """Of the embedding, after a projector."""
     hidden: Annotated[int, Field(ge=1)] = 4096
     sigma: Annotated[float, Field(gt=0)] = 0.05
     instance: Annotated[float, Field(ge=0)] = 1.0
-    """Weight of L_inst (eq. 2.1); 0 is SNCA+."""
+    """Weight of L_inst (eq. 2.1); 0 is SNCA+ (SNCA with the linear projector)."""
     knn: Annotated[float, Field(ge=0)] = 1.0
     """Weight of L_knn (eq. 2.3)."""
+    cross_entropy: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of L_CE, the cross-entropy of the network's own classifier on the coarse labels (Table 2.7, L_CE + L_inst;
+    section 2.2)."""
+    triplet: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of L_Triplet, which separates the images of a portion (section 2.2)."""
+    margin: Annotated[float, Field(gt=0, le=4)] = 0.2
+    """Margin of L_Triplet between squared distances (Schroff et al. 2015, FaceNet)."""
+    memory: Literal["mean", "normalized"] = "mean"
+    """Update of an image's entry m after a step: ``mean`` is the thesis's m <- (m + g) / 2; ``normalized`` scales the
+    result to length one, as usvit did before this setting existed. Both are compared by their cosine."""
     target_decay: Annotated[float, Field(ge=0, lt=1)] = 0.99
     """Decay tau of the target network's moving average."""
 

@@ -126,8 +126,10 @@ def build(schema: type[Config], *layers: dict[str, Any]) -> Config:
     """
     # Section `train` has no default length of its own. Without this layer any other setting of `train` would replace
     # the schema's default section, and the length with it.
-    length = schema.model_fields["train"].default.model_dump(include={"steps", "epochs"}, exclude_none=True)
-    settings: dict[str, Any] = {"train": length}
+    settings: dict[str, Any] = {}
+    if "train" in schema.model_fields:
+        length = schema.model_fields["train"].default.model_dump(include={"steps", "epochs"}, exclude_none=True)
+        settings = {"train": length}
     for layer in layers:
         settings = merge(settings, layer)
     try:

@@ -1,4 +1,4 @@
-"""Experiments: cross-validation, hold-out, pre-training and transfer, each from a configuration to a run directory."""
+"""Experiments from configuration to run directory: cross-validation, hold-out, pre-training, transfer, and tests."""
 
 import lazy_loader as lazy
 

@@ -10,7 +10,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from usvit.config import PretrainConfig, TransferConfig, build, build_config, load_recipe, merge, nested
+from usvit.config import (
+    PretrainConfig,
+    RunConfig,
+    TestConfig,
+    Training,
+    TransferConfig,
+    build,
+    build_config,
+    load_recipe,
+    merge,
+    nested,
+)
 from usvit.config.sweep import cells, choose_cells, for_dataset, read_recipe, settings_for, size_note, yielding
 from usvit.data.datasets import DataRoot, roots_from
 from usvit.errors import UsvitError
@@ -18,8 +29,9 @@ from usvit.progress import Progress
 from usvit.resources import process_rank, said_once
 
 if TYPE_CHECKING:
+    from usvit.experiments.base import Experiment
     from usvit.experiments.run_directory import RunResult
-    from usvit.records import MetricsRecord, PretrainRecord, TransferRecord
+    from usvit.records import MetricsRecord, PretrainRecord, TestRecord, TransferRecord
 
 logger = logging.getLogger(__name__)
 
@@ -304,7 +316,7 @@ def transfer(
     images = _name_in(over, "source") or _name_in(given, "source")
     base: Settings = {}
     if recipe is not None:
-        base = _transfer_recipe(str(recipe), images, wanted, cell)
+        base = transfer_settings(str(recipe), images, wanted, cell)
         if given.get("how", base.get("how")) != "finetune":
             base.pop("cells", None)
         if "cells" in base:
@@ -325,6 +337,108 @@ def transfer(
         progress=progress,
     )
     return experiment.run()
+
+
+def test(
+    *classifiers: str | Path,
+    source: str | Sequence[str] | None = None,
+    dataset: str | None = None,
+    model: str | None = None,
+    weights: str | Path | Sequence[str | Path] | None = None,
+    head: str | Sequence[str] | None = None,
+    data_root: DataRoot = None,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    command: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> "RunResult[TestRecord]":
+    """Test fixed classifiers on labelled images; nothing is trained or chosen.
+
+    Preprocessing is that of the weights: from the metadata of a run, or from timm's configuration. All classifiers are
+    tested on the same images.
+
+    Args:
+        classifiers: Each is a run of usvit (all of its folds, one by one), the folder of a fold, ``MODEL`` (the hub's
+            recommended weights) or ``MODEL=WEIGHTS`` with the weights ``hub``, ``hub:UPSTREAM`` or a file.
+        source: ``NAME`` or ``NAME:SPLIT`` of ``usvit pretrain --list-sources``, or several. Without a split: ``test``,
+            otherwise ``val``; for ImageNet-V2 all three variants.
+        dataset: A data set with a data card, whose images are tested as the source ``data``.
+        model: Network of ``weights``; alone, it stands for the hub's recommended weights.
+        weights: One or several weights, each as in ``MODEL=WEIGHTS``.
+        head: Which output of a network with a distillation token decides: ``joint`` (default), ``class``,
+            ``distilled`` or ``logits``; or several, each in a row of its own.
+        data_root, progress, command, overrides, **settings: As in ``cross_validate``.
+        out: The run directory. Default: a folder of ``runs`` that is named after sources and classifier.
+
+    Returns:
+        The run; ``result`` is the content of ``test.json``.
+
+    Raises:
+        UsvitError: A classifier or the images cannot be used, or the classes do not match. Nothing has been written
+            then.
+        LeakageError: A classifier was trained on some of the images.
+
+    Example:
+        >>> import usvit
+        >>> trained = usvit.pretrain(
+        ...     "fractals", out="runs/fractals", model__image_size=32, source__size=64, source__classes=4,
+        ...     model__vit={"depth": 1, "width": 24, "heads": 2}, train__steps=2, train__batch_size=8, device="cpu",
+        ... )
+        >>> run = usvit.test(trained.path, source="fractals", source__size=16, source__classes=4, device="cpu")
+        >>> run.result.results[0].n_images
+        16
+    """
+    command = command or _call("test", locals())
+    several = () if weights is None else (weights,) if isinstance(weights, str | Path) else tuple(weights)
+    named = tuple(str(one) if model is None else f"{model}={one}" for one in several)
+    if model is not None and not several:
+        named = (model,)
+    chosen = (*map(str, classifiers), *named)
+    sources = () if source is None else (source,) if isinstance(source, str) else tuple(source)
+    if dataset is not None and "data" not in sources:
+        sources = (*sources, "data")
+    given = _given(
+        {"classifiers": list(chosen) or None, "sources": list(sources) or None, "data__dataset": dataset}
+        | {"head": [head] if isinstance(head, str) else None if head is None else list(head)},
+        settings,
+    )
+    config = build(TestConfig, given, nested(overrides or {}))
+    from usvit.experiments.classifier_test.experiment import ClassifierTest
+
+    folder = None if out is None else Path(out)
+    return ClassifierTest(config, roots=roots_from(data_root), out=folder, command=command, progress=progress).run()
+
+
+test.__test__ = False  # type: ignore[attr-defined]  # keeps pytest from collecting it
+
+
+def make_experiment(
+    kind: Literal["cv", "train", "pretrain", "transfer", "test"], config: Training | TestConfig, **arguments: Any
+) -> "Experiment[Any, Any, Any]":
+    """Create the experiment of a complete configuration, without running it.
+
+    Args:
+        kind: ``cv``, ``train``, ``pretrain``, ``transfer`` or ``test``.
+        config: Its configuration. The network of a transfer is that of its weights, if usvit trained them.
+        **arguments: Those of ``Experiment``: ``roots``, ``out``, ``command``, ``progress``.
+    """
+    if isinstance(config, TransferConfig):
+        from usvit.experiments.transfer_learning.experiment import Transfer, UpstreamSelection
+
+        return (UpstreamSelection if config.upstream else Transfer)(config, model_named=False, **arguments)
+    if isinstance(config, PretrainConfig):
+        from usvit.experiments.pretraining import Pretraining
+
+        return Pretraining(config, **arguments)
+    if isinstance(config, TestConfig):
+        from usvit.experiments.classifier_test.experiment import ClassifierTest
+
+        return ClassifierTest(config, **arguments)
+    from usvit.experiments.cross_validation import CrossValidation
+
+    assert isinstance(config, RunConfig) and kind in ("cv", "train")
+    return CrossValidation(kind, config, **arguments)
 
 
 def _fine_tune(
@@ -374,8 +488,18 @@ def _default_recipe(dataset: str | None, model: str | None) -> str:
     return "gheflati2022_cnn" if find_model(model).family == "cnn" else "gheflati2022_vit"
 
 
-def _transfer_recipe(name: str, source: str | None, model: str | None, cell: str | None) -> Settings:
-    """Return the settings of a recipe for these images and this model, with its sweep as ``cells``."""
+def transfer_settings(name: str, source: str | None, model: str | None, cell: str | None) -> Settings:
+    """Return the settings of a recipe of ``usvit transfer`` for these images and this model.
+
+    Args:
+        name: Name or YAML file of the recipe.
+        source: The images; None for those of the recipe.
+        model: The network; None for that of the recipe.
+        cell: The only cell that is trained; None for all cells of the sweep, which stand in ``cells``.
+
+    Raises:
+        UsvitError: There is no such recipe or cell.
+    """
     recipe = read_recipe(name, "transfer")
     source = source or recipe.settings.get("source", {}).get("name")
     recipe = recipe if source is None else for_dataset(recipe, source)

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from usvit.config import Training, identity
+from usvit.config import TestConfig, Training, identity
 from usvit.experiments.run_directory import Result, RunDirectory, RunResult, open_run
 from usvit.files import sha256_of_text, write_bytes
 from usvit.models import (
@@ -47,7 +47,7 @@ class Experiment(ABC, Generic[Setup, Trained, Result]):
     """
 
     result_model: type[Result]
-    """The model of ``metrics.json``, ``pretrain.json`` or ``transfer.json``, which ``conclude`` writes."""
+    """The model of the result, such as ``metrics.json`` or ``test.json``, which ``conclude`` writes."""
 
     def __init__(
         self,
@@ -137,11 +137,11 @@ def in_runs(*parts: str) -> Path:
     return Path("runs") / "-".join(filter(None, parts)).replace(":", "-").replace("/", "-")
 
 
-def head_of_record(kind: str, out: Path, config: Training, device: Device, command: str) -> dict[str, Any]:
+def head_of_record(kind: str, out: Path, config: Training | TestConfig, device: Device, command: str) -> dict[str, Any]:
     """Return the entries with which every ``run.json`` begins.
 
     Args:
-        kind: The kind of the run: ``cv``, ``train``, ``pretrain`` or ``transfer``.
+        kind: The kind of the run: ``cv``, ``train``, ``pretrain``, ``transfer`` or ``test``.
         out: Its default run directory, which gives the run its name.
         config: The complete configuration.
         device: The resolved device.

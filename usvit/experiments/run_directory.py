@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import usvit
-from usvit.config import RunConfig, identity
+from usvit.config import PretrainConfig, RunConfig, TransferConfig, identity
 from usvit.errors import UsvitError
 from usvit.files import clear_partials, locked, make_folder, refuse_linked_folders
 from usvit.records import (
@@ -37,7 +37,7 @@ class RunResult(Generic[Result]):
 
     path: Path
     result: Result
-    """The content of ``metrics.json``, ``pretrain.json`` or ``transfer.json``."""
+    """The content of ``metrics.json``, ``pretrain.json``, ``transfer.json`` or ``test.json``."""
     record: RunRecord
     """The content of ``run.json``."""
 
@@ -146,9 +146,8 @@ def _circumstances() -> dict[str, Any]:
 
 def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, Any]) -> None:
     there, here = ({"kind": record["kind"], **identity(record["config"])} for record in (existing, wanted))
-    # The defaults of settings that were added later keep the earlier behaviour.
-    since = identity(RunConfig().model_dump(mode="json"))
-    differing = [key for key in here if there.get(key, since.get(key)) != here[key]]
+    there = _earlier_behaviour(existing) | there
+    differing = [key for key in here if there.get(key) != here[key]]
     if differing:
         shown = "; ".join(f"{key} was {there.get(key)!r}, now {here[key]!r}" for key in differing[:4])
         raise UsvitError(
@@ -156,6 +155,7 @@ def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, An
             "Nothing was changed: choose another folder with --out, or give the same settings to resume."
         )
     parts = {"images": "data", "folds": "folds", "weights": "model", "teachers or tokenizers": "learnt_from"}
+    parts |= {"classifiers": "classifiers"}
     for what, key in parts.items():
         if _hash(existing.get(key, {})) != _hash(wanted.get(key, {})):
             raise UsvitError(
@@ -167,6 +167,18 @@ def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, An
             f"{path} was started on {device}, and this machine would continue on {wanted['device']['type']}, "
             f"whose results differ. Pass --device {device}, or choose another folder with --out."
         )
+
+
+def _earlier_behaviour(existing: dict[str, Any]) -> dict[str, Any]:
+    """Return the values, by dotted key, of settings that did not exist when a run was begun.
+
+    They are the defaults, which keep the earlier behaviour; Grafit's memory is the exception.
+    """
+    kinds = {"pretrain": PretrainConfig, "transfer": TransferConfig}
+    found = identity(kinds.get(str(existing["kind"]), RunConfig)().model_dump(mode="json"))
+    if existing["config"].get("objective") == "grafit":
+        found["grafit.memory"] = "normalized"
+    return found
 
 
 def _hash(section: dict[str, Any]) -> Any:

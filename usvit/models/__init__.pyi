@@ -12,6 +12,7 @@ from .build import build_with_report as build_with_report
 from .build import count_parameters as count_parameters
 from .build import input_statistics as input_statistics
 from .build import start_off_zero as start_off_zero
+from .build import timm_test_config as timm_test_config
 from .complexity import Cost as Cost
 from .complexity import blank as blank
 from .complexity import count as count

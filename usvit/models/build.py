@@ -3,6 +3,7 @@
 from typing import Any
 
 import timm
+import timm.data
 import torch
 from timm.layers import PatchEmbed
 from torch import nn
@@ -167,6 +168,24 @@ def input_statistics(spec: ModelSpec, weights: Weights | None = None) -> tuple[S
         config = timm.get_pretrained_cfg(chosen.timm if chosen else spec.architecture)
         mean, std = (config.mean, config.std) if config else ((0.5,) * 3, (0.5,) * 3)
     return (mean[0], mean[1], mean[2]), (std[0], std[1], std[2])
+
+
+def timm_test_config(spec: ModelSpec, weights: Weights | None = None) -> dict[str, Any] | None:
+    """Return how timm tests the weights: ``input_size``, ``crop_pct``, ``crop_mode``, ``interpolation``, and others.
+
+    Args:
+        spec: Specification of the network.
+        weights: The weights; for those that are not of the hub, the recommended weights count.
+
+    Returns:
+        The keys of timm's ``resolve_data_config``; None if timm has no configuration of the network.
+    """
+    chosen = hub_entry(spec, weights)
+    config = timm.get_pretrained_cfg(chosen.timm if chosen else spec.architecture)
+    if config is None:
+        return None
+    found: dict[str, Any] = timm.data.resolve_data_config(pretrained_cfg=config.to_dict(), use_test_size=True)
+    return found
 
 
 def count_parameters(model: nn.Module) -> int:

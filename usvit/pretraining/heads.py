@@ -42,6 +42,23 @@ def load_head(model: nn.Module, weights: Weights, n_classes: int, who: str, hint
     model.load_state_dict(head, strict=False)
 
 
+def head_outputs(model: nn.Module, weights: Weights) -> int | None:
+    """Return the number of outputs of the head in weights; None if they have no head.
+
+    Args:
+        model: a network of the same architecture, with a head of any size.
+        weights: the weights.
+    """
+    named = to_network_names(weights.read(), model)
+    by_timm(named, model)
+    classifier = (getattr(model, "pretrained_cfg", None) or {}).get("classifier") or "head"
+    for name in [classifier] if isinstance(classifier, str) else list(classifier):
+        for key in (f"{name}.3.weight", f"{name}.weight"):  # of two layers (``give_mlp_head``), or of one
+            if key in named.tensors:
+                return int(named.tensors[key].shape[0])
+    return None
+
+
 def check_classes(weights: Weights, classes: tuple[str, ...], who: str, hint: str) -> None:
     """Raise if the metadata of weights names other classes than the images have, or another order of them.
 

@@ -44,8 +44,9 @@ from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.phantom import PhantomRecord
 from usvit.records.run import RunRecord, load_run_record, read_run_record
 from usvit.records.scores import JobRecord, ModelSeen, SummaryRecord
-from usvit.records.study import CellRecord, StudyFigure, StudyRecord, StudyRun
+from usvit.records.study import SpreadRow, StudyColumn, StudyFigure, StudyRecord, StudyRun, StudyTableRow
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
+from usvit.records.test import TestRecord, TestRow
 from usvit.records.upstream import (
     PretrainRecord,
     Recommended,
@@ -72,10 +73,11 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     RunRecord,
     StudyRecord,
     SummaryRecord,
+    TestRecord,
     TransferRecord,
 )
 """Models of all JSON files."""
-TABLE_ROWS: tuple[type[CsvRow], ...] = (FailureRow, FoldRow, PredictionRow, ScoreRow)
+TABLE_ROWS: tuple[type[CsvRow], ...] = (FailureRow, FoldRow, PredictionRow, ScoreRow, TestRow)
 """Models of the rows of CSV tables."""
 
 __all__ = [
@@ -87,7 +89,6 @@ __all__ = [
     "BenchResult",
     "BinRecord",
     "CalibrationRecord",
-    "CellRecord",
     "ClassCalibration",
     "ClassifierMetadata",
     "CompareRecord",
@@ -128,10 +129,15 @@ __all__ = [
     "ScoreRow",
     "SeenFileRecord",
     "SeenHashes",
+    "SpreadRow",
+    "StudyColumn",
     "StudyFigure",
     "StudyRecord",
     "StudyRun",
+    "StudyTableRow",
     "SummaryRecord",
+    "TestRecord",
+    "TestRow",
     "ThresholdRecord",
     "TransferRecord",
     "TransferRow",

@@ -166,11 +166,11 @@ def check_record(content: dict[str, Any], model: type[OneRecord], path: Path) ->
 def _checked(
     content: dict[str, Any], model: type[OneRecord], path: Path, advice: str = "Copy the file again."
 ) -> tuple[dict[str, Any], OneRecord]:
+    content = migrate(content, model.KIND)
     version = str(content.get("schema_version", model.VERSION))
     major = model.VERSION.partition(".")[0]
     if version.partition(".")[0] != major:
         raise UsvitError(f"{path} has schema_version {version[:20]}, and this usvit reads {major}.x. Update usvit.")
-    content = migrate(content, model.KIND)
     try:
         return content, model.model_validate(content)
     except ValidationError as error:

@@ -2,7 +2,8 @@
 
 Each entry of ``MIGRATIONS`` takes a content of one version to the next known one; ``migrate`` applies them in turn.
 Versions without an entry differ from their successors only by keys that were added; the models declare such keys as
-not required. The files themselves are never changed, and ``schema_version`` keeps the version that was written.
+not required. The files themselves are never changed. ``schema_version`` keeps the version that was written, unless the
+major version changes.
 """
 
 from collections.abc import Callable
@@ -16,8 +17,52 @@ def _thresholds_as_list(content: Content) -> Content:
     return {**content, "thresholds": []} if content.get("thresholds") == {} else content
 
 
+_CELL = ("dataset", "model", "recipe", "variant")
+"""Keys that identified a run of a study before 2.0."""
+
+
+def _rows_and_columns(content: Content) -> Content:
+    """Turn a study of one cross-validation (or hold-out) per row into one of rows, steps and columns (2.0).
+
+    Tables are made again from the runs whenever a study continues, so only what is shown without that is converted.
+    """
+    kind = content.get("protocol")
+
+    def name(line: Content) -> str:
+        return ", ".join(str(line[key]) for key in ("model", "recipe", "variant") if line.get(key))
+
+    def as_row(line: Content) -> Content:
+        row = {key: value for key, value in line.items() if key not in ("run", "printed_as", *_CELL)}
+        runs = {str(kind): line["run"]} if line.get("run") else {}
+        return {
+            **row,
+            "model": line.get("model"),
+            "name": line.get("printed_as") or name(line),
+            "group": line.get("dataset"),
+            "runs": runs,
+        }
+
+    figures = content.get("figures") or []
+    tables = {key: [as_row(line) for line in content.get(key) or []] for key in ("table", "seed_spread")}
+    return {
+        **{key: value for key, value in content.items() if key not in ("protocol", "figures")},
+        "schema_version": "2.0",
+        "columns": [
+            {"name": one, "figure": one, "of": None, "title": one, "percent": False, "tolerance": None}
+            for one in figures
+        ],
+        "scale": "paper",
+        "runs": [
+            {**{key: value for key, value in run.items() if key not in _CELL}, "kind": kind, "needs": []}
+            for run in content.get("runs") or []
+        ],
+        **tables,
+    }
+
+
 MIGRATIONS: dict[str, dict[str, Callable[[Content], Content]]] = {
     "model": {"1.0": _thresholds_as_list, "1.1": _thresholds_as_list},
+    "study": {"1.0": _rows_and_columns},
 }
 """Kind of record -> version of the content -> function that returns the migrated content."""
 

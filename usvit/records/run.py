@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    ConfigDict,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
@@ -27,6 +28,7 @@ from usvit.records.base import (
     Text,
     Version,
     load_record,
+    nullable,
     optional,
     read_record,
     written,
@@ -35,8 +37,8 @@ from usvit.records.base import (
 MAX_FOLDS = 10_000
 MAX_CLASSES = 100_000
 """Most classes of a collection for pre-training: ImageNet-21k has 21,841."""
-UPSTREAM = ("pretrain", "transfer")
-"""Kinds of runs that train or evaluate initial weights."""
+ANY_CLASSES = ("pretrain", "transfer", "test")
+"""Kinds of runs whose images may have any number of classes, or none."""
 
 
 class Folds(Record):
@@ -72,7 +74,7 @@ class Data(Record):
 
     model_config = OPEN
     datasets: Annotated[list[Name], Field(max_length=1000)] | None = optional()
-    classes: Annotated[list[Name], Field(max_length=MAX_CLASSES)] | None = written()
+    classes: Annotated[list[Name], Field(max_length=MAX_CLASSES)] | None = optional("Absent for tests.")
     positive_class: Name | None = optional(null=True)
     n_images: Count | None = optional()
     n_groups: Count | None = optional()
@@ -124,6 +126,13 @@ class Model(Record):
     weights: WeightsRecord = written(empty=WeightsRecord)
 
 
+class Classifiers(Record):
+    """The networks of a test, each with its name and the keys of ``model``."""
+
+    networks: list[dict[str, Any]] = written(empty=list, minItems=1)
+    sha256: Sha256 | None = written("SHA-256 over their weights, classes and preprocessing.")
+
+
 class DeviceRecord(Record):
     """Device of the training."""
 
@@ -147,7 +156,7 @@ class ModelSection(Record):
     """Configuration of the network."""
 
     model_config = OPEN
-    image_size: Count | None = written(minimum=1)
+    image_size: Count | None = nullable("Null for tests that use the size of the weights.", minimum=1)
 
 
 class LossSection(Record):
@@ -198,14 +207,14 @@ class Config(Record):
     """Sections of the configuration that the report reads; ``usvit.config`` checks a configuration that is run."""
 
     model_config = OPEN
-    recipe: Text | None = written()
+    recipe: Text | None = optional("Absent, as the sections of a training are, for tests.")
     seed: int | None = written()
     data: DataSection | None = written()
     model: ModelSection | None = written()
-    loss: LossSection | None = written()
-    optim: OptimSection | None = written()
-    train: TrainSection | None = written()
-    split: dict[str, Any] | None = written()
+    loss: LossSection | None = optional()
+    optim: OptimSection | None = optional()
+    train: TrainSection | None = optional()
+    split: dict[str, Any] | None = optional()
     input: InputSection | None = optional()
     objective: Name | None = optional("Objective of usvit pretrain and transfer; absent for other runs.")
     source: dict[str, Any] | None = optional("Images of usvit pretrain and transfer; absent for other runs.")
@@ -223,13 +232,26 @@ class Config(Record):
         return self._written
 
 
+_TEST_OR_TRAINING: dict[str, Any] = {
+    "if": {"properties": {"kind": {"const": "test"}}},
+    "then": {"required": ["classifiers"]},
+    "else": {
+        "required": ["folds", "model"],
+        "properties": {
+            "config": {"required": ["recipe", "loss", "optim", "train", "split"]},
+            "data": {"required": ["classes"]},
+        },
+    },
+}
+
+
 class RunRecord(FileRecord):
     """Description of a run: its configuration, data, network, software, hardware and results."""
 
-    model_config = OPEN
+    model_config = ConfigDict(json_schema_extra={"x-open": True, **_TEST_OR_TRAINING})
     KIND: ClassVar[str] = "run"
-    VERSION: ClassVar[str] = "1.1"
-    kind: Literal["cv", "train", "pretrain", "transfer"] | None = written()
+    VERSION: ClassVar[str] = "1.2"
+    kind: Literal["cv", "train", "pretrain", "transfer", "test"] | None = written("'test' since schema 1.2.")
     name: Name | None = written()
     command: Text | None = written("The command line that began the run.")
     config: Config = written("The complete configuration.", empty=Config)
@@ -237,8 +259,9 @@ class RunRecord(FileRecord):
     seed: int | None = written()
     device: DeviceRecord = written(empty=DeviceRecord)
     data: Data = written(empty=Data)
-    folds: Folds = written(empty=Folds)
-    model: Model = written(empty=Model)
+    folds: Folds = Field(default_factory=Folds, description="Absent for tests.")
+    model: Model = Field(default_factory=Model, description="Absent for tests.")
+    classifiers: Classifiers | None = optional("Only for tests: the networks that were tested.")
     schema_version: Version | None = written()
     state: Literal["running", "finished"] | None = written()
     created: Name | None = written("Start of the run, ISO 8601.")
@@ -263,7 +286,7 @@ class RunRecord(FileRecord):
     @classmethod
     def _classes_of_a_classifier(cls, data: Data, info: ValidationInfo) -> Data:
         """Require two classes of a classifier; a pre-training may have any number, or none without labels."""
-        if data.classes is not None and info.data.get("kind") not in UPSTREAM:
+        if data.classes is not None and info.data.get("kind") not in ANY_CLASSES:
             TypeAdapter(Classes).validate_python(data.classes)
         return data
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, Version, key, nullable, optional, written
+from usvit.records.base import Count, FileRecord, Name, Number, Record, Text, key, nullable, optional, written
 from usvit.records.values import Interval
 
 MAX_RUNS = 100_000
@@ -13,38 +13,43 @@ _STATE = "State of the run. With Ray, a run is 'waiting' until it ends."
 _Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-class CellRecord(Record):
-    """Place of a run in the grid."""
-
-    dataset: Name
-    model: Name
-    recipe: Name
-    variant: Name | None
-
-
-class StudyRun(CellRecord):
+class StudyRun(Record):
     """One run of a study."""
 
     id: Annotated[str, Field(pattern=r"^[^/\\\x00-\x1f.][^/\\\x00-\x1f]{0,299}$")] = key(
-        "Its run directory is runs/<id>, so the id must be a plain file name."
+        "Name of its folder among the runs of the study."
     )
+    kind: Literal["cv", "train", "pretrain", "transfer", "test", "bench"] = key("Command that makes the run.")
     seed: _Seed
+    needs: list[Name] = written("Runs that have to be finished before this one.", empty=list)
     state: State = key(_STATE)
     attempts: Count = key(
         "Number of completed attempts; an attempt that ended because the study was killed does not count."
     )
     error: Annotated[str, Field(max_length=1_000_000)] | None = key(
-        "Reason why the run failed; errors/<id>.txt has the details."
+        "Reason why the run failed, or why it waits; errors/<id>.txt has the details of a failure."
     )
     seconds: Annotated[Number, Field(ge=0)] | None = key("Duration since the run was last resumed, from run.json.")
-    config: dict[str, Any] = key("The complete configuration.")
+    config: dict[str, Any] = key("The configuration; ${ID} stands for the run directory of another run.")
+
+
+class StudyColumn(Record):
+    """Column of the table."""
+
+    name: Name
+    figure: Name = key("Name of the figure in the results of its runs.")
+    of: list[Name] | None = key("Steps whose runs have the figure; several are averaged. null: the only step.")
+    title: Text
+    percent: bool = key("true if the figure is shown in per cent.")
+    tolerance: Number | None = key("Largest difference from the printed figure that counts as agreement.", minimum=0)
 
 
 class PaperFigure(Record):
     """Figure of the paper."""
 
-    printed: Text = written("Figure as the paper prints it, such as 86.7%.", empty=str)
-    value: Number | None = written()
+    printed: Text = written("Figure as the paper prints it, such as 86.7%, 81.8% ± 0.2% or 84% to 85%.", empty=str)
+    value: Number | None = written("The figure as a number; the middle of a printed range.")
+    sd: Number | None = optional("The printed standard deviation.", null=True, minimum=0)
 
 
 class StudyFigure(Record):
@@ -57,22 +62,30 @@ class StudyFigure(Record):
     warning: Text | None = nullable()
     reason: Text | None = nullable("Reason why there is no value.")
     paper: PaperFigure | None = nullable()
+    difference: Number | None = optional(
+        "Our value minus the paper's, or minus the nearer end of a printed range; null if they are not compared.",
+        null=True,
+    )
     within: bool | None = nullable(
-        "true if the paper's value lies in our 95 % interval; null if they are not compared."
+        "true if the difference is at most the column's tolerance, or, without a tolerance, if the paper's value lies "
+        "in our 95 % interval; null if they are not compared."
     )
     within_reason: Text | None = nullable("Reason why they are not compared.")
 
 
-class StudyTableRow(CellRecord):
+class StudyTableRow(Record):
     """Row of the table."""
 
-    printed_as: Text | None = nullable("Name of the model in the paper.")
-    run: Name | None = written()
+    name: Text
+    group: Text | None = nullable("Heading above rows that belong together, such as a data set.")
+    model: Name | None = nullable()
+    note: Text | None = nullable()
+    runs: dict[str, Name] = written("Step -> its run, for the first seed.", empty=dict)
     seed: _Seed | None = written()
-    state: State | None = written(_STATE)
-    n_images: Count | None = nullable(minimum=1)
+    state: State | None = written("State of the row: failed if one of its runs failed, finished if all are.")
+    n_images: Count | None = nullable("Test images, if the row has a single run.", minimum=1)
     n_groups: Count | None = nullable(minimum=1)
-    figures: dict[str, StudyFigure] = written(empty=dict)
+    figures: dict[str, StudyFigure] = written("Column -> figure.", empty=dict)
 
 
 class Spread(Record):
@@ -87,15 +100,18 @@ class Spread(Record):
     max: Number | None = nullable()
 
 
-class SpreadRow(CellRecord):
-    """Spread of a cell's figures over seeds."""
+class SpreadRow(Record):
+    """Spread of a row's figures over seeds."""
 
+    name: Text
+    group: Text | None = nullable()
     figures: dict[str, Spread] = written(empty=dict)
 
 
 class StudyPaper(Record):
     """The table that the study is compared with."""
 
+    key: Name | None = optional("Short name of the paper.", null=True)
     source: Text = written(empty=str)
     table: Text = written(empty=str)
     protocol: Text = written(empty=str)
@@ -108,11 +124,10 @@ class StudyRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "study"
-    VERSION: ClassVar[str] = "1.0"
-    schema_version: Version
+    VERSION: ClassVar[str] = "2.0"
+    schema_version: Annotated[str, Field(pattern=r"^2\.\d{1,4}$")]
     name: Name
     title: Text = written(empty=str)
-    protocol: Literal["cv", "train"]
     state: Literal["running", "finished", "partly"] = key(
         "partly: the study ended, but a run failed. running: the study is under way, or was stopped."
     )
@@ -120,19 +135,19 @@ class StudyRecord(FileRecord):
     finished: Name | None = optional("End of the last call that ran something.", format="date-time")
     command: Text | None = written("The command that began the study.")
     usvit_version: Name | None = written()
-    figures: list[Name] = written(
-        "Names within 'pooled' of metrics.json; sensitivity.positive is that of the positive class.",
-        empty=list,
-        minItems=1,
-    )
+    columns: list[StudyColumn] = written("Columns of the table.", empty=list, minItems=1)
     seeds: list[_Seed] = written("Seeds of the study; the table shows the first.", empty=list, minItems=1)
     other_dataset: Text | None = written(
         "Data set that replaced those of the study's file (--dataset); nothing is compared with the paper then.",
         null=True,
     )
+    scale: Literal["paper", "tiny"] = written(
+        "tiny: tiny networks on generated images, whose figures say nothing about the paper.", empty=lambda: "paper"
+    )
     changed: list[Text] = written("Settings of the command line, for all runs.", empty=list)
     paper: StudyPaper | None = written(null=True)
     notes: list[Text] = written(empty=list)
+    runs_folder: Text = written("Folder of the runs, relative to that of the study.", empty=lambda: "runs")
     engine: Literal["sequential", "ray"] | None = written(
         "Engine of the last call that ran something; null before the first such call.", null=True
     )

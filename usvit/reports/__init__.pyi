@@ -6,6 +6,7 @@ from .formatting import quoted as quoted
 from .formatting import usefulness as usefulness
 from .page import write_report
 from .scores_page import write_scores_page as write_scores_page
+from .test_page import report_test as report_test
 from .thumbnails import may_show as may_show
 from .upstream_page import report_upstream as report_upstream
 from .writer import Written, report, write_reports

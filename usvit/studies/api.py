@@ -20,6 +20,7 @@ def run_study(
     study: str | Path,
     *,
     out: str | Path | None = None,
+    runs: str | Path | None = None,
     dataset: str | None = None,
     seeds: int | None = None,
     engine: str = "sequential",
@@ -30,21 +31,26 @@ def run_study(
     device: str | None = None,
     precision: str | None = None,
     workers: int | None = None,
+    scale: str = "paper",
     dry_run: bool = False,
     progress: Progress | None = None,
     command: str = "usvit.run_study",
     overrides: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> "StudyOutcome":
-    """Run, or resume, a grid of models x data sets x recipes x seeds, and compare its table with that of a paper.
+    """Run, or resume, the runs of a table of rows and seeds, and compare it with the table of a paper.
 
-    A run that fails is listed with its error, and the others continue. The same call resumes a stopped study: it keeps
-    finished runs and tries failed ones again.
+    A row is made by one or several runs: cross-validations, pre-trainings, transfers, tests of classifiers and
+    measurements of speed, of which one may need another. Runs that rows share are made once. A run that fails is listed
+    with its error, and the others continue. The same call resumes a stopped study: it keeps finished runs and tries
+    failed ones again.
 
     Args:
         study: YAML file of a study (docs/how-to/study.md), or the name of a shipped one.
         out: Folder of the study. Default: ``studies/<name>``.
-        dataset: Data set that replaces those of the file.
+        runs: Folder of the runs. Studies with the same folder share runs that are equal. Default: ``runs`` in the
+            folder of the study.
+        dataset: Data set that replaces those of the cross-validations and hold-outs of the file.
         seeds: Number of seeds, counted up from the first one of the file. Default: the seeds of the file.
         engine: ``sequential``, or ``ray`` for as many runs at once as its CPUs and GPUs allow.
         address: Address of the Ray cluster, ``HOST:PORT`` or ``auto``. Default: a new cluster on this machine.
@@ -54,10 +60,12 @@ def run_study(
         device: ``auto``, ``cpu`` or ``cuda``. Default: as the recipes say; likewise ``precision`` and ``workers``.
         precision: ``auto``, ``fp32`` or ``bf16``.
         workers: Number of processes that prepare batches.
+        scale: ``paper``, or ``tiny`` for the same runs with tiny networks on generated images: it shows in minutes that
+            the study works, and its figures say nothing about the paper.
         dry_run: Check everything and plan the runs, but start none and write nothing.
         progress: Where progress is shown. Default: nowhere.
         command: What the user called, for the records.
-        overrides: Settings of all runs by dotted key: ``{"train.steps": 20}``.
+        overrides: Settings, by dotted key, of all runs that have them: ``{"train.steps": 20}``.
         **settings: The same settings with double underscores for dots: ``train__steps=20``.
 
     Returns:
@@ -73,6 +81,9 @@ def run_study(
         >>> study = usvit.run_study("gheflati2022_table4", dataset="phantom", dry_run=True, train__steps=20)
         >>> study.record.runs[0].id, study.record.changed
         ('phantom-vit_b32-gheflati2022_vit-seed0', ['train.steps=20'])
+        >>> tiny = usvit.run_study("touvron2022_thesis_table3_8", scale="tiny", dry_run=True)
+        >>> tiny.record.scale, tiny.record.runs[1].kind, tiny.record.runs[1].needs == [tiny.record.runs[0].id]
+        ('tiny', 'test', True)
     """
     config = load_study(str(study))
     if engine not in ("sequential", "ray"):
@@ -94,6 +105,7 @@ def run_study(
         changed=tuple(
             f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in flattened(changes)
         ),
+        scale=scale,
     )
     folder = default_out(plan) if out is None else Path(out)
     if dry_run:
@@ -114,4 +126,5 @@ def run_study(
         out=folder,
         command=command,
         progress=progress or NO_PROGRESS,
+        runs=None if runs is None else Path(runs),
     )

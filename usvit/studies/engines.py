@@ -11,13 +11,17 @@ import torch
 from usvit.cluster import connected, import_ray, refuse_what_never_fits
 from usvit.errors import UsvitError
 from usvit.progress import Progress
+from usvit.studies.steps import RESULTS
 from usvit.studies.task import NamedRun, StudyTask, TaskResult, make_run, make_run_elsewhere
 
 logger = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
-    """Makes runs and yields each result when it is finished."""
+    """Makes runs, each after those that it needs, and yields each result when it is finished.
+
+    A run that needs one that failed is not made; its result says so.
+    """
 
     @property
     def name(self) -> str: ...
@@ -41,10 +45,16 @@ class Sequential:
     def __call__(
         self, tasks: list[StudyTask], begun: Callable[[str], None], progress: Progress
     ) -> Iterator[TaskResult]:
+        failed: set[str] = set()
         for number, task in enumerate(tasks, start=1):
-            begun(task.id)
-            logger.info(f"Run {number} of {len(tasks)}: {task.id}")
-            yield make_run(task, self.cpus, NamedRun(progress, task.id))
+            result = _blocked(task, failed)
+            if result is None:
+                begun(task.id)
+                logger.info(f"Run {number} of {len(tasks)}: {task.id}")
+                result = make_run(task, self.cpus, NamedRun(progress, task.id))
+            if result.error is not None:
+                failed.add(task.id)
+            yield result
 
 
 @dataclass(frozen=True)
@@ -71,12 +81,27 @@ class Ray:
             gpus = self._gpus(ray)
             refuse_what_never_fits(ray, self.cpus, gpus)
             remote = ray.remote(make_run_elsewhere).options(num_cpus=self.cpus, num_gpus=gpus, max_retries=0)
-            waiting = {remote.remote(task, self.cpus, gpus > 0): task for task in tasks}
             at_once = f"{self.cpus} CPU" + (f" and {gpus:g} GPU" if gpus else "")
-            logger.info(f"{len(waiting)} runs submitted to Ray, each with {at_once}.")
-            while waiting:
-                done, _ = ray.wait(list(waiting), num_returns=1)
-                yield _result(ray, done[0], waiting.pop(done[0]))
+            logger.info(f"{len(tasks)} runs for Ray, each with {at_once}.")
+            waiting, unfinished, failed = list(tasks), {task.id for task in tasks}, set[str]()
+            submitted: dict[Any, StudyTask] = {}
+            while waiting or submitted:
+                for task in [task for task in waiting if failed & set(task.needs) or not unfinished & set(task.needs)]:
+                    waiting.remove(task)
+                    if (blocked := _blocked(task, failed)) is not None:
+                        failed.add(task.id)
+                        yield blocked
+                    else:
+                        submitted[remote.remote(task, self.cpus, gpus > 0)] = task
+                if not submitted:
+                    continue  # the rest waits for runs that were found to be blocked just now
+                done, _ = ray.wait(list(submitted), num_returns=1)
+                task = submitted.pop(done[0])
+                result = _result(ray, done[0], task)
+                unfinished.discard(task.id)
+                if result.error is not None:
+                    failed.add(task.id)
+                yield result
 
     def _gpus(self, ray: Any) -> float:
         if self.gpus is not None:
@@ -101,12 +126,18 @@ def make_engine(name: str, *, address: str | None, cpus: int | None, gpus: float
     return Ray(threads, gpus, None if address == "local" else address, use_gpus=device != "cpu")
 
 
+def _blocked(task: StudyTask, failed: set[str]) -> TaskResult | None:
+    """Return the result of a run that cannot be begun because one that it needs failed, otherwise None."""
+    lost = [run for run in task.needs if run in failed]
+    return TaskResult(task.id, f"It needs {lost[0]}, which failed.", blocked=True) if lost else None
+
+
 def _result(ray: Any, reference: Any, task: StudyTask) -> TaskResult:
     try:
         result: TaskResult = ray.get(reference)
     except ray.exceptions.RayError as error:  # the worker or its machine failed
         return TaskResult(task.id, f"The worker of Ray was lost: {' '.join(str(error).split())[:300]}")
-    if result.error is None and not (Path(task.out) / "run.json").is_file():
+    if result.error is None and not (Path(task.out) / RESULTS[task.kind]).is_file():
         return TaskResult(
             task.id,
             f"A worker made this run in {task.out}, which this machine does not see: the study's folder must be on a "

@@ -11,6 +11,7 @@ from usvit.studies.formatters import failures
 from usvit.studies.pages import write_pages
 from usvit.studies.plan import StudyPlan
 from usvit.studies.state import StudyDir, now, open_study
+from usvit.studies.steps import replaced
 from usvit.studies.tables import fill
 from usvit.studies.task import StudyTask
 
@@ -33,7 +34,9 @@ class StudyOutcome:
 
 
 def default_out(plan: StudyPlan) -> Path:
-    """Return ``studies/<name>``, with the name of the data set if it is not that of the file."""
+    """Return ``studies/<name>``, with the scale and the data set if they are not those of the file."""
+    if plan.scale != "paper":
+        return Path("studies") / f"{plan.study.name}-{plan.scale}"
     if plan.dataset is None:
         return Path("studies") / plan.study.name
     datasets = "+".join(Path(name).stem for name in plan.dataset.split("+"))
@@ -48,6 +51,7 @@ def execute(
     out: Path,
     command: str,
     progress: Progress,
+    runs: Path | None = None,
 ) -> StudyOutcome:
     """Make the missing runs of a study.
 
@@ -61,11 +65,12 @@ def execute(
         out: The study's folder.
         command: What the user called, for the record.
         progress: Where progress is shown.
+        runs: Folder of the runs, which several studies may share. Default: ``runs`` in ``out``.
 
     Raises:
         UsvitError: The folder holds another study, or the engine cannot start. Errors of single runs are not raised.
     """
-    with open_study(out, plan, command) as study:
+    with open_study(out, plan, command, runs) as study:
         for run in plan.runs:
             study.settle(run.id, finished=study.is_finished(run))
         todo = [run for run in plan.runs if study.state_of(run.id) != "finished"]
@@ -74,12 +79,13 @@ def execute(
         tasks = [
             StudyTask(
                 id=run.id,
-                kind=plan.study.protocol,
-                config=run.config.model_dump(mode="json"),
+                kind=run.kind,
+                config=replaced(run.config, {one: str(study.run_path(one).absolute()) for one in run.needs}),
                 roots={name: str(root.absolute()) for name, root in roots.items()},
                 out=str(study.run_path(run.id).absolute()),
                 command=command,
                 folder=str(Path.cwd()),
+                needs=run.needs,
             )
             for run in todo
         ]
@@ -87,9 +93,12 @@ def execute(
             study.record |= {"state": "running", "engine": engine.name, "cpus": engine.cpus}
             study.save()
         for result in engine(tasks, study.begin, progress):
-            study.end(result.id, error=result.error, details=result.details)
-            if result.error:
-                logger.info(f"FAILED {result.id}: {result.error}")
+            if result.blocked:
+                study.block(result.id, str(result.error))
+            else:
+                study.end(result.id, error=result.error, details=result.details)
+                if result.error:
+                    logger.info(f"FAILED {result.id}: {result.error}")
             _show(study, plan)
         states = {run["state"] for run in study.record["runs"]}
         study.record["state"] = "finished" if states == {"finished"} else "partly"

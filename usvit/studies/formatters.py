@@ -2,8 +2,7 @@
 
 import re
 
-from usvit.records import CellRecord, StudyFigure, StudyRecord, StudyRun
-from usvit.studies.metric_names import title_of
+from usvit.records import StudyColumn, StudyFigure, StudyRecord, StudyRun, StudyTableRow
 
 MARKS = {True: "yes", False: "no", None: "–"}
 _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
@@ -17,25 +16,11 @@ _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
 }
 
 
-def label_of(line: CellRecord, record: StudyRecord) -> str:
-    """Return the name of a line: the model and, if needed, the recipe and variant."""
-    table = record.table
-    parts = [line.model]
-    pairs = {(one.dataset, one.model) for one in table}
-    if len(pairs) < len(table):
-        parts += [line.recipe, *([line.variant] if line.variant else [])]
-    return ", ".join(parts)
-
-
-def in_percent(name: str, record: StudyRecord) -> bool:
-    """Return whether the figure is shown in per cent, as the paper prints it."""
-    printed = [line.figures[name].paper for line in record.table]
-    return any(paper and paper.printed.endswith("%") for paper in printed)
-
-
 def number(value: float | None, percent: bool) -> str:
     """Format ``0.867`` as ``0.867`` or ``86.7``."""
-    return "–" if value is None else f"{100 * value:.1f}" if percent else f"{value:.3f}"
+    if value is None:
+        return "–"
+    return f"{100 * value:.1f}" if percent else f"{value:.3f}" if abs(value) < 10 else f"{value:,.1f}"
 
 
 def ours(figure: StudyFigure, percent: bool, *, unit: bool = True) -> str:
@@ -49,28 +34,57 @@ def ours(figure: StudyFigure, percent: bool, *, unit: bool = True) -> str:
 
 
 def grid(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
-    """Return header and lines: data set, model and, for each figure, our value, the paper's, and if it is within."""
-    several = len({line.dataset for line in record.table}) > 1
-    paper = has_paper(record)
-    header = [*(["data set"] if several else []), "model", *(["in the paper"] if paper else []), "images"]
-    for name in record.figures:
-        header.append(title_of(name))
-        if paper:
-            header += ["paper", "within"]
+    """Return header and rows: group, name and, for each column, our value, the paper's, the difference, the verdict."""
+    grouped = any(row.group for row in record.table)
+    counted = any(row.n_images for row in record.table)
+    header = [*([""] if grouped else []), "row", *(["images"] if counted else [])]
+    for column in record.columns:
+        header.append(title(column))
+        header += ["paper"] if in_paper(column, record) else []
+        header += ["difference", "within"] if is_compared(column, record) else []
     lines = []
-    for line in record.table:
-        cells = [line.dataset] if several else []
-        cells.append(label_of(line, record))
-        if paper:
-            cells.append(line.printed_as or "–")
-        cells.append(str(line.n_images) if line.n_images is not None else str(line.state))
-        for name in record.figures:
-            figure = line.figures[name]
-            cells.append(ours(figure, in_percent(name, record)))
-            if paper:
-                cells += [figure.paper.printed if figure.paper else "–", MARKS[figure.within]]
+    for row in record.table:
+        cells = [row.group or ""] if grouped else []
+        cells.append(row.name)
+        if counted:
+            cells.append(str(row.n_images) if row.n_images is not None else str(row.state))
+        for column in record.columns:
+            figure = row.figures[column.name]
+            cells.append(ours(figure, column.percent) if figure.value is not None else _missing(row, figure))
+            if in_paper(column, record):
+                cells.append(figure.paper.printed if figure.paper else "–")
+            if is_compared(column, record):
+                cells += [difference(figure, column), MARKS[figure.within]]
         lines.append(cells)
     return header, lines
+
+
+def title(column: StudyColumn) -> str:
+    """Return the title of a column with its tolerance: ``ImageNet-1k val (±0.3)``."""
+    if column.tolerance is None:
+        return column.title
+    return f"{column.title} (±{100 * column.tolerance if column.percent else column.tolerance:g})"
+
+
+def difference(figure: StudyFigure, column: StudyColumn) -> str:
+    """Format the difference from the paper's figure, in points if the column is in per cent: ``-0.3``."""
+    if figure.difference is None:
+        return "–"
+    return f"{100 * figure.difference:+.1f}" if column.percent else f"{figure.difference:+.3g}"
+
+
+def _missing(row: StudyTableRow, figure: StudyFigure) -> str:
+    return "–" if figure.reason or row.state == "finished" else str(row.state)
+
+
+def in_paper(column: StudyColumn, record: StudyRecord) -> bool:
+    """Return whether the paper prints a figure of a column."""
+    return any(row.figures[column.name].paper for row in record.table)
+
+
+def is_compared(column: StudyColumn, record: StudyRecord) -> bool:
+    """Return whether any figure of a column is compared with the paper's."""
+    return any(row.figures[column.name].difference is not None for row in record.table)
 
 
 def has_paper(record: StudyRecord) -> bool:
@@ -79,20 +93,23 @@ def has_paper(record: StudyRecord) -> bool:
 
 
 def spread_grid(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
-    """Return header and lines of the spread over seeds: mean, SD, minimum and maximum of each figure."""
-    several = len({line.dataset for line in record.seed_spread}) > 1
-    header = [*(["data set"] if several else []), "model", "figure", "seeds", "mean", "SD", "min", "max"]
+    """Return header and rows of the spread over seeds: mean, SD, minimum and maximum, and the paper's figure."""
+    grouped = any(row.group for row in record.seed_spread)
+    paper = has_paper(record)
+    header = [*([""] if grouped else []), "row", "figure", "seeds", "mean", "SD", "min", "max"]
+    header += ["paper"] if paper else []
     lines = []
-    for line in record.seed_spread:
-        for name in record.figures:
-            spread, percent = line.figures[name], in_percent(name, record)
+    for row, spread in zip(record.table, record.seed_spread, strict=True):
+        for column in record.columns:
+            values, printed = spread.figures[column.name], row.figures[column.name].paper
             lines.append(
                 [
-                    *([line.dataset] if several else []),
-                    label_of(line, record),
-                    title_of(name) + (" (%)" if percent else ""),
-                    str(spread.n),
-                    *(number(value, percent) for value in (spread.mean, spread.sd, spread.min, spread.max)),
+                    *([row.group or ""] if grouped else []),
+                    row.name,
+                    column.title + (" (%)" if column.percent else ""),
+                    str(values.n),
+                    *(number(value, column.percent) for value in (values.mean, values.sd, values.min, values.max)),
+                    *([printed.printed if printed else "–"] if paper else []),
                 ]
             )
     return header, lines
@@ -101,7 +118,12 @@ def spread_grid(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
 def caveats(record: StudyRecord) -> list[str]:
     """Return the caveats of the table, the most serious first."""
     said = []
-    if record.other_dataset is not None and record.paper:
+    if record.scale == "tiny":
+        said.append(
+            "Tiny networks on generated images: these figures show that the study runs from its first step to this "
+            "page. They say nothing about the paper, and nothing is compared."
+        )
+    elif record.other_dataset is not None and record.paper:
         said.append(
             f"These runs are on {record.other_dataset}, not on the paper's data: its figures stand beside ours to "
             "show the layout, and nothing is compared."
@@ -126,6 +148,11 @@ def counted(record: StudyRecord) -> str:
 def failures(record: StudyRecord) -> list[StudyRun]:
     """Return the runs that failed."""
     return [run for run in record.runs if run.state == "failed"]
+
+
+def notes(record: StudyRecord) -> list[str]:
+    """Return the notes of the study and of its rows."""
+    return [*record.notes, *(f"{row.name}: {row.note}" for row in record.table if row.note)]
 
 
 def terminal(record: StudyRecord) -> str:
@@ -154,7 +181,7 @@ def markdown(record: StudyRecord) -> str:
     parts = [f"# {_md(record.title)}", _md(counted(record)) + ".", _md_table(*grid(record)), _md(key(record))]
     if record.seed_spread:
         parts += [f"## Spread over {len(record.seeds)} seeds", _md_table(*spread_grid(record))]
-    if said := [*caveats(record), *record.notes]:
+    if said := [*caveats(record), *notes(record)]:
         parts += ["## To be known", "\n".join(f"- {_md(line)}" for line in said)]
     if failed := failures(record):
         parts += ["## Failed runs", "\n".join(f"- {_md(_failure(run))}" for run in failed)]
@@ -166,13 +193,21 @@ def markdown(record: StudyRecord) -> str:
 
 def key(record: StudyRecord) -> str:
     """Explain the columns of the table."""
-    seed = f" Of seed {record.seeds[0]}." if len(record.seeds) > 1 else ""
-    within = " Within: whether the paper's figure lies in our interval." if has_paper(record) else ""
-    return (
-        "Means within the folds, each image predicted by the model that did not see it, with the 95% interval that "
-        "takes patients (or clusters of copies) as the units; figures that have no such mean, such as those of a class "
-        f"other than the positive one, are of all test images pooled.{seed}{within}"
-    )
+    said = []
+    if {run.kind for run in record.runs} & {"cv", "train"}:
+        said.append(
+            "Figures of cross-validations are means within the folds, each image predicted by the model that did not "
+            "see it, with the 95% interval that takes patients (or clusters of near-duplicates) as the units; figures "
+            "without such a mean, such as those of a class other than the positive one, are of all test images pooled."
+        )
+    if len(record.seeds) > 1:
+        said.append(f"Of seed {record.seeds[0]}.")
+    if has_paper(record):
+        said.append(
+            "Difference: our figure minus the paper's. Within: the difference is at most the tolerance in the head of "
+            "the column or, without one, the paper's figure lies in our interval."
+        )
+    return " ".join(said)
 
 
 def latex(record: StudyRecord) -> str:

@@ -80,8 +80,10 @@ def check_figure(name: str, kind: str | None = None) -> str:
     head, _, part = name.partition(".")
     kinds = _OF_KIND if kind is None else {kind: _OF_KIND[kind]}
     for one, known in kinds.items():
-        if head in known and (one in ("cv", "train")) <= ((head in OF_CLASS) == bool(part)) and (
-            not part or one in ("cv", "train", "transfer")
+        if (
+            head in known
+            and (one in ("cv", "train")) <= ((head in OF_CLASS) == bool(part))
+            and (not part or one in ("cv", "train", "transfer"))
         ):
             return name
     if kind is None and name in OF_NETWORK:
@@ -90,9 +92,7 @@ def check_figure(name: str, kind: str | None = None) -> str:
         raise UsvitError(f"The figure '{name}' is of one class: write {head}.positive, or {head}.<class>.")
     if head in OVERALL and kind in (None, "cv", "train"):
         raise UsvitError(f"The figure '{name}' is over all classes: write {head}.")
-    names = dict.fromkeys(
-        f"{one}.positive" if one in OF_CLASS else one for known in kinds.values() for one in known
-    )
+    names = dict.fromkeys(f"{one}.positive" if one in OF_CLASS else one for known in kinds.values() for one in known)
     of = f"figure of 'usvit {kind}'" if kind else "figure"
     raise unknown(of, name, [*names, *(OF_NETWORK if kind is None else ())], "See docs/how-to/study.md.")
 

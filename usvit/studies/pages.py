@@ -2,13 +2,14 @@
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from usvit.files import write_text
-from usvit.records import StudyRecord
+from usvit.records import StudyColumn, StudyRecord, StudyRun
 from usvit.studies import formatters
-from usvit.studies.metric_names import title_of
+from usvit.studies.metric_names import OF_NETWORK
 
 
 def write_pages(folder: Path, record: StudyRecord) -> Path:
@@ -26,37 +27,46 @@ def _environment() -> Environment:
 
 
 def _values(record: StudyRecord) -> dict[str, Any]:
-    names = record.figures
-    percent = {name: formatters.in_percent(name, record) for name in names}
     return {
         "study": record,
         "counted": formatters.counted(record),
         "caveats": formatters.caveats(record),
+        "notes": formatters.notes(record),
         "failed": formatters.failures(record),
         "has_paper": formatters.has_paper(record),
-        "several": len({line.dataset for line in record.table}) > 1,
-        "titles": {name: title_of(name) for name in names},
-        "labels": [formatters.label_of(line, record) for line in record.table],
-        "percent": percent,
-        "axes": {name: _axis(record, name) for name in names},
-        "ours": lambda figure, name: formatters.ours(figure, percent[name], unit=False),
-        "number": lambda value, name: formatters.number(value, percent[name]),
+        "grouped": any(row.group for row in record.table),
+        "with_images": any(row.n_images for row in record.table),
+        "printed": {column.name: formatters.in_paper(column, record) for column in record.columns},
+        "compared": {column.name: formatters.is_compared(column, record) for column in record.columns},
+        "axes": {column.name: _axis(record, column) for column in record.columns},
+        "title": formatters.title,
+        "difference": formatters.difference,
+        "ours": lambda figure, column: formatters.ours(figure, column.percent, unit=False),
+        "number": lambda value, column: formatters.number(value, column.percent),
         "position": _position,
         "spread_header": formatters.spread_grid(record)[0] if record.seed_spread else [],
         "spread_lines": formatters.spread_grid(record)[1] if record.seed_spread else [],
         "key": formatters.key(record),
+        "kinds": sorted({run.kind for run in record.runs}),
+        "page_of": _page_of,
     }
 
 
-def _axis(record: StudyRecord, name: str) -> tuple[float, float] | None:
-    """Return the limits of the axis of a figure, or None if there is nothing to draw."""
+def _page_of(run: StudyRun, folder: str) -> str:
+    """Return the address of a run's page, relative to that of the study."""
+    name = "bench.svg" if run.kind == "bench" else "report.html"
+    return f"{quote(folder)}/{quote(run.id)}/{name}"
+
+
+def _axis(record: StudyRecord, column: StudyColumn) -> tuple[float, float] | None:
+    """Return the limits of the axis of a column, or None if there is nothing to draw."""
     drawn: list[float | None] = []
-    for line in record.table:
-        figure = line.figures[name]
+    for row in record.table:
+        figure = row.figures[column.name]
         drawn += [figure.value, *(figure.ci95 or [])]
         drawn += [figure.paper.value] if figure.paper and figure.value is not None else []
     known = [value for value in drawn if value is not None]
-    if not known:
+    if not known or column.figure in OF_NETWORK:
         return None
     margin = 0.04 * (max(known) - min(known)) or 0.01
     return min(known) - margin, max(known) + margin

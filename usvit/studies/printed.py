@@ -31,9 +31,10 @@ class Printed(NamedTuple):
     def percent(self) -> bool:
         return "%" in self.text
 
-    def distance(self, value: float) -> float:
-        """Return how far a value lies from the figure, or outside the range; 0 within it."""
-        return max(self.low - value, value - self.high, 0.0)
+    def difference(self, value: float) -> float:
+        """Return a value minus the figure, or minus the nearer end of the range; 0 within it."""
+        end = min(max(value, self.low), self.high)
+        return float(f"{value - end:.12g}")  # as decimal text, because 0.82 - 0.818 is 0.0020000000000000018
 
 
 def parse_printed(value: Any) -> Printed:

@@ -1,9 +1,10 @@
 """The schema of a study's YAML file."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from usvit.config.settings import cannot_be_used
 from usvit.errors import UsvitError, unknown
@@ -49,7 +50,8 @@ class Step(_Section):
     cell: str | None = None
     """``pretrain``, ``transfer``: a cell of the recipe's sweep."""
     model: str | None = None
-    """Default: the model of the row, or that of the run in ``weights``."""
+    """Default: the model of the row. A transfer or test of a run has the network of the run; for a transfer, this model
+    only chooses among the recipe's ``sizes``."""
     weights: str | None = None
     """As ``--weights``: ``${NAME}``, ``hub``, ``hub:UPSTREAM``, ``scratch`` or a file. Default: as the recipe says."""
     upstream: Names | None = None
@@ -201,12 +203,24 @@ _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     (): StudyConfig,
     ("grid",): Block,
     ("rows",): Row,
+    ("columns", "*"): Column,
+    ("steps", "*"): Step,
+    ("rows", "steps", "*"): Step,
     ("paper",): Paper,
     ("resources",): Resources,
 }
+_FORMER = {
+    ("figures",): "The figures of a study are its 'columns' now",
+    ("paper", "rows"): "Printed figures stand in 'printed' of each of the study's 'rows' now",
+}
+"""Keys of earlier versions of usvit."""
+_DIGITS = re.compile(r"(\d+)")
+
+
 def study_names() -> list[str]:
-    """Return the names of the shipped studies."""
-    return sorted(path.stem for path in (configs_dir() / "studies").glob("*.yaml"))
+    """Return the names of the shipped studies, table 2 before table 10."""
+    names = (path.stem for path in (configs_dir() / "studies").glob("*.yaml"))
+    return sorted(names, key=lambda name: [int(part) if part.isdecimal() else part for part in _DIGITS.split(name)])
 
 
 def load_study(name_or_file: str) -> StudyConfig:
@@ -244,7 +258,11 @@ def load_study(name_or_file: str) -> StudyConfig:
 def _explain(path: Path, error: ValidationError) -> UsvitError:
     problem = error.errors()[0]
     where = tuple(str(part) for part in problem["loc"] if not isinstance(part, int))
-    section = _SECTIONS.get(where[:-1])
+    if where in _FORMER:
+        return UsvitError(f"The study {path} has the key {'.'.join(where)}. {_FORMER[where]}: docs/how-to/study.md.")
+    within = where[:-1]
+    named = len(within) > 1 and within[-2] in ("steps", "columns")
+    section = _SECTIONS.get((*within[:-1], "*") if named else within)
     if problem["type"] == "extra_forbidden" and section is not None:
         inside = f" of '{'.'.join(where[:-1])}'" if where[:-1] else ""
         return unknown(

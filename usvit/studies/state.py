@@ -1,6 +1,7 @@
 """The folder of a study and its state: created once, and resumed by the same study only."""
 
 import datetime
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,17 +12,21 @@ from usvit.config import identity
 from usvit.errors import UsvitError
 from usvit.files import locked, make_folder, refuse_linked_folders, write_text
 from usvit.records import StudyRecord, load_run_record, read_record, write_record
+from usvit.studies.metric_names import title_of
 from usvit.studies.plan import PlannedRun, StudyPlan, as_json
+from usvit.studies.steps import RESULTS
 
 
 class StudyDir:
     """The folder of one study: ``study.json``, ``runs/<id>/`` and, for runs that failed, ``errors/<id>.txt``.
 
-    ``record`` is the content of ``study.json``; ``save`` writes it, and returns it as an instance of its model.
+    ``record`` is the content of ``study.json``; ``save`` writes it, and returns it as an instance of its model. The
+    runs may be in another folder, which several studies share.
     """
 
-    def __init__(self, path: Path, record: dict[str, Any]):
+    def __init__(self, path: Path, record: dict[str, Any], runs: Path | None = None):
         self.path, self.record = path, record
+        self.runs = path / "runs" if runs is None else runs
         self._by_id = {run["id"]: run for run in record["runs"]}
 
     def save(self) -> StudyRecord:
@@ -29,7 +34,7 @@ class StudyDir:
 
     def run_path(self, run_id: str) -> Path:
         """Return the run directory of a run."""
-        return self.path / "runs" / run_id
+        return self.runs / run_id
 
     def state_of(self, run_id: str) -> str:
         """Return ``waiting``, ``running``, ``finished`` or ``failed``."""
@@ -42,18 +47,22 @@ class StudyDir:
             UsvitError: The directory holds another run.
         """
         path = self.run_path(run.id)
+        if run.kind == "bench":
+            return (path / RESULTS["bench"]).is_file()
         if not (path / "run.json").is_file():
             return False
         found = load_run_record(path)
-        there = {"kind": found.kind, **identity(found.config.model_dump(exclude_unset=True))}
-        here = {"kind": self.record["protocol"], **identity(run.config.model_dump(mode="json"))}
+        there, here = {"kind": found.kind}, {"kind": run.kind}
+        if run.kind in ("cv", "train"):  # the ids of other kinds contain a hash of their settings
+            there |= identity(found.config.model_dump(exclude_unset=True))
+            here |= identity(dict(run.config))
         differing = [key for key in here if there.get(key) != here[key]]
         if differing:
             raise UsvitError(
                 f"{path} holds a run of another study ({differing[0]} is {there.get(differing[0])!r} there, "
                 f"{here[differing[0]]!r} here). Nothing was changed: move that folder, or choose another --out."
             )
-        return found.state == "finished" and (path / "metrics.json").is_file()
+        return found.state == "finished" and (path / RESULTS[run.kind]).is_file()
 
     def begin(self, run_id: str) -> None:
         """Record that a run has started."""
@@ -71,16 +80,27 @@ class StudyDir:
             log.unlink(missing_ok=True)
         self.save()
 
+    def block(self, run_id: str, reason: str) -> None:
+        """Record that a run waits because one that it needs failed."""
+        self._by_id[run_id] |= {"state": "waiting", "error": reason}
+        self.save()
+
     def settle(self, run_id: str, *, finished: bool) -> None:
         """Set the initial state of a run: finished, or waiting (failed runs are tried again)."""
-        self._by_id[run_id]["state"] = "finished" if finished else "waiting"
+        self._by_id[run_id] |= {"state": "finished", "error": None} if finished else {"state": "waiting"}
 
 
 @contextmanager
-def open_study(path: Path, plan: StudyPlan, command: str) -> Iterator[StudyDir]:
+def open_study(path: Path, plan: StudyPlan, command: str, runs: Path | None = None) -> Iterator[StudyDir]:
     """Create the folder of a study, or open an existing one if it holds the same study.
 
     Titles, notes and the figures of the paper may differ, because they do not affect a run.
+
+    Args:
+        path: The folder.
+        plan: The study.
+        command: What the user called, for the record of a new study.
+        runs: Folder of the runs. Default: ``runs`` in ``path``.
 
     Raises:
         UsvitError: The folder holds another study or other files, or another process is working on it.
@@ -90,11 +110,12 @@ def open_study(path: Path, plan: StudyPlan, command: str) -> Iterator[StudyDir]:
         raise UsvitError(f"{path} exists and is not a study of usvit. Nothing was changed: choose another folder.")
     if existing is not None:
         _refuse_other_study(path, existing, plan)
-    make_folder(path / "runs", path)
+    make_folder(path / "runs" if runs is None else runs, path if runs is None else runs)
+    make_folder(path, path)
     refuse_linked_folders(path)
     with locked(path / ".lock", f"Another process is working on {path}. Wait for it, or choose another --out."):
-        study = StudyDir(path, existing or new_record(plan, command))
-        study.record |= _shown(plan)
+        study = StudyDir(path, existing or new_record(plan, command), runs)
+        study.record |= {**_shown(plan), "runs_folder": Path(os.path.relpath(study.runs, path)).as_posix()}
         if existing is None:
             study.save()
         yield study
@@ -105,7 +126,6 @@ def new_record(plan: StudyPlan, command: str) -> dict[str, Any]:
     return {
         "schema_version": StudyRecord.VERSION,
         "name": plan.study.name,
-        "protocol": plan.study.protocol,
         "state": "running",
         "created": now(),
         "command": command,
@@ -124,20 +144,34 @@ def _shown(plan: StudyPlan) -> dict[str, Any]:
     study = plan.study
     return {
         "title": study.title,
-        "figures": list(study.figures),
+        "columns": [_column(plan, name) for name in study.columns],
         "seeds": list(plan.seeds),
         "other_dataset": plan.dataset,
+        "scale": plan.scale,
         "changed": list(plan.changed),
-        "paper": study.paper and study.paper.model_dump(mode="json", exclude={"rows"}),
+        "paper": study.paper and study.paper.model_dump(mode="json"),
         "notes": list(study.notes),
     }
 
 
+def _column(plan: StudyPlan, name: str) -> dict[str, Any]:
+    column = plan.study.columns[name]
+    printed = [row.printed[name] for row in plan.rows if name in row.printed]
+    return {
+        "name": name,
+        "figure": column.figure,
+        "of": column.of and list(column.of),
+        "title": column.title or title_of(column.figure),
+        "percent": any(one.percent for one in (*printed, *filter(None, [column.tolerance]))),
+        "tolerance": column.tolerance and column.tolerance.value,
+    }
+
+
 def _refuse_other_study(path: Path, existing: dict[str, Any], plan: StudyPlan) -> None:
-    there = {run["id"]: identity(run["config"]) for run in existing["runs"]}
-    here = {run.id: identity(run.config.model_dump(mode="json")) for run in plan.runs}
+    there = {run["id"]: {"kind": run["kind"], **identity(run["config"])} for run in existing["runs"]}
+    here = {run.id: {"kind": run.kind, **identity(dict(run.config))} for run in plan.runs}
     differs = []
-    for key, wanted in (("name", plan.study.name), ("protocol", plan.study.protocol)):
+    for key, wanted in (("name", plan.study.name), ("scale", plan.scale)):
         if existing[key] != wanted:
             differs.append(f"its {key} is {existing[key]}, now {wanted}")
     differs += [f"{name} is new" for name in here if name not in there]

@@ -1,90 +1,110 @@
-"""The study's table: figures of each run with their intervals, figures of the paper, and the spread over seeds."""
+"""The study's table: figures of each row with their intervals, figures of the paper, and the spread over seeds."""
 
 import statistics
+from dataclasses import asdict
 from typing import Any
 
 from usvit.records import MetricsRecord, RunRecord, load_record
-from usvit.studies.metric_names import value_of
-from usvit.studies.plan import Cell, StudyPlan, matches
-from usvit.studies.specification import PrintedRow, fraction
+from usvit.studies.metric_names import OF_NETWORK
+from usvit.studies.plan import PlannedRow, StudyPlan, steps_of
+from usvit.studies.results import Found, figure_of, figure_of_network, mean_of, read_result
 from usvit.studies.state import StudyDir
 
 
 def fill(study: StudyDir, plan: StudyPlan) -> None:
-    """Write ``table`` and ``seed_spread`` into the study's record, from the metrics of its finished runs.
+    """Write ``table`` and ``seed_spread`` into the study's record, from the results of its finished runs.
 
-    The lines show the first seed. ``within`` is true if the figure of the paper is inside our 95% interval, and None,
-    with a ``within_reason``, if the two cannot be compared.
+    The rows show the first seed. A figure of the paper is compared by the tolerance of its column; without one,
+    ``within`` is true if it lies inside our 95% interval. It is None, with a ``within_reason``, if the two cannot be
+    compared.
     """
-    metrics = {run.id: _metrics(study, run.id) for run in plan.runs if study.state_of(run.id) == "finished"}
-    of = {(run.cell, run.seed): run.id for run in plan.runs}
-    study.record["table"] = [_line(study, plan, cell, of[cell, plan.seeds[0]], metrics) for cell in plan.cells]
+    results = {
+        run.id: read_result(run.kind, study.run_path(run.id))
+        for run in plan.runs
+        if study.state_of(run.id) == "finished"
+    }
+    study.record["table"] = [_row(study, plan, row, results) for row in plan.rows]
     several = len(plan.seeds) > 1
-    study.record["seed_spread"] = [_spread(plan, cell, of, metrics) for cell in plan.cells] if several else []
+    study.record["seed_spread"] = [_spread(plan, row, results) for row in plan.rows] if several else []
     for run in study.record["runs"]:
-        if run["id"] in metrics:
-            run["seconds"] = load_record(study.run_path(run["id"]) / "run.json", RunRecord).seconds
+        path = study.run_path(run["id"]) / "run.json"
+        if run["id"] in results and path.is_file():
+            run["seconds"] = load_record(path, RunRecord).seconds
 
 
-def _metrics(study: StudyDir, run_id: str) -> MetricsRecord:
-    return load_record(study.run_path(run_id) / "metrics.json", MetricsRecord)
-
-
-def _line(
-    study: StudyDir, plan: StudyPlan, cell: Cell, run_id: str, metrics: dict[str, MetricsRecord]
-) -> dict[str, Any]:
-    own = metrics.get(run_id)
-    printed = _printed(plan, cell)
+def _row(study: StudyDir, plan: StudyPlan, row: PlannedRow, results: dict[str, Any]) -> dict[str, Any]:
+    seed = plan.seeds[0]
+    runs = row.runs[seed]
+    only = results.get(next(iter(runs.values()))) if len(runs) == 1 else None
+    metrics = only if isinstance(only, MetricsRecord) else None
     return {
-        **cell._asdict(),
-        "printed_as": printed and printed.printed_as,
-        "run": run_id,
-        "seed": plan.seeds[0],
-        "state": study.state_of(run_id),
-        "n_images": own and own.n_images,
-        "n_groups": own and own.n_groups,
-        "figures": {name: _figure(plan, name, own, printed) for name in plan.study.figures},
+        "name": row.name,
+        "group": row.group,
+        "model": row.model,
+        "note": row.note,
+        "runs": dict(runs),
+        "seed": seed,
+        "state": _state([study.state_of(run) for run in runs.values()]),
+        "n_images": metrics and metrics.n_images,
+        "n_groups": metrics and metrics.n_groups,
+        "figures": {name: _figure(plan, row, name, results) for name in plan.study.columns},
     }
 
 
-def _printed(plan: StudyPlan, cell: Cell) -> PrintedRow | None:
-    """Return the row of the paper for a line; on other data, the only row with the same model, if there is one."""
-    rows = plan.study.paper.rows if plan.study.paper else ()
-    elsewhere = plan.dataset is not None
-    fitting = [row for row in rows if matches(row, cell, any_dataset=elsewhere)]
-    return fitting[0] if len(fitting) == 1 else None
+def _state(states: list[str]) -> str:
+    return next((one for one in ("failed", "running", "waiting") if one in states), "finished")
 
 
-def _figure(plan: StudyPlan, name: str, metrics: MetricsRecord | None, printed: PrintedRow | None) -> dict[str, Any]:
-    value = value_of(metrics, name) if metrics else None
-    names = ("value", "ci95", "method", "n_groups", "warning", "reason")
-    ours = {name: value and getattr(value, name) for name in names}
-    if metrics and value is None:
-        ours["reason"] = "this run's metrics have no such figure"
-    text = printed.figures.get(name) if printed else None
-    paper = {"printed": text, "value": fraction(text)} if text is not None else None
-    within, reason = None, None
-    if paper is None:
+def _figure(plan: StudyPlan, row: PlannedRow, name: str, results: dict[str, Any]) -> dict[str, Any]:
+    ours = _ours(plan, row, name, plan.seeds[0], results)
+    printed = row.printed.get(name)
+    tolerance = plan.study.columns[name].tolerance
+    paper = None if printed is None else {"printed": printed.text, "value": printed.value, "sd": printed.sd}
+    difference, within, reason = None, None, None
+    if printed is None:
         reason = "the paper prints none"
-    elif metrics is None:
-        reason = "no finished run"
+    elif plan.scale != "paper" and plan.study.columns[name].figure not in OF_NETWORK:
+        reason = "tiny networks on generated images"
     elif plan.dataset is not None:
         reason = "other data than the paper's"
-    elif not ours["ci95"]:
-        reason = "no interval"
+    elif ours is None:
+        reason = "no finished run"
+    elif ours.value is None:
+        reason = "no value"
     else:
-        within = bool(ours["ci95"][0] <= paper["value"] <= ours["ci95"][1])
-    return {**ours, "paper": paper, "within": within, "within_reason": reason}
+        difference = printed.difference(ours.value)
+        if tolerance is not None:
+            within = abs(difference) <= tolerance.value
+        elif ours.ci95 is not None:
+            within = ours.ci95[0] <= printed.high and printed.low <= ours.ci95[1]
+        else:
+            reason = "no interval"
+    found = asdict(ours) if ours is not None else asdict(Found())
+    return {**found, "paper": paper, "difference": difference, "within": within, "within_reason": reason}
 
 
-def _spread(
-    plan: StudyPlan, cell: Cell, of: dict[tuple[Cell, int], str], metrics: dict[str, MetricsRecord]
-) -> dict[str, Any]:
-    done = [metrics[of[cell, seed]] for seed in plan.seeds if of[cell, seed] in metrics]
+def _ours(plan: StudyPlan, row: PlannedRow, name: str, seed: int, results: dict[str, Any]) -> Found | None:
+    """Return our figure; None if a run of it is not finished."""
+    column = plan.study.columns[name]
+    if column.figure in OF_NETWORK:
+        if row.model is None:
+            return Found(reason="the row names no model")
+        return figure_of_network(row.model, row.network, column.figure)
+    steps = steps_of(plan.study, name, row.runs[seed])
+    if not steps:
+        return Found(reason="the row has no run for it")
+    runs = [row.runs[seed][step] for step in steps]
+    if any(run not in results for run in runs):
+        return None
+    figures = [figure_of(plan.by_id[run].kind, results[run], column.figure) for run in runs]
+    return figures[0] if len(figures) == 1 else mean_of(figures)
+
+
+def _spread(plan: StudyPlan, row: PlannedRow, results: dict[str, Any]) -> dict[str, Any]:
     figures: dict[str, Any] = {}
-    for name in plan.study.figures:
-        values = [value_of(one, name) for one in done]
-        known = [value.value for value in values if value and value.value is not None]
+    for name in plan.study.columns:
+        found = [_ours(plan, row, name, seed, results) for seed in plan.seeds]
+        known = [one.value for one in found if one is not None and one.value is not None]
         figures[name] = {
             "n": len(known),
             "mean": statistics.fmean(known) if known else None,
@@ -92,4 +112,4 @@ def _spread(
             "min": min(known, default=None),
             "max": max(known, default=None),
         }
-    return {**cell._asdict(), "figures": figures}
+    return {"name": row.name, "group": row.group, "figures": figures}

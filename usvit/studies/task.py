@@ -4,16 +4,18 @@ import os
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 import usvit
-from usvit.config import RunConfig
+from usvit.bench import benchmark
 from usvit.errors import UsvitError
-from usvit.experiments import CrossValidation
+from usvit.experiments import make_experiment
 from usvit.logging import configure_logging, messages_of
 from usvit.progress import PlainProgress, Progress
+from usvit.studies.specification import Kind
+from usvit.studies.steps import SCHEMAS, BenchConfig
 
 
 @dataclass(frozen=True)
@@ -21,15 +23,17 @@ class StudyTask:
     """Everything that is needed to make one run, as plain data that can be sent to another process."""
 
     id: str
-    kind: Literal["cv", "train"]
+    kind: Kind
     config: dict[str, Any]
-    """A dumped ``RunConfig``."""
+    """A dumped configuration; run directories of other runs are absolute paths."""
     roots: dict[str, str]
     out: str
     """The run directory, as an absolute path."""
     command: str
     folder: str
     """The folder to which relative paths of the configuration refer."""
+    needs: tuple[str, ...] = ()
+    """Ids of the runs that have to be finished before this one."""
     usvit_version: str = usvit.__version__
 
 
@@ -42,6 +46,8 @@ class TaskResult:
     """The error message; None if the run is finished."""
     details: str | None = None
     """The traceback of an unexpected exception."""
+    blocked: bool = False
+    """The run was not begun, because a run that it needs has failed."""
 
 
 class NamedRun:
@@ -74,14 +80,7 @@ def make_run(task: StudyTask, cpus: int | None, progress: Progress) -> TaskResul
         if cpus is not None:
             torch.set_num_threads(cpus)
         with messages_of(task.id):
-            CrossValidation(
-                task.kind,
-                RunConfig.model_validate(task.config),
-                roots={name: Path(root) for name, root in task.roots.items()},
-                out=Path(task.out),
-                command=task.command,
-                progress=progress,
-            ).run()
+            (_bench if task.kind == "bench" else _experiment)(task, cpus, progress)
     except UsvitError as error:
         return TaskResult(task.id, str(error))
     except Exception as error:  # out of memory, or a bug: the other runs continue
@@ -106,3 +105,28 @@ def make_run_elsewhere(task: StudyTask, cpus: int, with_gpu: bool) -> TaskResult
         os.chdir(task.folder)
     configure_logging()
     return make_run(task, cpus, NamedRun(PlainProgress(), task.id))
+
+
+def _experiment(task: StudyTask, cpus: int | None, progress: Progress) -> None:
+    roots = {name: Path(root) for name, root in task.roots.items()}
+    assert task.kind != "bench"
+    config: Any = SCHEMAS[task.kind].model_validate(task.config)
+    experiment = make_experiment(
+        task.kind, config, roots=roots, out=Path(task.out), command=task.command, progress=progress
+    )
+    experiment.run()
+
+
+def _bench(task: StudyTask, cpus: int | None, progress: Progress) -> None:
+    config = BenchConfig.model_validate(task.config)
+    arguments = config.model_dump(exclude={"name", "model"}, exclude_none=True)
+    if not (Path(task.out) / "bench.json").is_file():
+        benchmark(
+            config.name,
+            **arguments,
+            threads=cpus,
+            out=task.out,
+            progress=progress,
+            command=task.command,
+            overrides={f"model.{key}": value for key, value in config.model.items()},
+        )

@@ -6,6 +6,7 @@ from .policies import make_augment as make_augment
 from .preprocessing import CROPS as CROPS
 from .preprocessing import Preprocessing as Preprocessing
 from .preprocessing import cropped as cropped
+from .views.cpu import TestResize as TestResize
 from .views.cpu import Views as Views
 from .views.cpu import test_view as test_view
 from .views.gpu import DeviceViews as DeviceViews

@@ -73,6 +73,8 @@ class Transfer(Experiment[TransferSetup, ProbeResult, TransferRecord]):
 
     def conclude(self, setup: TransferSetup, run: RunDirectory, trained: ProbeResult) -> None:
         write_csv(run.path / "results.csv", metrics.results_table(trained.rows))
+        for name, table in trained.tables.items():
+            write_csv(run.path / name, table)
         missing = metrics.write_predictions(run.path / "predictions.csv", setup.splits.test, np.asarray(trained.logits))
         write_record(
             run.path / "transfer.json",
@@ -165,7 +167,7 @@ def _probe(setup: TransferSetup, run: RunDirectory, progress: Progress) -> Probe
     model = setup.network()
     extractor, splits = setup.extractor(progress), setup.splits
     retrieval = setup.config.how == "retrieval"
-    embedding = searching(model, setup.weights, setup.config.model.image_size) if retrieval else model
+    embedding = searching(model, setup.weights, setup.config) if retrieval else model
     seen = {
         split.name: FeatureSet(split, extractor.features(embedding, split, run.path / "features" / f"{split.name}.npy"))
         for split in needed(setup.config, splits)

@@ -163,7 +163,7 @@ def _prepare_one(config: TransferConfig, splits: TransferSplits) -> TransferSetu
     probes.check(config, splits)
     model, loaded = _build(config, spec, weights, len(splits.classes))
     if config.how == "retrieval":
-        searching(model, weights, config.model.image_size)  # an incomplete run fails here
+        searching(model, weights, config)  # an incomplete run fails here
     preprocessing = Preprocessing(config.model.image_size, "squash", mean, std)
     return TransferSetup(config, spec, weights, device, splits, {}, preprocessing, count_parameters(model), loaded)
 

@@ -10,9 +10,9 @@ from PIL import Image
 from tests.data.datasets.upstream.layouts import class_tree, encoded, pixels, put
 from tests.data.datasets.upstream.test_shards import tar
 from usvit.config import SourceConfig
-from usvit.data.datasets.upstream.base import Subset
+from usvit.data.datasets.upstream.base import Subset, refined
 from usvit.data.datasets.upstream.folder import open_folder
-from usvit.data.datasets.upstream.open import open_source, open_training
+from usvit.data.datasets.upstream.open import coarsened, labelled_by, open_source, open_training
 from usvit.data.loading.augmented_dataset import AugmentedDataset
 from usvit.data.loading.infinite_loader import InfiniteLoader
 from usvit.errors import UsvitError
@@ -218,3 +218,29 @@ def test_a_command_that_fails_leaves_no_worker_behind(cats):
     """Workers do not hear SIGTERM, by which Python would end them at exit: it would wait for ever."""
     done = subprocess.run([sys.executable, "-c", LEAVING, str(cats.root)], timeout=900, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
+
+
+def test_a_table_gives_each_image_its_own_label(divided, tmp_path):
+    source = open_folder(divided, "train")
+    names = [source.image_name(index) for index in range(len(source))]
+    table = tmp_path / "labels.csv"
+    rows = [f"{name},{'odd' if at % 2 else 'even'}" for at, name in enumerate(names)]
+    table.write_text("image_id,label\n" + "\n".join(reversed(rows)) + "\nanother,odd\n")
+    found = labelled_by(source, table, "train")
+    assert found.classes == ("even", "odd") and found.targets.tolist() == [at % 2 for at in range(len(names))]
+    assert refined(Subset(found, np.array([1]))).classes == source.classes
+    assert found.listing_sha256() != source.listing_sha256()
+    table.write_text("image_id,label\n" + "\n".join(rows[1:]) + "\n")
+    with pytest.raises(UsvitError, match=r"no label for 1 images of the split 'val'.*source\.val=null"):
+        labelled_by(source, table, "val")
+    table.write_text("image_id,label\n" + "\n".join([*rows, rows[0]]) + "\n")
+    with pytest.raises(UsvitError, match="two rows for the image"):
+        labelled_by(source, table, "train")
+    with pytest.raises(UsvitError, match=r"source\.labels and source\.coarse are both set"):
+        open_source(config("folder", path=divided, labels=str(table), coarse="all"), {}, split="train", seed=0)
+
+
+def test_all_is_one_class_of_every_image(divided):
+    source = open_folder(divided, "train")
+    one = coarsened(source, "all")
+    assert one.classes == ("all",) and not one.targets.any() and refined(one) is source

@@ -22,6 +22,8 @@ EVERYTHING = [
     {"policy": "randaugment", "magnitude": 15, "magnitude_std": 0.5, "layers": 3},
     {"policy": "randaugment", "randaugment": "original", "magnitude": 20, "probability": 1},
     {"policy": "autoaugment", "interpolation": "random"},
+    {"policy": "trivialaugment", "crop": "inception"},
+    {"policy": "three_augment", "three_augment": ("gray", "blur"), "crop": "squash_crop"},
     {"policy": "three_augment", "color_jitter": 0.3},
     {"crop": "src", "policy": "three_augment"},
     {"crop": "resize", "color_jitter": 0.4, "interpolation": "random"},
@@ -111,6 +113,28 @@ def test_three_augment_makes_exactly_one_of_three_changes(image):
         assert sum(which) == 1
         counts[which.index(True)] += 1
     assert max(abs(count - 100) for count in counts) < 3.5 * np.sqrt(300 * 2 / 9)
+
+
+@pytest.mark.parametrize("parts", [("gray",), ("gray", "blur"), ("solarize",)])
+def test_parts_of_three_augment_share_the_images_equally(parts, image):
+    """Thesis, Table 6.2: the parts one by one."""
+    square = image.resize((48, 48), Image.Resampling.BICUBIC)
+    plain = {"gray": transforms.Grayscale(3)(square), "solarize": ImageOps.solarize(square)}
+    counts = dict.fromkeys(parts, 0)
+    for seed in range(60):
+        made = view(image, seed, crop="resize", policy="three_augment", three_augment=parts, **PLAIN)
+        sigma = float(0.1 + 1.9 * numbers(seed)[numbers_of.SIGMA])
+        changed = {**plain, "blur": square.filter(ImageFilter.GaussianBlur(sigma))}
+        (which,) = [part for part in changed if np.array_equal(made, np.asarray(changed[part]))]
+        counts[which] += 1
+    spread = 3.5 * np.sqrt(60 / 4) if len(parts) > 1 else 0
+    assert min(counts.values()) >= 60 / len(parts) - spread
+
+
+@pytest.mark.parametrize("parts", [(), ("gray", "gray"), ("sepia",)])
+def test_parts_of_three_augment_are_checked(parts):
+    with pytest.raises(ValueError, match="three_augment"):
+        ViewsConfig(three_augment=parts)
 
 
 def test_jitter_is_torchvision_s_three_changes_in_some_order(image):

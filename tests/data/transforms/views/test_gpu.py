@@ -84,6 +84,17 @@ def test_the_device_makes_what_the_host_would_have(jitter):
     assert away[choice == 2].max() <= 12
 
 
+@pytest.mark.parametrize("parts", [("gray",), ("gray", "solarize"), ("solarize", "gray")])
+def test_the_device_makes_the_parts_of_three_augment_that_the_host_makes(parts):
+    config = ViewsConfig(policy="three_augment", three_augment=parts)
+    host, left = Views(config, 32, on_device=False), Views(config, 32, on_device=True)
+    source, seeds = picture(1, (60, 50)), SEEDS.tolist()
+    expected = np.stack([host(source, seed) for seed in seeds])
+    cropped = torch.from_numpy(np.stack([left(source, seed) for seed in seeds]))
+    made = DeviceViews(config, *GREY_LEVELS, on_device=True)(cropped, SEEDS).permute(0, 2, 3, 1).numpy()
+    assert np.abs(made - expected).max() <= 1.001
+
+
 def test_gray_and_solarized_are_torchvision_s():
     images = planes(batch(8))
     whole = images.byte()

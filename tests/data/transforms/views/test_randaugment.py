@@ -1,11 +1,15 @@
 """RandAugment: timm's own with ``inc1``, or the changes of the original code, by its printed formulas."""
 
+import math
+from itertools import product
+
 import numpy as np
 import pytest
-from PIL import Image, ImageOps
+from PIL import Image, ImageEnhance, ImageOps
 from timm.data.auto_augment import auto_augment_transform, rand_augment_transform
 from timm.data.constants import IMAGENET_DEFAULT_MEAN
 
+from tests.data.transforms.views.conftest import picture
 from usvit.config import ViewsConfig
 from usvit.data.transforms.views.randaugment import Cutout, make_policy
 from usvit.data.transforms.views.rng import seeded
@@ -58,6 +62,51 @@ def test_no_magnitude_asks_for_a_picture_without_bits(settings, image):
 
 def test_autoaugment_is_timm_s_original_policy(image):
     same(policy("autoaugment"), auto_augment_transform("original", as_timm_does()), image)
+
+
+def trivial_changes(image):
+    """Every picture that TrivialAugment (wide) can make: Müller & Hutter 2021, Table 5; 31 strengths."""
+    affine = {"resample": Image.Resampling.NEAREST}
+    enhancers = ImageEnhance.Brightness, ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Sharpness
+    made = {}
+
+    def add(name, changed):
+        made.setdefault(np.asarray(changed).tobytes(), set()).add(name)
+
+    add("Identity", image)
+    add("AutoContrast", ImageOps.autocontrast(image))
+    add("Equalize", ImageOps.equalize(image))
+    for bits in range(2, 9):
+        add("Posterize", ImageOps.posterize(image, bits))
+    for step, rounding in product(range(31), (-1e-6, -4e-8, 0, 4e-8, 1e-6)):  # torchvision's strengths are float32
+        strength = step / 30 * (1 + rounding)
+        add("Solarize", ImageOps.solarize(image, math.ceil(255 * (1 - strength))))
+        for part in (strength, -strength):
+            for enhancer in enhancers:
+                add(enhancer.__name__, enhancer(image).enhance(1 + 0.99 * part))
+            add("Rotate", image.rotate(135 * part, **affine))
+            shift, shear = int(32 * part), 0.99 * part
+            add("TranslateX", image.transform(image.size, Image.Transform.AFFINE, (1, 0, -shift, 0, 1, 0), **affine))
+            add("TranslateY", image.transform(image.size, Image.Transform.AFFINE, (1, 0, 0, 0, 1, -shift), **affine))
+            add("ShearX", image.transform(image.size, Image.Transform.AFFINE, (1, -shear, 0, 0, 1, 0), **affine))
+            add("ShearY", image.transform(image.size, Image.Transform.AFFINE, (1, 0, 0, -shear, 1, 0), **affine))
+    return made
+
+
+def test_trivialaugment_makes_one_of_its_14_changes():
+    image = picture(4, (40, 40)).point(lambda level: 40 + level * 5 // 8)  # so that AutoContrast changes it
+    known, trivial, unchanged, counts = trivial_changes(image), policy("trivialaugment"), 0, {}
+    for seed in range(420):
+        with seeded(seed):
+            names = known[np.asarray(trivial(image)).tobytes()]
+        unchanged += "Identity" in names  # or a strength of zero
+        if len(names) == 1:
+            (name,) = names
+            counts[name] = counts.get(name, 0) + 1
+    assert len(counts) == 13
+    assert min(counts.values()) > 30 - 3.5 * np.sqrt(30)
+    assert max(counts.values()) < 30 + 3.5 * np.sqrt(30)
+    assert abs(unchanged - 30 * (1 + 11 / 31)) < 3.5 * np.sqrt(40)
 
 
 def test_other_policies_have_no_part_on_the_host():

@@ -64,6 +64,10 @@ class UpstreamDataset(Dataset[Image.Image], ABC):
     Attributes:
         levels: level -> coarser class of each class, such as ``{"order": ("Passeriformes", ...)}``.
         multi: (N,) all classes that count as correct for each image; None if there is one class per image.
+        answers: class -> the classes of a classifier that count as correct for it, if these have other names than the
+            classes (ObjectNet); None if the names are the same.
+        left_out: number of images of the data set that are not listed because they have no label, or none of
+            ``answers``.
     """
 
     def __init__(self, name: str, classes: Iterable[str], targets: Sequence[int] | Indices):
@@ -71,6 +75,8 @@ class UpstreamDataset(Dataset[Image.Image], ABC):
         self.targets: Indices = np.asarray(targets, dtype=np.int64)
         self.levels: Mapping[str, tuple[str, ...]] = {}
         self.multi: Sequence[Sequence[int]] | None = None
+        self.answers: Mapping[str, tuple[str, ...]] | None = None
+        self.left_out = 0
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -192,6 +198,7 @@ class Subset(UpstreamDataset):
     def __init__(self, source: UpstreamDataset, indices: Indices):
         super().__init__(source.name, source.classes, source.targets[indices])
         self.source, self.indices = source, np.asarray(indices, dtype=np.int64)
+        self.levels = source.levels
 
     def image(self, index: int) -> Image.Image:
         return self.source.image(int(self.indices[index]))
@@ -304,6 +311,20 @@ class Relabelled(UpstreamDataset):
 
     def listing_sha256(self) -> str:
         return _combined_sha256(super().listing_sha256(), [self.source])
+
+
+class LabelledByImage(Relabelled):
+    """The images of a dataset with a label of their own each; ``refined`` gives the former labels.
+
+    Args:
+        source: the dataset.
+        classes: the new class names.
+        targets: (N,) new class of each image.
+    """
+
+    def __init__(self, source: UpstreamDataset, classes: Sequence[str], targets: Indices):
+        UpstreamDataset.__init__(self, source.name, classes, targets)
+        self.source = source
 
 
 def refined(source: UpstreamDataset) -> UpstreamDataset:

@@ -222,10 +222,8 @@ def split_folder(path: Path, split: str) -> Path:
     """
     if not path.is_dir():
         raise UsvitError(f"There is no folder {path}. Set source.path to the folder of the images.")
-    found = [folder.name for folder in subfolders(path)]
-    splits = [folder for folder in found if folder in SPLIT_FOLDERS]
-    if splits and (splits == found or len(splits) > 1):
-        if split in found:
+    if splits := _splits_in(path):
+        if split in splits:
             return path / split
         raise UsvitError(f"{path} has no folder '{split}', only {', '.join(splits)}. Set source.split or source.val.")
     if split == "train":
@@ -235,6 +233,29 @@ def split_folder(path: Path, split: str) -> Path:
         f"{path} is not divided into splits, so there is no '{split}': put the images into folders train and {split}"
         f"{instead}."
     )
+
+
+def split_of_folder(path: Path, preferred: Sequence[str]) -> str:
+    """Return the first of the preferred splits that a folder has; ``train``, the whole, if it is not divided.
+
+    Raises:
+        UsvitError: The folder is divided into other splits.
+    """
+    splits = _splits_in(path) if path.is_dir() else []
+    chosen = next((split for split in preferred if split in splits), None if splits else "train")
+    if chosen is None:
+        raise UsvitError(
+            f"{path} has no folder {' or '.join(preferred)}, only {', '.join(splits)}. Name the split, such as "
+            f"--source folder:{splits[0]}."
+        )
+    return chosen
+
+
+def _splits_in(path: Path) -> list[str]:
+    """Return the folders of the splits that a folder is divided into; empty if it is not divided."""
+    found = [folder.name for folder in subfolders(path)]
+    splits = [folder for folder in found if folder in SPLIT_FOLDERS]
+    return splits if splits and (splits == found or len(splits) > 1) else []
 
 
 @contextmanager

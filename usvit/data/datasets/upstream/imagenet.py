@@ -33,11 +33,16 @@ def wnids() -> tuple[str, ...]:
 
 def _read_imagenet(root: Path, split: str) -> UpstreamDataset:
     if split == "train":
-        return _of_wnids("imagenet", root / "train", wnids())
+        return of_wnids("imagenet", root / "train", wnids())
     return _validation(root)
 
 
-def _of_wnids(name: str, folder: Path, classes: tuple[str, ...]) -> FileSource:
+def of_wnids(name: str, folder: Path, classes: tuple[str, ...]) -> FileSource:
+    """List a folder that holds exactly one folder for each class.
+
+    Raises:
+        Malformed: A class folder is missing, or there is another folder.
+    """
     found = {path.name for path in subfolders(folder)}
     if missing := [label for label in classes if label not in found]:
         raise Malformed(
@@ -52,7 +57,7 @@ def _of_wnids(name: str, folder: Path, classes: tuple[str, ...]) -> FileSource:
 def _validation(root: Path) -> FileSource:
     folder = root / "val"
     if any(_WNID.fullmatch(path.name) for path in subfolders(folder)):
-        return _of_wnids("imagenet", folder, wnids())
+        return of_wnids("imagenet", folder, wnids())
     names, truth = list_images(folder), _ground_truth(root)
     targets = []
     for name in names:
@@ -95,7 +100,8 @@ def _class(number: dict[str, int], wnid: str) -> int:
 def _read_real(root: Path, split: str) -> UpstreamDataset:
     """List the validation images with their reassessed labels; images without labels are left out.
 
-    ``multi`` holds all labels of an image; a prediction is correct if it is one of them. ``targets`` holds the first.
+    ``multi`` holds all labels of an image; a prediction is correct if it is one of them. ``targets`` holds the first,
+    and ``left_out`` the number of images without labels.
     """
     own = root / "real.json"
     shipped = package_files("timm.data") / "_info" / "imagenet_real_labels.json"
@@ -107,14 +113,19 @@ def _read_real(root: Path, split: str) -> UpstreamDataset:
     except (ValueError, AssertionError) as error:
         raise Malformed("real.json is not a list of lists of class numbers") from error
     folder, names, multi = root / "val", [], []
-    for name in list_images(folder):
+    listed = list_images(folder)
+    if own.is_file() and len(real) != len(listed):
+        raise Malformed(f"real.json has labels of {len(real)} images, but val holds {len(listed)}")
+    for name in listed:
         match = _VAL_FILE.fullmatch(Path(name).name)
         if match is None or not 1 <= int(match[1]) <= len(real):
             raise Malformed(f"val/{name} is not an image of the validation set (ILSVRC2012_val_00000001.JPEG, ...)")
         if labels := real[int(match[1]) - 1]:
             names.append(name)
             multi.append(tuple(labels))
-    return FileSource("imagenet_real", folder, names, wnids(), [labels[0] for labels in multi], multi=multi)
+    source = FileSource("imagenet_real", folder, names, wnids(), [labels[0] for labels in multi], multi=multi)
+    source.left_out = len(listed) - len(names)
+    return source
 
 
 def _read_v2(root: Path, split: str) -> UpstreamDataset:

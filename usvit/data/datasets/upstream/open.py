@@ -8,16 +8,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from usvit.config import SourceConfig
-from usvit.data.datasets.upstream.base import ConcatDataset, Indices, Relabelled, Subset, UpstreamDataset
+from usvit.data.datasets.upstream.base import (
+    ConcatDataset,
+    Indices,
+    LabelledByImage,
+    Relabelled,
+    Subset,
+    UpstreamDataset,
+)
 from usvit.data.datasets.upstream.catalog import DATA, GENERATED, SOURCES, TORCHVISION
 from usvit.errors import UsvitError, unknown
+from usvit.files import read_csv
 from usvit.seeding import derive_seed
 
 if TYPE_CHECKING:  # modules of single sources are imported when they are needed
     from usvit.data.datasets.upstream.named_set import NamedSet
 
 BY_PATH = ("folder", "unlabeled", "shards")
-_FAMILIES = ("imagenet", "transfer_sets", "vtab")
+_FAMILIES = ("imagenet", "robustness_sets", "transfer_sets", "vtab")
 
 __all__ = ["SOURCES", "named_sets", "open_source", "open_training"]
 
@@ -55,6 +63,10 @@ def open_source(
         )
     parts = [_open_splits(config, name, roots, split, seed, data) for name in names]
     source: UpstreamDataset = parts[0] if len(parts) == 1 else ConcatDataset(config.name, parts, labelled=False)
+    if config.labels is not None:
+        if config.coarse is not None:
+            raise UsvitError("source.labels and source.coarse are both set: set one of them.")
+        return labelled_by(source, Path(config.labels), split)
     return coarsened(source, config.coarse) if config.coarse is not None else source
 
 
@@ -218,17 +230,45 @@ def coarsened(source: UpstreamDataset, coarse: str) -> Relabelled:
 
     Args:
         source: labelled images.
-        coarse: a CSV file with columns ``class`` and ``coarse``, or a level that the source knows itself, such as
-            ``superclass`` of CIFAR-100 and ``order`` of iNaturalist.
+        coarse: a CSV file with columns ``class`` and ``coarse``, a level that the source knows itself, such as
+            ``superclass`` of CIFAR-100 and ``order`` of iNaturalist, or ``all``: one class.
 
     Raises:
         UsvitError: There is no such file or level, the source has no labels, or a class has no coarse class or two.
     """
     if not source.classes:
         raise UsvitError(f"source.coarse is set, but the images of {source.name} have no labels.")
+    if coarse == "all":
+        return Relabelled(source, ["all"], np.zeros(len(source.classes), dtype=np.int64))
     names = source.levels.get(coarse) or _coarse_of_file(Path(coarse), source)
     classes, new = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
     return Relabelled(source, classes.tolist(), new.astype(np.int64))
+
+
+def labelled_by(source: UpstreamDataset, path: Path, split: str) -> LabelledByImage:
+    """Give each image the label that a CSV file with columns ``image_id`` and ``label`` has for it.
+
+    Args:
+        source: images with unique names.
+        path: the file; it may have rows for other images.
+        split: for error messages.
+
+    Raises:
+        UsvitError: The file cannot be read, names an image twice, or lacks one.
+    """
+    table = read_csv(path, follow=True, needed=("image_id", "label"), what="source.labels")
+    if len(twice := table.image_id[table.image_id.duplicated()]):
+        raise UsvitError(f"{path} has two rows for the image {twice.iloc[0]}.")
+    names = [source.image_name(index) for index in range(len(source))]
+    found = table.set_index("image_id").label.reindex(names)
+    if found.isna().any():
+        raise UsvitError(
+            f"{path} has no label for {int(found.isna().sum())} images of the split '{split}' of {source.name} "
+            f"({names[int(np.argmax(found.isna()))]}, ...). Use the table of the same images; labels that exist only "
+            "for training images need source.val=null."
+        )
+    classes, targets = np.unique(found.to_numpy(np.str_), return_inverse=True)
+    return LabelledByImage(source, classes.tolist(), targets.astype(np.int64))
 
 
 def _coarse_of_file(path: Path, source: UpstreamDataset) -> tuple[str, ...]:

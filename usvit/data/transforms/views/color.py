@@ -12,8 +12,6 @@ from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from usvit.config import ViewsConfig
 from usvit.data.transforms.views import rng
 
-GRAY, SOLARIZE, BLUR = range(3)
-"""3-Augment applies exactly one of these (DeiT III: Touvron et al. 2022; thesis, section 6.2.3)."""
 SIGMA = (0.1, 2.0)
 """Standard deviation of the blur in pixels. The thesis gives no strengths; these are from the authors' code,
 deit/augment.py."""
@@ -27,6 +25,8 @@ ORDERS = tuple(permutations(range(len(ENHANCERS))))
 def recolor(image: Image.Image, numbers: NDArray[np.float64], config: ViewsConfig) -> Image.Image:
     """Apply flip, 3-Augment and jitter in this order, as far as the configuration asks for them.
 
+    3-Augment applies exactly one of its parts (DeiT III: Touvron et al. 2022; thesis, section 6.2.2).
+
     Args:
         image: Picture of mode RGB.
         numbers: Random numbers, as returned by ``rng.numbers``.
@@ -35,10 +35,10 @@ def recolor(image: Image.Image, numbers: NDArray[np.float64], config: ViewsConfi
     if numbers[rng.HFLIP] < config.hflip:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     if config.policy == "three_augment":
-        choice = int(numbers[rng.CHOICE] * 3)
-        if choice == GRAY:
+        part = config.three_augment[int(numbers[rng.CHOICE] * len(config.three_augment))]
+        if part == "gray":
             image = image.convert("L").convert("RGB")
-        elif choice == SOLARIZE:
+        elif part == "solarize":
             image = ImageOps.solarize(image, SOLARIZE_FROM)
         else:
             sigma = SIGMA[0] + (SIGMA[1] - SIGMA[0]) * numbers[rng.SIGMA]

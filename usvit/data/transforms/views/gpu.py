@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from usvit.config import ViewsConfig
 from usvit.data.transforms.views import rng
-from usvit.data.transforms.views.color import BLUR, GRAY, ORDERS, SIGMA, SOLARIZE, SOLARIZE_FROM, jitter_range
+from usvit.data.transforms.views.color import ORDERS, SIGMA, SOLARIZE_FROM, jitter_range
 from usvit.seeding import derive_seed
 
 Statistics = tuple[float, float, float]
@@ -80,11 +80,10 @@ def _recolored(x: Tensor, chances: Tensor, config: ViewsConfig, orders: Tensor) 
     """Apply ``color.recolor`` to a batch of (B, 3, S, S) grey levels in [0, 255]."""
     x = torch.where(_each(chances[:, rng.HFLIP] < config.hflip), x.flip(-1), x)
     if config.policy == "three_augment":
-        choice = (chances[:, rng.CHOICE] * 3).long()
+        choice = (chances[:, rng.CHOICE] * len(config.three_augment)).long()
         sigma = SIGMA[0] + (SIGMA[1] - SIGMA[0]) * chances[:, rng.SIGMA]
-        x = _where_chosen(choice == GRAY, lambda part, _: gray(part).expand_as(part), x, sigma)
-        x = _where_chosen(choice == SOLARIZE, lambda part, _: solarized(part), x, sigma)
-        x = _where_chosen(choice == BLUR, blurred, x, sigma)
+        for index, part in enumerate(config.three_augment):
+            x = _where_chosen(choice == index, _THREE_AUGMENT[part], x, sigma)
     if config.color_jitter:
         low, high = jitter_range(config.color_jitter)
         factors = low + (high - low) * chances[:, rng.BRIGHTNESS : rng.SATURATION + 1]
@@ -151,6 +150,13 @@ def jittered(x: Tensor, factors: Tensor, orders: Tensor) -> Tensor:
         factor = _each(factors.gather(1, which[:, None]))
         x = torch.lerp(towards.expand_as(x), x, factor).clamp_(0, 255).floor_()  # PIL truncates
     return x
+
+
+_THREE_AUGMENT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "gray": lambda x, _: gray(x).expand_as(x),
+    "solarize": lambda x, _: solarized(x),
+    "blur": blurred,
+}
 
 
 def _erased(x: Tensor, chances: Tensor, probability: float, noise: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""RandAugment and AutoAugment by timm: a sequence of changes that are drawn from a list.
+"""RandAugment and AutoAugment by timm, and TrivialAugment by torchvision: changes that are drawn from a list.
+
+RandAugment has two variants:
 
 ``timm``     the 15 changes of timm with ``inc1``, as in ``rand-m9-mstd0.5-inc1`` of DeiT and RSB: each grows with the
              magnitude, and is applied with probability 0.5.
@@ -8,7 +10,7 @@
              pixels per unit; cutout is included; every drawn change is applied; borders are filled with grey 128, and
              interpolation is by nearest neighbour.
 
-This implementation differs from the original code in two points: contrast blends with the mean grey, not with the
+``original`` here differs from the original code in two points: contrast blends with the mean grey, not with the
 number of pixels / 256 (a known error), and rotation is about the exact centre, not half a pixel away.
 """
 
@@ -17,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from PIL import Image
 from timm.data.auto_augment import (
     LEVEL_TO_ARG,
@@ -27,6 +30,7 @@ from timm.data.auto_augment import (
     rand_augment_ops,
 )
 from timm.data.constants import IMAGENET_DEFAULT_MEAN
+from torchvision.transforms import TrivialAugmentWide
 
 from usvit.config import ViewsConfig
 
@@ -54,6 +58,8 @@ def make_policy(config: ViewsConfig) -> Policy | None:
     """
     if config.policy == "autoaugment":
         return auto_augment_transform("original", _timm_options(config))
+    if config.policy == "trivialaugment":
+        return TrivialAugment()
     if config.policy != "randaugment":
         return None
     if config.randaugment == "original":
@@ -128,3 +134,23 @@ class Cutout:
         image = image.copy()
         image.paste((128, 128, 128), (x - self.half, y - self.half, x + self.half, y + self.half))
         return image
+
+
+class TrivialAugment:
+    """Applies one of 14 changes with a random strength (Müller & Hutter 2021): torchvision's ``TrivialAugmentWide``.
+
+    As there and in the authors' code, it interpolates by nearest neighbour and fills with black. It draws a seed from
+    Python's global generator for torch's, whose state it restores.
+    """
+
+    def __init__(self) -> None:
+        self._change = TrivialAugmentWide()
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        state = torch.get_rng_state()
+        torch.default_generator.manual_seed(random.getrandbits(63))  # not torch.manual_seed, which seeds GPUs, too
+        try:
+            changed: Image.Image = self._change(image)
+        finally:
+            torch.set_rng_state(state)
+        return changed

@@ -1,0 +1,78 @@
+"""Configuration of a test of fixed classifiers, which trains nothing."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from usvit.config.sections import DataConfig, Section, ViTConfig
+
+HeadRule = Literal["joint", "class", "distilled", "logits"]
+
+
+class TestModelConfig(Section):
+    """Changes of the classifiers' own input and shape."""
+
+    image_size: Annotated[int, Field(ge=32, le=2048)] | None = None
+    """Side of the square input, in pixels; null: that of the weights."""
+    vit: ViTConfig = ViTConfig()
+    """Parts of the shape of a ViT whose weights have no metadata; those of a run are in its metadata."""
+
+
+class TestViewsConfig(Section):
+    """Changes of the classifiers' own cropping of test images."""
+
+    test_crop: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The short side is resized to the input size divided by this ratio, then the central square is cropped; null: as
+    the weights were tested by those who made them."""
+    interpolation: Literal["bicubic", "bilinear"] | None = None
+    """Interpolation of the resizing; null: that of the weights."""
+
+
+class TestSourceConfig(Section):
+    """Settings of the sources that need more than a name."""
+
+    path: str | None = None
+    """Folder of the source ``folder``; address of ``shards``."""
+    limit: Annotated[int, Field(ge=1)] | None = None
+    """Maximum number of images of each source, drawn with the seed, every class in proportion; null: all."""
+    size: Annotated[int, Field(ge=1)] = 100_000
+    """Number of images of ``fractals`` and ``phantom``."""
+    classes: Annotated[int, Field(ge=2)] = 1000
+    """Classes of ``fractals``."""
+    image_size: Annotated[int, Field(ge=32, le=1024)] = 256
+    """Side of the images of ``fractals`` and ``phantom``, in pixels."""
+    hashes: bool = True
+    """Compare the test images with those that the weights have seen. ``false`` is faster, and the result says that
+    nothing was compared."""
+
+
+class TestConfig(Section):
+    """All settings of a test of fixed classifiers on labelled images."""
+
+    __test__: ClassVar[bool] = False  # for pytest: this is no class of tests
+
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Seed of ``source.limit`` and of generated images."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    batch_size: Annotated[int, Field(ge=1)] = 64
+    classifiers: tuple[str, ...] = ()
+    """What is tested: a run, one of its folds (``RUN/fold-0``), ``MODEL`` (the hub's recommended weights), or
+    ``MODEL=WEIGHTS``."""
+    sources: tuple[str, ...] = ()
+    """What they are tested on: ``NAME`` or ``NAME:SPLIT``."""
+    head: tuple[HeadRule, ...] = ("joint",)
+    """Which output of a network with a distillation token decides: ``joint`` (the sum of both heads' softmax; thesis,
+    section 3.3), ``class`` or ``distilled`` (one head), ``logits`` (the mean of both heads' logits, as in timm)."""
+    outputs: Literal["auto", "all", "subset"] = "auto"
+    """Which outputs compete if the images have only some of the classifier's classes. ``subset``: those of these
+    classes (as in the public code of ImageNet-A and -R); ``all``; ``auto``: ``subset`` for data sets by name, whose
+    list of classes is fixed, and ``all`` for ``folder``, ``shards`` and ``data``, where a class may just have no
+    images."""
+    leaks: Literal["refuse", "drop", "report"] = "refuse"
+    """Treatment of test images that a classifier was trained on: ``refuse`` stops with an error; ``drop`` removes them
+    from the test of all classifiers and reports their number; ``report`` tests them and warns of their number."""
+    data: DataConfig = DataConfig()
+    source: TestSourceConfig = TestSourceConfig()
+    model: TestModelConfig = TestModelConfig()
+    views: TestViewsConfig = TestViewsConfig()

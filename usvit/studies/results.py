@@ -1,0 +1,146 @@
+"""Read the figures of a study from the results of its finished runs."""
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from usvit.models import count, find_model
+from usvit.records import (
+    BenchRecord,
+    MetricsRecord,
+    PretrainRecord,
+    TestRecord,
+    TransferRecord,
+    TransferValue,
+    load_record,
+)
+from usvit.studies.metric_names import value_of
+from usvit.studies.specification import Kind
+from usvit.studies.steps import RESULTS
+
+MIB_IN_GB = 2**20 / 1e9
+
+
+@dataclass(frozen=True)
+class Found:
+    """A figure of a run."""
+
+    value: float | None = None
+    ci95: list[float] | None = None
+    method: str | None = None
+    n_groups: int | None = None
+    warning: str | None = None
+    reason: str | None = None
+    """Reason why there is no value."""
+
+
+def read_result(kind: Kind, folder: Path) -> Any:
+    """Read the result of a finished run as its record."""
+    return load_record(folder / RESULTS[kind], _MODELS[kind])
+
+
+def figure_of(kind: Kind, result: Any, name: str) -> Found:
+    """Return a figure of a result, or the reason why it has none."""
+    return _READERS[kind](result, name) or Found(reason="the results of this run have no such figure")
+
+
+def mean_of(figures: list[Found]) -> Found:
+    """Return the mean over runs; it has no interval."""
+    if missing := next((one for one in figures if one.value is None), None):
+        return missing
+    values = [one.value for one in figures if one.value is not None]
+    return Found(sum(values) / len(values), method=f"mean over {len(values)} runs")
+
+
+def figure_of_network(model: str, settings: Mapping[str, Any], name: str) -> Found:
+    """Return ``params`` in millions or ``macs`` in billions of a network with a head of 1,000 classes.
+
+    Args:
+        model: Name of the network.
+        settings: ``vit`` and ``image_size`` of the section ``model``, if they are changed.
+        name: ``params`` or ``macs``.
+    """
+    vit = settings.get("vit", {})
+    return Found(_counted(model, json.dumps(vit, sort_keys=True), settings.get("image_size"))[name])
+
+
+@functools.cache
+def _counted(model: str, vit: str, image_size: int | None) -> dict[str, float]:
+    spec = find_model(model, json.loads(vit))
+    found = count(spec, image_size or spec.image_size)
+    return {"params": found.params / 1e6, "macs": found.macs / 1e9}
+
+
+def _of_metrics(result: MetricsRecord, name: str) -> Found | None:
+    found = value_of(result, name)
+    if found is None:
+        return None
+    return Found(
+        found.value,
+        None if found.ci95 is None else list(found.ci95),
+        found.method,
+        found.n_groups,
+        found.warning,
+        found.reason,
+    )
+
+
+def _of_pretrain(result: PretrainRecord, name: str) -> Found | None:
+    values = [getattr(one, name) for one in result.kept]
+    if not values or any(value is None for value in values):
+        return Found(reason="the run had no validation images for it")
+    return Found(sum(values) / len(values))
+
+
+def _of_transfer(result: TransferRecord, name: str) -> Found | None:
+    head, _, shots = name.partition(".")
+    lines = [line for line in result.summary if not shots or line.name == f"{shots}-shot"]
+    if not lines:
+        return Found(reason=f"the run has no {shots}-shot probe")
+    if head == "val_accuracy":
+        return Found(result.chosen.val_accuracy)
+    last = lines[-1]
+    value: TransferValue | None = last.accuracy if head == "accuracy" else getattr(last.intervals, head, None)
+    if value is not None:
+        return Found(value.value, None if value.ci95 is None else list(value.ci95), value.method)
+    plain = getattr(last, head)
+    return None if plain is None else Found(plain)
+
+
+def _of_test(result: TestRecord, name: str) -> Found | None:
+    value = getattr(result.results[0], "top1" if name == "accuracy" else name, None)
+    if value is None or isinstance(value, float):
+        return None if value is None else Found(value)
+    return Found(value.value, None if value.ci95 is None else list(value.ci95), value.method)
+
+
+def _of_bench(result: BenchRecord, name: str) -> Found | None:
+    rows = [row for row in result.results if row.reported]
+    done = [row for row in rows if row.status == "ok"]
+    if not done:
+        return Found(reason=next((str(row.reason) for row in rows), "it has no measurement"))
+    best = max(done, key=lambda row: row.images_per_second or 0.0)
+    if name == "images_per_second":
+        return Found(best.images_per_second)
+    return None if best.peak_memory_mib is None else Found(best.peak_memory_mib * MIB_IN_GB)
+
+
+_MODELS: Mapping[Kind, Any] = {
+    "cv": MetricsRecord,
+    "train": MetricsRecord,
+    "pretrain": PretrainRecord,
+    "transfer": TransferRecord,
+    "test": TestRecord,
+    "bench": BenchRecord,
+}
+_READERS: Mapping[Kind, Callable[[Any, str], Found | None]] = {
+    "cv": _of_metrics,
+    "train": _of_metrics,
+    "pretrain": _of_pretrain,
+    "transfer": _of_transfer,
+    "test": _of_test,
+    "bench": _of_bench,
+}
