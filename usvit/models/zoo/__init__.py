@@ -20,7 +20,8 @@ ZOO: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in
 
 PATTERNS = {
     "vit_<ti|s|m|b|l|h><depth>x<branches>": "a parallel ViT of any depth and branches, such as vit_s10x6",
-    "<plain ViT>_<hmlp|hmlp_ln|conv|conv_ln|axial>": "another stem, or axial attention, such as deit_s_hmlp",
+    "<plain ViT>_<hmlp|hmlp_ln|conv|conv_ln|linear_bn|linear_gelu|linear_bn_gelu|local|axial>": "another stem, or axial "
+    "attention, such as deit_s_hmlp",
     "resmlp_<s|b><depth>[_<8|14|16|32>]": "a ResMLP of any depth, such as resmlp_s48_32",
     "patchconvnet_<s|b|l><depth>[_multi][_bn]": "a PatchConvNet of any depth, such as patchconvnet_s30_multi",
     "timm:<name>": "any of timm's",
@@ -38,6 +39,7 @@ _SUFFIXES = {
     "hmlp_ln": {"stem": "hmlp_ln"},
     "conv": {"stem": "conv_bn"},
     "conv_ln": {"stem": "conv_ln"},
+    **{stem: {"stem": stem} for stem in ("linear_bn", "linear_gelu", "linear_bn_gelu", "local")},
     "axial": {"attention": "axial", "pool": "avg"},
 }
 _WITH_SUFFIX = re.compile(rf"(.+?)_({'|'.join(sorted(_SUFFIXES, reverse=True))})")
@@ -49,7 +51,8 @@ def find_model(name: str, vit: Mapping[str, Any] | None = None) -> ModelSpec:
     Args:
         name: Name in ``usvit models list``, of one of ``PATTERNS`` (such as ``timm:<name>``), or ``vit``, which is a
             ViT-B/16.
-        vit: Parts of a ViT's shape to exchange (fields of ``ViTShape``), such as ``{"stem": "hmlp_bn"}``.
+        vit: Parts of a ViT's shape to exchange (fields of ``ViTShape``), such as ``{"stem": "hmlp_bn"}``; the
+            ``layer_scale`` ``none`` removes LayerScale.
 
     Raises:
         UsvitError: If there is no such network (the message gives the nearest names), if it has no such parts, or if
@@ -63,7 +66,8 @@ def find_model(name: str, vit: Mapping[str, Any] | None = None) -> ModelSpec:
             f"The settings model.vit.* ({', '.join(vit)}) exchange parts of a plain ViT, but {name} is not one. "
             "Remove them, or choose a ViT (usvit models list --family vit)."
         )
-    shape = dataclasses.replace(spec.shape, **vit)
+    scale = {"layer_scale": None} if vit.get("layer_scale") == "none" else {}
+    shape = dataclasses.replace(spec.shape, **{**vit, **scale})
     _check(name, shape)
     return dataclasses.replace(
         spec, architecture="usvit_vit", options=dataclasses.asdict(shape), shape=shape, changed=dict(vit), paper=()
