@@ -14,7 +14,7 @@ import usvit.models.architectures  # noqa: F401  registers ours
 from tests.conftest import REPOSITORY
 from usvit.errors import UsvitError
 from usvit.models.complexity import COUNTS, licence, sizes
-from usvit.models.spec import PROTOCOLS, Family, ViTShape
+from usvit.models.spec import PROTOCOLS, ViTShape, ZooFamily
 from usvit.models.zoo import PATTERNS, ZOO, find_model
 from usvit.models.zoo.common import SOURCES
 from usvit.models.zoo.listing import comparisons, counted, rows
@@ -53,7 +53,7 @@ def test_the_nine_of_the_study_begin_from_what_it_began_from():
 def test_rows_are_consistent_and_families_stand_together():
     assert list(ZOO) == [spec.name for spec in ZOO.values()]
     families = [spec.family for spec in ZOO.values()]
-    assert set(families) == set(get_args(Family))
+    assert set(families) == set(get_args(ZooFamily))
     assert sum(one != other for one, other in itertools.pairwise(families)) == len(set(families)) - 1
     for spec in ZOO.values():
         assert set(spec.source.split(", ")) <= set(SOURCES)

@@ -345,8 +345,10 @@ def _fine_tune(
     settings: Settings,
 ) -> "RunResult[MetricsRecord]":
     command = command or _call("cross_validate" if kind == "cv" else "train", locals())
+    own: Settings = {}
     if recipe is None:
         recipe = _default_recipe(dataset if manifest is None else str(manifest), model)
+        own = _own_size(model)
     if manifest is not None:
         from usvit.data.datasets import dataset_or_manifest  # imports pandas, which other settings do not need
 
@@ -356,7 +358,7 @@ def _fine_tune(
         | {"model__name": model, "model__weights": weights, "seed": seed},
         settings,
     )
-    config = build_config(load_recipe(str(recipe)), given, nested(overrides or {}))
+    config = build_config(load_recipe(str(recipe)), own, given, nested(overrides or {}))
     from usvit.experiments.cross_validation import CrossValidation
 
     folder = None if out is None else Path(out)
@@ -372,6 +374,16 @@ def _default_recipe(dataset: str | None, model: str | None) -> str:
     from usvit.models import find_model
 
     return "gheflati2022_cnn" if find_model(model).family == "cnn" else "gheflati2022_vit"
+
+
+def _own_size(model: str | None) -> Settings:
+    """Return the image size of one of timm's networks, if it is built for one size; otherwise nothing."""
+    if model is None or not model.startswith("timm:"):
+        return {}
+    from usvit.models import find_model
+
+    spec = find_model(model)
+    return {} if spec.family == "cnn" else {"model": {"image_size": spec.image_size}}
 
 
 def _transfer_recipe(name: str, source: str | None, model: str | None, cell: str | None) -> Settings:

@@ -6,7 +6,10 @@ from typing import Any, Literal
 
 from usvit.config import Attention, Head, Pool, Position, PositionAt, Residual, Stem
 
-Family = Literal["vit", "hybrid", "deit", "deit3", "parallel", "sovit", "cait", "resmlp", "patchconvnet", "cnn"]
+ZooFamily = Literal["vit", "hybrid", "deit", "deit3", "parallel", "sovit", "cait", "resmlp", "patchconvnet", "cnn"]
+Family = ZooFamily | Literal["hierarchical", "mlp"]
+"""Family of a network. ``timm:`` names have ``vit`` (transformers with tokens of one width), ``hierarchical``
+(transformers in stages, such as Swin), ``hybrid``, ``mlp`` (MLP-Mixer and its kin) or ``cnn``."""
 
 PROTOCOLS = {
     "v100_16gb_best": "one V100 of 16 GB, the largest batch that fits, mean of 30 runs (thesis, Table 3.5)",

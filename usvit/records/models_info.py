@@ -75,8 +75,18 @@ class ModelsInfoRecord(FileRecord):
     schema_version: Version
     name: Name = key("Name of the network on the command line.")
     family: Literal[
-        "vit", "hybrid", "deit", "deit3", "parallel", "sovit", "cait", "resmlp", "patchconvnet", "cnn",
-        "hierarchical", "mlp",
+        "vit",
+        "hybrid",
+        "deit",
+        "deit3",
+        "parallel",
+        "sovit",
+        "cait",
+        "resmlp",
+        "patchconvnet",
+        "cnn",
+        "hierarchical",
+        "mlp",
     ]
     source: Text = key("Short names of its papers, joined by ', '; 'timm' for timm:NAME.")
     implementation: Literal["timm", "usvit"] = key("Package that implements the network.")

@@ -111,7 +111,7 @@ def test_smaller_patches_resample_the_projection():
         ({"stem": "conv_ln", "patch": 32}, "patches of 16 pixels, not of 32"),
         ({"stem": "conv_ln", "width": 36}, "multiple of 8, not 36"),
         ({"stem": "hmlp_ln", "width": 34, "heads": 2}, "multiple of 4, not 34"),
-        ({"stem": "linaer"}, "must be one of linear, hmlp_bn"),
+        ({"stem": "linaer"}, "must be one of linear, linear_bn"),
         ({"pool": "max"}, "must be one of token, avg, map"),
     ],
 )

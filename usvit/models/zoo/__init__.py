@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from usvit.errors import UsvitError, unknown
-from usvit.models.spec import Family, ModelSpec, Pretrained, ViTShape
+from usvit.models.spec import ModelSpec, Pretrained, ViTShape
 from usvit.models.zoo import cait, cnn, deit, deit3, hybrid, parallel, patchconvnet, resmlp, sovit, vit
+from usvit.models.zoo.timm_family import family_of
 
 _FAMILIES = (vit, hybrid, deit, deit3, parallel, sovit, cait, resmlp, patchconvnet, cnn)
 
@@ -121,11 +122,7 @@ def _of_timm(name: str) -> ModelSpec:
     tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{architecture}.*")]
     if tag and tag not in tags:
         raise unknown(f"weights of timm's {architecture}", tag, tags)
-    module = timm.models.model_entrypoint(architecture).__module__.rpartition(".")[2]
-    family: Family = (
-        "hybrid" if "hybrid" in module else "vit" if "vision_transformer" in module or module == "deit" else "cnn"
-    )
     default = timm.get_pretrained_cfg(timm_name)
     hub = {tag or "default": Pretrained(timm_name, tag or "timm's default")} if default and default.hf_hub_id else {}
     image_size = default.input_size[-1] if default and default.input_size else 224
-    return ModelSpec(name, family, architecture, "timm", weights=hub, image_size=image_size)
+    return ModelSpec(name, family_of(architecture), architecture, "timm", weights=hub, image_size=image_size)

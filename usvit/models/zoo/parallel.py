@@ -8,6 +8,7 @@ from usvit.models.zoo.common import THESIS, THREE, figures, ours, shape
 PATTERN = re.compile(r"vit_(ti|s|m|b|l|h)([1-9]\d{0,2})x([1-9]\d?)")
 """Pattern ``vit_<size><depth>x<branches>`` (Three things, section 3.3, "Notation")."""
 
+
 def parallel(name: str, *paper: PaperFigures) -> ModelSpec | None:
     """Return the network of a name such as ``vit_s18x2``; None if the name does not match the pattern.
 
