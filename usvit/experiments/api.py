@@ -51,7 +51,8 @@ def cross_validate(
         dataset: Name of a data set, or several joined by ``+``: ``busi+b``. Default: the embedded phantom.
         model: Name of a model of ``usvit models list``, or ``timm:NAME``. Default: the model of the recipe.
         recipe: Name or YAML file of a recipe. Default: ``demo`` for the phantom without ``model``, otherwise the
-            recipe of Gheflati and Rivaz (2022) for the family of the model.
+            recipe of Gheflati and Rivaz (2022) for CNNs or for other networks; those of timm that are not CNNs then
+            get images of their own size.
         weights: Initial weights: ``scratch``, ``hub``, ``hub:UPSTREAM``, a file, or a run directory.
         manifest: A manifest of ``usvit data prepare``, instead of ``dataset``.
         folds: A file of folds of ``usvit data split``.
@@ -368,7 +369,7 @@ def _fine_tune(
 
 
 def _default_recipe(dataset: str | None, model: str | None) -> str:
-    """Return ``demo`` for the bare phantom, otherwise the recipe of the 2022 study for the model's family."""
+    """Return ``demo`` for the bare phantom, otherwise the recipe of the 2022 study for CNNs or for other networks."""
     if model is None:
         return "demo" if dataset in (None, "phantom") else "gheflati2022_vit"
     from usvit.models import find_model

@@ -14,6 +14,7 @@ ingredients", the other being the warm-up). SkipInit is ReZero without the norma
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from timm.layers import Attention, LayerScale, Mlp
@@ -76,8 +77,8 @@ def weigh_branches(blocks: nn.Module, shape: ViTShape) -> None:
         elif shape.residual == "layer_scale_uniform":
             nn.init.uniform_(scale.gamma, 0, 2 * scale.init_values)
         else:
-            start = 1.0 if shape.residual in OWN_SCALARS else shape.layer_scale
-            setattr(owner, name, LayerScale(1, start, device=scale.gamma.device))
+            start = 1.0 if shape.layer_scale is None else shape.layer_scale
+            setattr(owner, name, LayerScale(1, start).to(scale.gamma.device))
     if shape.residual == "fixup":
         _fixup(blocks)
     if shape.residual == "t_fixup":
@@ -91,7 +92,7 @@ def _scales(blocks: nn.Module) -> Iterator[tuple[nn.Module, str, LayerScale]]:
                 yield owner, name, child
 
 
-def _branches(blocks: nn.Module) -> list[nn.Module]:
+def _branches(blocks: nn.Module) -> list[Any]:
     return [module for module in blocks.modules() if isinstance(module, Attention | Mlp)]
 
 
@@ -111,11 +112,11 @@ def _t_fixup(blocks: nn.Module) -> None:
     scale = 0.67 * (len(branches) / 2) ** -0.25
     for branch in branches:
         if isinstance(branch, Attention):
-            query, key, value = branch.qkv.weight.chunk(3)  # views
-            matrices, scaled = (query, key, value, branch.proj.weight), (value, branch.proj.weight)
+            *plain, value = branch.qkv.weight.chunk(3)  # views of queries, keys and values
+            scaled = [value, branch.proj.weight]
         else:
-            matrices = scaled = (branch.fc1.weight, branch.fc2.weight)
-        for matrix in matrices:
+            plain, scaled = [], [branch.fc1.weight, branch.fc2.weight]
+        for matrix in plain + scaled:
             nn.init.xavier_uniform_(matrix)
         for matrix in scaled:
             matrix.mul_(scale)

@@ -2,7 +2,8 @@
 
 It extends timm's ``VisionTransformer``: with plain options, the state dict, shapes and outputs are the same as timm's.
 It adds the parts that timm lacks: stems (``stems.py``), positions (``positions.py``), axial blocks (``axial.py``),
-branches that run at once (``parallel.py``), LayerScale's rivals (``residual.py``), and the hidden layer of the original head.
+branches that run at once (``parallel.py``), LayerScale's rivals (``residual.py``), and the hidden layer of the original
+head.
 
     z_0     = [x_class; x_1 E; ...; x_N E] + E_pos            (Dosovitskiy et al. 2021, eq. 1)
     z'_l    = z_(l-1) + MSA(LN(z_(l-1)))                      (eq. 2)

@@ -21,8 +21,8 @@ ZOO: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in
 
 PATTERNS = {
     "vit_<ti|s|m|b|l|h><depth>x<branches>": "a parallel ViT of any depth and branches, such as vit_s10x6",
-    "<plain ViT>_<hmlp|hmlp_ln|conv|conv_ln|linear_bn|linear_gelu|linear_bn_gelu|local|axial>": "another stem, or axial "
-    "attention, such as deit_s_hmlp",
+    "<plain ViT>_<hmlp|hmlp_ln|conv|conv_ln|axial>": "another stem, or axial attention, such as deit_s_hmlp",
+    "<plain ViT>_<linear_bn|linear_gelu|linear_bn_gelu|local>": "further stems of Three things, Table 7",
     "resmlp_<s|b><depth>[_<8|14|16|32>]": "a ResMLP of any depth, such as resmlp_s48_32",
     "patchconvnet_<s|b|l><depth>[_multi][_bn]": "a PatchConvNet of any depth, such as patchconvnet_s30_multi",
     "timm:<name>": "any of timm's",
