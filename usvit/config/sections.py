@@ -37,12 +37,15 @@ class DataConfig(Section):
     is then as private as the images."""
 
 
-Stem = Literal["linear", "hmlp_bn", "hmlp_ln", "conv_bn", "conv_ln"]
+Stem = Literal[
+    "linear", "linear_bn", "linear_gelu", "linear_bn_gelu", "hmlp_bn", "hmlp_ln", "conv_bn", "conv_ln", "local"
+]
 Pool = Literal["token", "avg", "map"]
 Head = Literal["linear", "hidden"]
 Position = Literal["none", "learned", "learned_2d", "sincos_2d", "relative"]
 PositionAt = Literal["stem", "layers", "shared"]
 Attention = Literal["global", "axial"]
+Residual = Literal["layer_scale", "layer_scale_uniform", "scalar", "fixup", "t_fixup"]
 Tune = Literal["full", "head", "attn", "ffn", "norm"]
 
 
@@ -62,7 +65,9 @@ class ViTConfig(Section):
     position: Position | None = None
     position_at: PositionAt | None = None
     attention: Attention | None = None
-    layer_scale: Annotated[float, Field(gt=0)] | None = None
+    layer_scale: Annotated[float, Field(ge=0)] | Literal["none"] | None = None
+    """``none``: no LayerScale."""
+    residual: Residual | None = None
     class_position: bool | None = None
 
 

@@ -2,7 +2,8 @@
 
 It extends timm's ``VisionTransformer``: with plain options, the state dict, shapes and outputs are the same as timm's.
 It adds the parts that timm lacks: stems (``stems.py``), positions (``positions.py``), axial blocks (``axial.py``),
-branches that run at once (``parallel.py``), and the hidden layer of the original head.
+branches that run at once (``parallel.py``), LayerScale's rivals (``residual.py``), and the hidden layer of the original
+head.
 
     z_0     = [x_class; x_1 E; ...; x_N E] + E_pos            (Dosovitskiy et al. 2021, eq. 1)
     z'_l    = z_(l-1) + MSA(LN(z_(l-1)))                      (eq. 2)
@@ -23,7 +24,7 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, register_mo
 from timm.models.vision_transformer import Block, VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
-from usvit.config import Attention, Head, Pool, Position, PositionAt, Stem
+from usvit.config import Attention, Head, Pool, Position, PositionAt, Residual, Stem
 from usvit.models.architectures.axial import AxialAttention, AxialBlock, replace_attention
 from usvit.models.architectures.cfg import untrained
 from usvit.models.architectures.init import start_weights
@@ -36,14 +37,21 @@ from usvit.models.architectures.positions import (
     RelativeAttention,
     SinCos2d,
 )
-from usvit.models.architectures.stems import ConvStem, HMLPStem
+from usvit.models.architectures.residual import OWN_SCALARS, start_value, weigh_branches
+from usvit.models.architectures.stems import ConvStem, HMLPStem, LinearStem, LocalStem
 from usvit.models.spec import ViTShape
 
 EmbedLayer = Callable[..., nn.Module]
 STEMS: dict[str, EmbedLayer] = {
-    f"{name}_{norm}": partial(stem, norm=norm)
-    for name, stem in (("hmlp", HMLPStem), ("conv", ConvStem))
-    for norm in ("bn", "ln")
+    "linear": PatchEmbed,
+    "linear_bn": partial(LinearStem, norm="bn", gelu=False),
+    "linear_gelu": partial(LinearStem, norm=None, gelu=True),
+    "linear_bn_gelu": partial(LinearStem, norm="bn", gelu=True),
+    "hmlp_bn": partial(HMLPStem, norm="bn"),
+    "hmlp_ln": partial(HMLPStem, norm="ln"),
+    "conv_bn": partial(ConvStem, norm="bn"),
+    "conv_ln": partial(ConvStem, norm="ln"),
+    "local": LocalStem,
 }
 POSITIONS: dict[str, type[Positions]] = {"learned": Learned, "learned_2d": Learned2d, "sincos_2d": SinCos2d}
 
@@ -63,7 +71,7 @@ class ViT(VisionTransformer):
 
     Args:
         width, depth, mlp, heads, patch, branches, stem, pool, head, position, position_at, attention, layer_scale,
-            class_position: See ``usvit.models.spec.ViTShape``.
+            residual, class_position: See ``usvit.models.spec.ViTShape``.
         img_size: Side S, or (height, width), in pixels; a multiple of the patch size. ``set_input_size`` changes it.
         in_chans: Number of channels C.
         num_classes: Number of classes K. With 0 there is no classifier, and the output is (B, D).
@@ -92,6 +100,7 @@ class ViT(VisionTransformer):
         position_at: PositionAt = "stem",
         attention: Attention = "global",
         layer_scale: float | None = None,
+        residual: Residual = "layer_scale",
         class_position: bool = True,
         img_size: int | tuple[int, int] = 224,
         in_chans: int = 3,
@@ -103,7 +112,7 @@ class ViT(VisionTransformer):
         shape = ViTShape(
             width=width, depth=depth, mlp=mlp, heads=heads, patch=patch, branches=branches, stem=stem, pool=pool,
             head=head, position=position, position_at=position_at, attention=attention, layer_scale=layer_scale,
-            class_position=class_position,
+            residual=residual, class_position=class_position,
         )  # fmt: skip
         check_shape(shape)
         if embed_layer is None:
@@ -124,7 +133,7 @@ class ViT(VisionTransformer):
             depth=depth,
             num_heads=heads,
             mlp_ratio=(mlp + 0.5) / width,  # timm cuts width * ratio to an integer: mlp, whatever the rounding
-            init_values=layer_scale,
+            init_values=start_value(shape),
             class_token=pool == "token",
             pos_embed="learn" if plain_position else "none",
             no_embed_class=not class_position,
@@ -132,7 +141,7 @@ class ViT(VisionTransformer):
             drop_rate=drop_rate,
             drop_path_rate=drop_path_rate,
             block_fn=block,
-            embed_layer=embed_layer or STEMS.get(stem, PatchEmbed),
+            embed_layer=embed_layer or STEMS[stem],
         )
         self.shape = shape
         self.hidden = _hidden(width) if head == "hidden" and num_classes else None
@@ -150,6 +159,7 @@ class ViT(VisionTransformer):
         if position == "relative":
             n_patches = grid[0] * grid[1]
             replace_attention(self.blocks, lambda old: RelativeAttention(width, heads, n_patches))
+        weigh_branches(self.blocks, shape)
         self._tell_grid()
 
     def _tell_grid(self) -> None:
@@ -226,13 +236,17 @@ def check_shape(shape: ViTShape) -> None:
         if getattr(shape, name) < 1:
             raise ValueError(f"{name} is {getattr(shape, name)}, but must be at least 1")
     kinds = {"stem": Stem, "pool": Pool, "head": Head, "position": Position, "position_at": PositionAt}
-    for name, kind in {**kinds, "attention": Attention}.items():
+    for name, kind in {**kinds, "attention": Attention, "residual": Residual}.items():
         if getattr(shape, name) not in get_args(kind):
             raise ValueError(f"{name} is '{getattr(shape, name)}', but must be one of {', '.join(get_args(kind))}")
     if shape.width % shape.heads:
         raise ValueError(f"the width {shape.width} is not divisible by the {shape.heads} heads")
-    if shape.layer_scale is not None and shape.layer_scale <= 0:
-        raise ValueError(f"layer_scale is {shape.layer_scale}, but must be positive; null disables it")
+    if shape.layer_scale is not None and shape.layer_scale < 0:
+        raise ValueError(f"layer_scale is {shape.layer_scale}, but must not be negative")
+    if shape.layer_scale is not None and shape.residual in OWN_SCALARS:
+        raise ValueError(f"residual '{shape.residual}' starts its weights at 1: set layer_scale to none")
+    if shape.layer_scale is None and shape.residual in ("scalar", "layer_scale_uniform"):
+        raise ValueError(f"residual '{shape.residual}' needs layer_scale, the initial value of its weights")
     if shape.attention == "axial" and shape.pool == "token":
         raise ValueError("axial attention does not support a class token: set pool to avg or map")
     if shape.attention == "axial" and shape.position == "relative":

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from usvit.errors import UsvitError, unknown
-from usvit.models.spec import Family, ModelSpec, Pretrained, ViTShape
+from usvit.models.spec import ModelSpec, Pretrained, ViTShape
 from usvit.models.zoo import cait, cnn, deit, deit3, hybrid, parallel, patchconvnet, resmlp, sovit, vit
+from usvit.models.zoo.timm_family import family_of
 
 _FAMILIES = (vit, hybrid, deit, deit3, parallel, sovit, cait, resmlp, patchconvnet, cnn)
 
@@ -21,6 +22,7 @@ ZOO: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in
 PATTERNS = {
     "vit_<ti|s|m|b|l|h><depth>x<branches>": "a parallel ViT of any depth and branches, such as vit_s10x6",
     "<plain ViT>_<hmlp|hmlp_ln|conv|conv_ln|axial>": "another stem, or axial attention, such as deit_s_hmlp",
+    "<plain ViT>_<linear_bn|linear_gelu|linear_bn_gelu|local>": "further stems of Three things, Table 7",
     "resmlp_<s|b><depth>[_<8|14|16|32>]": "a ResMLP of any depth, such as resmlp_s48_32",
     "patchconvnet_<s|b|l><depth>[_multi][_bn]": "a PatchConvNet of any depth, such as patchconvnet_s30_multi",
     "timm:<name>": "any of timm's",
@@ -38,6 +40,7 @@ _SUFFIXES = {
     "hmlp_ln": {"stem": "hmlp_ln"},
     "conv": {"stem": "conv_bn"},
     "conv_ln": {"stem": "conv_ln"},
+    **{stem: {"stem": stem} for stem in ("linear_bn", "linear_gelu", "linear_bn_gelu", "local")},
     "axial": {"attention": "axial", "pool": "avg"},
 }
 _WITH_SUFFIX = re.compile(rf"(.+?)_({'|'.join(sorted(_SUFFIXES, reverse=True))})")
@@ -49,7 +52,8 @@ def find_model(name: str, vit: Mapping[str, Any] | None = None) -> ModelSpec:
     Args:
         name: Name in ``usvit models list``, of one of ``PATTERNS`` (such as ``timm:<name>``), or ``vit``, which is a
             ViT-B/16.
-        vit: Parts of a ViT's shape to exchange (fields of ``ViTShape``), such as ``{"stem": "hmlp_bn"}``.
+        vit: Parts of a ViT's shape to exchange (fields of ``ViTShape``), such as ``{"stem": "hmlp_bn"}``; the
+            ``layer_scale`` ``none`` removes LayerScale.
 
     Raises:
         UsvitError: If there is no such network (the message gives the nearest names), if it has no such parts, or if
@@ -63,7 +67,8 @@ def find_model(name: str, vit: Mapping[str, Any] | None = None) -> ModelSpec:
             f"The settings model.vit.* ({', '.join(vit)}) exchange parts of a plain ViT, but {name} is not one. "
             "Remove them, or choose a ViT (usvit models list --family vit)."
         )
-    shape = dataclasses.replace(spec.shape, **vit)
+    scale = {"layer_scale": None} if vit.get("layer_scale") == "none" else {}
+    shape = dataclasses.replace(spec.shape, **{**vit, **scale})
     _check(name, shape)
     return dataclasses.replace(
         spec, architecture="usvit_vit", options=dataclasses.asdict(shape), shape=shape, changed=dict(vit), paper=()
@@ -117,11 +122,7 @@ def _of_timm(name: str) -> ModelSpec:
     tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{architecture}.*")]
     if tag and tag not in tags:
         raise unknown(f"weights of timm's {architecture}", tag, tags)
-    module = timm.models.model_entrypoint(architecture).__module__.rpartition(".")[2]
-    family: Family = (
-        "hybrid" if "hybrid" in module else "vit" if "vision_transformer" in module or module == "deit" else "cnn"
-    )
     default = timm.get_pretrained_cfg(timm_name)
     hub = {tag or "default": Pretrained(timm_name, tag or "timm's default")} if default and default.hf_hub_id else {}
     image_size = default.input_size[-1] if default and default.input_size else 224
-    return ModelSpec(name, family, architecture, "timm", weights=hub, image_size=image_size)
+    return ModelSpec(name, family_of(architecture), architecture, "timm", weights=hub, image_size=image_size)

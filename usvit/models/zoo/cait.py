@@ -3,10 +3,7 @@
 from typing import Any
 
 from usvit.models.spec import ModelSpec, PaperFigures, Pretrained
-from usvit.models.zoo.common import THESIS, figures
-
-LAYER_SCALE = {12: 1e-1, 24: 1e-5, 36: 1e-6, 48: 1e-6}
-"""Depth -> initial value of LayerScale (thesis, Table 3.16; for 12 layers, section 3.5.1)."""
+from usvit.models.zoo.common import THESIS, figures, layer_scale
 
 _OF_WIDTH = {
     "xxs": "cait_xxs24_224",
@@ -25,7 +22,7 @@ def _cait(size: str, depth: int, released: tuple[int, ...], *paper: PaperFigures
     weights = {
         "in1k" if side == 224 else f"in1k_{side}": Pretrained(f"{name}_{side}.fb_dist_in1k", _BY) for side in released
     }
-    options: dict[str, Any] = {"depth": depth, "init_values": LAYER_SCALE[depth]}
+    options: dict[str, Any] = {"depth": depth, "init_values": layer_scale(depth)}
     return ModelSpec(name, "cait", _OF_WIDTH[size], THESIS, options, weights, paper=paper)
 
 
