@@ -14,6 +14,8 @@ TINY = {"width": 32, "depth": 2, "mlp": 48, "heads": 4, "patch": 16}
 
 RESNET10 = {"layers": (1, 1, 1, 1), "block": BasicBlock}
 
+RESMLP = {"width": 32, "depth": 2, "patch": 16}
+
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "vit": ("usvit_vit", {}),
     "vit-avg": ("usvit_vit", {"pool": "avg"}),
@@ -42,6 +44,10 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "patchconvnet-bn": ("usvit_patchconvnet", {"width": 32, "depth": 3, "norm": "bn"}),
     "patchconvnet-avg": ("usvit_patchconvnet", {"width": 32, "depth": 3, "pool": "avg"}),
     "patchconvnet-class": ("usvit_patchconvnet", {"width": 32, "depth": 3, "queries": "class"}),
+    "patchconvnet-linear": ("usvit_patchconvnet", {"width": 32, "depth": 3, "stem": "linear", "pool_heads": 4}),
+    "resmlp": ("usvit_resmlp", RESMLP),
+    **{f"resmlp-{mixing}": ("usvit_resmlp", {**RESMLP, "mixing": mixing}) for mixing in ("none", "mlp", "sepconv")},
+    "resmlp-ln-class_mlp": ("usvit_resmlp", {**RESMLP, "norm": "ln", "pool": "class_mlp"}),
     "resnet50_attn": ("usvit_resnet50_attn", RESNET10),
     "resnet50_attn-class": ("usvit_resnet50_attn", {**RESNET10, "queries": "class"}),
 }

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from usvit.models.complexity import count
-from usvit.models.zoo import ZOO, find_model
+from usvit.models.zoo import ZOO, find_model, resmlp
 from usvit.models.zoo.listing import comparisons, counted
 
 
@@ -93,10 +93,36 @@ def test_caits_have_exactly_the_counts_of_the_formula(name):
         assert counted(name, size) == cait_counts(width, depth, size)
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if name.startswith("resmlp_")])
+@pytest.mark.parametrize("name", [name for name, spec in ZOO.items() if resmlp.PATTERN.fullmatch(name)])
 def test_resmlps_have_exactly_the_counts_of_the_formula(name):
     shape, _, patch = name.removeprefix("resmlp_").partition("_")
     assert counted(name, 224) == resmlp_counts({"s": 384, "b": 768}[shape[0]], int(shape[1:]), int(patch or 16))
+
+
+@pytest.mark.parametrize(
+    ("part", "params", "macs"),
+    [  # what one layer has in place of the linear map over N = 196 patches, for D = 384
+        ("none", -3 * 384, 0),  # without its affine layer and its scale
+        ("mlp", 8 * 196**2 + 5 * 196, 8 * 196**2 * 384),
+        ("conv", 9 * 384**2 + 384, 9 * 384**2 * 196),
+        ("dwconv", 10 * 384, 9 * 384 * 196),
+        ("sepconv", 10 * 384 + 384**2 + 384, (9 * 384 + 384**2) * 196),
+    ],
+)
+def test_the_communications_of_table_4_3_have_exactly_the_counts_of_the_formula(part, params, macs):
+    plain_params, plain_macs = resmlp_counts(384, 12, 16)
+    plain_params -= 12 * (196**2 + 196)
+    plain_macs -= 12 * 196**2 * 384
+    assert counted(f"resmlp_s12_{part}", 224) == (plain_params + 12 * params, plain_macs + 12 * macs)
+
+
+def test_class_mlp_has_two_maps_of_all_tokens_to_one_and_two_mlps():
+    params, macs = resmlp_counts(384, 12, 16)
+    layer = 197 + 1 + 8 * 384**2 + 5 * 384 + 6 * 384  # the map; the MLP; two affine layers and two scales
+    assert counted("resmlp_s12_class_mlp", 224) == (
+        params + 2 * layer + 384,
+        macs + 2 * (197 * 384 + 8 * 384**2),
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in ZOO if name.startswith("patchconvnet") and name[-1].isdigit()])

@@ -5,14 +5,16 @@ Entry points, which take keyword options only:
 - ``usvit_vit``: any Vision Transformer (``vit.py``)
 - ``usvit_hybrid``: a ResNet followed by a Vision Transformer (``hybrid.py``)
 - ``usvit_patchconvnet`` (``patchconvnet.py``), ``usvit_resnet50_attn`` (``resnet_attention.py``): attention pooling
-- ``usvit_resmlp`` and ``usvit_bit`` (``timm_sizes.py``): timm's classes at sizes that timm does not offer
+- ``usvit_resmlp`` (``resmlp.py``): a ResMLP of any depth and patch size, with the parts that its ablation compares
+- ``usvit_bit`` (``timm_sizes.py``): timm's class at sizes that timm does not offer
 """
 
 from usvit.models.architectures.hybrid import usvit_hybrid
 from usvit.models.architectures.parallel import fuse_branches
 from usvit.models.architectures.patchconvnet import usvit_patchconvnet
+from usvit.models.architectures.resmlp import usvit_resmlp
 from usvit.models.architectures.resnet_attention import usvit_resnet50_attn
-from usvit.models.architectures.timm_sizes import usvit_bit, usvit_resmlp
+from usvit.models.architectures.timm_sizes import usvit_bit
 from usvit.models.architectures.vit import usvit_vit
 
 __all__ = [

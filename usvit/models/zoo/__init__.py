@@ -11,9 +11,9 @@ from typing import Any
 
 from usvit.errors import UsvitError, unknown
 from usvit.models.spec import Family, ModelSpec, Pretrained, ViTShape
-from usvit.models.zoo import cait, cnn, deit, deit3, hybrid, parallel, patchconvnet, resmlp, sovit, vit
+from usvit.models.zoo import cait, cnn, deit, deit3, hybrid, parallel, patchconvnet, resmlp, resmlp_ablations, sovit, vit
 
-_FAMILIES = (vit, hybrid, deit, deit3, parallel, sovit, cait, resmlp, patchconvnet, cnn)
+_FAMILIES = (vit, hybrid, deit, deit3, parallel, sovit, cait, resmlp, resmlp_ablations, patchconvnet, cnn)
 
 ZOO: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in family.MODELS}
 """Name -> specification, family by family."""
@@ -22,7 +22,10 @@ PATTERNS = {
     "vit_<ti|s|m|b|l|h><depth>x<branches>": "a parallel ViT of any depth and branches, such as vit_s10x6",
     "<plain ViT>_<hmlp|hmlp_ln|conv|conv_ln|axial>": "another stem, or axial attention, such as deit_s_hmlp",
     "resmlp_<s|b><depth>[_<8|14|16|32>]": "a ResMLP of any depth, such as resmlp_s48_32",
-    "patchconvnet_<s|b|l><depth>[_multi][_bn]": "a PatchConvNet of any depth, such as patchconvnet_s30_multi",
+    "<a ResMLP>[_<none|mlp|conv|dwconv|sepconv>][_ln][_class_mlp]": "a ResMLP with another communication across "
+    "patches, layer normalisation, or class-MLP in place of average pooling, such as resmlp_s24_sepconv_ln",
+    "patchconvnet_<s|b|l><depth>[_multi|_avg|_heads<n>][_linear][_bn]": "a PatchConvNet of any depth, such as "
+    "patchconvnet_s30_multi; with average pooling, several heads, or a linear stem",
     "timm:<name>": "any of timm's",
 }
 """Patterns of names that are not listed one by one."""
@@ -87,7 +90,7 @@ def _named(name: str) -> ModelSpec:
         raise UsvitError(f"The model '{name}' does not exist: {ERRATA[name]}")
     if name.startswith("timm:"):
         return _of_timm(name)
-    spec = parallel.parallel(name) or resmlp.resmlp(name) or patchconvnet.patchconvnet(name) or _with_suffix(name)
+    spec = next((found for parse in _PARSERS if (found := parse(name)) is not None), None)
     if spec is None:
         raise unknown("model", name, ZOO, "'usvit models list' shows all; timm:<name> takes any of timm's.")
     return spec
@@ -105,6 +108,16 @@ def _with_suffix(name: str) -> ModelSpec | None:
     return ModelSpec(
         name, base.family, "usvit_vit", base.source, dataclasses.asdict(shape), shape=shape, image_size=base.image_size
     )
+
+
+_PARSERS = (
+    parallel.parallel,
+    resmlp.resmlp,
+    resmlp_ablations.resmlp_ablation,
+    patchconvnet.patchconvnet,
+    _with_suffix,
+)
+"""Functions that parse a name of ``PATTERNS``; None if it is not theirs."""
 
 
 def _of_timm(name: str) -> ModelSpec:
