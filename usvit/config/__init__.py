@@ -21,6 +21,7 @@ from usvit.config.pretrain import (
 from usvit.config.run import RunConfig, Training, identity
 from usvit.config.sections import (
     Attention,
+    ClassKeys,
     DataConfig,
     EarlyStoppingConfig,
     Head,
@@ -54,6 +55,7 @@ from usvit.config.transfer import TransferConfig
 __all__ = [
     "Attention",
     "BeitConfig",
+    "ClassKeys",
     "DataConfig",
     "DistillConfig",
     "EarlyStoppingConfig",

@@ -23,9 +23,13 @@ class Shape(Record):
     head: Literal["linear", "hidden"]
     position: Literal["none", "learned", "learned_2d", "sincos_2d", "relative"]
     position_at: Literal["stem", "layers", "shared"]
-    attention: Literal["global", "axial"]
+    attention: Literal["global", "axial", "talking"]
     layer_scale: Number | None
     class_position: bool
+    class_at: Annotated[int, Field(ge=0)]
+    class_layers: Annotated[int, Field(ge=0)]
+    class_keys: Literal["all", "patches"]
+    class_layer_scale: bool
 
 
 class HubWeights(Record):
@@ -68,7 +72,7 @@ class ModelsInfoRecord(FileRecord):
     """One network: its cost, counted on request, its weights on the hub, and the figures of its papers."""
 
     KIND: ClassVar[str] = "models-info"
-    VERSION: ClassVar[str] = "1.1"
+    VERSION: ClassVar[str] = "1.2"
     schema_version: Version
     name: Name = key("Name of the network on the command line.")
     family: Literal["vit", "hybrid", "deit", "deit3", "parallel", "sovit", "cait", "resmlp", "patchconvnet", "cnn"]

@@ -14,6 +14,8 @@ TINY = {"width": 32, "depth": 2, "mlp": 48, "heads": 4, "patch": 16}
 
 RESNET10 = {"layers": (1, 1, 1, 1), "block": BasicBlock}
 
+CAIT = {"attention": "talking", "class_layers": 2, "class_position": False, "layer_scale": 1e-2}
+
 RESMLP = {"width": 32, "depth": 2, "patch": 16}
 
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
@@ -38,6 +40,11 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "vit-axial-parallel": ("usvit_vit", {"attention": "axial", "pool": "map", "branches": 2}),
     "vit-parallel": ("usvit_vit", {"branches": 3, "layer_scale": 0.1}),
     "vit-parallel-relative": ("usvit_vit", {"branches": 2, "position": "relative"}),
+    "vit-talking": ("usvit_vit", {"attention": "talking"}),
+    "vit-late": ("usvit_vit", {"class_at": 1}),
+    "vit-late-parallel-relative": ("usvit_vit", {"class_at": 1, "branches": 2, "position": "relative"}),
+    "vit-class": ("usvit_vit", {"class_layers": 2}),
+    "vit-class-patches": ("usvit_vit", {**CAIT, "class_keys": "patches", "class_layer_scale": False}),
     "hybrid-16": ("usvit_hybrid", {"layers": (1, 1, 1), **TINY, "patch": 1}),
     "hybrid-32": ("usvit_hybrid", {"layers": (1, 1, 1, 1), **TINY, "patch": 1, "head": "hidden"}),
     "patchconvnet": ("usvit_patchconvnet", {"width": 32, "depth": 3}),

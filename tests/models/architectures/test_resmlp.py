@@ -3,7 +3,7 @@
 import pytest
 import timm
 import torch
-from timm.models.mlp_mixer import Affine
+from timm.models.mlp_mixer import Affine, MlpMixer, ResBlock
 from torch.nn import functional as F
 
 from usvit.models.trainable import set_trainable
@@ -98,7 +98,8 @@ def test_class_mlp_is_the_formula_and_leaves_the_patches_alone():
 
 def test_the_default_has_the_names_and_the_outputs_of_timm_s():
     ours = scramble(small("resmlp"))
-    theirs = timm.create_model("resmlp_12_224", img_size=SIZE, embed_dim=32, num_blocks=2, num_classes=5).eval()
+    options = {"block_layer": ResBlock, "norm_layer": Affine, "mlp_ratio": 4, "embed_dim": 32, "num_blocks": 2}
+    theirs = MlpMixer(5, SIZE, **options).eval()
     theirs.load_state_dict(ours.state_dict())
     assert theirs(images()).equal(ours(images()))
 

@@ -22,6 +22,7 @@ PATTERNS = {
     "vit_<ti|s|m|b|l|h><depth>x<branches>": "a parallel ViT of any depth and branches, such as vit_s10x6",
     "<plain ViT>_<hmlp|hmlp_ln|conv|conv_ln|axial>": "another stem, or axial attention, such as deit_s_hmlp",
     "resmlp_<s|b><depth>[_<8|14|16|32>]": "a ResMLP of any depth, such as resmlp_s48_32",
+    "cait_<xxs|xs|s|m|b><12|24|36|48>_distilled": "a CaiT with a distillation token",
     "<a ResMLP>[_<none|mlp|conv|dwconv|sepconv>][_ln][_class_mlp]": "a ResMLP with another communication across "
     "patches, layer normalisation, or class-MLP in place of average pooling, such as resmlp_s24_sepconv_ln",
     "patchconvnet_<s|b|l><depth>[_multi|_avg|_heads<n>][_linear][_bn]": "a PatchConvNet of any depth, such as "
@@ -112,6 +113,7 @@ def _with_suffix(name: str) -> ModelSpec | None:
 
 _PARSERS = (
     parallel.parallel,
+    cait.distilled,
     resmlp.resmlp,
     resmlp_ablations.resmlp_ablation,
     patchconvnet.patchconvnet,
