@@ -52,6 +52,7 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "patchconvnet-avg": ("usvit_patchconvnet", {"width": 32, "depth": 3, "pool": "avg"}),
     "patchconvnet-class": ("usvit_patchconvnet", {"width": 32, "depth": 3, "queries": "class"}),
     "patchconvnet-linear": ("usvit_patchconvnet", {"width": 32, "depth": 3, "stem": "linear", "pool_heads": 4}),
+    "axial_resnet": ("usvit_axial_resnet", {"factor": 0.125, "layers": (1, 1)}),
     "resmlp": ("usvit_resmlp", RESMLP),
     **{f"resmlp-{mixing}": ("usvit_resmlp", {**RESMLP, "mixing": mixing}) for mixing in ("none", "mlp", "sepconv")},
     "resmlp-ln-class_mlp": ("usvit_resmlp", {**RESMLP, "norm": "ln", "pool": "class_mlp"}),
