@@ -9,6 +9,7 @@ that a run never depends on the defaults of a later version. ``RunConfig`` (fine
 from usvit.config.pretrain import (
     BeitConfig,
     DistillConfig,
+    FlexiConfig,
     GrafitConfig,
     MaeConfig,
     MaskedPatchConfig,
@@ -59,6 +60,7 @@ __all__ = [
     "DataConfig",
     "DistillConfig",
     "EarlyStoppingConfig",
+    "FlexiConfig",
     "GrafitConfig",
     "Head",
     "InputConfig",
