@@ -97,7 +97,7 @@ def test_the_cost_is_the_mean_over_the_patch_sizes():
 def test_what_cannot_be_done_says_why():
     with pytest.raises(UsvitError, match=r"flexi.patches 8, 16, 32 do not fit resmlp_s12: .* need a plain ViT"):
         _of_resmlp()
-    with pytest.raises(ValidationError, match="flexi.kernel and flexi.grid need flexi.patches"):
+    with pytest.raises(ValidationError, match=r"flexi\.kernel and flexi\.grid need flexi\.patches"):
         PretrainConfig.model_validate({"flexi": {"kernel": 32}})
     with pytest.raises(ValidationError, match="objective mae has one patch size"):
         PretrainConfig.model_validate({"objective": "mae", "flexi": {"patches": [16]}})

@@ -47,7 +47,8 @@ class Supervised(PretrainingTask):
         if self._flexible is None:
             return Cost(forward_macs(self.module, blank(image_size)))
         macs = []
-        for self._flexible.patch in self._flexible.patches:
+        for patch in self._flexible.patches:
+            self._flexible.patch = patch
             macs.append(forward_macs(self.module, blank(image_size)))
         self._flexible.patch = self._flexible.own
         return Cost(sum(macs) // len(macs))

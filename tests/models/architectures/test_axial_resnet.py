@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from usvit.explaining.token_layout import anatomy_of
 from usvit.errors import UsvitError
+from usvit.explaining.token_layout import anatomy_of
 from usvit.models.architectures.axial_resnet import LineAttention
 from usvit.models.trainable import set_trainable
 from usvit.models.zoo.listing import counted

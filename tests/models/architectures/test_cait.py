@@ -7,6 +7,8 @@ from timm.models import group_parameters
 from timm.models.cait import Cait
 
 from usvit.models.complexity import count
+from usvit.models.weights.load import load_checkpoint
+from usvit.models.weights.read import Checkpoint
 from usvit.models.zoo import ZOO, find_model
 
 from .networks import CLASSES, SIZE, images, scramble
@@ -92,6 +94,13 @@ def test_the_second_token_adds_a_token_and_a_head(name):
     plain, ours = count(ZOO[name]), count(ZOO[f"{name}_distilled"])
     width = {"cait_xxs24": 192, "cait_m24": 768}[name]
     assert ours.params - plain.params == width + 1000 * width + 1000
+
+
+def test_weights_for_other_classes_load_and_both_heads_are_new():
+    model, other = scramble(distilled()), distilled(num_classes=3)
+    report = load_checkpoint(other, Checkpoint(dict(model.state_dict())), file="weights", name="cait_xxs24_distilled")
+    assert other.dist_token.equal(model.dist_token)
+    assert set(report.new) == {"head.weight", "head.bias", "head_dist.weight", "head_dist.bias"}
 
 
 def test_names_of_any_cait():

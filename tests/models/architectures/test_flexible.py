@@ -77,7 +77,9 @@ def test_frozen_embeddings_stay_frozen():
     assert not any(parameter.requires_grad for parameter in model.patch_embed.parameters())
 
 
-@pytest.mark.parametrize("kind", ["vit-hmlp_bn", "vit-sincos_2d", "vit-none", "vit-learned-layers", "hybrid-16", "resmlp"])
+@pytest.mark.parametrize(
+    "kind", ["vit-hmlp_bn", "vit-sincos_2d", "vit-none", "vit-learned-layers", "hybrid-16", "resmlp"]
+)
 def test_networks_that_cannot_say_why(kind):
     with pytest.raises(ValueError, match="patches of several sizes need"):
         make_flexible(small(kind), (16,))

@@ -15,7 +15,9 @@ GRID = SIZE // 16
 
 def one_layer(**options):
     torch.manual_seed(0)
-    return scramble(timm.create_model("usvit_resmlp", img_size=SIZE, num_classes=5, **{**RESMLP, "depth": 1, **options}))
+    return scramble(
+        timm.create_model("usvit_resmlp", img_size=SIZE, num_classes=5, **{**RESMLP, "depth": 1, **options})
+    )
 
 
 def changed_patches(model):
@@ -90,7 +92,9 @@ def test_class_mlp_is_the_formula_and_leaves_the_patches_alone():
             summed = weight[0] * tokens[0][:, 0] + torch.einsum("n,bnd->bd", weight[1:], tokens[1])
             token = token + layer.ls1.gamma * (summed + layer.linear_tokens.bias)[:, None]
             norm, mlp = layer.norm2, layer.mlp_channels
-            hidden = F.linear(F.layer_norm(token, (32,), norm.weight, norm.bias, norm.eps), mlp.fc1.weight, mlp.fc1.bias)
+            hidden = F.linear(
+                F.layer_norm(token, (32,), norm.weight, norm.bias, norm.eps), mlp.fc1.weight, mlp.fc1.bias
+            )
             token = token + layer.ls2.gamma * F.linear(F.gelu(hidden), mlp.fc2.weight, mlp.fc2.bias)
         torch.testing.assert_close(features[:, :1], model.norm(token), rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(model(images()), model.head(model.norm(token)[:, 0]), rtol=1e-4, atol=1e-4)

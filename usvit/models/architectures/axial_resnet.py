@@ -154,7 +154,8 @@ class AxialResNet(nn.Module):
         self.act1 = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         rates = torch.linspace(0, drop_path_rate, sum(layers), device="cpu").tolist()
-        self.feature_info, grid = [], (height // 4, width // 4)
+        self.feature_info: list[dict[str, Any]] = []
+        grid = (height // 4, width // 4)
         for stage, depth in enumerate(layers):
             blocks = []
             for index in range(depth):
@@ -179,11 +180,9 @@ class AxialResNet(nn.Module):
 
     def forward_features(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.act1(self.bn1(self.conv1(x))))
-        stages = [self.get_submodule(info["module"]) for info in self.feature_info]
-        if self.grad_checkpointing:
-            return checkpoint_seq([block for stage in stages for block in stage], x)  # type: ignore[union-attr]
-        for stage in stages:
-            x = stage(x)
+        for info in self.feature_info:
+            stage: Any = self.get_submodule(str(info["module"]))
+            x = checkpoint_seq(stage, x) if self.grad_checkpointing else stage(x)
         return x
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:

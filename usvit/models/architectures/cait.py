@@ -44,14 +44,13 @@ class DistilledCait(Cait):
             depth=depth,
             num_heads=width // 48,
             init_values=layer_scale,
-            attn_block_token_only=partial(ClassAttention, n_queries=2),
+            attn_block_token_only=partial(ClassAttention, n_queries=2),  # type: ignore[arg-type]
             **options,
         )
         self.num_prefix_tokens = 2
         self.dist_token = nn.Parameter(trunc_normal_(torch.empty(1, 1, width), std=0.02))
         self.distilled_training = False
         self.head_dist = self._new_head()
-
 
     def forward_features(self, x: Tensor) -> Tensor:
         x = self.pos_drop(self.patch_embed(x) + self.pos_embed)
@@ -103,7 +102,9 @@ class DistilledCait(Cait):
         return head
 
 
-default_cfgs = generate_default_cfgs({"usvit_cait_distilled.untrained": untrained("patch_embed.proj")})
+default_cfgs = generate_default_cfgs(
+    {"usvit_cait_distilled.untrained": untrained("patch_embed.proj", ("head", "head_dist"))}
+)
 
 
 @register_model

@@ -89,11 +89,14 @@ def make_flexible(
     embed: Any = getattr(network, "patch_embed", None)
     if not isinstance(network, VisionTransformer) or type(embed) is not PatchEmbed or embed.grid_size is None:
         raise ValueError("patches of several sizes need a plain ViT with a linear stem")
-    if network.pos_embed is None:
+    positions = network.pos_embed
+    if positions is None:
         raise ValueError("patches of several sizes need learned positions at the stem: set position to learned")
     for patch in patches:
         if embed.img_size[0] % patch or embed.img_size[0] < patch:
-            raise ValueError(f"the image side of {embed.img_size[0]} pixels is not a multiple of the patch size {patch}")
+            raise ValueError(
+                f"the image side of {embed.img_size[0]} pixels is not a multiple of the patch size {patch}"
+            )
     own_kernel, own_grid = embed.patch_size[0], embed.grid_size[0]
     kernel, grid = kernel or own_kernel, grid or own_grid
     with torch.random.fork_rng(devices=[]):
@@ -102,19 +105,18 @@ def make_flexible(
         if kernel == own_kernel or seed is None:
             new.proj.weight.data = resample_patch_embed(embed.proj.weight.data, [kernel, kernel]).clone()
             if embed.proj.bias is not None:
-                new.proj.bias.data = embed.proj.bias.data.clone()
+                new.proj.bias = nn.Parameter(embed.proj.bias.data.clone())
         if grid != own_grid:
-            n_prefix = network.pos_embed.shape[1] - own_grid**2
-            table = network.pos_embed.data
+            n_prefix, table = positions.shape[1] - own_grid**2, positions.data
             if seed is None:
                 table = resample_abs_pos_embed(table, [grid, grid], [own_grid, own_grid], num_prefix_tokens=n_prefix)
             else:
                 table = trunc_normal_(table.new_empty(1, n_prefix + grid**2, table.shape[2]), std=0.02)
-            network.pos_embed = nn.Parameter(table, requires_grad=network.pos_embed.requires_grad)
+            network.pos_embed = nn.Parameter(table, requires_grad=positions.requires_grad)
     for old, own in zip(embed.parameters(), new.parameters(), strict=True):
         own.requires_grad_(old.requires_grad)
     network.patch_embed = new
-    network.dynamic_img_size = True  # so that timm resizes the table of positions to the grid of the patches
+    network.dynamic_img_size = True  # type: ignore[misc]  # so that timm resizes the table of positions to the grid of the patches
     return new
 
 

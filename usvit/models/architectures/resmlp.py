@@ -102,7 +102,8 @@ class ClassMLPLayer(nn.Module):
         c'' = c' + l_2 * FFN(Aff'(c'))
 
     The parameters of Table 4.3 (17.7 million, 2.4 more than without) prove that there is an FFN of ratio 4 and no
-    projection of D to D channels. That the class token is one of the tokens that ``a`` reads is chosen here, as in CaiT.
+    projection of D to D channels. That the class token is one of the tokens that ``a`` reads is chosen here, as in
+    CaiT.
     """
 
     def __init__(self, width: int, n_patches: int, norm_layer: type[nn.Module], layer_scale: float):
@@ -163,7 +164,7 @@ class ResMLP(MlpMixer):
             grid = (height // patch, width_px // patch)
             block = partial(MixingBlock, grid=grid, mixing=mixing, layer_scale=layer_scale)
         super().__init__(
-            img_size=img_size,
+            img_size=img_size,  # type: ignore[arg-type]  # timm takes both
             patch_size=patch,
             num_blocks=depth,
             embed_dim=width,

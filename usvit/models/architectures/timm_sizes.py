@@ -12,9 +12,7 @@ from timm.models.resnetv2 import ResNetV2
 
 from usvit.models.architectures.cfg import untrained
 
-default_cfgs = generate_default_cfgs(
-    {"usvit_bit.untrained": untrained("stem.conv", "head.fc", fixed_input_size=False)}
-)
+default_cfgs = generate_default_cfgs({"usvit_bit.untrained": untrained("stem.conv", "head.fc", fixed_input_size=False)})
 
 
 @register_model

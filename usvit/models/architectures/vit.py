@@ -268,7 +268,9 @@ def check_shape(shape: ViTShape) -> None:
     if shape.class_layers < 0:
         raise ValueError(f"class_layers is {shape.class_layers}, but must be at least 0")
     if shape.class_at and shape.class_layers:
-        raise ValueError("class_layers inserts the class token after the last layer of self-attention: set class_at to 0")
+        raise ValueError(
+            "class_layers inserts the class token after the last layer of self-attention: set class_at to 0"
+        )
     if (shape.class_at or shape.class_layers) and shape.pool != "token":
         raise ValueError("class_at and class_layers need a class token: set pool to token")
     if (shape.class_at or shape.class_layers) and shape.position_at != "stem":

@@ -11,7 +11,20 @@ from typing import Any
 
 from usvit.errors import UsvitError, unknown
 from usvit.models.spec import Family, ModelSpec, Pretrained, ViTShape
-from usvit.models.zoo import axial_resnet, cait, cnn, deit, deit3, hybrid, parallel, patchconvnet, resmlp, resmlp_ablations, sovit, vit
+from usvit.models.zoo import (
+    axial_resnet,
+    cait,
+    cnn,
+    deit,
+    deit3,
+    hybrid,
+    parallel,
+    patchconvnet,
+    resmlp,
+    resmlp_ablations,
+    sovit,
+    vit,
+)
 
 _FAMILIES = (vit, hybrid, deit, deit3, parallel, sovit, cait, resmlp, resmlp_ablations, patchconvnet, cnn, axial_resnet)
 

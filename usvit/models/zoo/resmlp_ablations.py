@@ -18,7 +18,7 @@ _WIDTHS = {"s": 384, "b": 768}
 
 
 def resmlp_ablation(name: str, *paper: PaperFigures) -> ModelSpec | None:
-    """Return the network of a name such as ``resmlp_s12_conv``; None if the name does not match or has no other part."""
+    """Return the network of a name such as ``resmlp_s12_conv``; None if the name does not match or names no part."""
     match = PATTERN.fullmatch(name)
     if not match or not any(match.groups()[3:]):
         return None
