@@ -215,6 +215,21 @@ def test_patterns_name_vits_that_are_not_listed(name, parts):
     assert not spec.weights
 
 
+def test_patterns_of_ablations():
+    assert find_model("resmlp_b24_14_sepconv_ln_class_mlp").options == {
+        "width": 768, "depth": 24, "patch": 14, "layer_scale": find_model("resmlp_b24_14").options["layer_scale"],
+        "mixing": "sepconv", "norm": "ln", "pool": "class_mlp",
+    }  # fmt: skip
+    assert find_model("patchconvnet_b36_heads16_linear_bn").options == {
+        "width": 768, "depth": 36, "queries": "one", "norm": "bn", "pool_heads": 16, "stem": "linear",
+    }  # fmt: skip
+    assert find_model("patchconvnet_s20_avg").options["pool"] == "avg"
+    assert find_model("cait_xs36_distilled").options == {"width": 288, "depth": 36, "layer_scale": 1e-6}
+    for wrong in ("resmlp_s12_avg", "patchconvnet_s60_multi_avg", "patchconvnet_s60_heads0", "cait_s25_distilled"):
+        with pytest.raises(UsvitError, match="Unknown model"):
+            find_model(wrong)
+
+
 def test_patterns_of_other_families():
     assert find_model("patchconvnet_l30_multi_bn").options == {
         "width": 1024, "depth": 30, "queries": "class", "norm": "bn",

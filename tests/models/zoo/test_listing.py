@@ -1,6 +1,7 @@
 """The zoo's networks against what the six sources print, and against formulas written down here."""
 
 import itertools
+import re
 
 import pytest
 import timm
@@ -85,12 +86,32 @@ def test_distilled_networks_have_one_token_position_and_head_more(name):
     assert counted(name, 224) == expected
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if name.startswith("cait_")])
+@pytest.mark.parametrize("name", [name for name in ZOO if name.startswith("cait_") and name[-1].isdigit()])
 def test_caits_have_exactly_the_counts_of_the_formula(name):
     width = {"xxs": 192, "xs": 288, "s": 384, "m": 768, "b": 768}[name.removeprefix("cait_").rstrip("0123456789")]
     depth = int(name[-2:])
     for size in {224, *(one.image_size for one in ZOO[name].paper)}:
         assert counted(name, size) == cait_counts(width, depth, size)
+
+
+def test_several_heads_cost_what_one_costs_and_other_parts_of_table_5_7_what_they_have():
+    (params, macs), heads = counted("patchconvnet_s60", 224), counted("patchconvnet_s60_heads8", 224)
+    assert heads == (params, macs)
+    convolutions, _ = patchconvnet_params(384, 60)
+    assert params - counted("patchconvnet_s60_linear", 224)[0] == convolutions - (3 * 16**2 * 384 + 384)
+    pooling = 4 * (384**2 + 384) + 6 * 384**2 + 4 * 384 + 384 + 4 * 384 + 2 * 384
+    assert params - counted("patchconvnet_s60_avg", 224)[0] == pooling
+
+
+@pytest.mark.parametrize("name", ["cait_xxs24", "cait_m24"])
+def test_a_distillation_token_of_cait_adds_a_token_and_a_head(name):
+    width = {"cait_xxs24": 192, "cait_m24": 768}[name]
+    (params, macs), (own_params, own_macs) = counted(name, 224), counted(f"{name}_distilled", 224)
+    assert own_params - params == width + 1000 * width + 1000
+    # Two layers: a query, a projection and an MLP more; a key and a value more, for two queries; 197 keys of the other.
+    n = 196
+    more = 2 * width**2 + 8 * width**2 + 2 * width**2 + 2 * width * (n + 2) + 2 * width
+    assert own_macs - macs == 2 * more + 1000 * width
 
 
 @pytest.mark.parametrize("name", [name for name, spec in ZOO.items() if resmlp.PATTERN.fullmatch(name)])
@@ -125,7 +146,7 @@ def test_class_mlp_has_two_maps_of_all_tokens_to_one_and_two_mlps():
     )
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if name.startswith("patchconvnet") and name[-1].isdigit()])
+@pytest.mark.parametrize("name", [name for name in ZOO if re.fullmatch(r"patchconvnet_[sbl]\d+", name)])
 def test_patchconvnets_trunk_and_pooling_have_the_parameters_of_the_formula(name):
     shape = name.removeprefix("patchconvnet_")
     width = {"s": 384, "b": 768, "l": 1024}[shape[0]]

@@ -36,10 +36,10 @@ PATTERNS = {
     "<plain ViT>_<hmlp|hmlp_ln|conv|conv_ln|axial>": "another stem, or axial attention, such as deit_s_hmlp",
     "resmlp_<s|b><depth>[_<8|14|16|32>]": "a ResMLP of any depth, such as resmlp_s48_32",
     "cait_<xxs|xs|s|m|b><12|24|36|48>_distilled": "a CaiT with a distillation token",
-    "<a ResMLP>[_<none|mlp|conv|dwconv|sepconv>][_ln][_class_mlp]": "a ResMLP with another communication across "
-    "patches, layer normalisation, or class-MLP in place of average pooling, such as resmlp_s24_sepconv_ln",
-    "patchconvnet_<s|b|l><depth>[_multi|_avg|_heads<n>][_linear][_bn]": "a PatchConvNet of any depth, such as "
-    "patchconvnet_s30_multi; with average pooling, several heads, or a linear stem",
+    "<ResMLP>_<none|mlp|conv|dwconv|sepconv>": "another communication across patches: resmlp_s24_dwconv",
+    "<ResMLP>_<ln|class_mlp>": "layer normalisation, class-MLP instead of pooling; after the above",
+    "patchconvnet_<s|b|l><depth>[_multi][_bn]": "a PatchConvNet of any depth, such as patchconvnet_s30_multi",
+    "patchconvnet_..._<avg|heads<n>>[_linear][_bn]": "average pooling or n heads instead of _multi; a linear stem",
     "timm:<name>": "any of timm's",
 }
 """Patterns of names that are not listed one by one."""
