@@ -185,8 +185,8 @@ def page(rows) -> str:
                 files = ", ".join(f"[{Path(file).name}](../../{file})" for file in row["where"])
                 command = f"`{row['command']}`" if row["command"] else ""
                 text += (
-                    f"| {row['row']} | {row['paper_has']} | {STATES.get(row['state'], row['state'])} | {files} | {command} "
-                    f"| {row['note'] or ''} |\n"
+                    f"| {row['row']} | {row['paper_has']} | {STATES.get(row['state'], row['state'])} | {files} "
+                    f"| {command} | {row['note'] or ''} |\n"
                 )
     return text
 

@@ -9,6 +9,7 @@ import timm
 
 from tests.config.recipe_tables import (
     ABLATION,
+    CAIT_ABLATION,
     DEIT3_ABLATION,
     DEIT3_I21K_ABLATION,
     DROP_PATH,
@@ -18,7 +19,7 @@ from tests.config.recipe_tables import (
     VIT_SHAPES,
 )
 from tests.conftest import REPOSITORY
-from usvit.config import PretrainConfig, build, cells, parse_overrides, read_recipe, recipe_names, settings_for
+from usvit.config import PretrainConfig, build, cells, nested, parse_overrides, read_recipe, recipe_names, settings_for
 from usvit.resources import configs_dir
 from usvit.training.optimizers import learning_rate, resolve
 
@@ -79,6 +80,14 @@ def test_stochastic_depth_by_size(name):
 @pytest.mark.parametrize(("name", "model", "key"), OTHER_SIZES)
 def test_what_else_differs_by_size(name, model, key):
     assert value(config_of(name, model), key) == OTHER_SIZES[name, model, key]
+
+
+def test_the_path_from_deit_s_to_cait_has_its_cells():
+    assert list(cells(READ["cait_ablation"])) == list(CAIT_ABLATION)
+    plain = config_of("cait_ablation").model_dump()
+    for name, overrides in cells(READ["cait_ablation"]).items():
+        expected = build(PretrainConfig, plain, nested(CAIT_ABLATION[name]))
+        assert config_of("cait_ablation", None, overrides).model_dump() == expected.model_dump(), name
 
 
 @pytest.mark.parametrize("name", ["augreg_i1k", "augreg_i21k"])

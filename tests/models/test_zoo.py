@@ -81,7 +81,7 @@ def test_timm_s_code_is_used_wherever_timm_has_the_architecture():
     ours = {spec.architecture for spec in ZOO.values() if spec.implementation == "usvit"}
     assert ours == {
         *("usvit_vit", "usvit_hybrid", "usvit_patchconvnet", "usvit_resnet50_attn"),
-        *("usvit_resmlp", "usvit_bit"),
+        *("usvit_resmlp", "usvit_bit", "usvit_cait_distilled", "usvit_axial_resnet"),
     }
 
 
@@ -213,6 +213,21 @@ def test_patterns_name_vits_that_are_not_listed(name, parts):
     assert spec.architecture == "usvit_vit"
     assert {key: getattr(spec.shape, key) for key in parts} == parts
     assert not spec.weights
+
+
+def test_patterns_of_ablations():
+    assert find_model("resmlp_b24_14_sepconv_ln_class_mlp").options == {
+        "width": 768, "depth": 24, "patch": 14, "layer_scale": find_model("resmlp_b24_14").options["layer_scale"],
+        "mixing": "sepconv", "norm": "ln", "pool": "class_mlp",
+    }  # fmt: skip
+    assert find_model("patchconvnet_b36_heads16_linear_bn").options == {
+        "width": 768, "depth": 36, "queries": "one", "norm": "bn", "pool_heads": 16, "stem": "linear",
+    }  # fmt: skip
+    assert find_model("patchconvnet_s20_avg").options["pool"] == "avg"
+    assert find_model("cait_xs36_distilled").options == {"width": 288, "depth": 36, "layer_scale": 1e-6}
+    for wrong in ("resmlp_s12_avg", "patchconvnet_s60_multi_avg", "patchconvnet_s60_heads0", "cait_s25_distilled"):
+        with pytest.raises(UsvitError, match="Unknown model"):
+            find_model(wrong)
 
 
 def test_patterns_of_other_families():

@@ -153,6 +153,19 @@ class DistillConfig(Section):
     """Weight lambda of the Kullback-Leibler term of the soft distillation."""
 
 
+class FlexiConfig(Section):
+    """Random patch sizes (FlexiViT, Beyer et al. 2023; Alabdulmohsin et al. 2023, section 5.5), for a plain ViT with a
+    linear stem and learned positions. Validation has the model's own patch size (``model.vit.patch``)."""
+
+    patches: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] | None = None
+    """Patch sizes in pixels, one of which is drawn for each step; null: the model's own."""
+    kernel: Annotated[int, Field(ge=1)] | None = None
+    """Side of the learned patch embedding in pixels (32 in FlexiViT), which is resized to each patch size; null: the
+    model's own patch size."""
+    grid: Annotated[int, Field(ge=1)] | None = None
+    """Side of the learned table of positions (7 in FlexiViT), which is resized to each grid; null: the model's own."""
+
+
 class MaeConfig(Section):
     """Masked autoencoder (He et al. 2022)."""
 
@@ -259,6 +272,7 @@ class PretrainConfig(Training):
     views: ViewsConfig = ViewsConfig()
     mix: MixConfig = MixConfig()
     distill: DistillConfig = DistillConfig()
+    flexi: FlexiConfig = FlexiConfig()
     mae: MaeConfig = MaeConfig()
     beit: BeitConfig = BeitConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
@@ -273,6 +287,10 @@ class PretrainConfig(Training):
         mixes = self.mix.mixup > 0 or self.mix.cutmix > 0
         if self.objective != "supervised" and (mixes or self.distill.kind != "none"):
             raise ValueError(f"objective {self.objective} uses no labels to mix or distil: turn mix and distill off")
+        if self.objective != "supervised" and self.flexi.patches:
+            raise ValueError(f"objective {self.objective} has one patch size: set flexi.patches to null")
+        if not self.flexi.patches and (self.flexi.kernel or self.flexi.grid):
+            raise ValueError("flexi.kernel and flexi.grid need flexi.patches")
         if self.objective != "supervised" and self.model.head == "mlp":
             raise ValueError(f"objective {self.objective} trains no classifier: set model.head=new")
         if mixes and self.train.batch_size % 2:

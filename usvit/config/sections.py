@@ -44,7 +44,8 @@ Pool = Literal["token", "avg", "map"]
 Head = Literal["linear", "hidden"]
 Position = Literal["none", "learned", "learned_2d", "sincos_2d", "relative"]
 PositionAt = Literal["stem", "layers", "shared"]
-Attention = Literal["global", "axial"]
+Attention = Literal["global", "axial", "talking"]
+ClassKeys = Literal["all", "patches"]
 Residual = Literal["layer_scale", "layer_scale_uniform", "scalar", "fixup", "t_fixup"]
 Tune = Literal["full", "head", "attn", "ffn", "norm"]
 
@@ -69,6 +70,10 @@ class ViTConfig(Section):
     """``none``: no LayerScale."""
     residual: Residual | None = None
     class_position: bool | None = None
+    class_at: Annotated[int, Field(ge=0)] | None = None
+    class_layers: Annotated[int, Field(ge=0)] | None = None
+    class_keys: ClassKeys | None = None
+    class_layer_scale: bool | None = None
 
 
 class ModelConfig(Section):

@@ -1,4 +1,6 @@
 from .architectures.axial import AxialAttention as AxialAttention
+from .architectures.flexible import FlexiblePatchEmbed as FlexiblePatchEmbed
+from .architectures.flexible import make_flexible as make_flexible
 from .architectures.parallel import ParallelBlock as ParallelBlock
 from .architectures.parallel import fuse_branches as fuse_branches
 from .architectures.positions import Positions as Positions

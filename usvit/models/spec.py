@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from usvit.config import Attention, Head, Pool, Position, PositionAt, Residual, Stem
+from usvit.config import Attention, ClassKeys, Head, Pool, Position, PositionAt, Residual, Stem
 
 ZooFamily = Literal["vit", "hybrid", "deit", "deit3", "parallel", "sovit", "cait", "resmlp", "patchconvnet", "cnn"]
 Family = ZooFamily | Literal["hierarchical", "mlp"]
@@ -55,7 +55,8 @@ class ViTShape:
     """Where positions are added: once (``stem``), or before every layer, each with its own embedding (``layers``) or
     all with the same one (``shared``)."""
     attention: Attention = "global"
-    """``global``, or ``axial``: along rows, then along columns (Dosovitskiy et al. 2021, appendix D.6)."""
+    """``global``; ``axial``: along rows, then along columns (Dosovitskiy et al. 2021, appendix D.6); or ``talking``:
+    global, with maps between the heads before and after the softmax (thesis, section 3.7)."""
     layer_scale: float | None = None
     """Initial value of the weights of ``residual`` (LayerScale: thesis, eq. 3.7); None for no weights."""
     residual: Residual = "layer_scale"
@@ -65,6 +66,15 @@ class ViTShape:
     or T-Fixup (``fixup``, ``t_fixup``; without ``layer_scale``)."""
     class_position: bool = True
     """True if the class token has a position embedding; DeiT III's does not."""
+    class_at: int = 0
+    """Number of layers before the class token is inserted, which see the patches alone (thesis, Table 3.13)."""
+    class_layers: int = 0
+    """Number of layers of class attention after the ``depth`` layers, which then see the patches alone: 2 in CaiT
+    (thesis, section 3.6)."""
+    class_keys: ClassKeys = "all"
+    """Keys of class attention: ``all`` tokens, or the ``patches`` without the class token (thesis, section 3.6.3)."""
+    class_layer_scale: bool = True
+    """False if class attention has no LayerScale although ``layer_scale`` is set (thesis, section 3.6.3)."""
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,14 @@ class Shape(Record):
     head: Literal["linear", "hidden"]
     position: Literal["none", "learned", "learned_2d", "sincos_2d", "relative"]
     position_at: Literal["stem", "layers", "shared"]
-    attention: Literal["global", "axial"]
+    attention: Literal["global", "axial", "talking"]
     layer_scale: Number | None
     residual: Literal["layer_scale", "layer_scale_uniform", "scalar", "fixup", "t_fixup"]
     class_position: bool
+    class_at: Annotated[int, Field(ge=0)]
+    class_layers: Annotated[int, Field(ge=0)]
+    class_keys: Literal["all", "patches"]
+    class_layer_scale: bool
 
 
 class HubWeights(Record):

@@ -121,8 +121,8 @@ def _of_test(result: TestRecord, name: str) -> Found | None:
 
 
 def _disagreement(result: TestRecord) -> Found:
-    if len(result.results) == 1:
-        return Found(1 - result.results[0].top1.value)
+    if len(result.results) == 1 and (top1 := result.results[0].top1.value) is not None:
+        return Found(1 - top1)
     if len(result.results) == 2 and len(result.disagreement) == 1:
         return Found(result.disagreement[0].share[1][2])
     return Found(reason=f"the test has {len(result.results)} results, and a disagreement is of two classifiers")

@@ -11,10 +11,23 @@ from typing import Any
 
 from usvit.errors import UsvitError, unknown
 from usvit.models.spec import ModelSpec, Pretrained, ViTShape
-from usvit.models.zoo import cait, cnn, deit, deit3, hybrid, parallel, patchconvnet, resmlp, sovit, vit
+from usvit.models.zoo import (
+    axial_resnet,
+    cait,
+    cnn,
+    deit,
+    deit3,
+    hybrid,
+    parallel,
+    patchconvnet,
+    resmlp,
+    resmlp_ablations,
+    sovit,
+    vit,
+)
 from usvit.models.zoo.timm_family import family_of
 
-_FAMILIES = (vit, hybrid, deit, deit3, parallel, sovit, cait, resmlp, patchconvnet, cnn)
+_FAMILIES = (vit, hybrid, deit, deit3, parallel, sovit, cait, resmlp, resmlp_ablations, patchconvnet, cnn, axial_resnet)
 
 ZOO: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in family.MODELS}
 """Name -> specification, family by family."""
@@ -24,7 +37,11 @@ PATTERNS = {
     "<plain ViT>_<hmlp|hmlp_ln|conv|conv_ln|axial>": "another stem, or axial attention, such as deit_s_hmlp",
     "<plain ViT>_<linear_bn|linear_gelu|linear_bn_gelu|local>": "further stems of Three things, Table 7",
     "resmlp_<s|b><depth>[_<8|14|16|32>]": "a ResMLP of any depth, such as resmlp_s48_32",
+    "cait_<xxs|xs|s|m|b><12|24|36|48>_distilled": "a CaiT with a distillation token",
+    "<ResMLP>_<none|mlp|conv|dwconv|sepconv>": "another communication across patches: resmlp_s24_dwconv",
+    "<ResMLP>_<ln|class_mlp>": "layer normalisation, class-MLP instead of pooling; after the above",
     "patchconvnet_<s|b|l><depth>[_multi][_bn]": "a PatchConvNet of any depth, such as patchconvnet_s30_multi",
+    "patchconvnet_..._<avg|heads<n>>[_linear][_bn]": "average pooling or n heads instead of _multi; a linear stem",
     "timm:<name>": "any of timm's",
 }
 """Patterns of names that are not listed one by one."""
@@ -92,7 +109,7 @@ def _named(name: str) -> ModelSpec:
         raise UsvitError(f"The model '{name}' does not exist: {ERRATA[name]}")
     if name.startswith("timm:"):
         return _of_timm(name)
-    spec = parallel.parallel(name) or resmlp.resmlp(name) or patchconvnet.patchconvnet(name) or _with_suffix(name)
+    spec = next((found for parse in _PARSERS if (found := parse(name)) is not None), None)
     if spec is None:
         raise unknown("model", name, ZOO, "'usvit models list' shows all; timm:<name> takes any of timm's.")
     return spec
@@ -110,6 +127,17 @@ def _with_suffix(name: str) -> ModelSpec | None:
     return ModelSpec(
         name, base.family, "usvit_vit", base.source, dataclasses.asdict(shape), shape=shape, image_size=base.image_size
     )
+
+
+_PARSERS = (
+    parallel.parallel,
+    cait.distilled,
+    resmlp.resmlp,
+    resmlp_ablations.resmlp_ablation,
+    patchconvnet.patchconvnet,
+    _with_suffix,
+)
+"""Functions that parse a name of ``PATTERNS``; None if it is not theirs."""
 
 
 def _of_timm(name: str) -> ModelSpec:
