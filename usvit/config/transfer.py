@@ -47,8 +47,8 @@ class TransferConfig(PretrainConfig):
     """Split of the source that is tested, once; for ``data``, the test split of a hold-out (``split``). null, for
     ``retrieval`` only: the images of ``source.val`` or ``source.val_share``, on which retrieval chooses nothing."""
     fine: str | None = None
-    """``retrieval``: the classes that are searched for, named as for ``source.coarse``, such as ``order`` of ``inat18``;
-    null: the data set's own. It may be coarser than the classes that the network was trained on."""
+    """``retrieval``: the classes that are searched for, named as for ``source.coarse``, such as ``order`` of
+    ``inat18``; null: the data set's own. It may be coarser than the classes that the network was trained on."""
     final: str | None = None
     """Split of the source on which the chosen setting is trained again before the test, such as ``train800val200``, or
     ``train`` if ``source.val_share`` held images out. null: the chosen network is tested without further training."""
