@@ -105,8 +105,8 @@ def test_what_cannot_be_chosen_on_is_refused(settings, photographs, tmp_path, so
         transfer(settings, photographs(), tmp_path / "run", how="linear", source=source)
 
 
-def opened(root, year, **source):
-    settings = {"how": "retrieval", "test": "val", "source": {"name": f"inat{year}", **source}}
+def opened(root, year, fine=None, **source):
+    settings = {"how": "retrieval", "test": "val", "fine": fine, "source": {"name": f"inat{year}", **source}}
     return open_splits(build(TransferConfig, settings), {f"inat{year}": root}, NO_PROGRESS)
 
 
@@ -133,8 +133,8 @@ def test_every_level_of_inaturalist_is_tested_whatever_was_trained(tmp_path, yea
 
 def test_a_share_of_the_training_images_can_be_tested_at_a_level_too(tmp_path):
     layouts.write_inat(tmp_path, 2018)
-    settings = {"name": "inat18", "fine": "kingdom", "coarse": "order", "val_share": 0.25}
-    config = build(TransferConfig, {"how": "retrieval", "test": None, "source": settings})
+    source = {"name": "inat18", "coarse": "order", "val_share": 0.25}
+    config = build(TransferConfig, {"how": "retrieval", "test": None, "fine": "kingdom", "source": source})
     splits = open_splits(config, {"inat18": tmp_path}, NO_PROGRESS)
     assert (len(splits.train), len(splits.test)) == (3, 1)
     assert splits.classes == ("Animalia", "Plantae")

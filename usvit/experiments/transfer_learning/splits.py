@@ -202,7 +202,7 @@ def _of_source(config: TransferConfig, roots: dict[str, Path]) -> TransferSplits
         test = open_source(settings, roots, split=config.test, seed=config.seed)
         if train.classes and test.classes:
             test = aligned(test, train.classes, "the training")
-    if config.how == "retrieval" and (settings.coarse is not None or config.source.fine is not None):
+    if config.how == "retrieval" and (settings.coarse is not None or config.fine is not None):
         return TransferSplits(_fine("train", train, train, config), None, _fine("test", test, train, config), "none")
     chosen_on = f"part {settings.val}" + (f" of {settings.val_source}" if settings.val_source else "")
     if settings.val is None:
@@ -307,7 +307,7 @@ def _fine(name: str, source: UpstreamDataset, train: UpstreamDataset, config: Tr
 
     def of_fine(images: UpstreamDataset) -> UpstreamDataset:
         whole = refined(images)
-        return whole if config.source.fine is None else coarsened(whole, config.source.fine)
+        return whole if config.fine is None else coarsened(whole, config.fine)
 
     fine = aligned(of_fine(source), of_fine(train).classes, "the training")
     return replace(_whole(name, fine), coarse=None if config.source.coarse is None else source.targets)
