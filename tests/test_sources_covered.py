@@ -185,9 +185,7 @@ def page(rows) -> str:
                 files = ", ".join(f"[{Path(file).name}](../../{file})" for file in row["where"])
                 command = f"`{row['command']}`" if row["command"] else ""
                 state = STATES.get(row["state"], row["state"])
-                text += (
-                    f"| {row['row']} | {row['paper_has']} | {state} | {files} | {command} | {row['note'] or ''} |\n"
-                )
+                text += f"| {row['row']} | {row['paper_has']} | {state} | {files} | {command} | {row['note'] or ''} |\n"
     return text
 
 
