@@ -184,10 +184,8 @@ def page(rows) -> str:
             if row["source"] == source:
                 files = ", ".join(f"[{Path(file).name}](../../{file})" for file in row["where"])
                 command = f"`{row['command']}`" if row["command"] else ""
-                text += (
-                    f"| {row['row']} | {row['paper_has']} | {STATES.get(row['state'], row['state'])} | {files} "
-                    f"| {command} | {row['note'] or ''} |\n"
-                )
+                state = STATES.get(row["state"], row["state"])
+                text += f"| {row['row']} | {row['paper_has']} | {state} | {files} | {command} | {row['note'] or ''} |\n"
     return text
 
 
