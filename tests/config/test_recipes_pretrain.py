@@ -9,6 +9,7 @@ import timm
 
 from tests.config.recipe_tables import (
     ABLATION,
+    CAIT_ABLATION,
     DEIT3_ABLATION,
     DEIT3_I21K_ABLATION,
     DROP_PATH,
@@ -18,7 +19,7 @@ from tests.config.recipe_tables import (
     VIT_SHAPES,
 )
 from tests.conftest import REPOSITORY
-from usvit.config import PretrainConfig, build, cells, parse_overrides, read_recipe, recipe_names, settings_for
+from usvit.config import PretrainConfig, build, cells, nested, parse_overrides, read_recipe, recipe_names, settings_for
 from usvit.resources import configs_dir
 from usvit.training.optimizers import learning_rate, resolve
 
@@ -79,6 +80,14 @@ def test_stochastic_depth_by_size(name):
 @pytest.mark.parametrize(("name", "model", "key"), OTHER_SIZES)
 def test_what_else_differs_by_size(name, model, key):
     assert value(config_of(name, model), key) == OTHER_SIZES[name, model, key]
+
+
+def test_the_path_from_deit_s_to_cait_has_its_cells():
+    assert list(cells(READ["cait_ablation"])) == list(CAIT_ABLATION)
+    plain = config_of("cait_ablation").model_dump()
+    for name, overrides in cells(READ["cait_ablation"]).items():
+        expected = build(PretrainConfig, plain, nested(CAIT_ABLATION[name]))
+        assert config_of("cait_ablation", None, overrides).model_dump() == expected.model_dump(), name
 
 
 @pytest.mark.parametrize("name", ["augreg_i1k", "augreg_i21k"])
@@ -240,6 +249,23 @@ def test_the_granularity_study_has_three_losses_and_two_kinds_of_labels():
         losses = (1, 0) if supervised else (config.grafit.cross_entropy, config.grafit.triplet)
         found.append((*losses, config.source.coarse))
     assert found == [(*losses, labels) for losses in ((1, 0), (0, 1), (1, 1)) for labels in ("superclass", None)]
+
+
+def test_the_subsets_of_figure_4_differ_in_nothing_but_their_size():
+    """Dosovitskiy et al. 2021, section 4.3: the same hyper-parameters, and the best validation accuracy counts."""
+    found = {
+        name: config_of("vit_jft", None, overrides)
+        for name, overrides in cells(READ["vit_jft"]).items()
+        if name.endswith("M")
+    }
+    limits = {"9M": 9_000_000, "30M": 30_000_000, "90M": 90_000_000, "300M": None}
+    assert {name: config.source.limit for name, config in found.items()} == limits
+    whole = config_of("vit_jft")
+    for config in found.values():
+        stopping = config.train.early_stopping
+        assert (stopping.monitor, stopping.keep, stopping.patience) == ("val_accuracy", "best", None)
+        assert config.train.steps == 303_000_000 * whole.train.epochs // config.train.batch_size
+        assert (config.optim, config.model, config.views) == (whole.optim, whole.model, whole.views)
 
 
 def test_the_recommended_cells_are_those_of_the_released_files():

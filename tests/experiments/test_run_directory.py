@@ -47,6 +47,21 @@ def test_a_finished_run_holds_no_leftovers_of_a_killed_process(run):
     assert written(run)["state"] == "finished" and written(run)["seconds"] == 1.3
 
 
+def test_a_run_whose_network_is_built_otherwise_now_is_not_resumed(tmp_path):
+    # Networks such as vit_b18x2 lost their LayerScale, so a half-trained one has other tensors.
+    record = {"kind": "cv", "config": {}, "device": {"type": "cpu"}, "model": {"name": "vit_b18x2", "params": 7}}
+    with open_run(tmp_path / "run", record):
+        pass
+    with open_run(tmp_path / "run", record):
+        pass
+    record = {**record, "model": {"name": "vit_b18x2", "params": 5}}
+    with (
+        pytest.raises(UsvitError, match="a network of 7 parameters, and this version of usvit builds vit_b18x2 with 5"),
+        open_run(tmp_path / "run", record),
+    ):
+        pass
+
+
 def test_figures_that_are_gone_or_damaged_are_named(run):
     write_json(run.path / "pretrain.json", {"schema_version": "1.0", "kept": [{"fold": 0, "step": 3}]})
     outcome = run.outcome(PretrainRecord)

@@ -9,6 +9,7 @@ that a run never depends on the defaults of a later version. ``RunConfig`` (fine
 from usvit.config.pretrain import (
     BeitConfig,
     DistillConfig,
+    FlexiConfig,
     GrafitConfig,
     MaeConfig,
     MaskedPatchConfig,
@@ -21,6 +22,7 @@ from usvit.config.pretrain import (
 from usvit.config.run import RunConfig, Training, identity
 from usvit.config.sections import (
     Attention,
+    ClassKeys,
     DataConfig,
     EarlyStoppingConfig,
     Head,
@@ -31,6 +33,7 @@ from usvit.config.sections import (
     Pool,
     Position,
     PositionAt,
+    Residual,
     SplitConfig,
     Stem,
     TrainConfig,
@@ -56,9 +59,11 @@ __all__ = [
     "VALIDATED",
     "Attention",
     "BeitConfig",
+    "ClassKeys",
     "DataConfig",
     "DistillConfig",
     "EarlyStoppingConfig",
+    "FlexiConfig",
     "GrafitConfig",
     "Head",
     "HeadRule",
@@ -74,6 +79,7 @@ __all__ = [
     "PositionAt",
     "PretrainConfig",
     "Recipe",
+    "Residual",
     "RunConfig",
     "SourceConfig",
     "SplitConfig",

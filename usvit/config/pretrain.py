@@ -27,6 +27,9 @@ class SourceConfig(Section):
     val: str | None = None
     """Split to validate on (for ``shards``, its address); null: no validation, or the images that ``val_share`` holds
     out."""
+    val_source: str | None = None
+    """Another data set of ``usvit pretrain --list-sources``, of which ``val`` is a split (Steiner et al. 2022, section
+    4.5: ``imagenet_v2`` for ``imagenet``); its classes are matched by name. null: ``val`` is a split of ``name``."""
     val_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the training images to hold out for validation, drawn with the seed."""
     limit: Annotated[int, Field(ge=1)] | None = None
@@ -49,6 +52,14 @@ class SourceConfig(Section):
     downstream."""
     hashes: bool = True
     """Record the pixel hashes of the training images in the metadata, so that none of them can be tested later."""
+
+    @model_validator(mode="after")
+    def _val_of_its_source(self) -> "SourceConfig":
+        if self.val_source is not None and self.val is None:
+            raise ValueError(
+                f"source.val_source={self.val_source} needs source.val, the split of {self.val_source} to validate on"
+            )
+        return self
 
 
 class ViewsConfig(Section):
@@ -140,6 +151,19 @@ class DistillConfig(Section):
     """Temperature tau of the soft distillation."""
     balance: Share = 0.1
     """Weight lambda of the Kullback-Leibler term of the soft distillation."""
+
+
+class FlexiConfig(Section):
+    """Random patch sizes (FlexiViT, Beyer et al. 2023; Alabdulmohsin et al. 2023, section 5.5), for a plain ViT with a
+    linear stem and learned positions. Validation has the model's own patch size (``model.vit.patch``)."""
+
+    patches: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] | None = None
+    """Patch sizes in pixels, one of which is drawn for each step; null: the model's own."""
+    kernel: Annotated[int, Field(ge=1)] | None = None
+    """Side of the learned patch embedding in pixels (32 in FlexiViT), which is resized to each patch size; null: the
+    model's own patch size."""
+    grid: Annotated[int, Field(ge=1)] | None = None
+    """Side of the learned table of positions (7 in FlexiViT), which is resized to each grid; null: the model's own."""
 
 
 class MaeConfig(Section):
@@ -248,6 +272,7 @@ class PretrainConfig(Training):
     views: ViewsConfig = ViewsConfig()
     mix: MixConfig = MixConfig()
     distill: DistillConfig = DistillConfig()
+    flexi: FlexiConfig = FlexiConfig()
     mae: MaeConfig = MaeConfig()
     beit: BeitConfig = BeitConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
@@ -262,6 +287,10 @@ class PretrainConfig(Training):
         mixes = self.mix.mixup > 0 or self.mix.cutmix > 0
         if self.objective != "supervised" and (mixes or self.distill.kind != "none"):
             raise ValueError(f"objective {self.objective} uses no labels to mix or distil: turn mix and distill off")
+        if self.objective != "supervised" and self.flexi.patches:
+            raise ValueError(f"objective {self.objective} has one patch size: set flexi.patches to null")
+        if not self.flexi.patches and (self.flexi.kernel or self.flexi.grid):
+            raise ValueError("flexi.kernel and flexi.grid need flexi.patches")
         if self.objective != "supervised" and self.model.head == "mlp":
             raise ValueError(f"objective {self.objective} trains no classifier: set model.head=new")
         if mixes and self.train.batch_size % 2:

@@ -14,16 +14,12 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class TransferSourceConfig(SourceConfig):
-    """Images that a network is transferred to. Choices are made on ``val`` or on the images that ``val_share`` holds
-    out."""
+    """Images that a network is transferred to. Choices are made on ``val``, which can be a split of another data set
+    (``val_source``), or on the images that ``val_share`` holds out."""
 
     name: str = "data"
     val_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Share of the training images to hold out for validation, drawn with the seed; 0 if ``val`` names a split."""
-
-    fine: str | None = None
-    """``retrieval``: the classes that are searched for, named as for ``coarse``, such as ``order`` of ``inat18``; null:
-    the data set's own. It may be coarser than the classes that the network was trained on."""
 
     @model_validator(mode="before")
     @classmethod
@@ -50,6 +46,9 @@ class TransferConfig(PretrainConfig):
     test: str | None = "test"
     """Split of the source that is tested, once; for ``data``, the test split of a hold-out (``split``). null, for
     ``retrieval`` only: the images of ``source.val`` or ``source.val_share``, on which retrieval chooses nothing."""
+    fine: str | None = None
+    """``retrieval``: the classes that are searched for, named as for ``source.coarse``, such as ``order`` of
+    ``inat18``; null: the data set's own. It may be coarser than the classes that the network was trained on."""
     final: str | None = None
     """Split of the source on which the chosen setting is trained again before the test, such as ``train800val200``, or
     ``train`` if ``source.val_share`` held images out. null: the chosen network is tested without further training."""
@@ -96,10 +95,8 @@ class TransferConfig(PretrainConfig):
             raise ValueError(f"only finetune has cells; {self.how} does not")
         if self.source.exclude and self.how != "finetune":
             raise ValueError("source.exclude applies to images that a network is trained on: use it with finetune")
-        if self.source.fine is not None and self.how != "retrieval":
-            raise ValueError(
-                f"source.fine belongs to retrieval: for {self.how}, name the tested classes in source.coarse"
-            )
+        if self.fine is not None and self.how != "retrieval":
+            raise ValueError(f"fine belongs to retrieval: for {self.how}, name the tested classes in source.coarse")
         if self.test is None and (self.how != "retrieval" or not (self.source.val or self.source.val_share)):
             raise ValueError(
                 "test is null, which is only allowed for retrieval, where source.val or source.val_share then gives "

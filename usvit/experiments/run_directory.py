@@ -162,6 +162,13 @@ def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, An
                 f"{path} was started with other {what} than it would use now, so it cannot be resumed. "
                 "Nothing was changed: choose another folder with --out."
             )
+    before, now = (record.get("model", {}).get("params") for record in (existing, wanted))
+    if before is not None and now is not None and before != now:
+        raise UsvitError(
+            f"{path} was started with a network of {before:,} parameters, and this version of usvit builds "
+            f"{wanted['model'].get('name')} with {now:,}, so it cannot be resumed. Nothing was changed: choose another "
+            "folder with --out."
+        )
     if (device := existing["device"]["type"]) != wanted["device"]["type"]:
         raise UsvitError(
             f"{path} was started on {device}, and this machine would continue on {wanted['device']['type']}, "

@@ -6,6 +6,7 @@ not required. The files themselves are never changed. ``schema_version`` keeps t
 major version changes.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,20 @@ Content = dict[str, Any]
 def _thresholds_as_list(content: Content) -> Content:
     """Replace ``{}``, which exports of untrained networks contained for "no thresholds" before 1.2, by ``[]``."""
     return {**content, "thresholds": []} if content.get("thresholds") == {} else content
+
+
+def _layer_scale_of_parallel(content: Content) -> Content:
+    """Name LayerScale of the parallel and deep networks (``vit_b18x2``), which they had without a setting before 1.3.
+
+    Since 1.3 these names stand for networks without LayerScale, as the paper trains them for 300 epochs.
+    """
+    vit = content.get("vit") or {}
+    if not re.fullmatch(_PARALLEL, str(content.get("architecture"))) or not isinstance(vit, dict):
+        return content
+    return {**content, "vit": {"layer_scale": 1e-5, **vit}}
+
+
+_PARALLEL = r"vit_(ti|s|m|b|l|h)[1-9]\d{0,2}x[1-9]\d?(_(hmlp|hmlp_ln|conv|conv_ln|axial))?"
 
 
 _CELL = ("dataset", "model", "recipe", "variant")
@@ -61,7 +76,7 @@ def _rows_and_columns(content: Content) -> Content:
 
 
 MIGRATIONS: dict[str, dict[str, Callable[[Content], Content]]] = {
-    "model": {"1.0": _thresholds_as_list, "1.1": _thresholds_as_list},
+    "model": {"1.0": _thresholds_as_list, "1.1": _thresholds_as_list, "1.2": _layer_scale_of_parallel},
     "study": {"1.0": _rows_and_columns},
 }
 """Kind of record -> version of the content -> function that returns the migrated content."""

@@ -53,8 +53,13 @@ OF_TEST = {
     "mean_class_accuracy": "mean accuracy per class",
     "nll": "negative log-likelihood",
     "ece": "expected calibration error",
+    "disagreement": "share of different decisions",
 }
+"""``disagreement`` is between the two classifiers (or heads) of a test; of a single one, it is the error."""
 OF_BENCH = {"images_per_second": "images/s", "peak_memory_gb": "peak memory (GB)"}
+
+LINES = {"halves": "random halves", "conditioned": "random halves, conditioned"}
+"""Part of a figure's name -> line of the table of ``separability``: ``accuracy.halves``."""
 
 _OF_KIND: Mapping[str, Mapping[str, str]] = {
     "cv": OVERALL | OF_CLASS,
@@ -70,8 +75,9 @@ def check_figure(name: str, kind: str | None = None) -> str:
     """Return a figure's name as it is.
 
     Args:
-        name: Name of a figure. ``sensitivity.positive`` is that of a class, and ``accuracy.10`` of ``transfer`` that of
-            the line of the few-shot table with 10 images of each class.
+        name: Name of a figure. ``sensitivity.positive`` is that of a class, ``accuracy.10`` of ``transfer`` that of
+            the line of the few-shot table with 10 images of each class, and ``accuracy.halves`` that of a line of
+            ``LINES``.
         kind: Kind of the run that has the figure; None to accept the figures of all kinds.
 
     Raises:
@@ -103,7 +109,9 @@ def title_of(name: str) -> str:
     if part and head in OF_CLASS:
         return f"{OF_CLASS[head]}, {part}"
     known = OVERALL | OF_NETWORK | OF_PRETRAIN | OF_TRANSFER | OF_TEST | OF_BENCH | OVERALL
-    return f"{known[head]}, {part} images of each class" if part else known[head]
+    if not part:
+        return known[head]
+    return f"{known[head]}, {LINES.get(part, f'{part} images of each class')}"
 
 
 def value_of(metrics: "MetricsRecord", name: str) -> "Value | None":

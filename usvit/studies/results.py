@@ -17,7 +17,7 @@ from usvit.records import (
     TransferValue,
     load_record,
 )
-from usvit.studies.metric_names import value_of
+from usvit.studies.metric_names import LINES, value_of
 from usvit.studies.specification import Kind
 from usvit.studies.steps import RESULTS
 
@@ -96,10 +96,11 @@ def _of_pretrain(result: PretrainRecord, name: str) -> Found | None:
 
 
 def _of_transfer(result: TransferRecord, name: str) -> Found | None:
-    head, _, shots = name.partition(".")
-    lines = [line for line in result.summary if not shots or line.name == f"{shots}-shot"]
+    head, _, part = name.partition(".")
+    wanted = LINES.get(part, f"{part}-shot")
+    lines = [line for line in result.summary if not part or line.name == wanted]
     if not lines:
-        return Found(reason=f"the run has no {shots}-shot probe")
+        return Found(reason=f"the run has no line '{wanted}'")
     if head == "val_accuracy":
         return Found(result.chosen.val_accuracy)
     last = lines[-1]
@@ -111,10 +112,20 @@ def _of_transfer(result: TransferRecord, name: str) -> Found | None:
 
 
 def _of_test(result: TestRecord, name: str) -> Found | None:
+    if name == "disagreement":
+        return _disagreement(result)
     value = getattr(result.results[0], "top1" if name == "accuracy" else name, None)
     if value is None or isinstance(value, float):
         return None if value is None else Found(value)
     return Found(value.value, None if value.ci95 is None else list(value.ci95), value.method)
+
+
+def _disagreement(result: TestRecord) -> Found:
+    if len(result.results) == 1 and (top1 := result.results[0].top1.value) is not None:
+        return Found(1 - top1)
+    if len(result.results) == 2 and len(result.disagreement) == 1:
+        return Found(result.disagreement[0].share[1][2])
+    return Found(reason=f"the test has {len(result.results)} results, and a disagreement is of two classifiers")
 
 
 def _of_bench(result: BenchRecord, name: str) -> Found | None:

@@ -232,11 +232,11 @@ def test_a_search_is_tested_at_any_level_whatever_the_level_of_the_training(graf
     """Tables 2.5 and 2.6: the level of the training by the level of the test; here fine, coarse and one class."""
     coarse = str(grafit.parent / "coarse.csv")
     fine = searched(grafit, tmp_path / "fine", {"k": [3]})
-    level = searched(grafit, tmp_path / "coarse", {"k": [3], "source": {"fine": coarse}})
+    level = searched(grafit, tmp_path / "coarse", {"k": [3], "fine": coarse})
     assert fine.result.images.classes == list(CLASSES) and level.result.images.classes == ["long", "round"]
     assert level.result.summary[0].map_oracle == pytest.approx(1.0)  # the classes of the training and the test agree
     assert level.result.summary[0].accuracy.value >= fine.result.summary[0].accuracy.value
-    without = {"k": [3], "source": {"fine": coarse, "coarse": None}}
+    without = {"k": [3], "fine": coarse, "source": {"coarse": None}}
     plain = searched(grafit, tmp_path / "plain", without).result.summary[0]
     assert plain.mean_average_precision == level.result.summary[0].mean_average_precision
     assert plain.map_conditioned is None
@@ -263,8 +263,8 @@ def test_the_validation_images_of_a_supervised_run_are_queries_too_unless_they_c
 
 
 def test_a_level_to_search_for_belongs_to_retrieval():
-    with pytest.raises(UsvitError, match=r"source\.fine belongs to retrieval"):
-        build(TransferConfig, {"how": "knn", "source": {"fine": "order"}})
+    with pytest.raises(UsvitError, match=r"fine belongs to retrieval"):
+        build(TransferConfig, {"how": "knn", "fine": "order"})
 
 
 def test_a_search_that_was_killed_goes_on_and_gives_the_same(grafit, tmp_path, monkeypatch):

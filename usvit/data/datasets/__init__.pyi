@@ -47,4 +47,5 @@ from .upstream.open import draw as draw
 from .upstream.open import named_sets as named_sets
 from .upstream.open import open_source as open_source
 from .upstream.open import open_training as open_training
+from .upstream.open import shared_splits as shared_splits
 from .upstream.wordnet import coarse_imagenet as coarse_imagenet

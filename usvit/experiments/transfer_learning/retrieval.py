@@ -19,13 +19,11 @@ from torch import nn
 
 from usvit.config import TransferConfig, ViTConfig
 from usvit.config.pretrain import GrafitConfig
-from usvit.data.splits import SeenImages as Hashes
-from usvit.data.splits import load_metadata, seen_by_weights
+from usvit.data.splits import load_metadata
 from usvit.errors import UsvitError
 from usvit.metrics.retrieval import SIGMA, average_precisions, knn_probabilities
 from usvit.models import Weights, build_model, find_model, only_fold, read_state_dict, resolve_weights
 from usvit.pretraining.grafit import PROJECTOR, Embedding
-from usvit.records import load_run_record
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -89,28 +87,6 @@ def coarse_probabilities(
 def is_grafit(weights: Weights) -> bool:
     """Whether the weights are those of a run with ``objective: grafit``."""
     return weights.metadata is not None and weights.metadata.objective == "grafit"
-
-
-def forbidden(weights: Weights) -> Hashes:
-    """Return the images that a search with these weights must not test: all that the weights have seen.
-
-    The exception are validation images of a pre-training that kept its last step. They have chosen nothing, and are
-    the queries, as in the thesis.
-    """
-    seen, metadata = seen_by_weights(weights), weights.metadata
-    if metadata and metadata.best_step == metadata.steps and (is_grafit(weights) or _kept_the_last_step(weights)):
-        return seen.of_parts("train", "upstream")
-    return seen
-
-
-def _kept_the_last_step(weights: Weights) -> bool:
-    """Whether the run beside the weights is a pre-training that was not to choose a step on its validation images."""
-    run = None if weights.path is None else weights.path.parent.parent
-    if run is None or not (run / "run.json").is_file():
-        return False
-    record = load_run_record(run)
-    config = record.config.model_dump(exclude_unset=True)
-    return record.kind == "pretrain" and config["train"]["early_stopping"]["keep"] == "last"
 
 
 def searching(network: nn.Module, weights: Weights, config: TransferConfig) -> nn.Module:
