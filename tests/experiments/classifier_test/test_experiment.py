@@ -67,7 +67,7 @@ def test_top_1_top_5_and_likelihood_of_imagenet_are_known(tested, imagenet):
 def test_any_of_the_reassessed_labels_is_right_and_images_without_one_are_counted(tested, imagenet):
     run = tested("imagenet_real", imagenet_real=imagenet)
     (row,), (source,) = run.result.results, run.result.sources
-    assert (source.n_images, source.left_out, source.several_labels) == (3, 1, True)
+    assert (source.n_images, source.left_out, source.several_labels, source.n_classes_with_images) == (3, 1, True, 5)
     assert row.top1.value == pytest.approx(2 / 3) and row.top5.value == pytest.approx(2 / 3)
     table = images_of(run)
     assert table["label"].tolist() == [f"{wnids()[65]};{wnids()[3]}", f"{wnids()[971]};{wnids()[970]}", wnids()[1]]
@@ -161,7 +161,7 @@ def colour_run(tmp_path):
     assert PretrainConfig().views.test_crop == 0.875
     for k, name in enumerate(names):
         for at in range(3):
-            put(tmp_path / "images" / name / f"{at}.png", *(centre(k) + [at, at]).astype(int))
+            put(tmp_path / "images" / name / f"{at}.png", *(centre(k) + at).astype(int))
     return folder
 
 
@@ -319,7 +319,7 @@ def test_a_file_without_a_head_has_no_classifier(tmp_path, weights):
 
     state = {key: value for key, value in load_file(weights).items() if not key.startswith("head.")}
     save_file(state, tmp_path / "trunk.safetensors")
-    with pytest.raises(UsvitError, match="trunk.safetensors has no classifier: the file of its weights has no head"):
+    with pytest.raises(UsvitError, match=r"trunk\.safetensors has no classifier: the file of its weights has no head"):
         usvit.test(f"vit_ti16={tmp_path / 'trunk.safetensors'}", source="fractals", source__size=4, **SETTINGS)
 
 

@@ -96,9 +96,9 @@ def test_both_heads_of_a_distilled_network_are_tested_in_one_pass(tmp_path):
             heads = [network.head(features[:, 0]), network.head_dist(features[:, 1])]
             whole = network(inputs)
         expected = {
+            "joint": (heads[0].softmax(1) + heads[1].softmax(1)) / 2,
             "class": heads[0].softmax(1),
             "distilled": heads[1].softmax(1),
-            "joint": (heads[0].softmax(1) + heads[1].softmax(1)) / 2,
             "logits": whole.softmax(1),
         }
         for rule, prob in expected.items():

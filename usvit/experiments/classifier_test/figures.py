@@ -67,9 +67,8 @@ class Tested:
 
         An image with several labels counts in the class of each.
         """
-        source, rows = self.test_set.source, self.test_set.images.rows
-        labels = [source.targets[[row]] if source.multi is None else np.unique(source.multi[row]) for row in rows]
-        image = np.repeat(np.arange(len(rows)), [len(one) for one in labels])
+        source, labels = self.test_set.source, self.test_set.labels()
+        image = np.repeat(np.arange(len(labels)), [len(one) for one in labels])
         target = np.concatenate(labels)
         n_images = np.bincount(target, minlength=len(source.classes))
         n_right = np.bincount(target, weights=self.hits[image], minlength=len(source.classes)).astype(np.int64)
@@ -94,18 +93,13 @@ class Tested:
                 "classifier": self.row_name,
                 "source": self.test_set.label,
                 "image": names,
-                "label": [self._labels(int(row)) for row in self.test_set.images.rows],
+                "label": [";".join(source.classes[one] for one in labels) for labels in self.test_set.labels()],
                 "predicted": [self.classifier.classes[one] for one in answers.predicted],
                 "probability": answers.probability,
                 "rank": answers.rank,
                 "right": self.hits,
             }
         )
-
-    def _labels(self, row: int) -> str:
-        source = self.test_set.source
-        labels = (int(source.targets[row]),) if source.multi is None else source.multi[row]
-        return ";".join(source.classes[label] for label in labels)
 
 
 def disagreement(tested: Sequence[Tested]) -> list[dict[str, Any]]:
@@ -150,7 +144,7 @@ def source_entry(test_set: LabelledSet, known: Mapping[str, str], drops: bool) -
         "n_images": len(test_set.images),
         "n_groups": len(np.unique(groups)),
         "n_classes": len(source.classes),
-        "n_classes_with_images": len(np.unique(test_set.images.targets)),
+        "n_classes_with_images": len({label for labels in test_set.labels() for label in labels}),
         "left_out": source.left_out,
         "seen": test_set.seen,
         "seen_dropped": drops,

@@ -1,7 +1,7 @@
 """One pass of a network over a test set, from which every rule of its heads gets its answers."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,6 +61,7 @@ def answers_of(
     pieces: dict[HeadRule | None, list[Answers]] = {head: [] for head in classifier.heads}
     kept = None if matching.kept is None else torch.from_numpy(matching.kept).to(fabric.device)
     normalised = classifier.view.normalisation.normalised
+    labels = test_set.labels()
     title = f"{classifier.name} on {test_set.label}"
     begun, done = time.monotonic(), 0
     with (
@@ -75,7 +76,7 @@ def answers_of(
                 raise UsvitError(f"{title}: outputs are not finite. Use --precision fp32, or other weights.")
             if kept is not None:
                 logits = [one[:, kept] for one in logits]
-            right = _right_outputs(matching, test_set, rows, logits[0].shape[1]).to(fabric.device)
+            right = _right_outputs(matching, labels[done : done + len(rows)], logits[0].shape[1]).to(fabric.device)
             for head, found in pieces.items():
                 found.append(_answers(log_probabilities(logits, head), right, matching.kept))
             done += len(rows)
@@ -123,10 +124,10 @@ def _answers(log_prob: Tensor, right: Tensor, kept: Ints | None) -> Answers:
     )
 
 
-def _right_outputs(matching: Matching, test_set: LabelledSet, rows: Ints, width: int) -> Tensor:
-    right = torch.zeros(len(rows), width, dtype=torch.bool)
-    for at, row in enumerate(rows.tolist()):
-        right[at, sorted(matching.right_of(test_set.source, row))] = True
+def _right_outputs(matching: Matching, labels: Sequence[tuple[int, ...]], width: int) -> Tensor:
+    right = torch.zeros(len(labels), width, dtype=torch.bool)
+    for at, classes in enumerate(labels):
+        right[at, matching.right_of(classes)] = True
     return right
 
 

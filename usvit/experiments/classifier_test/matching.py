@@ -5,6 +5,7 @@ decision); Beyer et al. 2020 (ReaL: any of an image's labels is right); Barbu et
 all 1,000 classes is right if it maps to the image's class).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,10 +40,9 @@ class Matching:
     right: tuple[tuple[int, ...], ...]
     """For each class of the source, its right outputs, as positions among the competing ones."""
 
-    def right_of(self, source: UpstreamDataset, row: int) -> set[int]:
-        """Return the right outputs of one image of the source."""
-        labels = (int(source.targets[row]),) if source.multi is None else source.multi[row]
-        return {output for label in labels for output in self.right[label]}
+    def right_of(self, labels: Iterable[int]) -> list[int]:
+        """Return the right outputs of an image with these classes."""
+        return sorted({output for label in labels for output in self.right[label]})
 
 
 def match(name: str, classes: tuple[str, ...], source: UpstreamDataset, label: str, config: TestConfig) -> Matching:

@@ -42,6 +42,13 @@ class LabelledSet:
     def source(self) -> UpstreamDataset:
         return self.images.source
 
+    def labels(self) -> list[tuple[int, ...]]:
+        """Return the classes of each image, all of which are right; one for most sources."""
+        multi = self.source.multi
+        if multi is None:
+            return [(int(target),) for target in self.images.targets]
+        return [tuple(dict.fromkeys(multi[row])) for row in self.images.rows]
+
     def groups(self) -> np.ndarray:
         """Return the patient or cluster of near-duplicates of each image, of shape (n,); else each its own."""
         groups = self.images.groups
