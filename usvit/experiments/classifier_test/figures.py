@@ -10,9 +10,9 @@ import pandas as pd
 
 from usvit.config import HeadRule
 from usvit.experiments.classifier_test.classifiers import FixedClassifier
-from usvit.experiments.classifier_test.inference import Answers
+from usvit.experiments.classifier_test.inference import ClassifierAnswers
 from usvit.experiments.classifier_test.matching import Matching
-from usvit.experiments.classifier_test.test_sets import LabelledSet
+from usvit.experiments.classifier_test.test_sets import TestImages
 from usvit.metrics.calibration_statistics import reliability
 from usvit.metrics.proportions import clustered_share
 
@@ -27,9 +27,9 @@ class Tested:
 
     classifier: FixedClassifier
     head: HeadRule | None
-    test_set: LabelledSet
+    test_set: TestImages
     matching: Matching
-    answers: Answers
+    answers: ClassifierAnswers
     images_per_second: float
 
     @property
@@ -129,7 +129,7 @@ def _matrix(source: str, rows: Sequence[Tested]) -> dict[str, Any]:
     }
 
 
-def source_entry(test_set: LabelledSet, known: Mapping[str, str], drops: bool) -> dict[str, Any]:
+def source_entry(test_set: TestImages, known: Mapping[str, str], drops: bool) -> dict[str, Any]:
     """Return the entry ``sources`` of ``test.json``.
 
     Args:

@@ -20,21 +20,13 @@ Ints = NDArray[np.int64]
 OPEN_LISTS = ("folder", "shards", "data")
 """Sources whose list of classes is what happens to be there: a missing class is one without images."""
 
-SAYS = {
-    "all": "the most probable of all outputs decides",
-    "subset": "the outputs are restricted to the classes of the images before the decision",
-    "mapped": "the most probable of all outputs decides; it is right if it maps to the class of the image",
-}
-_ANY_LABEL = "; a decision is right if it is one of the labels of the image"
-
 
 @dataclass(frozen=True)
 class Matching:
     """The competing outputs of one classifier for one test set, and the right ones."""
 
     rule: str
-    """Key of ``SAYS``."""
-    says: str
+    """``all``, ``subset`` or ``mapped`` (``TestResult.rule``)."""
     kept: Ints | None
     """Competing outputs in ascending order, of shape (M,); None for all."""
     right: tuple[tuple[int, ...], ...]
@@ -82,8 +74,7 @@ def match(name: str, classes: tuple[str, ...], source: UpstreamDataset, label: s
             f"{label} has a single class, so restricting the outputs to it makes every decision right. "
             "Set outputs=all, or add the images of other classes."
         )
-    says = SAYS[rule] + ("" if source.multi is None else _ANY_LABEL)
-    return Matching(rule, says, kept, tuple(map(tuple, right)))
+    return Matching(rule, kept, tuple(map(tuple, right)))
 
 
 def _restricts(config: TestConfig, label: str) -> bool:
