@@ -33,6 +33,7 @@ FUNCTIONS = (
     "create_model",
     "pretrain",
     "transfer",
+    "test",
     "run_study",
     "benchmark",
 )
@@ -43,6 +44,7 @@ COMMANDS = {
     "train": "usvit.experiments.train",
     "pretrain": "usvit.experiments.pretrain_sweep",
     "transfer": "usvit.experiments.transfer",
+    "test": "usvit.experiments.test",
     "study": "usvit.studies.run_study",
     "evaluate": "usvit.evaluation.evaluate",
     "recalibrate": "usvit.scoring.recalibrate_scores",

@@ -228,7 +228,10 @@ def test_images_without_a_reassessed_label_are_left_out(tmp_path, imagenet):
     source = opened("imagenet_real", tmp_path, "val")
     found = {source.image_name(at)[-13:-5]: source.multi[at] for at in range(3)}
     assert found == {"00000001": (65, 12), "00000003": (230,), "00000004": (7,)}
-    assert len(source.classes) == 1000
+    assert len(source.classes) == 1000 and source.left_out == 1
+    (tmp_path / "real.json").write_text(json.dumps([[65], [], [230]]))
+    with pytest.raises(UsvitError, match=r"real.json has labels of 3 images, but val holds 4"):
+        opened("imagenet_real", tmp_path, "val")
     (tmp_path / "real.json").write_text("[[1000]]")
     with pytest.raises(UsvitError, match=r"real.json is not a list of lists"):
         opened("imagenet_real", tmp_path, "val")
