@@ -4,6 +4,7 @@ It shows that a study works from its first step to its page. Its figures say not
 """
 
 import math
+import re
 from typing import Any
 
 from pydantic import BaseModel
@@ -24,9 +25,19 @@ SMALLEST = {
     "cnn": "timm:test_resnet",
 }
 """Family -> a small network, for the families whose shape cannot be set."""
+_SHALLOW = re.compile(r"(resmlp_[sb]|patchconvnet_[sbl])\d+")
+"""Beginning of the names whose depth is free, so that the rest of the name stays."""
 SHAPE: Settings = {"width": 48, "depth": 2, "heads": 3, "mlp": 96}
 """Shape of a plain ViT; its patches, stem, pool and other parts stay."""
-IMAGES: Settings = {"name": "fractals", "path": None, "coarse": None, "size": 48, "classes": 4, "image_size": 64}
+IMAGES: Settings = {
+    "name": "fractals",
+    "path": None,
+    "val_source": None,
+    "coarse": None,
+    "size": 48,
+    "classes": 4,
+    "image_size": 64,
+}
 BATCH, STEPS = 12, 2
 OPTIM: Settings = {"warmup_steps": 1, "warmup_epochs": None}
 PRETRAIN: Settings = {
@@ -124,9 +135,9 @@ def tiny_network(name: str, vit: Settings, image_size: int) -> tuple[str, Settin
     if spec.shape is not None:
         patch = spec.shape.patch
         shape = dict(SHAPE)
-    elif "distilled" in name:
-        chosen = "deit_ti_distilled"
+    elif name.endswith("_distilled"):
+        chosen = "cait_xxs12_distilled" if spec.family == "cait" else "deit_ti_distilled"
     else:
-        chosen = SMALLEST.get(spec.family, "timm:test_vit")
+        chosen = _SHALLOW.sub(r"\g<1>2", name) if _SHALLOW.match(name) else SMALLEST.get(spec.family, "timm:test_vit")
     patches = max(2, math.ceil(32 / patch)) + (1 if image_size > 224 else 0)
     return chosen, shape, patch * patches
