@@ -33,6 +33,7 @@ FUNCTIONS = (
     "create_model",
     "pretrain",
     "transfer",
+    "test",
     "run_study",
     "benchmark",
 )
@@ -43,6 +44,7 @@ COMMANDS = {
     "train": "usvit.experiments.train",
     "pretrain": "usvit.experiments.pretrain_sweep",
     "transfer": "usvit.experiments.transfer",
+    "test": "usvit.experiments.test",
     "study": "usvit.studies.run_study",
     "evaluate": "usvit.evaluation.evaluate",
     "recalibrate": "usvit.scoring.recalibrate_scores",
@@ -59,6 +61,7 @@ COMMANDS = {
     "data split": "usvit.data.datasets.split",
     "data preview": "usvit.data.audit.write_preview",
     "data phantom": "usvit.data.phantom.write_phantom",
+    "data coarse": "usvit.data.datasets.coarse_imagenet",
     "models list": "usvit.models.rows",
     "models info": "usvit.models.describe_model",
     "models export": "usvit.exporting.export",

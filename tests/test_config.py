@@ -5,6 +5,7 @@ import pytest
 from usvit.config import (
     PretrainConfig,
     RunConfig,
+    TestConfig,
     TransferConfig,
     build_config,
     config_keys,
@@ -102,7 +103,7 @@ def test_what_changes_only_speed_is_no_part_of_a_runs_identity():
     assert identity(recipe("demo", "seed=1").model_dump()) != identity(fast.model_dump())
 
 
-@pytest.mark.parametrize("schema", [RunConfig, PretrainConfig, TransferConfig])
+@pytest.mark.parametrize("schema", [RunConfig, PretrainConfig, TransferConfig, TestConfig])
 def test_every_setting_stands_in_the_reference(schema):
     from tests.conftest import REPOSITORY
 

@@ -18,7 +18,7 @@ PACKAGE = REPOSITORY / "usvit"
 ROOMS = {
     "cli": "parses options, calls one public function, prints",
     "studies": "many runs as one: plan, engines, tables",
-    "experiments": "cross-validation, pre-training and transfer; the run directory",
+    "experiments": "cross-validation, pre-training, transfer and tests of classifiers; the run directory",
     "scoring": "scores files and DICOM: discovery, readers, models, journal, tables, DICOM out",
     "bench": "speed and memory by the protocols of the papers",
     "exporting": "safetensors, ONNX and MONAI bundles, checked against PyTorch",

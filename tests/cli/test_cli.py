@@ -20,6 +20,7 @@ COMMANDS = [
     ["train"],
     ["pretrain"],
     ["transfer"],
+    ["test"],
     ["report"],
     ["data"],
     ["data", "phantom"],

@@ -56,12 +56,12 @@ def test_the_next_command_names_the_network_with_its_parts(tmp_path):
             {
                 "kind": kind,
                 "config": {"source": {"name": source}, "data": {"dataset": "busi"}},
-                "model": {"name": "vit_ti16", "vit": {"width": 32}},
+                "model": {"name": "vit_ti16", "vit": {"width": 32, "head": "hidden"}},
             }
         )
 
     run = tmp_path / "a run"
-    of_folds = go_on(run, record("pretrain", "phantom+data"))
+    of_folds = go_on(run, record("pretrain", "phantom+data"))  # the head of the pre-training is replaced
     assert of_folds == f"usvit cv --dataset busi --model vit_ti16 --weights '{run}' --set model.vit.width=32"
     assert "--dataset DATASET" in go_on(run, record("pretrain", "fractals"))
     # A transfer to a data card has seen its hold-out: other folds of it are refused.

@@ -119,6 +119,8 @@ TABLES = {
     # thesis, section 3.4.5: 25 epochs, the augmentation of training
     "deit_384": DEIT | CODE_384 | {"train.epochs": 25, "model.image_size": 384},
     "cait": CAIT,
+    # thesis, Tables 3.13 and 3.20
+    "cait_ablation": DEIT | {"distill.kind": "none", "model.name": "deit_s"},
     "cait_distilled": CAIT | HARD,
     "cait_384": CAIT | CODE_384 | {"train.epochs": 25, "model.image_size": 384, "optim.lr_batch": 512},
     "cait_448": CAIT | CODE_384 | HARD | {"train.epochs": 25, "model.image_size": 448, "optim.lr_batch": 512,
@@ -135,6 +137,11 @@ TABLES = {
                                       "views.repeats": 1, "model.drop_path": 0.05},
     "patchconvnet_highres": PATCH | {"train.epochs": 10, "train.batch_size": 1024, "optim.lr": 1e-5,
                                      "views.repeats": 1, "model.drop_path": 0.05, "model.image_size": 384},
+    # Alabdulmohsin et al. 2023, section 5.5; CODE | big_vision, configs/proj/flexivit/i1k_deit3_distill.py
+    "sovit_flexi": {"train.epochs": 300, "source.name": "imagenet", "model.name": "sovit_400m_14",
+                    "model.image_size": 240, "flexi.patches": (8, 10, 12, 15, 16, 20, 24, 30, 40, 48),
+                    "flexi.kernel": 32, "flexi.grid": 7, "train.batch_size": 1024, "optim.lr": 1e-4,
+                    "optim.weight_decay": 1e-5, "optim.warmup_steps": 5000, "optim.clip_norm": 1.0},
     "deit3_i1k": DEIT3_1K | {"model.drop_path": 0.1, "model.image_size": 224},
     "deit3_ablation": DEIT3_1K | {"model.name": "vit_b16", "model.drop_path": 0.1, "model.vit.layer_scale": 1e-4,
                                   "model.vit.class_position": False},
@@ -175,6 +182,16 @@ TABLES = {
     "grafit_baseline": {key: value for key, value in GRAFIT.items() if not key.startswith("grafit.")}
     | {"objective": "supervised", "views.count": 1, "loss.kind": "ce", "mix.mixup": 0, "mix.cutmix": 0},
     "snca_plus": GRAFIT | {"grafit.instance": 0, "views.count": 1},
+    "snca": GRAFIT | {"grafit.instance": 0, "views.count": 1, "grafit.projector": "linear", "grafit.width": 128},
+    "clusterfit_plus": {key: value for key, value in GRAFIT.items() if not key.startswith("grafit.")}
+    | {"objective": "supervised", "views.count": 1, "loss.kind": "ce", "source.val": None},
+    # thesis, Table 2.7; section 2.2; section 2.5.3
+    "grafit_ablation": GRAFIT | {"views.count": 8, "model.image_size": 32, "source.name": "cifar100",
+                                 "source.coarse": "superclass"},
+    "grafit_granularity": {"model.name": "timm:resnet18", "source.name": "cifar100", "source.coarse": "superclass",
+                           "grafit.cross_entropy": 1, "grafit.triplet": 1, "grafit.knn": 0, "grafit.instance": 0,
+                           "grafit.projector": "none", "model.image_size": 32},
+    "grafit_inat": GRAFIT | {"source.name": "inat18", "source.coarse": None},
     # Ours
     "fractals": {"source.name": "fractals", "model.name": "vit_ti16", "objective": "supervised"},
     "mae_phantom": {"source.name": "phantom+data", "model.name": "vit_ti16", "objective": "mae", "mae.mask": 0.75},
@@ -253,6 +270,27 @@ OTHER_SIZES = {
     ("beit", "vit_l16", "model.vit.layer_scale"): 1e-5,
     ("beit_finetune", "vit_l16", "optim.warmup_epochs"): 5,
     ("beit_finetune", "vit_l16", "train.epochs"): 50,
+}
+
+# thesis, Tables 3.13 and 3.20 and section 3.6.3: what differs from DeiT-S
+_S36 = {"model.vit.heads": 8, "model.vit.attention": "talking", "model.vit.depth": 36}
+_SCALED = _S36 | {"model.vit.layer_scale": 1e-6, "model.drop_path": 0.2, "model.drop_path_schedule": "uniform"}
+_CAIT_S36 = _SCALED | {"model.vit.class_layers": 2, "model.vit.class_position": False}
+CAIT_ABLATION = {
+    "none": {},
+    "average": {"model.vit.pool": "avg"},
+    **{f"late_{layer}": {"model.vit.class_at": layer} for layer in (2, 4, 8, 10, 11)},
+    **{f"sa{sa}_ca{12 - sa}": {"model.vit.depth": sa, "model.vit.class_layers": 12 - sa} for sa in (9, 10, 11)},
+    **{f"sa12_ca{ca}": {"model.vit.class_layers": ca} for ca in (1, 2, 3)},
+    "heads_8": {"model.vit.heads": 8},
+    "talking_heads": {"model.vit.heads": 8, "model.vit.attention": "talking"},
+    "depth_36": _S36,
+    "layer_scale": _S36 | {"model.vit.layer_scale": 1e-6},
+    "stochastic_depth": _SCALED,
+    "class_attention": _CAIT_S36,
+    "epochs_400": _CAIT_S36 | {"train.epochs": 400},
+    "patches_as_keys": _CAIT_S36 | {"train.epochs": 400, "model.vit.class_keys": "patches"},
+    "no_class_layer_scale": _CAIT_S36 | {"train.epochs": 400, "model.vit.class_layer_scale": False},
 }
 
 ABLATION = {

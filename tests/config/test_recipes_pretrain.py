@@ -9,6 +9,7 @@ import timm
 
 from tests.config.recipe_tables import (
     ABLATION,
+    CAIT_ABLATION,
     DEIT3_ABLATION,
     DEIT3_I21K_ABLATION,
     DROP_PATH,
@@ -18,7 +19,7 @@ from tests.config.recipe_tables import (
     VIT_SHAPES,
 )
 from tests.conftest import REPOSITORY
-from usvit.config import PretrainConfig, build, cells, parse_overrides, read_recipe, recipe_names, settings_for
+from usvit.config import PretrainConfig, build, cells, nested, parse_overrides, read_recipe, recipe_names, settings_for
 from usvit.resources import configs_dir
 from usvit.training.optimizers import learning_rate, resolve
 
@@ -79,6 +80,14 @@ def test_stochastic_depth_by_size(name):
 @pytest.mark.parametrize(("name", "model", "key"), OTHER_SIZES)
 def test_what_else_differs_by_size(name, model, key):
     assert value(config_of(name, model), key) == OTHER_SIZES[name, model, key]
+
+
+def test_the_path_from_deit_s_to_cait_has_its_cells():
+    assert list(cells(READ["cait_ablation"])) == list(CAIT_ABLATION)
+    plain = config_of("cait_ablation").model_dump()
+    for name, overrides in cells(READ["cait_ablation"]).items():
+        expected = build(PretrainConfig, plain, nested(CAIT_ABLATION[name]))
+        assert config_of("cait_ablation", None, overrides).model_dump() == expected.model_dump(), name
 
 
 @pytest.mark.parametrize("name", ["augreg_i1k", "augreg_i21k"])
@@ -195,6 +204,68 @@ def test_a_header_that_names_inceptions_crop_is_of_a_recipe_that_runs_it():
 def test_sweeps_are_the_products_of_what_their_source_varies(name, keys, axes):
     configs = [config_of(name, None, overrides) for overrides in cells(READ[name]).values()]
     assert sorted(tuple(value(config, key) for key in keys) for config in configs) == sorted(product(*axes))
+
+
+def test_masked_patch_varies_target_and_share_one_at_a_time():
+    """Dosovitskiy et al. 2021, appendix B.1.2."""
+    configs = [
+        config_of("masked_patch", None, overrides).masked_patch for overrides in cells(READ["masked_patch"]).values()
+    ]
+    found = [(config.target, config.corrupted) for config in configs]
+    assert found == [("mean_colour", 0.5), ("downsized", 0.5), ("pixels", 0.5), ("mean_colour", 0.15)]
+
+
+def test_the_ablation_of_grafit_has_the_losses_and_projectors_of_table_2_7():
+    """Thesis, Table 2.7: L_CE, L_knn, L_inst, P; the baseline has one view, as have the rows without L_inst."""
+    found = []
+    for overrides in cells(READ["grafit_ablation"]).values():
+        config = config_of("grafit_ablation", None, overrides)
+        grafit, supervised = config.grafit, config.objective == "supervised"
+        losses = (1, 0, 0) if supervised else (grafit.cross_entropy, grafit.knn, grafit.instance)
+        assert config.views.count == (8 if losses[2] else 1)
+        found.append((*losses, grafit.projector if losses[1] else None))
+    assert found == [(1, 0, 0, None), (0, 0, 1, None), (1, 0, 1, None), (0, 1, 0, "linear"), (0, 1, 1, "linear"),
+                     (0, 1, 0, "mlp"), (0, 1, 1, "mlp")]  # fmt: skip
+
+
+def test_the_levels_of_inaturalist_are_those_of_table_2_14():
+    from usvit.data.datasets.upstream.transfer_sets import LEVELS
+
+    found = [config_of("grafit_inat", None, overrides) for overrides in cells(READ["grafit_inat"]).values()]
+    assert [config.source.coarse for config in found[:8]] == ["all", *LEVELS, None] and len(found) == 4 * 8
+    kinds = [
+        (config.objective, config.grafit.projector, config.grafit.instance, config.views.count) for config in found
+    ]
+    assert kinds[::8] == [("grafit", "mlp", 1, 4), ("grafit", "linear", 1, 4), ("grafit", "mlp", 0, 1),
+                          ("supervised", "mlp", 1, 1)]  # fmt: skip
+
+
+def test_the_granularity_study_has_three_losses_and_two_kinds_of_labels():
+    """Thesis, section 2.2.2, Table 2.2."""
+    found = []
+    for overrides in cells(READ["grafit_granularity"]).values():
+        config = config_of("grafit_granularity", None, overrides)
+        supervised = config.objective == "supervised"
+        losses = (1, 0) if supervised else (config.grafit.cross_entropy, config.grafit.triplet)
+        found.append((*losses, config.source.coarse))
+    assert found == [(*losses, labels) for losses in ((1, 0), (0, 1), (1, 1)) for labels in ("superclass", None)]
+
+
+def test_the_subsets_of_figure_4_differ_in_nothing_but_their_size():
+    """Dosovitskiy et al. 2021, section 4.3: the same hyper-parameters, and the best validation accuracy counts."""
+    found = {
+        name: config_of("vit_jft", None, overrides)
+        for name, overrides in cells(READ["vit_jft"]).items()
+        if name.endswith("M")
+    }
+    limits = {"9M": 9_000_000, "30M": 30_000_000, "90M": 90_000_000, "300M": None}
+    assert {name: config.source.limit for name, config in found.items()} == limits
+    whole = config_of("vit_jft")
+    for config in found.values():
+        stopping = config.train.early_stopping
+        assert (stopping.monitor, stopping.keep, stopping.patience) == ("val_accuracy", "best", None)
+        assert config.train.steps == 303_000_000 * whole.train.epochs // config.train.batch_size
+        assert (config.optim, config.model, config.views) == (whole.optim, whole.model, whole.views)
 
 
 def test_the_recommended_cells_are_those_of_the_released_files():

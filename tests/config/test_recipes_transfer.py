@@ -25,13 +25,13 @@ def config_of(name, dataset=None, model=None, overrides=None):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_size_data_set_and_cell_is_valid(name):
-    from usvit.data.datasets.upstream.catalog import SOURCES
+    from usvit.data.datasets.upstream.catalog import SOURCES, TORCHVISION
     from usvit.models.zoo import find_model
 
     recipe = READ[name]
     for dataset in [None, *recipe.datasets]:
         config = config_of(name, dataset)
-        assert config.recipe == name and config.source.name in SOURCES
+        assert config.recipe == name and (config.source.name in SOURCES or config.source.name.startswith(TORCHVISION))
         own = for_dataset(recipe, dataset) if dataset else recipe
         for axis in own.sweep.values():
             for overrides in axis.values():  # cells() has laid them on each other, and refuses what overlaps
@@ -44,11 +44,15 @@ def test_every_size_data_set_and_cell_is_valid(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_part_is_one_of_the_data_sets_parts_and_none_is_two(name):
     """What is learnt from, chosen on and tested."""
+    from usvit.data.datasets.upstream.catalog import TORCHVISION
     from usvit.data.datasets.upstream.open import named_sets
+    from usvit.data.datasets.upstream.torchvision_sets import SPLITS
 
+    known_splits = {name: one.splits for name, one in named_sets().items()}
+    known_splits |= {f"{TORCHVISION}{name}": tuple(splits) for name, splits in SPLITS.items()}
     for dataset in [None, *READ[name].datasets]:
         config = config_of(name, dataset)
-        splits = named_sets()[config.source.name].splits
+        splits = known_splits[config.source.name]
         parts = [config.source.split, config.source.val, config.test]
         known = "+".join(part for part in parts if part).split("+")
         assert set(known) <= set(splits) and len(known) == len(set(known)), (dataset, known)
@@ -98,7 +102,8 @@ def test_augreg_is_table_4(dataset):
         (cell["optim"]["lr"], (cell["train"]["steps"], cell["optim"]["warmup_steps"])) for cell in config.cells.values()
     ]
     assert sorted(found) == sorted(product(rates, lengths))
-    assert (config.optim.name, config.optim.momentum, config.optim.clip_norm) == ("sgd", 0.9, 1.0)
+    optim = config.optim
+    assert (optim.name, optim.momentum, optim.momentum_dtype, optim.clip_norm) == ("sgd", 0.9, "bfloat16", 1.0)
     assert (config.train.batch_size, config.optim.schedule) == (512, "cosine")
     assert (config.model.dropout, config.model.drop_path, config.mix.mixup, config.views.policy) == (0, 0, 0, "none")
     assert (config.views.crop, round(384 / config.views.train_crop)) == ("squash_crop", 448)
@@ -173,6 +178,15 @@ def test_augreg_on_vtab_has_8_cells():
     assert sorted(found) == sorted(product([0.001, 0.003, 0.01, 0.03], [500, 2500]))
 
 
+@pytest.mark.parametrize("task", ["vtab_clevr_dist", "vtab_kitti", "cifar100", "torchvision:SVHN", "pets"])
+def test_augreg_on_vtab_uses_all_training_images_and_tests_the_selected_network(task):
+    """Zhai et al. 2019: VTAB holds 10 % of CIFAR-100 and SVHN and 20 % of Pets out; other tasks have a split."""
+    config = config_of("augreg_vtab", task)
+    share = {"cifar100": 0.1, "torchvision:SVHN": 0.1, "pets": 0.2}.get(task, 0.0)
+    assert (config.source.val_share, config.source.val) == (share, None if share else "val")
+    assert config.source.split == ("trainval" if task == "pets" else "train") and config.final is None
+
+
 @pytest.mark.parametrize(("name", "dataset"), list(product(THESIS, TRANSFER["thesis"])))
 def test_the_thesis_transfers_with_the_trainings_values_and_a_part_of_its_rate(name, dataset):
     """Thesis, section 3.7.1.3."""
@@ -203,7 +217,12 @@ def test_grafit_is_section_2_5_4(dataset):
     assert (config.train.epochs, config.optim.lr, config.train.batch_size) == (short, 0.01, 512)
     assert (config.optim.schedule, config.model.image_size, config.optim.warmup_steps) == ("cosine", 224, 0)
     assert (config.model.head, best.model.head) == ("mlp", "mlp")
+    assert config_of("grafit", "cifar100").model.head == "new", "Table 2.13: a linear classifier"
     assert (best.train.epochs, best.model.image_size, best.mix.cutmix > 0) == (long, 384, True)
+    fixed = config_of("grafit_frozen", dataset)  # "the network trunk remains fixed" (2.4.6)
+    assert (config.model.tune, fixed.model.tune) == ("full", "head")
+    same = {"recipe": "", "model": fixed.model.model_copy(update={"tune": "full"})}
+    assert fixed.model_copy(update=same) == config.model_copy(update={"recipe": ""})
 
 
 def test_the_probes_have_the_sources_values():
@@ -212,3 +231,10 @@ def test_the_probes_have_the_sources_values():
     knn = config_of("knn")
     assert (knn.k, knn.sigma) == ((10, 15, 20, 25, 30), 0.05)
     assert [config_of(name).how for name in ("fewshot", "linear", "knn")] == ["fewshot", "linear", "knn"]
+
+
+def test_clusters_and_separability_have_the_numbers_of_the_thesis():
+    """Sections 2.4.2 (15000 clusters, 1500 for CIFAR-100) and 2.2.1 (10 splits of 20 coarse classes)."""
+    assert [config_of("clusters", dataset).clusters for dataset in (None, "cifar100")] == [15_000, 1_500]
+    config = config_of("separability")
+    assert (config.how, config.draws, config.source.coarse) == ("separability", 10, "superclass")

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from tests.messages import record_messages
+from usvit.config import PretrainConfig
 from usvit.errors import UsvitError
 from usvit.experiments.run_directory import open_run
 from usvit.files import write_json
@@ -46,6 +47,21 @@ def test_a_finished_run_holds_no_leftovers_of_a_killed_process(run):
     assert written(run)["state"] == "finished" and written(run)["seconds"] == 1.3
 
 
+def test_a_run_whose_network_is_built_otherwise_now_is_not_resumed(tmp_path):
+    # Networks such as vit_b18x2 lost their LayerScale, so a half-trained one has other tensors.
+    record = {"kind": "cv", "config": {}, "device": {"type": "cpu"}, "model": {"name": "vit_b18x2", "params": 7}}
+    with open_run(tmp_path / "run", record):
+        pass
+    with open_run(tmp_path / "run", record):
+        pass
+    record = {**record, "model": {"name": "vit_b18x2", "params": 5}}
+    with (
+        pytest.raises(UsvitError, match="a network of 7 parameters, and this version of usvit builds vit_b18x2 with 5"),
+        open_run(tmp_path / "run", record),
+    ):
+        pass
+
+
 def test_figures_that_are_gone_or_damaged_are_named(run):
     write_json(run.path / "pretrain.json", {"schema_version": "1.0", "kept": [{"fold": 0, "step": 3}]})
     outcome = run.outcome(PretrainRecord)
@@ -55,3 +71,41 @@ def test_figures_that_are_gone_or_damaged_are_named(run):
     for model, name in ((PretrainRecord, "pretrain.json"), (TransferRecord, "transfer.json")):
         with pytest.raises(UsvitError, match=name):
             run.outcome(model)
+
+
+def described(**settings):
+    config = PretrainConfig.model_validate(settings).model_dump(mode="json")
+    return {"kind": "pretrain", "config": config, "device": {"type": "cpu"}}
+
+
+def begun_earlier(tmp_path, *missing, **settings):
+    """A run of a version that did not have some settings."""
+    record = described(**settings)
+    for key in missing:
+        section, name = key.split(".")
+        del record["config"][section][name]
+    with open_run(tmp_path / "run", record):
+        pass
+    return tmp_path / "run"
+
+
+def test_a_run_resumes_although_settings_were_added_since(tmp_path):
+    path = begun_earlier(tmp_path, "grafit.triplet", "grafit.memory", "views.erasing", objective="mae")
+    with open_run(path, described(objective="mae")):
+        pass
+    with (
+        pytest.raises(UsvitError, match=r"views\.erasing was 0\.0, now 0\.25"),
+        open_run(path, described(objective="mae", views={"erasing": 0.25})),
+    ):
+        pass
+
+
+def test_a_run_of_grafit_with_the_earlier_memory_is_not_continued_with_another(tmp_path):
+    path = begun_earlier(tmp_path, "grafit.memory", objective="grafit")
+    with (
+        pytest.raises(UsvitError, match=r"grafit\.memory was 'normalized', now 'mean'"),
+        open_run(path, described(objective="grafit")),
+    ):
+        pass
+    with open_run(path, described(objective="grafit", grafit={"memory": "normalized"})):
+        pass

@@ -48,6 +48,19 @@ def test_rollout_through_class_attention_by_hand():
     assert np.allclose(rolled[0], expected) and np.allclose(rolled[1:, 1:], of_patches)
 
 
+def test_rollout_through_class_attention_to_the_patches_alone_by_hand():
+    """The class token has no key: half of it stays, and half is what it reads."""
+    late = torch.tensor([[[[0.7, 0.3]]]])
+    rolled = rollout([Layer("b", "class", late, 2)], Anatomy((1, 2), 1, "token"))[0]
+    assert np.allclose(rolled, [[0.5, 0.35, 0.15], [0, 1, 0], [0, 0, 1]])
+
+
+def test_rollout_through_class_attention_of_two_tokens_by_hand():
+    late = torch.tensor([[[[0.1, 0.2, 0.7], [0.6, 0.0, 0.4]]]])
+    rolled = rollout([Layer("b", "class", late, 3)], Anatomy((1, 1), 2, "token", 2))[0]
+    assert np.allclose(rolled, [[0.55, 0.1, 0.35], [0.3, 0.5, 0.2], [0, 0, 1]])
+
+
 def without_preference(model):
     """Every query scores every key alike."""
     for block in model.blocks:

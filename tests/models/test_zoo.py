@@ -14,7 +14,7 @@ import usvit.models.architectures  # noqa: F401  registers ours
 from tests.conftest import REPOSITORY
 from usvit.errors import UsvitError
 from usvit.models.complexity import COUNTS, licence, sizes
-from usvit.models.spec import PROTOCOLS, Family, ViTShape
+from usvit.models.spec import PROTOCOLS, ViTShape, ZooFamily
 from usvit.models.zoo import PATTERNS, ZOO, find_model
 from usvit.models.zoo.common import SOURCES
 from usvit.models.zoo.listing import comparisons, counted, rows
@@ -53,7 +53,7 @@ def test_the_nine_of_the_study_begin_from_what_it_began_from():
 def test_rows_are_consistent_and_families_stand_together():
     assert list(ZOO) == [spec.name for spec in ZOO.values()]
     families = [spec.family for spec in ZOO.values()]
-    assert set(families) == set(get_args(Family))
+    assert set(families) == set(get_args(ZooFamily))
     assert sum(one != other for one, other in itertools.pairwise(families)) == len(set(families)) - 1
     for spec in ZOO.values():
         assert set(spec.source.split(", ")) <= set(SOURCES)
@@ -76,12 +76,12 @@ def test_weights_are_timm_s_have_a_licence_and_an_own_repository():
 def test_timm_s_code_is_used_wherever_timm_has_the_architecture():
     for spec in ZOO.values():
         assert timm.is_model(spec.architecture), spec.name
-        # Whatever was released can be built as timm builds it.
-        assert spec.implementation == "timm" or not spec.weights, spec.name
+        # Whatever was released can be built as timm builds it, except where timm starts LayerScale unlike the thesis.
+        assert spec.implementation == "timm" or not spec.weights or spec.name in ("resmlp_s12", "resmlp_b24_8")
     ours = {spec.architecture for spec in ZOO.values() if spec.implementation == "usvit"}
     assert ours == {
         *("usvit_vit", "usvit_hybrid", "usvit_patchconvnet", "usvit_resnet50_attn"),
-        *("usvit_resmlp", "usvit_bit"),
+        *("usvit_resmlp", "usvit_bit", "usvit_cait_distilled", "usvit_axial_resnet"),
     }
 
 
@@ -213,6 +213,21 @@ def test_patterns_name_vits_that_are_not_listed(name, parts):
     assert spec.architecture == "usvit_vit"
     assert {key: getattr(spec.shape, key) for key in parts} == parts
     assert not spec.weights
+
+
+def test_patterns_of_ablations():
+    assert find_model("resmlp_b24_14_sepconv_ln_class_mlp").options == {
+        "width": 768, "depth": 24, "patch": 14, "layer_scale": find_model("resmlp_b24_14").options["layer_scale"],
+        "mixing": "sepconv", "norm": "ln", "pool": "class_mlp",
+    }  # fmt: skip
+    assert find_model("patchconvnet_b36_heads16_linear_bn").options == {
+        "width": 768, "depth": 36, "queries": "one", "norm": "bn", "pool_heads": 16, "stem": "linear",
+    }  # fmt: skip
+    assert find_model("patchconvnet_s20_avg").options["pool"] == "avg"
+    assert find_model("cait_xs36_distilled").options == {"width": 288, "depth": 36, "layer_scale": 1e-6}
+    for wrong in ("resmlp_s12_avg", "patchconvnet_s60_multi_avg", "patchconvnet_s60_heads0", "cait_s25_distilled"):
+        with pytest.raises(UsvitError, match="Unknown model"):
+            find_model(wrong)
 
 
 def test_patterns_of_other_families():

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import timm
@@ -11,25 +12,23 @@ from usvit.data.transforms.views.rng import number_table
 from usvit.errors import UsvitError
 from usvit.models.trainable import train_mode
 from usvit.pretraining.grafit import (
-    UNSEEN,
     Embedding,
     GrafitNetwork,
-    instance_loss,
-    knn_loss,
     make,
     mlp,
     nearest_class,
     remember,
     view_seeds,
 )
+from usvit.pretraining.grafit_losses import UNSEEN, instance_loss, knn_loss, triplet_loss
 from usvit.seeding import derive_seed
 
 SMALL = {"width": 6, "hidden": 10}
 
 
 def grafit(views=2, network=None, **settings):
-    config = plan(objective="grafit", grafit=SMALL | settings, views={"count": views})
-    return make(config, network or tiny_vit())
+    context = plan(objective="grafit", grafit=SMALL | settings, views={"count": views})
+    return make(replace(context, n_classes=3), network or tiny_vit())
 
 
 def rows(size=4, views=2, seed=0):
@@ -94,19 +93,47 @@ def test_an_image_without_neighbours_has_no_gradient_and_no_nan():
     assert loss == 0 and torch.equal(embedded.grad, torch.zeros(2, 4))
 
 
-def test_the_memory_goes_half_the_way_to_the_batch():
+@pytest.mark.parametrize("normalized", [False, True])
+def test_the_memory_goes_half_the_way_to_the_batch(normalized):
+    """Section 2.3.1: m <- (m + g) / 2, without another division by the length."""
     memory = nn.functional.normalize(torch.randn(4, 3), dim=1)
     memory[3] = 0
     labels, before = torch.tensor([0, 1, 0, UNSEEN]), memory.clone()
     embedded = nn.functional.normalize(torch.randn(3, 3), dim=1)
-    remember(memory, labels, embedded, torch.tensor([0, 1, 1]), torch.tensor([2, 3, 1]))
-    for entry, row in ((2, 0), (3, 1), (1, 2)):
+    remember(memory, labels, embedded, torch.tensor([0, 1, 1]), torch.tensor([2, 3, 1]), normalized=normalized)
+    for entry, row in ((2, 0), (1, 2)):
         half = [(old + new) / 2 for old, new in zip(before[entry].tolist(), embedded[row].tolist(), strict=True)]
-        length = math.sqrt(sum(x * x for x in half))
+        length = math.sqrt(sum(x * x for x in half)) if normalized else 1.0
         assert memory[entry].tolist() == pytest.approx([x / length for x in half], abs=1e-6)
     torch.testing.assert_close(memory[3], embedded[1])  # new: as it is
     torch.testing.assert_close(memory[0], before[0])
     assert labels.tolist() == [0, 1, 0, 1]
+
+
+def test_the_memory_of_a_training_is_the_thesis_formula_over_many_steps():
+    task, expected = grafit(projector="linear"), {}
+    for step in range(3):
+        given = rows(seed=step) | {"index": torch.tensor([0, 1, 2, 3])}
+        task.loss(task.module.train(), given, step)
+        embedded = task._seen[0][0]
+        for image, new in enumerate(embedded.tolist()):
+            old = expected.get(image)
+            expected[image] = new if old is None else [(a + b) / 2 for a, b in zip(old, new, strict=True)]
+        task.on_step_end(step)
+    for image, entry in expected.items():
+        assert task.module.memory[image].tolist() == pytest.approx(entry, abs=1e-6)
+    assert (task.module.memory[:4].norm(dim=1) < 0.999).any()  # the embeddings differ from step to step
+    torch.testing.assert_close(task.module.keys()[:4].norm(dim=1), torch.ones(4))
+    torch.testing.assert_close(grafit(memory="normalized").module.keys(), torch.zeros(100, 6))
+
+
+def test_the_neighbours_of_a_long_and_a_short_entry_are_weighted_alike():
+    """Eq. 2.2 has the cosine, so the length of an entry does not count."""
+    one, other, given = filled(grafit()), filled(grafit()), rows()
+    other.module.memory.mul_(torch.linspace(0.2, 1, 100)[:, None])
+    torch.testing.assert_close(
+        one.loss(one.module.train(), given, 0), other.loss(other.module.train(), given, 0), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_an_image_twice_in_a_batch_counts_once_in_any_order():
@@ -115,20 +142,82 @@ def test_an_image_twice_in_a_batch_counts_once_in_any_order():
     remember(one, torch.full((2,), UNSEEN), embedded, torch.zeros(3, dtype=torch.int64), index)
     remember(other, torch.full((2,), UNSEEN), embedded.flip(0), torch.zeros(3, dtype=torch.int64), index.flip(0))
     torch.testing.assert_close(one, other)
-    torch.testing.assert_close(one[1], nn.functional.normalize(embedded[[0, 2]].mean(0), dim=0))
+    torch.testing.assert_close(one[1], embedded[[0, 2]].mean(0))
 
 
 def test_the_total_is_both_losses_with_the_first_view_for_the_neighbours():
     task, given = filled(grafit(views=3)), rows(views=3)
     module = task.module.train()
     got = task.loss(module, given, 0)
-    embedded, predicted, target = module(Normalised()(given["images"].flatten(0, 1), None))
+    embedded, predicted, target, _ = module(Normalised()(given["images"].flatten(0, 1), None))
     first = embedded.reshape(4, 3, 6)[:, 0]
     near = knn_loss(first, given["targets"], given["index"], module.memory, module.labels, 0.05)
     same = instance_loss(predicted.reshape(4, 3, 6), target.reshape(4, 3, 6))
     torch.testing.assert_close(got, (near + same).sum())
     weighted = filled(grafit(views=3, instance=0.5, knn=2.0))
     torch.testing.assert_close(weighted.loss(weighted.module.train(), given, 0), (2 * near + 0.5 * same).sum())
+
+
+def test_the_triplet_loss_is_the_mean_over_the_triplets_that_violate_the_margin():
+    embedded = nn.functional.normalize(torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(2)), dim=2)
+    got, margin = triplet_loss(embedded, 0.4), 0.4
+    points, kept, all_of_them = embedded.tolist(), 0, 0
+    for i in range(4):
+        losses = []
+        for a in range(3):
+            for p in set(range(3)) - {a}:
+                for j in set(range(4)) - {i}:
+                    for n in range(3):
+                        near, far = (
+                            math.dist(points[i][a], points[i][p]) ** 2,
+                            math.dist(points[i][a], points[j][n]) ** 2,
+                        )
+                        losses.append(max(0.0, near - far + margin))
+        violating = [loss for loss in losses if loss > 0]
+        kept, all_of_them = kept + len(violating), all_of_them + len(losses)
+        assert got[i].item() == pytest.approx(sum(violating) / len(violating), rel=1e-4)
+    assert 0 < kept < all_of_them
+
+
+def test_views_that_are_far_from_other_images_have_no_triplet_loss_and_no_nan():
+    embedded = torch.eye(4)[:, None].repeat(1, 2, 1).requires_grad_()
+    loss = triplet_loss(embedded, 0.2)
+    loss.sum().backward()
+    assert torch.equal(loss, torch.zeros(4)) and torch.equal(embedded.grad, torch.zeros(4, 2, 4))
+
+
+def test_cross_entropy_is_that_of_the_first_view_by_the_networks_own_classifier():
+    """Table 2.7, L_CE + L_inst; "for the supervised loss we use one data-augmentation" (section 2.5.1)."""
+    network = tiny_vit()
+    task, given = grafit(views=2, network=network, knn=0.0, instance=1.0, cross_entropy=0.5), rows(views=2)
+    module = task.module.train()
+    got = task.loss(module, given, 0)
+    flat = Normalised()(given["images"].flatten(0, 1), None)
+    _, predicted, target, _ = module(flat)
+    same = instance_loss(predicted.reshape(4, 2, 6), target.reshape(4, 2, 6)).sum()
+    log_prob = network(Normalised()(given["images"][:, 0], None)).log_softmax(1)
+    ce = -sum(log_prob[image, label] for image, label in enumerate(given["targets"].tolist()))
+    torch.testing.assert_close(got, same + 0.5 * ce)
+    task.loss(module, given, 0).backward()
+    assert network.head.weight.grad.abs().sum() > 0
+
+
+def test_the_sum_of_cross_entropy_and_triplets_trains_the_features_themselves():
+    """Section 2.2: no projector, and no memory in the loss."""
+    settings = {"knn": 0.0, "instance": 0.0, "triplet": 2.0, "cross_entropy": 1.0, "projector": "none"}
+    network, given = tiny_vit(), rows(views=2)
+    task = grafit(network=network, **settings)
+    assert task.module.memory.shape == (100, 16) and task.module.target is None
+    got = task.loss(task.module.train(), given, 0)
+    flat = Normalised()(given["images"].flatten(0, 1), None)
+    features = network.forward_head(network.forward_features(flat), pre_logits=True)
+    triplets = triplet_loss(nn.functional.normalize(features, dim=1).reshape(4, 2, 16), 0.2).sum()
+    ce = nn.functional.cross_entropy(network(flat).reshape(4, 2, 3)[:, 0], given["targets"], reduction="sum")
+    torch.testing.assert_close(got, 2 * triplets + ce)
+    got.backward()
+    for name, parameter in task.module.named_parameters():
+        assert (parameter.grad is not None) == parameter.requires_grad, name
+    assert task.extra_modules() == {}
 
 
 def test_snca_plus_needs_one_view_and_no_target_network():
@@ -277,8 +366,19 @@ def test_what_the_run_keeps_is_the_network_with_the_weights_that_were_trained():
 
 @pytest.mark.parametrize(
     ("views", "settings", "says"),
-    [(1, {}, "views.count is 1"), (2, {"instance": 0.0, "knn": 0.0}, "there is no loss")],
+    [
+        (1, {}, "views.count is 1"),
+        (2, {"instance": 0.0, "knn": 0.0}, "there is no loss"),
+        (2, {"instance": 0.0, "knn": 0.0, "cross_entropy": 1.0}, "objective=supervised"),
+        (1, {"instance": 0.0, "triplet": 1.0}, "two views of an image"),
+    ],
 )
 def test_losses_that_cannot_be_computed_are_refused(views, settings, says):
     with pytest.raises(UsvitError, match=says):
         grafit(views=views, **settings)
+
+
+def test_cross_entropy_needs_classes():
+    context = plan(objective="grafit", grafit=SMALL | {"cross_entropy": 1.0}, views={"count": 2})
+    with pytest.raises(UsvitError, match=r"grafit\.cross_entropy needs labels of two or more classes"):
+        make(replace(context, n_classes=1), tiny_vit())

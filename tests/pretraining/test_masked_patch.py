@@ -7,7 +7,7 @@ import torch
 from tests.pretraining.toy import STEMS, batch, plan, tiny_vit
 from usvit.config import MaskedPatchConfig
 from usvit.errors import UsvitError
-from usvit.pretraining.masked_patch import Corruption, corrupted_patches, make, mean_colours
+from usvit.pretraining.masked_patch import Corruption, corrupted_patches, downsized_colours, make, mean_colours
 from usvit.pretraining.patches import Tokens
 
 
@@ -120,6 +120,89 @@ def test_the_loss_is_the_mean_over_corrupted_patches_of_the_log_probability():
             assert len(losses) == 8
             total += sum(losses) / 8
     assert got == pytest.approx(total, rel=1e-4)
+
+
+def test_a_downsized_patch_has_the_colours_of_its_4_x_4_cells():
+    """Appendix B.1.2, target 2: 16 predictions of 512 colours."""
+    stored = torch.randint(0, 256, (2, 3, 32, 16), generator=torch.Generator().manual_seed(4))
+    got = downsized_colours(stored.float(), 16, 3)
+    assert got.shape == (2, 2, 16)
+    for image in range(2):
+        for patch in range(2):
+            for row in range(4):
+                for column in range(4):
+                    top, left = 16 * patch + 4 * row, 4 * column
+                    cell = stored[image, :, top : top + 4, left : left + 4].flatten(1).T.tolist()
+                    assert got[image, patch, 4 * row + column] == colour_by_hand(cell, 3)
+
+
+def outputs_by_hand(task, given, image):
+    """The outputs for one image, patch by patch, and the places of its corrupted patches."""
+    module, tokens = task.module.eval(), Tokens.of(task.module.network, "x")
+    pixels = plan().inputs(given["images"], given["seeds"])[image : image + 1]
+    corruption = Corruption(given["seeds"][image : image + 1], 16, MaskedPatchConfig())
+    patches = corruption.apply(tokens.embed(module.network, pixels), module.mask_token)
+    outputs = module.colour(tokens.encode(module.network, patches)[1][0])
+    return outputs, corruption.corrupted[0].tolist(), pixels[0]
+
+
+def test_the_loss_of_downsized_patches_is_the_mean_of_16_cross_entropies():
+    task, given = tiny(target="downsized"), batch(2)
+    assert task.module.colour.out_features == 16 * 512
+    torch.nn.init.normal_(task.module.colour.weight, std=0.5)
+    with torch.no_grad():
+        got, total = task.loss(task.module.eval(), given, 0).item(), 0.0
+        for image in range(2):
+            outputs, places, _ = outputs_by_hand(task, given, image)
+            losses = []
+            for place in places:
+                row, column = divmod(place, 4)
+                for cell in range(16):
+                    top, left = 8 * row + 2 * (cell // 4), 8 * column + 2 * (cell % 4)
+                    pixels = given["images"][image, top : top + 2, left : left + 2].reshape(4, 3).tolist()
+                    log_prob = outputs[place, 512 * cell : 512 * (cell + 1)].double().log_softmax(0)
+                    losses.append(-log_prob[colour_by_hand(pixels, 3)].item())
+            assert len(losses) == 8 * 16
+            total += sum(losses) / len(losses)
+    assert got == pytest.approx(total, rel=1e-4)
+
+
+def test_the_regression_is_of_all_pixels_of_a_patch_in_three_channels():
+    """Appendix B.1.2, target 3: L2, "256 regressions on the 3 RGB channels" for patches of 16 pixels."""
+    task, given = tiny(target="pixels"), batch(2)
+    assert task.module.colour.out_features == 3 * 8 * 8
+    with torch.no_grad():
+        got, total = task.loss(task.module.eval(), given, 0).item(), 0.0
+        for image in range(2):
+            outputs, places, pixels = outputs_by_hand(task, given, image)
+            losses = []
+            for place in places:
+                row, column = divmod(place, 4)
+                for number in range(3 * 8 * 8):
+                    y, x, channel = number // 24, number // 3 % 8, number % 3
+                    wanted = pixels[channel, 8 * row + y, 8 * column + x].item()
+                    losses.append((outputs[place, number].item() - wanted) ** 2)
+            total += sum(losses) / len(losses)
+    assert got == pytest.approx(total, rel=1e-4)
+    figures = task.evaluate(task.module, plan().inputs(given["images"], given["seeds"]), torch.zeros(2))
+    assert list(figures) == ["val_loss"]
+
+
+def test_the_accuracy_of_downsized_patches_counts_cells():
+    task, given = tiny(target="downsized"), batch(1)
+    images = plan().inputs(given["images"], given["seeds"])
+    with torch.no_grad():
+        torch.nn.init.zeros_(task.module.colour.weight)
+        _, wanted = task._predict(task.module.eval(), images, torch.arange(1))
+        colour = wanted.flatten().mode().values
+        task.module.colour.bias.view(16, 512)[:, colour] = 1.0
+        accuracy = task.evaluate(task.module, images, torch.zeros(1))["val_accuracy"]
+    assert accuracy.item() == pytest.approx((wanted == colour).float().mean().item()) and 0 < accuracy < 1
+
+
+def test_patches_that_have_no_4_x_4_cells_are_refused():
+    with pytest.raises(UsvitError, match="patches have 6 pixels"):
+        tiny(tiny_vit(patch=6, img_size=24), target="downsized")
 
 
 def test_pixels_under_the_mask_embedding_do_not_reach_the_prediction():

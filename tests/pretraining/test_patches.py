@@ -13,6 +13,7 @@ VARIANTS = {
     "linear": {},
     "hmlp_bn": {"stem": "hmlp_bn"},
     "hmlp_ln": {"stem": "hmlp_ln"},
+    "linear_bn_gelu": {"stem": "linear_bn_gelu"},
     "sincos": {"position": "sincos_2d"},
     "learned_2d": {"position": "learned_2d"},
     "no class position": {"class_position": False},
@@ -139,7 +140,8 @@ def test_a_convolutional_stem_shows_a_masked_patch_in_its_neighbours_and_is_refu
     hidden[:, :, :16, :16] = 0
     assert not torch.allclose(network.patch_embed(hidden)[:, 1], network.patch_embed(x)[:, 1], atol=1e-3)
     with pytest.raises(UsvitError, match="the stem ConvStem mixes neighbouring patches"):
-        Tokens.of(network, "beit")
+        Tokens.of(network, "mae", subsets=True)
+    assert Tokens.of(network, "beit", mixing=True).grid == (4, 4)
 
 
 @pytest.mark.slow

@@ -184,18 +184,14 @@ SMALL = {
     "study.json": (
         StudyRecord,
         {
-            "schema_version": "1.0",
+            "schema_version": "2.0",
             "name": "sizes",
-            "protocol": "cv",
             "state": "partly",
             "created": "2026-11-22T10:00:00+00:00",
             "runs": [
                 {
                     "id": "busi-vit_ti16-demo-s0",
-                    "dataset": "busi",
-                    "model": "vit_ti16",
-                    "recipe": "demo",
-                    "variant": None,
+                    "kind": "cv",
                     "seed": 0,
                     "state": "failed",
                     "attempts": 1,
@@ -244,7 +240,8 @@ def test_a_small_record_is_accepted(tmp_path, name):
         ("study.json", ("runs", 0, "state"), "done"),
         ("study.json", ("runs", 0, "attempts"), 10**15),
         ("study.json", ("runs", 0, "config"), []),
-        ("study.json", ("protocol",), "other"),
+        ("study.json", ("runs", 0, "kind"), "other"),
+        ("study.json", ("scale",), "other"),
     ],
 )
 def test_a_value_of_a_small_record_that_cannot_be_is_refused_by_file_and_key(tmp_path, name, path, value):

@@ -136,7 +136,7 @@ def test_the_metadata_holds_what_the_inner_validation_images_say(trained):
     for fold in range(3):
         table = read_predictions(run / f"fold-{fold}" / "predictions.csv")
         val, metadata = table[table.part == "val"], metadata_of(run / f"fold-{fold}")
-        assert metadata["schema_version"] == "1.2"
+        assert metadata["schema_version"] == "1.3"
         fit = fit_temperature([CLASSES.index(label) for label in val.label], columns(val, "logit"))
         stated = metadata["temperature"]
         assert stated == getattr(fit, "value", None) and metadata["temperature_reason"] == getattr(fit, "reason", None)

@@ -44,7 +44,7 @@ def test_a_run_has_the_threads_that_it_was_given_and_leaves_them_as_they_were(tm
     from usvit.studies import task as module
 
     seen = []
-    monkeypatch.setattr(module.CrossValidation, "run", lambda self: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr(module, "_experiment", lambda *_: seen.append(torch.get_num_threads()))
     before = torch.get_num_threads()
     assert make_run(task(tmp_path, config={}), before + 1, NoProgress()) == TaskResult("x")
     assert seen == [before + 1] and torch.get_num_threads() == before

@@ -2,15 +2,23 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import filelock
 import jsonschema
 import pytest
 
-from tests.studies.conftest import CONTENT, RESNET, SCHEMA, VIT, make, study_of
+from tests.conftest import REPOSITORY
+from tests.studies.conftest import CHAIN, CONTENT, RESNET, SCHEMA, VIT, make, study_of
 from usvit.errors import UsvitError
-from usvit.studies import task
+from usvit.experiments import CrossValidation
+from usvit.progress import NoProgress
+from usvit.studies import engines
+from usvit.studies.engines import Sequential
+from usvit.studies.execution import execute
 from usvit.studies.plan import make_plan
+from usvit.studies.specification import StudyConfig
+from usvit.studies.task import TaskResult
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +46,7 @@ def breaking(finished, monkeypatch):
             raise errors[name]
         shutil.copytree(finished.path / "runs" / self.out.name, self.out)
 
-    monkeypatch.setattr(task.CrossValidation, "run", run)
+    monkeypatch.setattr(CrossValidation, "run", run)
     errors["tried"] = tried
     return errors
 
@@ -54,7 +62,7 @@ def test_each_run_is_a_normal_run(finished):
 
 def test_its_figures_are_those_of_the_runs_metrics(finished):
     for line in read(finished.path)["table"]:
-        metrics = json.loads((finished.path / "runs" / line["run"] / "metrics.json").read_text())
+        metrics = json.loads((finished.path / "runs" / line["runs"]["cv"] / "metrics.json").read_text())
         headline = metrics["headline"]
         for name, value in (
             ("accuracy", headline["accuracy"]),
@@ -111,7 +119,7 @@ def test_a_stopped_study_keeps_what_it_has(small_phantom, tmp_path, breaking):
 
 
 def test_a_run_whose_folder_was_deleted_is_made_again(small_phantom, tmp_path, breaking):
-    only = {"grid": [{**CONTENT["grid"][0], "models": ["timm:test_resnet"]}], "paper": None}
+    only = {"rows": CONTENT["rows"][:1]}
     make(small_phantom, tmp_path / "study", **only)
     shutil.rmtree(tmp_path / "study" / "runs" / RESNET)
     make(small_phantom, tmp_path / "study", **only)
@@ -123,7 +131,8 @@ def test_a_run_whose_folder_was_deleted_is_made_again(small_phantom, tmp_path, b
     ("changes", "options", "says"),
     [
         ({"name": "other"}, {}, "its name is tiny, now other"),
-        ({"protocol": "train"}, {}, "its protocol is cv, now train"),
+        ({"steps": {"cv": {**CONTENT["steps"]["cv"], "run": "train"}}}, {}, f"{RESNET}-train is new"),
+        ({}, {"scale": "tiny"}, "its scale is paper, now tiny"),
         ({"seeds": [0, 1]}, {}, "seed1 is new"),
         ({"seeds": [1]}, {}, f"{RESNET} is gone"),
         ({}, {"overrides": {"train": {"steps": 7}}}, "train.steps was 6, now 7"),
@@ -139,8 +148,8 @@ def test_another_study_is_refused_and_nothing_is_changed(finished, small_phantom
 
 def test_a_corrected_figure_of_the_paper_is_shown_without_a_run(finished, small_phantom, tmp_path, breaking):
     out = shutil.copytree(finished.path, tmp_path / "study")
-    rows = [{**CONTENT["paper"]["rows"][0], "figures": {"accuracy": "12.3%"}}]
-    make(small_phantom, out, title="Another title", paper={**CONTENT["paper"], "rows": rows})
+    rows = [CONTENT["rows"][0], {**CONTENT["rows"][1], "printed": {"accuracy": "12.3%"}}]
+    make(small_phantom, out, title="Another title", rows=rows)
     assert breaking["tried"] == []
     assert "12.3%" in (out / "study.md").read_text() and "Another title" in (out / "study.html").read_text()
 
@@ -162,8 +171,8 @@ def test_a_foreign_folder_a_lock_and_a_damaged_state_are_refused(small_phantom, 
     (tmp_path / "damaged" / "study.json").write_text("{")
     with pytest.raises(UsvitError, match="damaged"):
         make(small_phantom, tmp_path / "damaged")
-    (tmp_path / "damaged" / "study.json").write_text('{"schema_version": "2.0"}')
-    with pytest.raises(UsvitError, match=r"reads 1\.x"):
+    (tmp_path / "damaged" / "study.json").write_text('{"schema_version": "3.0"}')
+    with pytest.raises(UsvitError, match=r"reads 2\.x"):
         make(small_phantom, tmp_path / "damaged")
 
 
@@ -184,3 +193,100 @@ def test_another_run_in_a_runs_place_is_refused(finished, small_phantom, tmp_pat
 
 def test_no_path_of_this_machine_is_in_the_state(finished, small_phantom):
     assert str(small_phantom.parent) not in (finished.path / "study.json").read_text()
+
+
+def chain(out, runs=None, engine=None, **changes):
+    study = StudyConfig.model_validate({**CHAIN, **changes})
+    return execute(
+        make_plan(study, scale="tiny"),
+        engine=engine or Sequential(1),
+        roots={},
+        out=out,
+        command="usvit study chain.yaml --scale tiny",
+        progress=NoProgress(),
+        runs=runs,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished_chain(tmp_path_factory):
+    """A tiny study of pre-trainings and transfers that need one another; not to be written to."""
+    return chain(tmp_path_factory.mktemp("chain") / "finished")
+
+
+def test_runs_that_need_one_another_are_made_in_turn(finished_chain):
+    record = read(finished_chain.path)
+    assert finished_chain.failed == [] and {run["state"] for run in record["runs"]} == {"finished"}
+    weights = {}
+    for run in record["runs"]:
+        made = json.loads((finished_chain.path / "runs" / run["id"] / "run.json").read_text())
+        weights[run["id"]] = made["config"]["model"]["weights"]
+    for row in record["table"]:
+        runs = row["runs"]
+        assert weights[runs["tuned"]] == str(finished_chain.path / "runs" / runs["train"])
+        assert weights[runs["knn"]] == str(finished_chain.path / "runs" / runs["tuned"])
+    figures = record["table"][0]["figures"]
+    assert 0 <= figures["knn"]["value"] <= 1 and figures["knn"]["within_reason"] == "tiny networks on generated images"
+    assert figures["params"]["within"] is True, "the network is counted at the paper's scale"
+
+
+def test_studies_that_share_a_folder_of_runs_make_an_equal_run_once(finished_chain, tmp_path):
+    before = {path: path.stat().st_mtime_ns for path in (finished_chain.path / "runs").rglob("*") if path.is_file()}
+    other = chain(tmp_path / "other", finished_chain.path / "runs", name="other", rows=CHAIN["rows"][:1])
+    assert other.failed == [] and {run.attempts for run in other.record.runs} == {0}
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    run = other.record.runs[0].id
+    assert (tmp_path / "other" / other.record.runs_folder / run).resolve() == finished_chain.path / "runs" / run
+    assert f"{other.record.runs_folder}/{run}/report.html" in other.page.read_text()
+
+
+def failing(monkeypatch, failing_id):
+    """Let one run fail and all others succeed at once, without training; return the ids in the order of the runs."""
+    made = []
+
+    def make_run(task, cpus, progress):
+        made.append(task.id)
+        if task.id == failing_id[0]:
+            return TaskResult(task.id, "The disk is made of cheese.")
+        (Path(task.out)).mkdir(parents=True)
+        return TaskResult(task.id)
+
+    monkeypatch.setattr(engines, "make_run", make_run)
+    monkeypatch.setattr("usvit.studies.execution._show", lambda study, plan: study.save())
+    return made
+
+
+def test_a_run_that_needs_a_failed_one_waits_and_says_for_which(tmp_path, monkeypatch):
+    plan = make_plan(StudyConfig.model_validate(CHAIN), scale="tiny")
+    first, _, sgd = (row.runs[0] for row in plan.rows)
+    made = failing(monkeypatch, [first["tuned"]])
+    chain(tmp_path / "study")
+    record = read(tmp_path / "study")
+    states = {run["id"]: (run["state"], run["attempts"], run["error"]) for run in record["runs"]}
+    assert states[first["tuned"]] == ("failed", 1, "The disk is made of cheese.")
+    assert states[first["knn"]] == ("waiting", 0, f"It needs {first['tuned']}, which failed.")
+    assert states[sgd["knn"]] == ("finished", 1, None) and first["knn"] not in made
+    assert record["state"] == "partly"
+
+
+def test_a_moved_study_keeps_its_finished_runs(finished_chain, tmp_path):
+    moved = shutil.copytree(finished_chain.path, tmp_path / "moved")
+    again = chain(moved)
+    assert again.failed == [] and {run.attempts for run in again.record.runs} == {1}
+
+
+def test_a_study_of_version_1_is_resumed_and_keeps_its_runs(finished, small_phantom, tmp_path, breaking):
+    out = shutil.copytree(finished.path, tmp_path / "study")
+    old = json.loads((REPOSITORY / "tests/records/fixtures/study-1.0.json").read_text())
+    runs = [
+        {**{key: run[key] for key in ("id", "seed", "state", "attempts", "error", "seconds", "config")}}
+        | {"dataset": "phantom", "model": run["config"]["model"]["name"], "recipe": "demo", "variant": None}
+        for run in read(out)["runs"]
+    ]
+    (out / "study.json").write_text(json.dumps({**old, "name": "tiny", "runs": runs, "table": []}))
+    again = make(small_phantom, out)
+    assert breaking["tried"] == [] and again.failed == []
+    assert read(out)["schema_version"] == "2.0" and [row.name for row in again.record.table] == [
+        "Tiny ResNet",
+        "Tiny/8",
+    ]

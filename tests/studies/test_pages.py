@@ -4,8 +4,6 @@ import re
 
 import pytest
 
-from tests.studies.conftest import CONTENT, study_of
-from usvit.records.study import StudyTableRow
 from usvit.studies import formatters
 from usvit.studies.pages import write_pages
 
@@ -20,8 +18,10 @@ def hostile(finished):
     record.notes, record.changed = [HOSTILE], [HOSTILE]
     record.paper.source = record.paper.table = record.paper.protocol = HOSTILE
     record.runs[0].state, record.runs[0].error, record.runs[0].id = "failed", HOSTILE, HOSTILE
-    for line in record.table:
-        line.model = line.printed_as = HOSTILE
+    for row in record.table:
+        row.name = row.model = row.group = row.note = HOSTILE
+    for column in record.columns:
+        column.title = HOSTILE
     return record
 
 
@@ -60,19 +60,23 @@ def test_the_same_state_gives_the_same_bytes(finished, tmp_path):
 def test_ours_stands_beside_the_papers_in_the_papers_unit(finished):
     header, lines = formatters.grid(finished.record)
     vit = dict(zip(header, lines[1], strict=False))
-    assert vit["in the paper"] == "Tiny/8" and re.fullmatch(r"\d+\.\d \[\d+\.\d, \d+\.\d\] %", vit["accuracy"])
+    assert vit["row"] == "Tiny/8" and re.fullmatch(r"\d+\.\d \[\d+\.\d, \d+\.\d\] %", vit["accuracy"])
     assert re.fullmatch(r"0\.\d{3} \[0\.\d{3}, 0\.\d{3}\]", vit["AUC, macro one vs rest"])
     assert lines[1].count("35%") == 1 and lines[1].count("0.99") == 1
-    assert set(lines[0][5:6] + lines[0][8:9]) == {"–"}, "the paper prints nothing of the other"
+    of_accuracy = header.index("accuracy")
+    assert header[of_accuracy + 1 : of_accuracy + 4] == ["paper", "difference", "within"]
+    ours, _, difference, within = lines[1][of_accuracy : of_accuracy + 4]
+    assert float(difference) == pytest.approx(float(ours.split()[0]) - 35, abs=0.06) and within in ("yes", "no")
+    assert lines[0][of_accuracy + 1 : of_accuracy + 4] == ["–"] * 3, "the paper prints nothing of the other"
 
 
 def test_without_a_paper_there_are_no_columns_for_it(finished):
     record = finished.record.model_copy(update={"paper": None}, deep=True)
     for line in record.table:
         for figure in line.figures.values():
-            figure.paper = figure.within = None
+            figure.paper = figure.within = figure.difference = None
     assert formatters.grid(record)[0] == [
-        "model",
+        "row",
         "images",
         "accuracy",
         "AUC, macro one vs rest",
@@ -88,10 +92,22 @@ def test_what_must_be_known_comes_first(finished):
     assert any("24 groups" in line or "groups only" in line for line in said[3:]), said
 
 
-def test_lines_that_differ_in_their_recipe_or_variant_say_so(finished):
-    blocks = [{**CONTENT["grid"][0], "variant": name} for name in ("a", "b")]
-    study = study_of(grid=blocks, paper=None)
-    common = {"dataset": "phantom", "model": "m", "recipe": "demo"}
-    table = [StudyTableRow(variant=block.variant, **common) for block in study.grid]
-    record = finished.record.model_copy(update={"table": table})
-    assert [formatters.label_of(line, record) for line in table] == ["m, demo, a", "m, demo, b"]
+def test_a_tolerance_stands_in_the_head_of_its_column_in_the_columns_unit(finished):
+    column = finished.record.columns[0].model_copy(update={"title": "ImageNet", "tolerance": 0.003})
+    assert formatters.title(column) == "ImageNet (±0.3)"
+    assert formatters.title(column.model_copy(update={"percent": False, "tolerance": 1.5})) == "ImageNet (±1.5)"
+
+
+def test_a_tiny_study_says_so_first_and_compares_nothing(finished):
+    said = formatters.caveats(finished.record.model_copy(update={"scale": "tiny"}))
+    assert said[0].startswith("Tiny networks on generated images") and "say nothing about the paper" in said[0]
+
+
+def test_groups_and_notes_of_rows_are_shown(finished, tmp_path):
+    record = finished.record.model_copy(deep=True)
+    for row in record.table:
+        row.group, row.note = "BUSI", "An erratum."
+    header, lines = formatters.grid(record)
+    assert header[0] == "" and [line[0] for line in lines] == ["BUSI", "BUSI"]
+    html = write_pages(tmp_path, record).read_text()
+    assert html.count("An erratum.") == 2 and html.count("<td>BUSI</td>") == 1, "a heading stands once"

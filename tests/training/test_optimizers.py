@@ -51,6 +51,43 @@ def test_sgd_is_plain_momentum_and_spares_biases_from_decay():
     assert all(group["momentum"] == 0.9 and not group["nesterov"] for group in optimizer.param_groups)
 
 
+def test_momentum_in_bfloat16_is_rounded_after_each_step_also_when_resumed():
+    """Steiner et al. 2022, section 3.5. Oracle: the rule of SGD with momentum, written out."""
+    config = OptimConfig(name="sgd", lr=0.1, momentum=0.9, momentum_dtype="bfloat16")
+    generator = torch.Generator().manual_seed(0)
+    model = nn.Linear(5, 3, bias=False)
+    gradients = torch.randn(6, 3, 5, generator=generator)
+    expected, momentum = model.weight.detach().clone(), torch.zeros(3, 5)
+    optimizer, exact = make_optimizer(model, config), make_optimizer(model, OptimConfig(name="sgd"))
+    assert not exact._optimizer_step_post_hooks
+    for number, gradient in enumerate(gradients):
+        if number == 3:
+            state = optimizer.state_dict()
+            optimizer = make_optimizer(model, config)
+            optimizer.load_state_dict(state)
+        model.weight.grad = gradient.clone()
+        optimizer.step()
+        momentum = 0.9 * momentum + gradient
+        expected = expected - 0.1 * momentum
+        momentum = momentum.bfloat16().float()
+        kept = optimizer.state[model.weight]["momentum_buffer"]
+        assert torch.equal(kept, kept.bfloat16().float())
+        torch.testing.assert_close(kept, momentum)
+        torch.testing.assert_close(model.weight.detach(), expected)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "lamb"])
+def test_of_adams_moments_only_the_first_is_rounded(name):
+    torch.manual_seed(0)
+    model = nn.Linear(5, 3)
+    optimizer = make_optimizer(model, OptimConfig(name=name, momentum_dtype="bfloat16"))
+    model(torch.randn(7, 5)).square().sum().backward()
+    optimizer.step()
+    state = optimizer.state[model.weight]
+    assert torch.equal(state["exp_avg"], state["exp_avg"].bfloat16().float())
+    assert not torch.equal(state["exp_avg_sq"], state["exp_avg_sq"].bfloat16().float())
+
+
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lamb"])
 def test_every_optimiser_lowers_a_simple_loss(name):
     torch.manual_seed(0)

@@ -192,6 +192,8 @@ def _short(title: str) -> str:
 def go_on(path: Path, record: "RunRecord") -> str:
     """Return the command that starts from a run of pre-training or transfer, with the settings of its network.
 
+    The head is new there, so the hidden layer of a pre-training head is not one of them.
+
     Args:
         path: the run's folder.
         record: the content of its ``run.json``.
@@ -204,5 +206,7 @@ def go_on(path: Path, record: "RunRecord") -> str:
         dataset = config.data.dataset or dataset
     words = ["usvit", "cv", "--dataset", dataset, "--model", model.name or "MODEL", "--weights", str(path)]
     for key, value in model.vit.items():
+        if key == "head":
+            continue
         words += ["--set", f"model.vit.{key}={value}"]
     return shlex.join(words)

@@ -9,6 +9,7 @@ that a run never depends on the defaults of a later version. ``RunConfig`` (fine
 from usvit.config.pretrain import (
     BeitConfig,
     DistillConfig,
+    FlexiConfig,
     GrafitConfig,
     MaeConfig,
     MaskedPatchConfig,
@@ -21,6 +22,7 @@ from usvit.config.pretrain import (
 from usvit.config.run import RunConfig, Training, identity
 from usvit.config.sections import (
     Attention,
+    ClassKeys,
     DataConfig,
     EarlyStoppingConfig,
     Head,
@@ -31,6 +33,7 @@ from usvit.config.sections import (
     Pool,
     Position,
     PositionAt,
+    Residual,
     SplitConfig,
     Stem,
     TrainConfig,
@@ -50,14 +53,17 @@ from usvit.config.settings import (
 )
 from usvit.config.sweep import Recipe, cells, choose_cells, for_dataset, read_recipe, settings_for, size_note
 from usvit.config.test import HeadRule, TestConfig
-from usvit.config.transfer import TransferConfig
+from usvit.config.transfer import VALIDATED, TransferConfig
 
 __all__ = [
+    "VALIDATED",
     "Attention",
     "BeitConfig",
+    "ClassKeys",
     "DataConfig",
     "DistillConfig",
     "EarlyStoppingConfig",
+    "FlexiConfig",
     "GrafitConfig",
     "Head",
     "HeadRule",
@@ -73,6 +79,7 @@ __all__ = [
     "PositionAt",
     "PretrainConfig",
     "Recipe",
+    "Residual",
     "RunConfig",
     "SourceConfig",
     "SplitConfig",

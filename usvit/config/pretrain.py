@@ -27,14 +27,20 @@ class SourceConfig(Section):
     val: str | None = None
     """Split to validate on (for ``shards``, its address); null: no validation, or the images that ``val_share`` holds
     out."""
+    val_source: str | None = None
+    """Another data set of ``usvit pretrain --list-sources``, of which ``val`` is a split (Steiner et al. 2022, section
+    4.5: ``imagenet_v2`` for ``imagenet``); its classes are matched by name. null: ``val`` is a split of ``name``."""
     val_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the training images to hold out for validation, drawn with the seed."""
     limit: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of training images, drawn with the seed; null: all."""
     coarse: str | None = None
     """Coarse classes to train on, while the fine ones are used for evaluation (Grafit): a CSV with columns
-    ``class,coarse``, or a level of the data set's own hierarchy (``superclass`` of ``cifar100``; ``kingdom`` to
-    ``genus`` of ``inat18``)."""
+    ``class,coarse``, a level of the data set's own hierarchy (``superclass`` of ``cifar100``; ``kingdom`` to ``genus``
+    of ``inat18``), or ``all``, a single class (the unsupervised case, thesis, Table 2.14)."""
+    labels: str | None = None
+    """CSV with columns ``image_id,label`` for every training image, whose labels replace those of the data set: the
+    ``clusters.csv`` of ``usvit transfer --how clusters`` (ClusterFit)."""
     size: Annotated[int, Field(ge=1)] = 100_000
     """Number of images in an epoch of ``fractals`` and ``phantom``."""
     classes: Annotated[int, Field(ge=2)] = 1000
@@ -46,6 +52,14 @@ class SourceConfig(Section):
     downstream."""
     hashes: bool = True
     """Record the pixel hashes of the training images in the metadata, so that none of them can be tested later."""
+
+    @model_validator(mode="after")
+    def _val_of_its_source(self) -> "SourceConfig":
+        if self.val_source is not None and self.val is None:
+            raise ValueError(
+                f"source.val_source={self.val_source} needs source.val, the split of {self.val_source} to validate on"
+            )
+        return self
 
 
 class ViewsConfig(Section):
@@ -139,6 +153,19 @@ class DistillConfig(Section):
     """Weight lambda of the Kullback-Leibler term of the soft distillation."""
 
 
+class FlexiConfig(Section):
+    """Random patch sizes (FlexiViT, Beyer et al. 2023; Alabdulmohsin et al. 2023, section 5.5), for a plain ViT with a
+    linear stem and learned positions. Validation has the model's own patch size (``model.vit.patch``)."""
+
+    patches: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] | None = None
+    """Patch sizes in pixels, one of which is drawn for each step; null: the model's own."""
+    kernel: Annotated[int, Field(ge=1)] | None = None
+    """Side of the learned patch embedding in pixels (32 in FlexiViT), which is resized to each patch size; null: the
+    model's own patch size."""
+    grid: Annotated[int, Field(ge=1)] | None = None
+    """Side of the learned table of positions (7 in FlexiViT), which is resized to each grid; null: the model's own."""
+
+
 class MaeConfig(Section):
     """Masked autoencoder (He et al. 2022)."""
 
@@ -181,23 +208,36 @@ class MaskedPatchConfig(Section):
     """Share of the corrupted patches that are replaced by a learnt mask embedding."""
     swapped: Share = 0.1
     """Share of the corrupted patches that are replaced by another patch of the image; the rest are kept."""
+    target: Literal["mean_colour", "downsized", "pixels"] = "mean_colour"
+    """Prediction for each corrupted patch: the class of its ``mean_colour``; the classes of the 4 x 4 cells of the
+    ``downsized`` patch; or its ``pixels``, by regression."""
     bits: Annotated[int, Field(ge=1, le=8)] = 3
-    """Number of bits of each channel of the predicted mean colour; 3 bits give 512 classes."""
+    """Number of bits of each channel of a predicted colour; 3 bits give 512 classes."""
 
 
 class GrafitConfig(Section):
     """Grafit: fine-grained representations from coarse labels (thesis, chapter 2)."""
 
-    projector: Literal["mlp", "linear"] = "mlp"
-    """Projector; ``linear`` is the paper's Grafit FC."""
+    projector: Literal["mlp", "linear", "none"] = "mlp"
+    """Projector; ``linear`` is the paper's Grafit FC. ``none``: the network's features are the embedding."""
     width: Annotated[int, Field(ge=1)] = 256
-    """Of the embedding."""
+    """Of the embedding, after a projector."""
     hidden: Annotated[int, Field(ge=1)] = 4096
     sigma: Annotated[float, Field(gt=0)] = 0.05
     instance: Annotated[float, Field(ge=0)] = 1.0
-    """Weight of L_inst (eq. 2.1); 0 is SNCA+."""
+    """Weight of L_inst (eq. 2.1); 0 is SNCA+ (SNCA with the linear projector)."""
     knn: Annotated[float, Field(ge=0)] = 1.0
     """Weight of L_knn (eq. 2.3)."""
+    cross_entropy: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of L_CE, the cross-entropy of the network's own classifier on the coarse labels (Table 2.7, L_CE + L_inst;
+    section 2.2)."""
+    triplet: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of L_Triplet, which separates the images of a portion (section 2.2)."""
+    margin: Annotated[float, Field(gt=0, le=4)] = 0.2
+    """Margin of L_Triplet between squared distances (Schroff et al. 2015, FaceNet)."""
+    memory: Literal["mean", "normalized"] = "mean"
+    """Update of an image's entry m after a step: ``mean`` is the thesis's m <- (m + g) / 2; ``normalized`` scales the
+    result to length one, as usvit did before this setting existed. Both are compared by their cosine."""
     target_decay: Annotated[float, Field(ge=0, lt=1)] = 0.99
     """Decay tau of the target network's moving average."""
 
@@ -232,6 +272,7 @@ class PretrainConfig(Training):
     views: ViewsConfig = ViewsConfig()
     mix: MixConfig = MixConfig()
     distill: DistillConfig = DistillConfig()
+    flexi: FlexiConfig = FlexiConfig()
     mae: MaeConfig = MaeConfig()
     beit: BeitConfig = BeitConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
@@ -246,6 +287,10 @@ class PretrainConfig(Training):
         mixes = self.mix.mixup > 0 or self.mix.cutmix > 0
         if self.objective != "supervised" and (mixes or self.distill.kind != "none"):
             raise ValueError(f"objective {self.objective} uses no labels to mix or distil: turn mix and distill off")
+        if self.objective != "supervised" and self.flexi.patches:
+            raise ValueError(f"objective {self.objective} has one patch size: set flexi.patches to null")
+        if not self.flexi.patches and (self.flexi.kernel or self.flexi.grid):
+            raise ValueError("flexi.kernel and flexi.grid need flexi.patches")
         if self.objective != "supervised" and self.model.head == "mlp":
             raise ValueError(f"objective {self.objective} trains no classifier: set model.head=new")
         if mixes and self.train.batch_size % 2:

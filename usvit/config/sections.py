@@ -37,12 +37,16 @@ class DataConfig(Section):
     is then as private as the images."""
 
 
-Stem = Literal["linear", "hmlp_bn", "hmlp_ln", "conv_bn", "conv_ln"]
+Stem = Literal[
+    "linear", "linear_bn", "linear_gelu", "linear_bn_gelu", "hmlp_bn", "hmlp_ln", "conv_bn", "conv_ln", "local"
+]
 Pool = Literal["token", "avg", "map"]
 Head = Literal["linear", "hidden"]
 Position = Literal["none", "learned", "learned_2d", "sincos_2d", "relative"]
 PositionAt = Literal["stem", "layers", "shared"]
-Attention = Literal["global", "axial"]
+Attention = Literal["global", "axial", "talking"]
+ClassKeys = Literal["all", "patches"]
+Residual = Literal["layer_scale", "layer_scale_uniform", "scalar", "fixup", "t_fixup"]
 Tune = Literal["full", "head", "attn", "ffn", "norm"]
 
 
@@ -62,8 +66,14 @@ class ViTConfig(Section):
     position: Position | None = None
     position_at: PositionAt | None = None
     attention: Attention | None = None
-    layer_scale: Annotated[float, Field(gt=0)] | None = None
+    layer_scale: Annotated[float, Field(ge=0)] | Literal["none"] | None = None
+    """``none``: no LayerScale."""
+    residual: Residual | None = None
     class_position: bool | None = None
+    class_at: Annotated[int, Field(ge=0)] | None = None
+    class_layers: Annotated[int, Field(ge=0)] | None = None
+    class_keys: ClassKeys | None = None
+    class_layer_scale: bool | None = None
 
 
 class ModelConfig(Section):
@@ -130,6 +140,9 @@ class OptimConfig(Section):
     (Goyal et al. 2017). null: they are not scaled."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """SGD only."""
+    momentum_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision to which the momentum (the first moment of Adam, AdamW and LAMB) is rounded after each step:
+    ``bfloat16`` in the fine-tuning of Steiner et al. 2022. It changes the numbers, not the memory."""
     nesterov: bool = False
     """SGD only: Nesterov's momentum."""
     betas: tuple[float, float] | None = None

@@ -105,7 +105,7 @@ def refuse_other_pool(run: Path, test: pd.DataFrame) -> None:
 
 
 def refuse_upstream(run: Path, record: RunRecord, what: str, *, but: tuple[str, ...] = ()) -> None:
-    """Refuse a run of ``usvit pretrain`` or ``usvit transfer`` if a tested classifier is needed.
+    """Refuse a run of ``usvit pretrain``, ``transfer`` or ``test`` if a cross-validated classifier is needed.
 
     Args:
         run: folder of the run, as the user named it.
@@ -117,8 +117,13 @@ def refuse_upstream(run: Path, record: RunRecord, what: str, *, but: tuple[str, 
         UsvitError: the run is of another kind; the text says where its figures are.
     """
     kind = record.kind
-    if kind in but or kind not in ("pretrain", "transfer"):
+    if kind in but or kind not in ("pretrain", "transfer", "test"):
         return
+    if kind == "test":
+        raise UsvitError(
+            f"{run} is a run of usvit test. {what} needs a run of usvit cv or train. Its own page is report.html, its "
+            "figures are in test.json and per_class.csv."
+        )
     own = "pretrain.json and fold-0/history.csv" if kind == "pretrain" else "transfer.json and results.csv"
     evaluated = " 'usvit evaluate' and 'usvit compare' read its predictions." if kind == "transfer" else ""
     raise UsvitError(

@@ -63,7 +63,8 @@ def cross_validate(
         dataset: Name of a data set, or several joined by ``+``: ``busi+b``. Default: the embedded phantom.
         model: Name of a model of ``usvit models list``, or ``timm:NAME``. Default: the model of the recipe.
         recipe: Name or YAML file of a recipe. Default: ``demo`` for the phantom without ``model``, otherwise the
-            recipe of Gheflati and Rivaz (2022) for the family of the model.
+            recipe of Gheflati and Rivaz (2022) for CNNs or for other networks; those of timm that are not CNNs then
+            get images of their own size.
         weights: Initial weights: ``scratch``, ``hub``, ``hub:UPSTREAM``, a file, or a run directory.
         manifest: A manifest of ``usvit data prepare``, instead of ``dataset``.
         folds: A file of folds of ``usvit data split``.
@@ -459,8 +460,10 @@ def _fine_tune(
     settings: Settings,
 ) -> "RunResult[MetricsRecord]":
     command = command or _call("cross_validate" if kind == "cv" else "train", locals())
+    own: Settings = {}
     if recipe is None:
         recipe = _default_recipe(dataset if manifest is None else str(manifest), model)
+        own = _own_size(model)
     if manifest is not None:
         from usvit.data.datasets import dataset_or_manifest  # imports pandas, which other settings do not need
 
@@ -470,7 +473,7 @@ def _fine_tune(
         | {"model__name": model, "model__weights": weights, "seed": seed},
         settings,
     )
-    config = build_config(load_recipe(str(recipe)), given, nested(overrides or {}))
+    config = build_config(load_recipe(str(recipe)), own, given, nested(overrides or {}))
     from usvit.experiments.cross_validation import CrossValidation
 
     folder = None if out is None else Path(out)
@@ -480,12 +483,22 @@ def _fine_tune(
 
 
 def _default_recipe(dataset: str | None, model: str | None) -> str:
-    """Return ``demo`` for the bare phantom, otherwise the recipe of the 2022 study for the model's family."""
+    """Return ``demo`` for the bare phantom, otherwise the recipe of the 2022 study for CNNs or for other networks."""
     if model is None:
         return "demo" if dataset in (None, "phantom") else "gheflati2022_vit"
     from usvit.models import find_model
 
     return "gheflati2022_cnn" if find_model(model).family == "cnn" else "gheflati2022_vit"
+
+
+def _own_size(model: str | None) -> Settings:
+    """Return the image size of one of timm's networks, if it is built for one size; otherwise nothing."""
+    if model is None or not model.startswith("timm:"):
+        return {}
+    from usvit.models import find_model
+
+    spec = find_model(model)
+    return {} if spec.family == "cnn" else {"model": {"image_size": spec.image_size}}
 
 
 def transfer_settings(name: str, source: str | None, model: str | None, cell: str | None) -> Settings:

@@ -248,7 +248,9 @@ def _check_stopping(config: PretrainConfig, validation: UpstreamDataset | None) 
             f"train.early_stopping.patience {stopping.patience} waits for validation figures, and there are no "
             "validation images: set source.val or source.val_share, or patience to null."
         )
-    known = ["val_loss"] if config.objective in ("mae", "tokenizer") else ["val_loss", "val_accuracy"]
+    regression = config.objective == "masked_patch" and config.masked_patch.target == "pixels"
+    losses_only = regression or config.objective in ("mae", "tokenizer")
+    known = ["val_loss"] if losses_only else ["val_loss", "val_accuracy"]
     if stopping.monitor not in known:
         raise UsvitError(
             f"train.early_stopping.monitor {stopping.monitor} is not measured with objective {config.objective}: set "

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import usvit
-from usvit.config import RunConfig, identity
+from usvit.config import PretrainConfig, RunConfig, TransferConfig, identity
 from usvit.errors import UsvitError
 from usvit.files import clear_partials, locked, make_folder, refuse_linked_folders
 from usvit.records import (
@@ -146,9 +146,8 @@ def _circumstances() -> dict[str, Any]:
 
 def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, Any]) -> None:
     there, here = ({"kind": record["kind"], **identity(record["config"])} for record in (existing, wanted))
-    # The defaults of settings that were added later keep the earlier behaviour.
-    since = identity(RunConfig().model_dump(mode="json"))
-    differing = [key for key in here if there.get(key, since.get(key)) != here[key]]
+    there = _earlier_behaviour(existing) | there
+    differing = [key for key in here if there.get(key) != here[key]]
     if differing:
         shown = "; ".join(f"{key} was {there.get(key)!r}, now {here[key]!r}" for key in differing[:4])
         raise UsvitError(
@@ -163,11 +162,30 @@ def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, An
                 f"{path} was started with other {what} than it would use now, so it cannot be resumed. "
                 "Nothing was changed: choose another folder with --out."
             )
+    before, now = (record.get("model", {}).get("params") for record in (existing, wanted))
+    if before is not None and now is not None and before != now:
+        raise UsvitError(
+            f"{path} was started with a network of {before:,} parameters, and this version of usvit builds "
+            f"{wanted['model'].get('name')} with {now:,}, so it cannot be resumed. Nothing was changed: choose another "
+            "folder with --out."
+        )
     if (device := existing["device"]["type"]) != wanted["device"]["type"]:
         raise UsvitError(
             f"{path} was started on {device}, and this machine would continue on {wanted['device']['type']}, "
             f"whose results differ. Pass --device {device}, or choose another folder with --out."
         )
+
+
+def _earlier_behaviour(existing: dict[str, Any]) -> dict[str, Any]:
+    """Return the values, by dotted key, of settings that did not exist when a run was begun.
+
+    They are the defaults, which keep the earlier behaviour; Grafit's memory is the exception.
+    """
+    kinds = {"pretrain": PretrainConfig, "transfer": TransferConfig}
+    found = identity(kinds.get(str(existing["kind"]), RunConfig)().model_dump(mode="json"))
+    if existing["config"].get("objective") == "grafit":
+        found["grafit.memory"] = "normalized"
+    return found
 
 
 def _hash(section: dict[str, Any]) -> Any:

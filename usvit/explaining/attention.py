@@ -5,6 +5,7 @@ from itertools import product
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from usvit.errors import UsvitError
 from usvit.explaining.capture import Kind, Layer, capture
@@ -33,12 +34,14 @@ def rollout(layers: list[Layer], anatomy: Anatomy) -> Tensor:
     for layer in layers:
         if layer.kind == "pool":
             continue
-        mixing = layer.weights.mean(dim=1)  # (B, T or 1, T)
+        mixing = layer.weights.mean(dim=1)  # (B, queries, keys)
+        if layer.kind == "class" and mixing.shape[-1] == anatomy.n_patches:  # whose keys are the patches alone
+            mixing = F.pad(mixing, (anatomy.n_prefix, 0))
         n_tokens = mixing.shape[-1]
         unit = torch.eye(n_tokens, dtype=mixing.dtype, device=mixing.device).expand(len(mixing), -1, -1)
         if layer.kind == "class":
-            mixing = torch.cat([mixing, unit[:, 1:]], dim=1)
-            mixing = torch.cat([(mixing[:, :1] + unit[:, :1]) / 2, mixing[:, 1:]], dim=1)
+            asked = mixing.shape[1]  # 1, or 2 with a distillation token
+            mixing = torch.cat([(mixing + unit[:, :asked]) / 2, unit[:, asked:]], dim=1)
         else:
             mixing = (mixing + unit) / 2
         rolled = mixing if rolled is None else mixing @ _extended(rolled, n_tokens)

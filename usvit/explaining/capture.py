@@ -31,7 +31,8 @@ class Layer:
     name: str
     """Name of the layer, such as ``blocks.3``."""
     kind: Kind
-    """``self``: tokens to tokens. ``class``: the class token to all (CaiT). ``pool``: a query to all, at the end."""
+    """``self``: tokens to tokens. ``class``: the class (and distillation) token to all, or to the patches (CaiT).
+    ``pool``: a query to all, at the end."""
     weights: Tensor
     """(B, heads, queries, keys), rows sum to 1; or the result of ``reduce``."""
     n_keys: int

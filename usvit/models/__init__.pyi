@@ -1,10 +1,15 @@
 from .architectures.axial import AxialAttention as AxialAttention
+from .architectures.flexible import FlexiblePatchEmbed as FlexiblePatchEmbed
+from .architectures.flexible import make_flexible as make_flexible
 from .architectures.parallel import ParallelBlock as ParallelBlock
 from .architectures.parallel import fuse_branches as fuse_branches
 from .architectures.positions import Positions as Positions
 from .architectures.positions import RelativeAttention as RelativeAttention
 from .architectures.positions import sincos_2d as sincos_2d
+from .architectures.stems import ConvStem as ConvStem
 from .architectures.stems import HMLPStem as HMLPStem
+from .architectures.stems import LinearStem as LinearStem
+from .architectures.stems import LocalStem as LocalStem
 from .architectures.vit import ViT as ViT
 from .build import Statistics as Statistics
 from .build import build_model as build_model

@@ -52,7 +52,7 @@ def build_with_report(
 ) -> tuple[nn.Module, LoadReport]:
     """Build a network with pre-trained or random weights and a new head, and report what was loaded.
 
-    The head is always new, including its hidden layer. For ViTs and hybrids it starts at zero, as in AugReg's
+    The head is always new, including its hidden layer. Except for CNNs it starts at zero, as in AugReg's
     fine-tuning (Steiner et al. 2022; Dosovitskiy et al. 2021, section 3.2), so that training begins at equal
     probabilities. Position and patch embeddings are resized if the weights have another size.
 
@@ -77,9 +77,10 @@ def build_with_report(
     options: dict[str, Any] = {"drop_path_rate": drop_path} if drop_path else {}
     options |= spec.options
     config = timm.get_pretrained_cfg(spec.architecture)
+    fixed = config is not None and config.fixed_input_size
+    other_size = fixed and config is not None and config.input_size[-1] != image_size
     # Other networks have a built-in size, too, but only ViTs always accept the option.
-    other_size = config is not None and config.fixed_input_size and config.input_size[-1] != image_size
-    if spec.family not in ("cnn", "patchconvnet") or other_size:
+    if other_size or (fixed and spec.family not in ("cnn", "patchconvnet", "hierarchical")):
         options["img_size"] = image_size
     try:
         model: nn.Module = timm.create_model(spec.architecture, num_classes=n_classes, **options)
@@ -115,6 +116,11 @@ def _impossible(spec: ModelSpec, image_size: int, error: Exception) -> UsvitErro
         return UsvitError(f"The model {spec.name} has no stochastic depth: set model.drop_path to 0.")
     if "drop_rate" in reason:
         return UsvitError(f"The model {spec.name} has no dropout in its blocks: set model.dropout to 0.")
+    if "unexpected keyword argument 'img_size'" in reason:
+        return UsvitError(
+            f"The model {spec.name} takes only images of {spec.image_size} x {spec.image_size} pixels: set "
+            f"model.image_size to {spec.image_size}."
+        )
     if spec.changed:
         parts = ", ".join(f"model.vit.{key}={value}" for key, value in spec.changed.items())
         return UsvitError(
@@ -128,9 +134,10 @@ def _impossible(spec: ModelSpec, image_size: int, error: Exception) -> UsvitErro
 
 
 def zero_head(model: nn.Module) -> None:
-    """Set the classifier's weights and biases to zero."""
+    """Set the weights and biases of the classifier's last layer to zero; layers before it keep theirs."""
     for classifier in _classifiers(model):
-        for parameter in classifier.parameters():
+        layers = [layer for layer in classifier.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
+        for parameter in layers[-1].parameters() if layers else ():
             nn.init.zeros_(parameter)
 
 
@@ -149,7 +156,7 @@ def start_off_zero(model: nn.Module) -> None:
 
 def _classifiers(model: nn.Module) -> tuple[nn.Module, ...]:
     head = model.get_classifier()  # type: ignore[operator]
-    return head if isinstance(head, tuple) else (head,)  # a distilled network has two
+    return tuple(head) if isinstance(head, tuple | nn.ModuleList) else (head,)  # a distilled network has two
 
 
 def input_statistics(spec: ModelSpec, weights: Weights | None = None) -> tuple[Statistics, Statistics]:

@@ -4,7 +4,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, get_args
 
 from usvit.errors import unknown
-from usvit.models.spec import Family
+from usvit.models.spec import ZooFamily
 from usvit.models.zoo import ZOO, find_model
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def list_models(pattern: str | None = None, family: str | None = None) -> list[s
     >>> "vit_b16" in list_models(family="vit")
     True
     """
-    if family is not None and family not in get_args(Family):
-        raise unknown("family", family, get_args(Family))
+    if family is not None and family not in get_args(ZooFamily):
+        raise unknown("family", family, get_args(ZooFamily))
     return [
         name
         for name, spec in ZOO.items()

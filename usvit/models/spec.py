@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from usvit.config import Attention, Head, Pool, Position, PositionAt, Stem
+from usvit.config import Attention, ClassKeys, Head, Pool, Position, PositionAt, Residual, Stem
 
-Family = Literal["vit", "hybrid", "deit", "deit3", "parallel", "sovit", "cait", "resmlp", "patchconvnet", "cnn"]
+ZooFamily = Literal["vit", "hybrid", "deit", "deit3", "parallel", "sovit", "cait", "resmlp", "patchconvnet", "cnn"]
+Family = ZooFamily | Literal["hierarchical", "mlp"]
+"""Family of a network. ``timm:`` names have ``vit`` (transformers with tokens of one width), ``hierarchical``
+(transformers in stages, such as Swin), ``hybrid``, ``mlp`` (MLP-Mixer and its kin) or ``cnn``."""
 
 PROTOCOLS = {
     "v100_16gb_best": "one V100 of 16 GB, the largest batch that fits, mean of 30 runs (thesis, Table 3.5)",
@@ -39,8 +42,9 @@ class ViTShape:
     branches: int = 1
     """Number of parallel blocks in a layer (Touvron et al. 2022, Three things, eq. 2); 1 for a sequential network."""
     stem: Stem = "linear"
-    """Layers that turn patches into tokens: one projection, the hierarchical MLP or the convolutions of LeViT, with
-    batch or layer normalisation (Three things, section 5, Table 7)."""
+    """Layers that turn patches into tokens (Three things, section 5, Table 7): one projection, also with batch
+    normalisation, GELU or both after it; the hierarchical MLP or the convolutions of LeViT, with batch or layer
+    normalisation; or a small transformer within each patch (``local``)."""
     pool: Pool = "token"
     """Input of the head: the class token, the mean over patches, or attention pooling (MAP)."""
     head: Head = "linear"
@@ -51,11 +55,26 @@ class ViTShape:
     """Where positions are added: once (``stem``), or before every layer, each with its own embedding (``layers``) or
     all with the same one (``shared``)."""
     attention: Attention = "global"
-    """``global``, or ``axial``: along rows, then along columns (Dosovitskiy et al. 2021, appendix D.6)."""
+    """``global``; ``axial``: along rows, then along columns (Dosovitskiy et al. 2021, appendix D.6); or ``talking``:
+    global, with maps between the heads before and after the softmax (thesis, section 3.7)."""
     layer_scale: float | None = None
-    """Initial value of LayerScale (thesis, eq. 3.7); None for no LayerScale."""
+    """Initial value of the weights of ``residual`` (LayerScale: thesis, eq. 3.7); None for no weights."""
+    residual: Residual = "layer_scale"
+    """Weights of the residual branches (thesis, section 3.5): one for each channel, started at ``layer_scale``
+    (``layer_scale``) or drawn from U[0, 2 ``layer_scale``] (``layer_scale_uniform``); one for each branch (``scalar``;
+    with ``layer_scale`` 0 ReZero and SkipInit); or one for each branch, started at 1, with the initialisation of Fixup
+    or T-Fixup (``fixup``, ``t_fixup``; without ``layer_scale``)."""
     class_position: bool = True
     """True if the class token has a position embedding; DeiT III's does not."""
+    class_at: int = 0
+    """Number of layers before the class token is inserted, which see the patches alone (thesis, Table 3.13)."""
+    class_layers: int = 0
+    """Number of layers of class attention after the ``depth`` layers, which then see the patches alone: 2 in CaiT
+    (thesis, section 3.6)."""
+    class_keys: ClassKeys = "all"
+    """Keys of class attention: ``all`` tokens, or the ``patches`` without the class token (thesis, section 3.6.3)."""
+    class_layer_scale: bool = True
+    """False if class attention has no LayerScale although ``layer_scale`` is set (thesis, section 3.6.3)."""
 
 
 @dataclass(frozen=True)

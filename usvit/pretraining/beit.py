@@ -7,7 +7,8 @@
 Source: Bao et al. (2022), BEiT: BERT pre-training of image transformers, section 2, eq. 1-2, Algorithm 1. The tokenizer
 is usvit's (``usvit.pretraining.tokenizer``), not DALL-E's. It reads the same view as the network, at the same size; the
 authors' tokenizer reads it at half the size, since its words stand for 8 pixels. Positions, LayerScale and pooling are
-the network's.
+the network's. Patches are masked after the stem, and stems that mix neighbouring patches are allowed, as in Three
+things (Table 7).
 """
 
 from pathlib import Path
@@ -91,7 +92,7 @@ class Beit(MaskedPredictionTask):
         upstream_models: tuple[UpstreamModel, ...] = (),
     ):
         config = context.config.beit
-        tokens = Tokens.of(network, "beit")
+        tokens = Tokens.of(network, "beit", mixing=True)
         self._tokenizer, own = tokenizer
         self.upstream_models = upstream_models
         _check(tokens, self._tokenizer, context)

@@ -76,6 +76,7 @@ class Distill(supervised.Supervised):
         L is the recipe's loss of the labels: smoothed, mixed, cross-entropy or binary. The teacher sees the student's
         view, including mixed images.
         """
+        self._set_patch(step)
         inputs, soft = supervised.mixed_inputs(self._context, portion, step)
         answers: Any = module(inputs)
         # Kind token has two heads: the class head learns from the labels, the other from the teacher.

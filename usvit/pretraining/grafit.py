@@ -6,14 +6,19 @@
     L_knn  = - log sum_{j != i, y_j = y_i} p_ij                                      (2.3)  y: coarse labels
     L      = L_knn + L_inst                                                          (2.4)
 
-The target network xi is a moving average of theta; m_i becomes l2(1/2 (m_i + g(x_i))) when image i was in a batch.
-Keys come from earlier steps, so neither portions nor processes change L_knn. Batch normalization, in the projector and
-in convolutional networks, depends on the portions, as usual.
+The target network xi is a moving average of theta; m_i becomes 1/2 (m_i + g(x_i)) when image i was in a batch, and
+eq. 2.2 reads its direction. Keys come from earlier steps, so neither portions nor processes change L_knn. Batch
+normalization, in the projector and in convolutional networks, depends on the portions, as usual.
 
-Source: Touvron (2022), PhD thesis, section 2.3.1; Touvron et al. (2021), Grafit, ICCV. Not stated there and chosen
-here: the predictor has the projector's architecture (BYOL, Grill et al. 2020, section 3.2); the target network runs in
-evaluation mode, with theta's running statistics; the memory starts empty, and images not seen yet are not neighbours;
-L_knn uses the first view; an image that is alone in its class has L_knn = 0.
+Two other losses are those of the thesis's ablations: L_CE, the cross-entropy of the network's own classifier on coarse
+labels (Table 2.7, "L_CE + L_inst"; section 2.2), and L_Triplet between views of a batch (section 2.2). The negatives of
+a triplet are the other images of the portion.
+
+Source: Touvron (2022), PhD thesis, sections 2.2 and 2.3.1; Touvron et al. (2021), Grafit, ICCV. Not stated there and
+chosen here: the predictor has the projector's architecture (BYOL, Grill et al. 2020, section 3.2); the target network
+runs in evaluation mode, with theta's running statistics; the memory starts empty, an image's first embedding is its
+entry, and images not seen yet are not neighbours; L_knn and L_CE use the first view; an image that is alone in its
+class has L_knn = 0.
 """
 
 from copy import deepcopy
@@ -21,47 +26,52 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import cross_entropy, normalize
 
 from usvit.config.pretrain import GrafitConfig
 from usvit.data.loading import Batch
 from usvit.errors import UsvitError
 from usvit.models import head_parts
 from usvit.pretraining.counter_rng import new_weights, random_bits
+from usvit.pretraining.grafit_losses import UNSEEN, instance_loss, knn_loss, triplet_loss
 from usvit.pretraining.task import PretrainingTask, TaskContext
 from usvit.training import gather_rows
 
-UNSEEN = -2
-"""Label of a memory entry whose image was in no batch yet; -1 marks images without a label."""
 NEIGHBOURS = 20
 """k of the validation figures, the middle of the thesis's choices (section 2.4.2)."""
 PROJECTOR = "projector"
-_NEVER = -1e30  # logarithm of probability zero, with gradient zero instead of NaN
 
 
 class Embedding(nn.Module):
     """The embedding g: the network without its classifier, and the projector.
 
     Args:
-        network: a network of the zoo. Its classifier is frozen.
+        network: a network of the zoo. Its classifier is frozen, unless L_CE trains it.
         config: settings of the projector.
     """
 
     def __init__(self, network: nn.Module, config: GrafitConfig):
         super().__init__()
+        self.classifies = config.cross_entropy > 0
         for part in head_parts(network):
-            part.requires_grad_(False)
+            part.requires_grad_(self.classifies)
         self.network = network
         n_features = _n_features(network)
-        self.projector: nn.Module = (
-            nn.Linear(n_features, config.width)
-            if config.projector == "linear"
-            else mlp(n_features, config.hidden, config.width)
-        )
+        self.width = n_features if config.projector == "none" else config.width
+        self.projector = _projector(config, n_features)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map (B, 3, S, S) normalized images to (B, width) float32 vectors of length one."""
-        return normalize(self.projector(_features(self.network, images)).float(), dim=1)
+        return self._project(_maps(self.network, images))
+
+    def with_logits(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the embeddings, and the (B, K) logits of the network's classifier if L_CE trains it."""
+        trunk: Any = self.network
+        maps = _maps(trunk, images)
+        return self._project(maps), trunk.forward_head(maps) if self.classifies else None
+
+    def _project(self, maps: Tensor) -> Tensor:
+        return normalize(self.projector(_features(self.network, maps)).float(), dim=1)
 
 
 class GrafitNetwork(nn.Module):
@@ -80,23 +90,33 @@ class GrafitNetwork(nn.Module):
         super().__init__()
         self.embedding = Embedding(network, config)
         self.predictor = self.target = None
+        width = self.embedding.width
         if config.instance > 0:
-            self.predictor = mlp(config.width, config.hidden, config.width)
+            self.predictor = mlp(width, config.hidden, width)
             self.target = deepcopy(self.embedding).requires_grad_(False)
-        self.register_buffer("memory", torch.zeros(n_images, config.width))
+        self.register_buffer("memory", torch.zeros(n_images, width))
         self.register_buffer("labels", torch.full((n_images,), UNSEEN))
+        self._of_length_one = config.memory == "normalized"
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Map (B, 3, S, S) to (B, width) embeddings g, predictions q(g), and target embeddings without gradient.
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """Map (B, 3, S, S) to (B, width) embeddings g, predictions q(g), targets without gradient, and logits.
 
-        In evaluation mode, predictions and targets are None.
+        In evaluation mode, predictions and targets are None. Logits (B, K) are None unless L_CE is trained.
         """
-        embedded = self.embedding(images)
+        embedded, logits = self.embedding.with_logits(images)
         if not self.training or self.predictor is None or self.target is None:
-            return embedded, None, None
+            return embedded, None, None, logits
         with torch.no_grad():
             target = self.target(images)
-        return embedded, self.predictor(embedded), target
+        return embedded, self.predictor(embedded), target, logits
+
+    def keys(self) -> Tensor:
+        """Return the memory with entries of length one, (N, width); entries of images not seen yet are zero."""
+        return self.memory if self._of_length_one else normalize(self.memory, dim=1)
+
+    def remember(self, embedded: Tensor, targets: Tensor, index: Tensor) -> None:
+        """Update the memory with the (B, width) embeddings of a whole batch, their labels and entries, each (B,)."""
+        remember(self.memory, self.labels, embedded, targets, index, normalized=self._of_length_one)
 
     def no_weight_decay(self) -> set[str]:
         """Return the names of the network's parameters without weight decay."""
@@ -105,21 +125,21 @@ class GrafitNetwork(nn.Module):
 
 
 class Grafit(PretrainingTask):
-    """L_knn and L_inst, weighted by ``grafit.knn`` and ``grafit.instance``.
+    """L_knn, L_inst, L_CE and L_Triplet, weighted by ``grafit.knn``, ``instance``, ``cross_entropy`` and ``triplet``.
 
     Args:
         context: configuration, data and device of the training.
         network: a network of the zoo.
 
     Raises:
-        UsvitError: too few views for an instance loss, or no loss at all.
+        UsvitError: too few views or classes for a loss, or no loss that trains an embedding.
     """
 
     module: GrafitNetwork
 
     def __init__(self, context: TaskContext, network: nn.Module):
         self._config, self._views = context.config.grafit, context.config.views.count
-        _check(self._config, self._views)
+        _check(self._config, self._views, context)
         self._inputs = context.inputs
         with new_weights(context.config.seed, "grafit"):
             self.module = GrafitNetwork(network, self._config, context.n_images)
@@ -129,16 +149,22 @@ class Grafit(PretrainingTask):
         images, targets, index = portion["images"], portion["targets"], portion["index"]
         views = images if images.ndim == 5 else images[:, None]
         flat = self._inputs(views.flatten(0, 1), view_seeds(portion["seeds"], views.shape[1]).flatten())
-        embedded, predicted, target = module(flat)
-        first = embedded.unflatten(0, views.shape[:2])[:, 0]
+        embedded, predicted, target, logits = module(flat)
+        embedded = embedded.unflatten(0, views.shape[:2])
+        first = embedded[:, 0]
         self._seen.append((first.detach(), targets, index))
         loss = first.new_zeros(())
         if self._config.knn > 0:
-            losses = knn_loss(first, targets, index, self.module.memory, self.module.labels, self._config.sigma)
+            losses = knn_loss(first, targets, index, self.module.keys(), self.module.labels, self._config.sigma)
             loss = loss + self._config.knn * losses.sum()
         if predicted is not None and target is not None:
             losses = instance_loss(predicted.unflatten(0, views.shape[:2]), target.unflatten(0, views.shape[:2]))
             loss = loss + self._config.instance * losses.sum()
+        if logits is not None:
+            of_first = logits.unflatten(0, views.shape[:2])[:, 0].float()
+            loss = loss + self._config.cross_entropy * cross_entropy(of_first, targets, reduction="sum")
+        if self._config.triplet > 0:
+            loss = loss + self._config.triplet * triplet_loss(embedded, self._config.margin).sum()
         return loss
 
     @torch.no_grad()
@@ -153,20 +179,20 @@ class Grafit(PretrainingTask):
         if self._seen:
             embedded, targets, index = (torch.cat(parts) for parts in zip(*self._seen, strict=True))
             self._seen = []
-            remember(module.memory, module.labels, *(gather_rows(rows) for rows in (embedded, targets, index)))
+            module.remember(*(gather_rows(rows) for rows in (embedded, targets, index)))
 
     def network(self, module: nn.Module) -> nn.Module:
         kept: nn.Module = module.embedding.network  # type: ignore[union-attr, assignment]
         return kept
 
     def extra_modules(self) -> dict[str, nn.Module]:
-        """Return the projector, which the run saves in ``projector.safetensors``."""
-        return {PROJECTOR: self.module.embedding.projector}
+        """Return the projector, if there is one, which the run saves in ``projector.safetensors``."""
+        return {} if self._config.projector == "none" else {PROJECTOR: self.module.embedding.projector}
 
     def evaluate(self, module: nn.Module, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Compute L_knn against the memory, and the accuracy of the coarse class of the nearest neighbours."""
-        embedded, _, _ = module(images)
-        memory, labels, sigma = self.module.memory, self.module.labels, self._config.sigma
+        embedded = module(images)[0]
+        memory, labels, sigma = self.module.keys(), self.module.labels, self._config.sigma
         nobody = torch.full_like(targets, -1)
         losses = knn_loss(embedded, targets, nobody, memory, labels, sigma)
         found = nearest_class(embedded, memory, labels, sigma)
@@ -188,46 +214,10 @@ def mlp(before: int, hidden: int, after: int) -> nn.Sequential:
     )
 
 
-def knn_loss(embedded: Tensor, targets: Tensor, index: Tensor, memory: Tensor, labels: Tensor, sigma: float) -> Tensor:
-    """Compute L_knn of each image (eq. 2.2-2.3).
-
-    Args:
-        embedded: (B, D), vectors of length one.
-        targets: (B,) int64, coarse labels.
-        index: (B,) int64, each image's entry of the memory, which is not its neighbour; -1 if it has none.
-        memory: (N, D); entries of images seen before have length one.
-        labels: (N,) int64; ``UNSEEN`` entries are not neighbours.
-        sigma: temperature.
-
-    Returns:
-        (B,) losses >= 0; 0 if no neighbour has the image's class.
-    """
-    scores = embedded @ memory.T / sigma
-    others = (labels != UNSEEN)[None] & (torch.arange(len(memory), device=index.device)[None] != index[:, None])
-    same = others & (labels[None] == targets[:, None])
-    all_others = scores.masked_fill(~others, _NEVER).logsumexp(1)
-    right = scores.masked_fill(~same, _NEVER).logsumexp(1)
-    return torch.where(same.any(1), all_others - right, torch.zeros_like(right))
-
-
-def instance_loss(predicted: Tensor, target: Tensor) -> Tensor:
-    """Compute L_inst of each image (eq. 2.1).
-
-    Args:
-        predicted: (B, T, D), q(g(t_i x)) of any length.
-        target: (B, T, D), g_xi(t_j x) of any length.
-
-    Returns:
-        (B,) losses in [-1, 1]; T >= 2 views are needed.
-    """
-    cosines = normalize(predicted, dim=2) @ normalize(target, dim=2).transpose(1, 2)
-    n_views = cosines.shape[1]
-    same_view = cosines.diagonal(dim1=1, dim2=2).sum(1)
-    return -(cosines.sum((1, 2)) - same_view) / (n_views * (n_views - 1))
-
-
-def remember(memory: Tensor, labels: Tensor, embedded: Tensor, targets: Tensor, index: Tensor) -> None:
-    """Move memory entries halfway to the batch's embeddings and normalize them; new entries are the embeddings.
+def remember(
+    memory: Tensor, labels: Tensor, embedded: Tensor, targets: Tensor, index: Tensor, *, normalized: bool = False
+) -> None:
+    """Move memory entries halfway to the batch's embeddings (section 2.3.1); new entries are the embeddings.
 
     An image that is in the batch several times counts once, with the mean of its embeddings.
 
@@ -235,11 +225,16 @@ def remember(memory: Tensor, labels: Tensor, embedded: Tensor, targets: Tensor, 
         memory: (N, D), changed in place.
         labels: (N,) int64, changed in place.
         embedded, targets, index: (B, D), (B,) and (B,), for the whole batch.
+        normalized: Scale the entries to length one afterwards (``grafit.memory``).
     """
     rows, inverse, count = index.unique(return_inverse=True, return_counts=True)
     sums = torch.zeros(len(rows), memory.shape[1], dtype=torch.float64, device=memory.device)
     mean = (sums.index_add(0, inverse, embedded.double()) / count[:, None]).to(memory)
-    memory[rows] = normalize((memory[rows] + mean) / 2, dim=1)
+    half = (memory[rows] + mean) / 2
+    if normalized:
+        memory[rows] = normalize(half, dim=1)
+    else:
+        memory[rows] = torch.where((labels[rows] == UNSEEN)[:, None], mean, half)
     labels[index] = targets
 
 
@@ -261,9 +256,22 @@ def view_seeds(seeds: Tensor, count: int) -> Tensor:
     return torch.cat([seeds[:, None], random_bits(seeds, count - 1, "grafit/views")], dim=1)
 
 
-def _check(config: GrafitConfig, views: int) -> None:
-    if config.instance == 0 and config.knn == 0:
-        raise UsvitError("grafit.instance and grafit.knn are both 0, so there is no loss. Set one of them.")
+def _check(config: GrafitConfig, views: int, context: TaskContext) -> None:
+    if config.instance == 0 and config.knn == 0 and config.triplet == 0:
+        raise UsvitError(
+            "grafit.instance, grafit.knn and grafit.triplet are all 0, so there is no loss of the embedding. Set one "
+            "of them; for the cross-entropy alone, set objective=supervised."
+        )
+    if config.cross_entropy > 0 and context.n_classes < 2:
+        raise UsvitError(
+            f"grafit.cross_entropy needs labels of two or more classes, and {context.config.source.name} has "
+            f"{context.n_classes}. Set it to 0, or choose another source or source.coarse."
+        )
+    if config.triplet > 0 and (views < 2 or context.config.train.micro_batch == 1):
+        raise UsvitError(
+            "The triplet loss needs two views of an image and another image: set views.count=2 or more, and "
+            "train.micro_batch to 2 or more."
+        )
     if config.instance > 0 and views < 2:
         raise UsvitError(
             "The instance loss compares views of one image, but views.count is 1. Set views.count=2 or more (the "
@@ -271,10 +279,25 @@ def _check(config: GrafitConfig, views: int) -> None:
         )
 
 
-def _features(network: nn.Module, images: Tensor) -> Tensor:
+def _projector(config: GrafitConfig, n_features: int) -> nn.Module:
+    if config.projector == "none":
+        return nn.Identity()
+    if config.projector == "linear":
+        return nn.Linear(n_features, config.width)
+    return mlp(n_features, config.hidden, config.width)
+
+
+def _maps(network: nn.Module, images: Tensor) -> Tensor:
+    """Compute the output of the last layer, before pooling and classifier."""
+    trunk: Any = network
+    maps: Tensor = trunk.forward_features(images)
+    return maps
+
+
+def _features(network: nn.Module, maps: Tensor) -> Tensor:
     """Compute (B, D), the input of the classifier."""
     trunk: Any = network
-    features: Tensor = trunk.forward_head(trunk.forward_features(images), pre_logits=True)
+    features: Tensor = trunk.forward_head(maps, pre_logits=True)
     return features.mean((2, 3)) if features.ndim == 4 else features
 
 
@@ -286,6 +309,6 @@ def _n_features(network: nn.Module) -> int:
     training = network.training
     network.eval()
     with torch.no_grad():
-        width = _features(network, torch.zeros(1, 3, *side)).shape[1]
+        width = _features(network, _maps(network, torch.zeros(1, 3, *side))).shape[1]
     network.train(training)
     return width

@@ -1,10 +1,12 @@
 """Images as sequences of patches, and masked prediction with a ViT between its stem and its blocks.
 
 Masked prediction hides patches after the stem: MAE removes tokens, BEiT and the original ViT replace them. The stem
-sees every patch, so it must not mix them. A linear stem does not, nor does the hMLP stem ("we can equivalently mask the
-patches before or after the patch-processing stage", Three things, section 5); stems of overlapping convolutions do.
+sees every patch, so it should not mix them. A linear stem does not, nor does the hMLP stem ("we can equivalently mask
+the patches before or after the patch-processing stage", Three things, section 5). Stems of overlapping convolutions do;
+the paper trains them with BEiT all the same (Table 7, column "BeiT+FT"), by masking after the stem.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +16,16 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from usvit.errors import UsvitError
-from usvit.models import AxialAttention, HMLPStem, RelativeAttention, ViT
+from usvit.models import AxialAttention, ConvStem, HMLPStem, LinearStem, LocalStem, RelativeAttention, ViT
 from usvit.pretraining.task import PretrainingTask
 
+logger = logging.getLogger(__name__)
+
 KNOWN = "vit_ti16, vit_s16, vit_b16 (usvit models list), with model.vit.stem linear, hmlp_bn or hmlp_ln"
+_SEPARATE = (PatchEmbed, LinearStem, HMLPStem)
+"""Stems that process each patch separately."""
+_MIXING = (ConvStem, LocalStem)
+"""Stems that let a patch see its neighbours' pixels."""
 
 
 def patchify(images: Tensor, patch: int) -> Tensor:
@@ -66,7 +74,7 @@ class Tokens:
     """Number P of class, distillation and register tokens before the patches."""
 
     @classmethod
-    def of(cls, network: nn.Module, task: str, *, subsets: bool = False) -> "Tokens":
+    def of(cls, network: nn.Module, task: str, *, subsets: bool = False, mixing: bool = False) -> "Tokens":
         """Describe the tokens of a network.
 
         Args:
@@ -74,6 +82,7 @@ class Tokens:
             task: value of the config key ``objective``, for error messages.
             subsets: whether ``encode`` will be called with ``visible``, which needs positions that are added at the
                 stem.
+            mixing: whether a stem that mixes neighbouring patches is allowed; a note is then logged.
 
         Raises:
             UsvitError: the network is not a plain ViT, its stem mixes patches, or its attention needs all of them.
@@ -82,7 +91,12 @@ class Tokens:
             kind = type(network).__name__
             raise UsvitError(f"objective {task} needs a plain ViT, whose tokens it masks, not a {kind}. Use {KNOWN}.")
         embed: Any = network.patch_embed
-        if type(embed) not in (PatchEmbed, HMLPStem) or network.dynamic_img_size:
+        if mixing and type(embed) in _MIXING:
+            logger.info(
+                f"The stem {type(embed).__name__} mixes neighbouring patches, and objective {task} masks after it: "
+                "tokens beside a masked patch have seen its border (Three things, section 5)."
+            )
+        elif type(embed) not in _SEPARATE or network.dynamic_img_size:
             raise UsvitError(
                 f"objective {task} masks patches, and the stem {type(embed).__name__} mixes neighbouring patches: "
                 f"masked patches would leak into others. Use {KNOWN}."

@@ -4,9 +4,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from usvit.config import PretrainConfig
 from usvit.data.loading import Batch
 from usvit.errors import UsvitError
-from usvit.models import Cost, blank, forward_macs
+from usvit.models import Cost, FlexiblePatchEmbed, blank, forward_macs, make_flexible
 from usvit.pretraining.task import PretrainingTask, TaskContext
 from usvit.seeding import derive_seed
 from usvit.training import Mixup, binary_cross_entropy, soft_cross_entropy
@@ -29,6 +30,7 @@ class Supervised(PretrainingTask):
         check_labels(context)
         self.module = network
         self._context = context
+        self._flexible = flexible(context, network)
 
     def normalizer(self, batch: Batch, step: int) -> torch.Tensor:
         """Return the number of images, after checking the labels, which are still on the host."""
@@ -36,14 +38,30 @@ class Supervised(PretrainingTask):
         return torch.tensor(float(len(batch["targets"])))
 
     def loss(self, module: nn.Module, portion: Batch, step: int) -> torch.Tensor:
+        self._set_patch(step)
         images, labels = mixed_inputs(self._context, portion, step)
         return self._label_loss(module(images), labels)
 
     def cost(self, image_size: int) -> Cost:
-        return Cost(forward_macs(self.module, blank(image_size)))
+        """Return the operations per image; with random patch sizes, their mean over the sizes."""
+        if self._flexible is None:
+            return Cost(forward_macs(self.module, blank(image_size)))
+        macs = []
+        for patch in self._flexible.patches:
+            self._flexible.patch = patch
+            macs.append(forward_macs(self.module, blank(image_size)))
+        self._flexible.patch = self._flexible.own
+        return Cost(sum(macs) // len(macs))
 
     def evaluate(self, module: nn.Module, images: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
+        if self._flexible is not None:
+            self._flexible.patch = self._flexible.own
         return hits(module(images), targets)
+
+    def _set_patch(self, step: int) -> None:
+        """Set the patch size of a step; it follows from the run's seed, so all processes and portions have the same."""
+        if self._flexible is not None:
+            self._flexible.patch = drawn_patch(self._context.config, step)
 
     def _label_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Compute () the sum over images of the configured loss; ``labels`` are those of ``mixed_inputs``."""
@@ -56,6 +74,30 @@ class Supervised(PretrainingTask):
 def make(context: TaskContext, network: nn.Module) -> PretrainingTask:
     """Make the task (``usvit.pretraining.task.MakeTask``)."""
     return Supervised(context, network)
+
+
+def flexible(context: TaskContext, network: nn.Module) -> FlexiblePatchEmbed | None:
+    """Let the network take the patch sizes of ``flexi.patches``; None if the recipe has none.
+
+    Raises:
+        UsvitError: the network cannot take them.
+    """
+    settings = context.config.flexi
+    if settings.patches is None:
+        return None
+    seed = derive_seed(context.config.seed, "flexi") if context.config.model.weights == "scratch" else None
+    try:
+        return make_flexible(network, settings.patches, kernel=settings.kernel, grid=settings.grid, seed=seed)
+    except ValueError as error:
+        raise UsvitError(
+            f"flexi.patches {', '.join(map(str, settings.patches))} do not fit {context.config.model.name}: {error}."
+        ) from error
+
+
+def drawn_patch(config: PretrainConfig, step: int) -> int:
+    """Draw the patch size of a step from ``flexi.patches``, each with the same probability."""
+    patches = config.flexi.patches or ()
+    return patches[derive_seed(config.seed, "patch", step) % len(patches)]
 
 
 def mixed_inputs(context: TaskContext, portion: Batch, step: int) -> tuple[torch.Tensor, torch.Tensor]:

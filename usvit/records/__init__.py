@@ -54,7 +54,7 @@ from usvit.records.upstream import (
     TransferRow,
     TransferValue,
 )
-from usvit.records.values import MeanSd, PlainValue, ShareValue, Value
+from usvit.records.values import MeanSd, PlainValue, Value
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
     AuditRecord,
@@ -129,7 +129,6 @@ __all__ = [
     "ScoreRow",
     "SeenFileRecord",
     "SeenHashes",
-    "ShareValue",
     "SpreadRow",
     "StudyColumn",
     "StudyFigure",

@@ -6,6 +6,7 @@ not required. The files themselves are never changed. ``schema_version`` keeps t
 major version changes.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,24 @@ Content = dict[str, Any]
 def _thresholds_as_list(content: Content) -> Content:
     """Replace ``{}``, which exports of untrained networks contained for "no thresholds" before 1.2, by ``[]``."""
     return {**content, "thresholds": []} if content.get("thresholds") == {} else content
+
+
+def _layer_scale_of_parallel(content: Content) -> Content:
+    """Name LayerScale of the parallel and deep networks (``vit_b18x2``), which they had without a setting before 1.3.
+
+    Since 1.3 these names stand for networks without LayerScale, as the paper trains them for 300 epochs.
+    """
+    vit = content.get("vit") or {}
+    if not re.fullmatch(_PARALLEL, str(content.get("architecture"))) or not isinstance(vit, dict):
+        return content
+    return {**content, "vit": {"layer_scale": 1e-5, **vit}}
+
+
+_PARALLEL = r"vit_(ti|s|m|b|l|h)[1-9]\d{0,2}x[1-9]\d?(_(hmlp|hmlp_ln|conv|conv_ln|axial))?"
+
+
+_CELL = ("dataset", "model", "recipe", "variant")
+"""Keys that identified a run of a study before 2.0."""
 
 
 def _rows_and_columns(content: Content) -> Content:
@@ -28,9 +47,15 @@ def _rows_and_columns(content: Content) -> Content:
         return ", ".join(str(line[key]) for key in ("model", "recipe", "variant") if line.get(key))
 
     def as_row(line: Content) -> Content:
-        row = {key: value for key, value in line.items() if key not in ("run", "recipe", "variant", "dataset")}
+        row = {key: value for key, value in line.items() if key not in ("run", "printed_as", *_CELL)}
         runs = {str(kind): line["run"]} if line.get("run") else {}
-        return {**row, "name": line.get("printed_as") or name(line), "group": line.get("dataset"), "runs": runs}
+        return {
+            **row,
+            "model": line.get("model"),
+            "name": line.get("printed_as") or name(line),
+            "group": line.get("dataset"),
+            "runs": runs,
+        }
 
     figures = content.get("figures") or []
     tables = {key: [as_row(line) for line in content.get(key) or []] for key in ("table", "seed_spread")}
@@ -42,13 +67,16 @@ def _rows_and_columns(content: Content) -> Content:
             for one in figures
         ],
         "scale": "paper",
-        "runs": [{**run, "kind": kind, "needs": []} for run in content.get("runs") or []],
+        "runs": [
+            {**{key: value for key, value in run.items() if key not in _CELL}, "kind": kind, "needs": []}
+            for run in content.get("runs") or []
+        ],
         **tables,
     }
 
 
 MIGRATIONS: dict[str, dict[str, Callable[[Content], Content]]] = {
-    "model": {"1.0": _thresholds_as_list, "1.1": _thresholds_as_list},
+    "model": {"1.0": _thresholds_as_list, "1.1": _thresholds_as_list, "1.2": _layer_scale_of_parallel},
     "study": {"1.0": _rows_and_columns},
 }
 """Kind of record -> version of the content -> function that returns the migrated content."""

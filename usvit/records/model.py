@@ -218,7 +218,7 @@ class ModelMetadata(FileRecord):
 
     model_config = ConfigDict(json_schema_extra={"x-open": True, **_UPSTREAM_OR_CLASSIFIER})
     KIND: ClassVar[str] = "model"
-    VERSION: ClassVar[str] = "1.2"
+    VERSION: ClassVar[str] = "1.3"
     schema_version: Annotated[str, Field(pattern=r"^\d{1,4}\.\d{1,4}$")] | None = written()
     stage: Name | None = optional(
         "Present only for initial weights (usvit pretrain and transfer), which do not classify ultrasound images.",

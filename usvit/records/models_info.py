@@ -18,14 +18,21 @@ class Shape(Record):
     heads: _Whole
     patch: _Whole
     branches: _Whole
-    stem: Literal["linear", "hmlp_bn", "hmlp_ln", "conv_bn", "conv_ln"]
+    stem: Literal[
+        "linear", "linear_bn", "linear_gelu", "linear_bn_gelu", "hmlp_bn", "hmlp_ln", "conv_bn", "conv_ln", "local"
+    ]
     pool: Literal["token", "avg", "map"]
     head: Literal["linear", "hidden"]
     position: Literal["none", "learned", "learned_2d", "sincos_2d", "relative"]
     position_at: Literal["stem", "layers", "shared"]
-    attention: Literal["global", "axial"]
+    attention: Literal["global", "axial", "talking"]
     layer_scale: Number | None
+    residual: Literal["layer_scale", "layer_scale_uniform", "scalar", "fixup", "t_fixup"]
     class_position: bool
+    class_at: Annotated[int, Field(ge=0)]
+    class_layers: Annotated[int, Field(ge=0)]
+    class_keys: Literal["all", "patches"]
+    class_layer_scale: bool
 
 
 class HubWeights(Record):
@@ -68,10 +75,23 @@ class ModelsInfoRecord(FileRecord):
     """One network: its cost, counted on request, its weights on the hub, and the figures of its papers."""
 
     KIND: ClassVar[str] = "models-info"
-    VERSION: ClassVar[str] = "1.1"
+    VERSION: ClassVar[str] = "1.2"
     schema_version: Version
     name: Name = key("Name of the network on the command line.")
-    family: Literal["vit", "hybrid", "deit", "deit3", "parallel", "sovit", "cait", "resmlp", "patchconvnet", "cnn"]
+    family: Literal[
+        "vit",
+        "hybrid",
+        "deit",
+        "deit3",
+        "parallel",
+        "sovit",
+        "cait",
+        "resmlp",
+        "patchconvnet",
+        "cnn",
+        "hierarchical",
+        "mlp",
+    ]
     source: Text = key("Short names of its papers, joined by ', '; 'timm' for timm:NAME.")
     implementation: Literal["timm", "usvit"] = key("Package that implements the network.")
     architecture: Name = key("Argument of timm.create_model; names that begin with usvit_ are registered by usvit.")

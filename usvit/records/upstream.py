@@ -140,6 +140,7 @@ class Chosen(Record):
     final: Text | None = optional(null=True)
     val_accuracy: Share | None = optional(null=True)
     leave_one_out_accuracy: Number | None = optional()
+    clusters: Count | None = optional("Number of clusters; from version 1.1 on.")
 
 
 class Candidate(Record):
@@ -182,9 +183,9 @@ class TransferRecord(FileRecord):
     """Evaluation of upstream weights on other images."""
 
     KIND: ClassVar[str] = "transfer"
-    VERSION: ClassVar[str] = "1.0"
+    VERSION: ClassVar[str] = "1.1"
     schema_version: Version | None = written()
-    how: Literal["fewshot", "linear", "knn", "retrieval", "finetune"] | None = written()
+    how: Literal["fewshot", "linear", "knn", "retrieval", "clusters", "separability", "finetune"] | None = written()
     images: TransferImages = written(empty=TransferImages)
     dropped: Dropped = written(empty=Dropped)
     model: Name | None = written()

@@ -40,8 +40,8 @@ def grid(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
     header = [*([""] if grouped else []), "row", *(["images"] if counted else [])]
     for column in record.columns:
         header.append(title(column))
-        if in_paper(column, record):
-            header += ["paper", "difference", "within"]
+        header += ["paper"] if in_paper(column, record) else []
+        header += ["difference", "within"] if is_compared(column, record) else []
     lines = []
     for row in record.table:
         cells = [row.group or ""] if grouped else []
@@ -52,11 +52,9 @@ def grid(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
             figure = row.figures[column.name]
             cells.append(ours(figure, column.percent) if figure.value is not None else _missing(row, figure))
             if in_paper(column, record):
-                cells += [
-                    figure.paper.printed if figure.paper else "–",
-                    difference(figure, column),
-                    MARKS[figure.within],
-                ]
+                cells.append(figure.paper.printed if figure.paper else "–")
+            if is_compared(column, record):
+                cells += [difference(figure, column), MARKS[figure.within]]
         lines.append(cells)
     return header, lines
 
@@ -82,6 +80,11 @@ def _missing(row: StudyTableRow, figure: StudyFigure) -> str:
 def in_paper(column: StudyColumn, record: StudyRecord) -> bool:
     """Return whether the paper prints a figure of a column."""
     return any(row.figures[column.name].paper for row in record.table)
+
+
+def is_compared(column: StudyColumn, record: StudyRecord) -> bool:
+    """Return whether any figure of a column is compared with the paper's."""
+    return any(row.figures[column.name].difference is not None for row in record.table)
 
 
 def has_paper(record: StudyRecord) -> bool:

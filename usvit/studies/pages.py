@@ -37,6 +37,7 @@ def _values(record: StudyRecord) -> dict[str, Any]:
         "grouped": any(row.group for row in record.table),
         "with_images": any(row.n_images for row in record.table),
         "printed": {column.name: formatters.in_paper(column, record) for column in record.columns},
+        "compared": {column.name: formatters.is_compared(column, record) for column in record.columns},
         "axes": {column.name: _axis(record, column) for column in record.columns},
         "title": formatters.title,
         "difference": formatters.difference,

@@ -38,7 +38,7 @@ class PlannedRun:
     kind: Kind
     seed: int
     config: Mapping[str, Any]
-    """The complete configuration as it is written to files; ``${ID}`` stands for the run directory of another run."""
+    """The configuration as it is written to files; ``${ID}`` stands for the run directory of another run."""
     needs: tuple[str, ...] = ()
     """The runs that have to be finished before it."""
 
@@ -207,13 +207,17 @@ def _built(layers: _Layers, row: Row, step: Step, kind: Kind, seed: int) -> Base
     config = build_step(step, **arguments, below=nested(study.settings), above=own)
     if layers.scale == "paper":
         return config
-    shrunk = merge(tiny_settings(kind, config), prune(nested(study.tiny), SCHEMAS[kind]))
+    shrunk = merge(
+        tiny_settings(kind, config, step.model or row.model, arguments["row"]), prune(nested(study.tiny), SCHEMAS[kind])
+    )
     return build_step(step, **arguments, below=nested(study.settings), above=(shrunk, *own))
 
 
 def _planned(kind: Kind, config: BaseModel, seed: int, ids: Mapping[str, str], variant: str | None) -> PlannedRun:
     needs = tuple(dict.fromkeys(ids[name] for name in placeholders(config.model_dump(mode="json"))))
-    wanted = replaced(config.model_dump(mode="json"), ids, "${{{}}}")
+    # A transfer takes the size of its images from its weights unless it is set, so unset values are left out.
+    complete = kind not in ("transfer", "test")
+    wanted = replaced(config.model_dump(mode="json", exclude_unset=not complete), ids, "${{{}}}")
     name = name_of(kind, config)
     if isinstance(config, RunConfig) and not needs:
         return PlannedRun(f"{name}-{variant}" if variant else name, kind, seed, wanted, needs)

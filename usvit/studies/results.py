@@ -12,7 +12,6 @@ from usvit.records import (
     BenchRecord,
     MetricsRecord,
     PretrainRecord,
-    ShareValue,
     TestRecord,
     TransferRecord,
     TransferValue,
@@ -116,14 +115,14 @@ def _of_test(result: TestRecord, name: str) -> Found | None:
     if name == "disagreement":
         return _disagreement(result)
     value = getattr(result.results[0], "top1" if name == "accuracy" else name, None)
-    if isinstance(value, ShareValue):
-        return Found(value.value, None if value.ci95 is None else list(value.ci95), value.method)
-    return None if value is None else Found(value)
+    if value is None or isinstance(value, float):
+        return None if value is None else Found(value)
+    return Found(value.value, None if value.ci95 is None else list(value.ci95), value.method)
 
 
 def _disagreement(result: TestRecord) -> Found:
-    if len(result.results) == 1:
-        return Found(1 - result.results[0].top1.value)
+    if len(result.results) == 1 and (top1 := result.results[0].top1.value) is not None:
+        return Found(1 - top1)
     if len(result.results) == 2 and len(result.disagreement) == 1:
         return Found(result.disagreement[0].share[1][2])
     return Found(reason=f"the test has {len(result.results)} results, and a disagreement is of two classifiers")

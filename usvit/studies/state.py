@@ -14,7 +14,7 @@ from usvit.files import locked, make_folder, refuse_linked_folders, write_text
 from usvit.records import StudyRecord, load_run_record, read_record, write_record
 from usvit.studies.metric_names import title_of
 from usvit.studies.plan import PlannedRun, StudyPlan, as_json
-from usvit.studies.steps import RESULTS, placeholders
+from usvit.studies.steps import RESULTS
 
 
 class StudyDir:
@@ -52,10 +52,11 @@ class StudyDir:
         if not (path / "run.json").is_file():
             return False
         found = load_run_record(path)
-        there = {"kind": found.kind, **identity(found.config.model_dump(exclude_unset=True))}
-        here = {"kind": run.kind, **identity(dict(run.config))}
-        # The run directories of other runs are compared through their ids, which are part of this run's id.
-        differing = [key for key in here if there.get(key) != here[key] and not any(placeholders(here[key]))]
+        there, here = {"kind": found.kind}, {"kind": run.kind}
+        if run.kind in ("cv", "train"):  # the ids of other kinds contain a hash of their settings
+            there |= identity(found.config.model_dump(exclude_unset=True))
+            here |= identity(dict(run.config))
+        differing = [key for key in here if there.get(key) != here[key]]
         if differing:
             raise UsvitError(
                 f"{path} holds a run of another study ({differing[0]} is {there.get(differing[0])!r} there, "

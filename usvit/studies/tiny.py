@@ -4,6 +4,7 @@ It shows that a study works from its first step to its page. Its figures say not
 """
 
 import math
+import re
 from typing import Any
 
 from pydantic import BaseModel
@@ -11,6 +12,7 @@ from pydantic import BaseModel
 from usvit.bench import find_protocol
 from usvit.config import RunConfig, TestConfig, TransferConfig
 from usvit.models import find_model
+from usvit.studies.steps import placeholders
 
 Settings = dict[str, Any]
 
@@ -23,9 +25,19 @@ SMALLEST = {
     "cnn": "timm:test_resnet",
 }
 """Family -> a small network, for the families whose shape cannot be set."""
+_SHALLOW = re.compile(r"(resmlp_[sb]|patchconvnet_[sbl])\d+")
+"""Beginning of the names whose depth is free, so that the rest of the name stays."""
 SHAPE: Settings = {"width": 48, "depth": 2, "heads": 3, "mlp": 96}
 """Shape of a plain ViT; its patches, stem, pool and other parts stay."""
-IMAGES: Settings = {"name": "fractals", "path": None, "coarse": None, "size": 48, "classes": 4, "image_size": 64}
+IMAGES: Settings = {
+    "name": "fractals",
+    "path": None,
+    "val_source": None,
+    "coarse": None,
+    "size": 48,
+    "classes": 4,
+    "image_size": 64,
+}
 BATCH, STEPS = 12, 2
 OPTIM: Settings = {"warmup_steps": 1, "warmup_epochs": None}
 PRETRAIN: Settings = {
@@ -37,12 +49,14 @@ PRETRAIN: Settings = {
 }
 
 
-def tiny_settings(kind: str, config: BaseModel) -> Settings:
+def tiny_settings(kind: str, config: BaseModel, row_model: str | None, row: Settings) -> Settings:
     """Return the settings that make a run tiny, above those of the study and its rows.
 
     Args:
         kind: Kind of the run.
         config: Its complete configuration at the paper's scale.
+        row_model: The network of the row, for a transfer that takes its network from another run.
+        row: Settings of the row.
     """
     made: Any = config
     if kind == "bench":
@@ -60,12 +74,7 @@ def tiny_settings(kind: str, config: BaseModel) -> Settings:
     if isinstance(config, TestConfig):
         sources = ["fractals:test"] if config.sources != ("data",) else ["data"]
         return {"sources": sources, "source": {key: IMAGES[key] for key in ("size", "classes", "image_size")}}
-    name, vit, side = tiny_network(made.model.name, made.model.vit.model_dump(exclude_none=True), made.model.image_size)
-    model: Settings = {"name": name, "image_size": side}
-    if vit:
-        model["vit"] = vit
-    if made.model.weights.startswith("hub"):
-        model["weights"] = "scratch"
+    model = _tiny_model(made, row_model, row)
     if isinstance(config, RunConfig):
         return {
             "model": model,
@@ -100,6 +109,20 @@ def tiny_settings(kind: str, config: BaseModel) -> Settings:
     return {"model": model, "source": images, "train": train, "optim": OPTIM, **used}
 
 
+def _tiny_model(config: Any, row_model: str | None, row: Settings) -> Settings:
+    """Return the section ``model``; the network of a transfer may be that of the run in its weights."""
+    given = config.model
+    of_run = isinstance(config, TransferConfig) and any(placeholders([given.weights, list(config.upstream)]))
+    if of_run and "image_size" not in given.model_fields_set:
+        return {}
+    if of_run:
+        vit = row.get("model", {}).get("vit", {})
+        return {"image_size": tiny_network(row_model or given.name, vit, given.image_size)[2]}
+    name, vit, side = tiny_network(given.name, given.vit.model_dump(exclude_none=True), given.image_size)
+    model: Settings = {"name": name, "image_size": side, **({"vit": vit} if vit else {})}
+    return model | ({"weights": "scratch"} if given.weights.startswith("hub") else {})
+
+
 def tiny_network(name: str, vit: Settings, image_size: int) -> tuple[str, Settings, int]:
     """Return the name, the changed shape and the image size of the tiny network that stands for another.
 
@@ -112,9 +135,9 @@ def tiny_network(name: str, vit: Settings, image_size: int) -> tuple[str, Settin
     if spec.shape is not None:
         patch = spec.shape.patch
         shape = dict(SHAPE)
-    elif "distilled" in name:
-        chosen = "deit_ti_distilled"
+    elif name.endswith("_distilled"):
+        chosen = "cait_xxs12_distilled" if spec.family == "cait" else "deit_ti_distilled"
     else:
-        chosen = SMALLEST.get(spec.family, "timm:test_vit")
+        chosen = _SHALLOW.sub(r"\g<1>2", name) if _SHALLOW.match(name) else SMALLEST.get(spec.family, "timm:test_vit")
     patches = max(2, math.ceil(32 / patch)) + (1 if image_size > 224 else 0)
     return chosen, shape, patch * patches

@@ -21,12 +21,16 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
     (Bao et al. 2022, BEiT; Clark et al. 2020, ELECTRA); the layers are those of the network's ``group_matcher``.
     timm's LAMB (You et al. 2020) also clips gradients to a norm of 1, its default, which is kept.
 
+    With ``config.momentum_dtype`` = bfloat16, the momentum is rounded to bfloat16 after each step, as if it were stored
+    so and the step were computed in float32. It is held as float32, because PyTorch converts the state of an optimizer
+    to the type of its parameters when a run is resumed.
+
     Raises:
         UsvitError: layer-wise decay is set, but the network does not assign its parameters to layers.
     """
     if config.layer_decay is not None:
         check_layers(model)
-    return create_optimizer_v2(
+    optimizer = create_optimizer_v2(
         model,
         opt="sgd" if config.name == "sgd" and config.nesterov else _TIMM_NAMES[config.name],
         lr=config.lr,
@@ -35,6 +39,17 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
         layer_decay=config.layer_decay,
         **_moments(config),
     )
+    if config.momentum_dtype == "bfloat16":
+        optimizer.register_step_post_hook(_round_momentum)
+    return optimizer
+
+
+@torch.no_grad()
+def _round_momentum(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    for state in optimizer.state.values():
+        for key in ("momentum_buffer", "exp_avg"):
+            if (momentum := state.get(key)) is not None:
+                momentum.copy_(momentum.bfloat16())
 
 
 def _moments(config: OptimConfig) -> dict[str, Any]:

@@ -4,10 +4,13 @@ import json
 
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file
 
 from tests.experiments.transfer_learning.test_experiment import Told, accuracy_of, run
-from usvit.config import TransferConfig, build
+from usvit.config import PretrainConfig, TransferConfig, build
 from usvit.errors import UsvitError
+from usvit.experiments import transfer
+from usvit.experiments.pretraining import Pretraining
 from usvit.experiments.transfer_learning import finetune as module
 from usvit.experiments.transfer_learning.finetune import cell_config, choose
 from usvit.models.weights import resolve_weights
@@ -70,6 +73,33 @@ def test_a_head_of_two_layers_is_trained_tested_and_left_behind(sweep, tmp_path)
 
 
 @pytest.mark.slow
+def test_the_hidden_layer_of_a_pretraining_head_is_left_behind(sweep, tmp_path):
+    """Dosovitskiy et al. 2021, B.1.1: the whole head (two linear layers) is replaced by one, which starts at zero."""
+    model = {**sweep["model"], "vit": {**sweep["model"]["vit"], "head": "hidden"}}
+    keys = ("source", "views", "device", "precision")
+    config = build(PretrainConfig, {key: sweep[key] for key in keys}, {"model": model}, {"train": {"steps": 1}})
+    upstream = Pretraining(config, out=tmp_path / "upstream").run().path
+    assert "hidden.fc.weight" in load_file(upstream / "fold-0" / "model.safetensors")
+    still = {"cells": {}, "optim": SWEEP["still"]["optim"]}
+    onward = still | {"model": {"name": "vit_b32", "weights": str(upstream), "vit": {}}}
+
+    def network(name, *more):
+        result = run({**sweep, **onward}, tmp_path / name, *more, named=False)
+        tensors = load_file(result.path / "fold-0" / "model.safetensors")
+        return tensors, json.loads((result.path / "fold-0" / "model.json").read_text())["vit"]
+
+    tensors, vit = network("finetune")
+    assert "head" not in vit and vit["width"] == 24
+    heads = {key: value for key, value in tensors.items() if key.startswith(("hidden", "head"))}
+    assert {key: value.shape for key, value in heads.items()} == {"head.weight": (3, 24), "head.bias": (3,)}
+    assert not heads["head.weight"].any()  # this rate moves nothing: the layer starts at zero
+    tensors, vit = network("linear", {"how": "linear"})
+    assert "head" not in vit and not any(key.startswith("hidden") for key in tensors)
+    tensors, vit = network("asked", {"model": {"vit": {"head": "hidden"}}})
+    assert vit["head"] == "hidden" and "hidden.fc.weight" in tensors
+
+
+@pytest.mark.slow
 def test_finished_cells_are_not_trained_again(sweep, tmp_path, monkeypatch):
     sweep = {**sweep, "cells": {"still": SWEEP["still"], "moving": SWEEP["moving"]}}
     train, begun = module.Pretraining.run, []
@@ -95,6 +125,33 @@ def test_the_chosen_is_trained_again_on_all_images_where_the_recipe_says_so(swee
     record = json.loads((outcome.path / "final" / "run.json").read_text())
     assert record["data"]["sources"][0]["images"] == 42 and record["config"]["source"]["val"] is None
     assert outcome.result.chosen.final == "train+val"
+
+
+@pytest.mark.slow
+def test_each_cell_of_three_things_is_tested_in_a_run_of_its_own(settings, tmp_path, monkeypatch):
+    """Touvron et al. 2022, Table 6, shows all three; nothing is selected, so all training images are used once."""
+    monkeypatch.chdir(tmp_path)
+    small = {"views__repeats": 1, "train__batch_size": 6, "train__epochs": None, "train__steps": 3}
+    small |= {"optim__warmup_epochs": 0, "model__image_size": 32, "workers": 0, "device": "cpu", "precision": "fp32"}
+    small |= {"model__vit": settings["model"]["vit"] | {"layer_scale": 0.1}}
+    small |= {"source": "folder", "source__path": settings["source"]["path"], "source__split": "train"}
+    chosen_on_nothing = {"source__val_share": 0.0, "final": None}
+    runs = {}
+    for cell in ("full", "attn", "ffn"):
+        run_of_cell = transfer(
+            weights="scratch", recipe="three_things", model="vit_ti16", cell=cell, **small, **chosen_on_nothing
+        )
+        runs[run_of_cell.path.name] = run_of_cell
+    assert list(runs) == [f"transfer-finetune-folder-vit_ti16-scratch-three_things-{cell}-seed0" for cell in
+                          ("full", "attn", "ffn")]  # fmt: skip
+    for cell, one in zip(("full", "attn", "ffn"), runs.values(), strict=True):
+        assert (one.result.tune, one.result.chosen.cell, one.result.images.n_test) == (cell, cell, 18)
+        assert one.result.summary[0].name == f"fine-tuned ({cell})"
+        assert [folder.name for folder in (one.path / "cells").iterdir()] == [cell]
+    networks = [load_file(one.path / "fold-0" / "model.safetensors") for one in runs.values()]
+    of_mlps, of_attention = "blocks.0.mlp.fc1.weight", "blocks.0.attn.qkv.weight"
+    assert (networks[0][of_mlps] != networks[1][of_mlps]).any()  # attn alone leaves the MLPs as they were
+    assert (networks[0][of_attention] != networks[2][of_attention]).any()
 
 
 def test_a_cell_is_the_recipe_with_its_own_settings_and_nothing_of_the_transfer(sweep):

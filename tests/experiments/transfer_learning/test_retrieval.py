@@ -189,6 +189,84 @@ def test_any_network_can_search_and_does_so_by_its_features(settings, tmp_path, 
     assert line["mean_average_precision"] <= line["map_oracle"]
 
 
+def test_the_trunk_of_a_run_of_grafit_can_search_without_its_projector(grafit, tmp_path):
+    """Table 2.7: losses without a kNN head have no P."""
+    line = searched(grafit, tmp_path / "trunk", {"embedding": "trunk", "k": [3]}).result.summary[0]
+    own = {"how": "knn", "model": {"weights": str(grafit)}, "device": "cpu", "precision": "fp32", "k": [3]}
+    source = own_images(str(grafit)) | {"test": "test", "source": own_images(str(grafit))["source"] | {"val": None}}
+    source["source"]["coarse"] = None
+    by_features = transferred(source, tmp_path / "knn", own, {"source": {"val_share": 0.0}}, named=False)
+    by_trunk = transferred(source, tmp_path / "test", own, {"how": "retrieval", "embedding": "trunk"}, named=False)
+    assert by_features.result.summary == by_trunk.result.summary
+    by_projector = transferred(source, tmp_path / "p", own, {"how": "retrieval"}, named=False)
+    assert by_projector.result.summary != by_trunk.result.summary
+    assert line.map_conditioned is not None
+
+
+def test_a_run_without_a_projector_searches_by_its_features(pictures, tmp_path):
+    """Section 2.2: cross-entropy and triplets on the features themselves."""
+    settings = {
+        "objective": "grafit",
+        "source": {"name": "folder", "path": str(pictures)},
+        "model": {
+            "name": "vit_ti16", "weights": "scratch", "image_size": 32,
+            "vit": {"width": 24, "depth": 1, "mlp": 48, "heads": 2, "patch": 8},
+        },
+        "views": {"count": 2},
+        "grafit": {"projector": "none", "knn": 0, "instance": 0, "triplet": 1, "cross_entropy": 1},
+        "train": {"steps": 2, "epochs": None, "batch_size": 6}, "device": "cpu",
+    }  # fmt: skip
+    run = Pretraining(PretrainConfig.model_validate(settings), out=tmp_path / "run").run().path
+    assert not (run / "fold-0" / "projector.safetensors").exists()
+    assert load_embedding(run)(torch.zeros(2, 3, 32, 32)).shape == (2, 24)
+    images = {"source": {"name": "folder", "path": str(pictures), "val_share": 0.0}, "test": "test", "k": [3]}
+    own = {"model": {"weights": str(run)}, "device": "cpu", "precision": "fp32"}
+    found = [
+        transferred(images, tmp_path / how, own, {"how": how}, named=False).result.summary
+        for how in ("knn", "retrieval")
+    ]
+    assert found[0][0].mean_average_precision == pytest.approx(found[1][0].mean_average_precision)
+
+
+def test_a_search_is_tested_at_any_level_whatever_the_level_of_the_training(grafit, tmp_path):
+    """Tables 2.5 and 2.6: the level of the training by the level of the test; here fine, coarse and one class."""
+    coarse = str(grafit.parent / "coarse.csv")
+    fine = searched(grafit, tmp_path / "fine", {"k": [3]})
+    level = searched(grafit, tmp_path / "coarse", {"k": [3], "fine": coarse})
+    assert fine.result.images.classes == list(CLASSES) and level.result.images.classes == ["long", "round"]
+    assert level.result.summary[0].map_oracle == pytest.approx(1.0)  # the classes of the training and the test agree
+    assert level.result.summary[0].accuracy.value >= fine.result.summary[0].accuracy.value
+    without = {"k": [3], "fine": coarse, "source": {"coarse": None}}
+    plain = searched(grafit, tmp_path / "plain", without).result.summary[0]
+    assert plain.mean_average_precision == level.result.summary[0].mean_average_precision
+    assert plain.map_conditioned is None
+    one = searched(grafit, tmp_path / "one", {"k": [3], "source": {"coarse": "all"}}).result.summary[0]
+    assert one.map_conditioned == pytest.approx(one.mean_average_precision) and one.coarse_accuracy == 1.0
+
+
+def test_the_validation_images_of_a_supervised_run_are_queries_too_unless_they_chose_its_step(pictures, tmp_path):
+    """Grafit's baseline (section 2.4.2) is searched like Grafit itself."""
+    settings = {
+        "source": {"name": "folder", "path": str(pictures), "val": "val"},
+        "model": {
+            "name": "vit_ti16", "weights": "scratch", "image_size": 32,
+            "vit": {"width": 24, "depth": 1, "mlp": 48, "heads": 2, "patch": 8},
+        },
+        "train": {"steps": 2, "epochs": None, "batch_size": 6}, "device": "cpu",
+    }  # fmt: skip
+    run = Pretraining(PretrainConfig.model_validate(settings), out=tmp_path / "last").run().path
+    assert searched(run, tmp_path / "of-last", {"k": [3]}).result.images.n_test == 12
+    settings["train"]["early_stopping"] = {"keep": "best", "patience": None}
+    run = Pretraining(PretrainConfig.model_validate(settings), out=tmp_path / "best").run().path
+    with pytest.raises(LeakageError, match="12 images"):
+        searched(run, tmp_path / "of-best")
+
+
+def test_a_level_to_search_for_belongs_to_retrieval():
+    with pytest.raises(UsvitError, match=r"fine belongs to retrieval"):
+        build(TransferConfig, {"how": "knn", "fine": "order"})
+
+
 def test_a_search_that_was_killed_goes_on_and_gives_the_same(grafit, tmp_path, monkeypatch):
     from usvit.experiments.transfer_learning import features
 

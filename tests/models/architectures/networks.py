@@ -14,6 +14,10 @@ TINY = {"width": 32, "depth": 2, "mlp": 48, "heads": 4, "patch": 16}
 
 RESNET10 = {"layers": (1, 1, 1, 1), "block": BasicBlock}
 
+CAIT = {"attention": "talking", "class_layers": 2, "class_position": False, "layer_scale": 1e-2}
+
+RESMLP = {"width": 32, "depth": 2, "patch": 16}
+
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "vit": ("usvit_vit", {}),
     "vit-avg": ("usvit_vit", {"pool": "avg"}),
@@ -32,16 +36,31 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "vit-hmlp_ln": ("usvit_vit", {"stem": "hmlp_ln"}),
     "vit-conv_bn": ("usvit_vit", {"stem": "conv_bn"}),
     "vit-conv_ln": ("usvit_vit", {"stem": "conv_ln"}),
+    "vit-linear_bn": ("usvit_vit", {"stem": "linear_bn"}),
+    "vit-linear_bn_gelu": ("usvit_vit", {"stem": "linear_bn_gelu"}),
+    "vit-local": ("usvit_vit", {"stem": "local"}),
+    "vit-rezero": ("usvit_vit", {"residual": "scalar", "layer_scale": 0.0}),
+    "vit-fixup": ("usvit_vit", {"residual": "fixup"}),
     "vit-axial": ("usvit_vit", {"attention": "axial", "pool": "avg"}),
     "vit-axial-parallel": ("usvit_vit", {"attention": "axial", "pool": "map", "branches": 2}),
     "vit-parallel": ("usvit_vit", {"branches": 3, "layer_scale": 0.1}),
     "vit-parallel-relative": ("usvit_vit", {"branches": 2, "position": "relative"}),
+    "vit-talking": ("usvit_vit", {"attention": "talking"}),
+    "vit-late": ("usvit_vit", {"class_at": 1}),
+    "vit-late-parallel-relative": ("usvit_vit", {"class_at": 1, "branches": 2, "position": "relative"}),
+    "vit-class": ("usvit_vit", {"class_layers": 2}),
+    "vit-class-patches": ("usvit_vit", {**CAIT, "class_keys": "patches", "class_layer_scale": False}),
     "hybrid-16": ("usvit_hybrid", {"layers": (1, 1, 1), **TINY, "patch": 1}),
     "hybrid-32": ("usvit_hybrid", {"layers": (1, 1, 1, 1), **TINY, "patch": 1, "head": "hidden"}),
     "patchconvnet": ("usvit_patchconvnet", {"width": 32, "depth": 3}),
     "patchconvnet-bn": ("usvit_patchconvnet", {"width": 32, "depth": 3, "norm": "bn"}),
     "patchconvnet-avg": ("usvit_patchconvnet", {"width": 32, "depth": 3, "pool": "avg"}),
     "patchconvnet-class": ("usvit_patchconvnet", {"width": 32, "depth": 3, "queries": "class"}),
+    "patchconvnet-linear": ("usvit_patchconvnet", {"width": 32, "depth": 3, "stem": "linear", "pool_heads": 4}),
+    "axial_resnet": ("usvit_axial_resnet", {"factor": 0.125, "layers": (1, 1)}),
+    "resmlp": ("usvit_resmlp", RESMLP),
+    **{f"resmlp-{mixing}": ("usvit_resmlp", {**RESMLP, "mixing": mixing}) for mixing in ("none", "mlp", "sepconv")},
+    "resmlp-ln-class_mlp": ("usvit_resmlp", {**RESMLP, "norm": "ln", "pool": "class_mlp"}),
     "resnet50_attn": ("usvit_resnet50_attn", RESNET10),
     "resnet50_attn-class": ("usvit_resnet50_attn", {**RESNET10, "queries": "class"}),
 }

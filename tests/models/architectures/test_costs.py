@@ -38,7 +38,10 @@ def test_the_pooling_adds_to_resnet50_what_the_thesis_prints():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stem", "macs"),
-    [("linear", 17.58), ("hmlp_bn", 17.73), ("hmlp_ln", 17.73), ("conv_bn", 19.07), ("conv_ln", 19.07)],
+    [
+        *(("linear", 17.58), ("linear_bn", 17.58), ("linear_gelu", 17.58), ("linear_bn_gelu", 17.58)),
+        *(("hmlp_bn", 17.73), ("hmlp_ln", 17.73), ("conv_bn", 19.07), ("conv_ln", 19.07), ("local", 19.12)),
+    ],
 )
 def test_a_vit_b_with_each_stem_costs_what_three_things_prints(stem, macs):
     assert cost("usvit_vit", stem=stem)[1] == pytest.approx(macs, rel=0.002)  # Table 7

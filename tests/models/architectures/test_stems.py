@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from usvit.models.architectures.stems import ConvStem, HMLPStem
+from usvit.models.architectures.stems import ConvStem, HMLPStem, LinearStem, LocalStem
 
 from .networks import images, scramble
 
@@ -47,6 +47,31 @@ def test_stems_have_the_layers_of_the_paper(kind, kernels, norm):
     names = [type(layer).__name__ for layer in layers]
     one = ["Conv2d", {"bn": "BatchNorm2d", "ln": "LayerNorm2d"}[norm], "GELU"]
     assert names == (one * len(kernels))[:-1]  # the last projection is linear
+
+
+@pytest.mark.parametrize(
+    ("norm", "gelu", "names"),
+    [("bn", False, ["BatchNorm2d"]), (None, True, ["GELU"]), ("bn", True, ["BatchNorm2d", "GELU"])],
+)
+def test_linear_stems_are_one_projection_of_each_patch_and_what_follows_it(norm, gelu, names):
+    stem = scramble(LinearStem(img_size=64, patch_size=16, embed_dim=8, norm=norm, gelu=gelu).eval())
+    assert [type(layer).__name__ for layer in stem.proj] == ["Conv2d", *names]
+    picture = images(1)
+    patch = picture[0, :, 16:32, 48:].flatten() @ stem.proj[0].weight.flatten(1).T + stem.proj[0].bias
+    for layer in list(stem.proj)[1:]:
+        patch = layer(patch[None, :, None, None]).flatten()
+    assert torch.allclose(stem(picture)[0, 1 * 4 + 3], patch, atol=1e-4)
+
+
+def test_the_local_stem_attends_within_a_patch_and_its_convolution_reaches_two_pixels_further():
+    torch.manual_seed(0)
+    stem = scramble(LocalStem(img_size=64, patch_size=16, embed_dim=32, depth=2).eval())
+    picture = images(1).requires_grad_()
+    stem(picture)[0, 1 * 4 + 2].sum().backward()  # the patch of rows 16 to 31 and columns 32 to 47
+    seen = picture.grad.abs().sum((0, 1)) > 0
+    rows, columns = seen.any(1).nonzero().flatten(), seen.any(0).nonzero().flatten()
+    # A 7 x 7 kernel at stride 4 sees 3 pixels before its subpatch and, of the last one, 3 + 28 - 31 = 0 to 31 + 2.
+    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (13, 31, 29, 47)
 
 
 def test_tokens_come_in_raster_order():

@@ -1,6 +1,7 @@
 """The zoo's networks against what the six sources print, and against formulas written down here."""
 
 import itertools
+import re
 
 import pytest
 import timm
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from usvit.models.complexity import count
-from usvit.models.zoo import ZOO, find_model
+from usvit.models.zoo import ZOO, find_model, resmlp
 from usvit.models.zoo.listing import comparisons, counted
 
 
@@ -85,7 +86,7 @@ def test_distilled_networks_have_one_token_position_and_head_more(name):
     assert counted(name, 224) == expected
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if name.startswith("cait_")])
+@pytest.mark.parametrize("name", [name for name in ZOO if name.startswith("cait_") and name[-1].isdigit()])
 def test_caits_have_exactly_the_counts_of_the_formula(name):
     width = {"xxs": 192, "xs": 288, "s": 384, "m": 768, "b": 768}[name.removeprefix("cait_").rstrip("0123456789")]
     depth = int(name[-2:])
@@ -93,13 +94,59 @@ def test_caits_have_exactly_the_counts_of_the_formula(name):
         assert counted(name, size) == cait_counts(width, depth, size)
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if name.startswith("resmlp_")])
+def test_several_heads_cost_what_one_costs_and_other_parts_of_table_5_7_what_they_have():
+    (params, macs), heads = counted("patchconvnet_s60", 224), counted("patchconvnet_s60_heads8", 224)
+    assert heads == (params, macs)
+    convolutions, _ = patchconvnet_params(384, 60)
+    assert params - counted("patchconvnet_s60_linear", 224)[0] == convolutions - (3 * 16**2 * 384 + 384)
+    pooling = 4 * (384**2 + 384) + 6 * 384**2 + 4 * 384 + 384 + 4 * 384 + 2 * 384
+    assert params - counted("patchconvnet_s60_avg", 224)[0] == pooling
+
+
+@pytest.mark.parametrize("name", ["cait_xxs24", "cait_m24"])
+def test_a_distillation_token_of_cait_adds_a_token_and_a_head(name):
+    width = {"cait_xxs24": 192, "cait_m24": 768}[name]
+    (params, macs), (own_params, own_macs) = counted(name, 224), counted(f"{name}_distilled", 224)
+    assert own_params - params == width + 1000 * width + 1000
+    # Two layers: a query, a projection and an MLP more; a key and a value more, for two queries; 197 keys of the other.
+    n = 196
+    more = 2 * width**2 + 8 * width**2 + 2 * width**2 + 2 * width * (n + 2) + 2 * width
+    assert own_macs - macs == 2 * more + 1000 * width
+
+
+@pytest.mark.parametrize("name", [name for name, spec in ZOO.items() if resmlp.PATTERN.fullmatch(name)])
 def test_resmlps_have_exactly_the_counts_of_the_formula(name):
     shape, _, patch = name.removeprefix("resmlp_").partition("_")
     assert counted(name, 224) == resmlp_counts({"s": 384, "b": 768}[shape[0]], int(shape[1:]), int(patch or 16))
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if name.startswith("patchconvnet") and name[-1].isdigit()])
+@pytest.mark.parametrize(
+    ("part", "params", "macs"),
+    [  # what one layer has in place of the linear map over N = 196 patches, for D = 384
+        ("none", -3 * 384, 0),  # without its affine layer and its scale
+        ("mlp", 8 * 196**2 + 5 * 196, 8 * 196**2 * 384),
+        ("conv", 9 * 384**2 + 384, 9 * 384**2 * 196),
+        ("dwconv", 10 * 384, 9 * 384 * 196),
+        ("sepconv", 10 * 384 + 384**2 + 384, (9 * 384 + 384**2) * 196),
+    ],
+)
+def test_the_communications_of_table_4_3_have_exactly_the_counts_of_the_formula(part, params, macs):
+    plain_params, plain_macs = resmlp_counts(384, 12, 16)
+    plain_params -= 12 * (196**2 + 196)
+    plain_macs -= 12 * 196**2 * 384
+    assert counted(f"resmlp_s12_{part}", 224) == (plain_params + 12 * params, plain_macs + 12 * macs)
+
+
+def test_class_mlp_has_two_maps_of_all_tokens_to_one_and_two_mlps():
+    params, macs = resmlp_counts(384, 12, 16)
+    layer = 197 + 1 + 8 * 384**2 + 5 * 384 + 6 * 384  # the map; the MLP; two affine layers and two scales
+    assert counted("resmlp_s12_class_mlp", 224) == (
+        params + 2 * layer + 384,
+        macs + 2 * (197 * 384 + 8 * 384**2),
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in ZOO if re.fullmatch(r"patchconvnet_[sbl]\d+", name)])
 def test_patchconvnets_trunk_and_pooling_have_the_parameters_of_the_formula(name):
     shape = name.removeprefix("patchconvnet_")
     width = {"s": 384, "b": 768, "l": 1024}[shape[0]]

@@ -42,7 +42,10 @@ from .upstream.near_duplicates import copies_of as copies_of
 from .upstream.near_duplicates import descriptions_of_source as descriptions_of_source
 from .upstream.near_duplicates import excluded_table as excluded_table
 from .upstream.open import aligned as aligned
+from .upstream.open import coarsened as coarsened
 from .upstream.open import draw as draw
 from .upstream.open import named_sets as named_sets
 from .upstream.open import open_source as open_source
 from .upstream.open import open_training as open_training
+from .upstream.open import shared_splits as shared_splits
+from .upstream.wordnet import coarse_imagenet as coarse_imagenet

@@ -17,7 +17,7 @@ from usvit.experiments.classifier_test.figures import Tested, disagreement, sour
 from usvit.experiments.classifier_test.inference import answers_of
 from usvit.experiments.classifier_test.matching import Matching, match
 from usvit.experiments.classifier_test.test_sets import (
-    LabelledSet,
+    TestImages,
     knowledge_of_training,
     open_sets,
     with_crop,
@@ -39,7 +39,7 @@ class ClassifierTestSetup:
     config: TestConfig
     device: Device
     classifiers: list[FixedClassifier]
-    sets: list[LabelledSet]
+    sets: list[TestImages]
     matchings: dict[tuple[str, str], Matching]
     """(classifier, test set) -> which outputs compete and which are right."""
     known: dict[str, str]

@@ -10,9 +10,9 @@ import pandas as pd
 
 from usvit.config import HeadRule
 from usvit.experiments.classifier_test.classifiers import FixedClassifier
-from usvit.experiments.classifier_test.inference import Answers
+from usvit.experiments.classifier_test.inference import ClassifierAnswers
 from usvit.experiments.classifier_test.matching import Matching
-from usvit.experiments.classifier_test.test_sets import LabelledSet
+from usvit.experiments.classifier_test.test_sets import TestImages
 from usvit.metrics.calibration_statistics import reliability
 from usvit.metrics.proportions import clustered_share
 
@@ -27,9 +27,9 @@ class Tested:
 
     classifier: FixedClassifier
     head: HeadRule | None
-    test_set: LabelledSet
+    test_set: TestImages
     matching: Matching
-    answers: Answers
+    answers: ClassifierAnswers
     images_per_second: float
 
     @property
@@ -67,9 +67,8 @@ class Tested:
 
         An image with several labels counts in the class of each.
         """
-        source, rows = self.test_set.source, self.test_set.images.rows
-        labels = [source.targets[[row]] if source.multi is None else np.unique(source.multi[row]) for row in rows]
-        image = np.repeat(np.arange(len(rows)), [len(one) for one in labels])
+        source, labels = self.test_set.source, self.test_set.labels()
+        image = np.repeat(np.arange(len(labels)), [len(one) for one in labels])
         target = np.concatenate(labels)
         n_images = np.bincount(target, minlength=len(source.classes))
         n_right = np.bincount(target, weights=self.hits[image], minlength=len(source.classes)).astype(np.int64)
@@ -94,18 +93,13 @@ class Tested:
                 "classifier": self.row_name,
                 "source": self.test_set.label,
                 "image": names,
-                "label": [self._labels(int(row)) for row in self.test_set.images.rows],
+                "label": [";".join(source.classes[one] for one in labels) for labels in self.test_set.labels()],
                 "predicted": [self.classifier.classes[one] for one in answers.predicted],
                 "probability": answers.probability,
                 "rank": answers.rank,
                 "right": self.hits,
             }
         )
-
-    def _labels(self, row: int) -> str:
-        source = self.test_set.source
-        labels = (int(source.targets[row]),) if source.multi is None else source.multi[row]
-        return ";".join(source.classes[label] for label in labels)
 
 
 def disagreement(tested: Sequence[Tested]) -> list[dict[str, Any]]:
@@ -135,7 +129,7 @@ def _matrix(source: str, rows: Sequence[Tested]) -> dict[str, Any]:
     }
 
 
-def source_entry(test_set: LabelledSet, known: Mapping[str, str], drops: bool) -> dict[str, Any]:
+def source_entry(test_set: TestImages, known: Mapping[str, str], drops: bool) -> dict[str, Any]:
     """Return the entry ``sources`` of ``test.json``.
 
     Args:
@@ -150,7 +144,7 @@ def source_entry(test_set: LabelledSet, known: Mapping[str, str], drops: bool) -
         "n_images": len(test_set.images),
         "n_groups": len(np.unique(groups)),
         "n_classes": len(source.classes),
-        "n_classes_with_images": len(np.unique(test_set.images.targets)),
+        "n_classes_with_images": len({label for labels in test_set.labels() for label in labels}),
         "left_out": source.left_out,
         "seen": test_set.seen,
         "seen_dropped": drops,

@@ -1,7 +1,7 @@
 """One pass of a network over a test set, from which every rule of its heads gets its answers."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from usvit.data.transforms import test_view
 from usvit.errors import UsvitError
 from usvit.experiments.classifier_test.classifiers import FixedClassifier
 from usvit.experiments.classifier_test.matching import Matching
-from usvit.experiments.classifier_test.test_sets import LabelledSet
+from usvit.experiments.classifier_test.test_sets import TestImages
 from usvit.progress import Progress, task
 from usvit.resources import usable_cores
 
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Answers:
+class ClassifierAnswers:
     """The answers of one classifier to n images; every array has shape (n,)."""
 
     predicted: Ints
@@ -41,12 +41,12 @@ class Answers:
 
 def answers_of(
     classifier: FixedClassifier,
-    test_set: LabelledSet,
+    test_set: TestImages,
     matching: Matching,
     fabric: lightning_fabric.Fabric,
     batch_size: int,
     progress: Progress,
-) -> tuple[dict[HeadRule | None, Answers], float]:
+) -> tuple[dict[HeadRule | None, ClassifierAnswers], float]:
     """Run a classifier over a test set once.
 
     Returns:
@@ -58,9 +58,10 @@ def answers_of(
     """
     model = classifier.network()
     wrapped = fabric.setup_module(model).eval()
-    pieces: dict[HeadRule | None, list[Answers]] = {head: [] for head in classifier.heads}
+    pieces: dict[HeadRule | None, list[ClassifierAnswers]] = {head: [] for head in classifier.heads}
     kept = None if matching.kept is None else torch.from_numpy(matching.kept).to(fabric.device)
     normalised = classifier.view.normalisation.normalised
+    labels = test_set.labels()
     title = f"{classifier.name} on {test_set.label}"
     begun, done = time.monotonic(), 0
     with (
@@ -75,7 +76,7 @@ def answers_of(
                 raise UsvitError(f"{title}: outputs are not finite. Use --precision fp32, or other weights.")
             if kept is not None:
                 logits = [one[:, kept] for one in logits]
-            right = _right_outputs(matching, test_set, rows, logits[0].shape[1]).to(fabric.device)
+            right = _right_outputs(matching, labels[done : done + len(rows)], logits[0].shape[1]).to(fabric.device)
             for head, found in pieces.items():
                 found.append(_answers(log_probabilities(logits, head), right, matching.kept))
             done += len(rows)
@@ -104,7 +105,7 @@ def log_probabilities(logits: list[Tensor], head: HeadRule | None) -> Tensor:
     return logits[1 if head == "distilled" else 0].log_softmax(dim=1)
 
 
-def _answers(log_prob: Tensor, right: Tensor, kept: Ints | None) -> Answers:
+def _answers(log_prob: Tensor, right: Tensor, kept: Ints | None) -> ClassifierAnswers:
     """Reduce (B, M) log-probabilities to the answers; ``right`` is (B, M) bool with a True in each row."""
     best_value, best = log_prob.max(dim=1)
     of_right = log_prob.masked_fill(~right, -torch.inf)
@@ -115,7 +116,7 @@ def _answers(log_prob: Tensor, right: Tensor, kept: Ints | None) -> Answers:
     place = torch.arange(log_prob.shape[1], device=log_prob.device)
     before = (log_prob > right_value) | ((log_prob == right_value) & (place < first_right))
     predicted = best.cpu().numpy().astype(np.int64)
-    return Answers(
+    return ClassifierAnswers(
         predicted if kept is None else kept[predicted],
         best_value.exp().clamp(max=1).cpu().numpy().astype(np.float64),
         (1 + before.sum(dim=1)).cpu().numpy().astype(np.int64),
@@ -123,15 +124,15 @@ def _answers(log_prob: Tensor, right: Tensor, kept: Ints | None) -> Answers:
     )
 
 
-def _right_outputs(matching: Matching, test_set: LabelledSet, rows: Ints, width: int) -> Tensor:
-    right = torch.zeros(len(rows), width, dtype=torch.bool)
-    for at, row in enumerate(rows.tolist()):
-        right[at, sorted(matching.right_of(test_set.source, row))] = True
+def _right_outputs(matching: Matching, labels: Sequence[tuple[int, ...]], width: int) -> Tensor:
+    right = torch.zeros(len(labels), width, dtype=torch.bool)
+    for at, classes in enumerate(labels):
+        right[at, matching.right_of(classes)] = True
     return right
 
 
-def _joined(pieces: list[Answers]) -> Answers:
-    return Answers(
+def _joined(pieces: list[ClassifierAnswers]) -> ClassifierAnswers:
+    return ClassifierAnswers(
         np.concatenate([one.predicted for one in pieces]),
         np.concatenate([one.probability for one in pieces]),
         np.concatenate([one.rank for one in pieces]),
@@ -159,7 +160,7 @@ def _outputs(model: nn.Module, classifier: FixedClassifier) -> Iterator[Callable
             hook.remove()
 
 
-def _batches(classifier: FixedClassifier, test_set: LabelledSet, size: int) -> Iterator[tuple[Ints, NDArray[np.uint8]]]:
+def _batches(classifier: FixedClassifier, test_set: TestImages, size: int) -> Iterator[tuple[Ints, NDArray[np.uint8]]]:
     """Yield the rows and the pixels (B, S, S, 3) of each batch; the next one is read while the device computes."""
     view, rows = classifier.view, test_set.images.rows
 

@@ -5,6 +5,7 @@ decision); Beyer et al. 2020 (ReaL: any of an image's labels is right); Barbu et
 all 1,000 classes is right if it maps to the image's class).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,30 +20,21 @@ Ints = NDArray[np.int64]
 OPEN_LISTS = ("folder", "shards", "data")
 """Sources whose list of classes is what happens to be there: a missing class is one without images."""
 
-SAYS = {
-    "all": "the most probable of all outputs decides",
-    "subset": "the outputs are restricted to the classes of the images before the decision",
-    "mapped": "the most probable of all outputs decides; it is right if it maps to the class of the image",
-}
-_ANY_LABEL = "; a decision is right if it is one of the labels of the image"
-
 
 @dataclass(frozen=True)
 class Matching:
     """The competing outputs of one classifier for one test set, and the right ones."""
 
     rule: str
-    """Key of ``SAYS``."""
-    says: str
+    """``all``, ``subset`` or ``mapped`` (``TestResult.rule``)."""
     kept: Ints | None
     """Competing outputs in ascending order, of shape (M,); None for all."""
     right: tuple[tuple[int, ...], ...]
     """For each class of the source, its right outputs, as positions among the competing ones."""
 
-    def right_of(self, source: UpstreamDataset, row: int) -> set[int]:
-        """Return the right outputs of one image of the source."""
-        labels = (int(source.targets[row]),) if source.multi is None else source.multi[row]
-        return {output for label in labels for output in self.right[label]}
+    def right_of(self, labels: Iterable[int]) -> list[int]:
+        """Return the right outputs of an image with these classes."""
+        return sorted({output for label in labels for output in self.right[label]})
 
 
 def match(name: str, classes: tuple[str, ...], source: UpstreamDataset, label: str, config: TestConfig) -> Matching:
@@ -82,8 +74,7 @@ def match(name: str, classes: tuple[str, ...], source: UpstreamDataset, label: s
             f"{label} has a single class, so restricting the outputs to it makes every decision right. "
             "Set outputs=all, or add the images of other classes."
         )
-    says = SAYS[rule] + ("" if source.multi is None else _ANY_LABEL)
-    return Matching(rule, says, kept, tuple(map(tuple, right)))
+    return Matching(rule, kept, tuple(map(tuple, right)))
 
 
 def _restricts(config: TestConfig, label: str) -> bool:

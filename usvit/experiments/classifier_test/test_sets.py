@@ -29,7 +29,7 @@ _PREFERRED = ("test", "val")
 
 
 @dataclass(frozen=True)
-class LabelledSet:
+class TestImages:
     """The images of one split of one source."""
 
     label: str
@@ -42,6 +42,13 @@ class LabelledSet:
     def source(self) -> UpstreamDataset:
         return self.images.source
 
+    def labels(self) -> list[tuple[int, ...]]:
+        """Return the classes of each image, all of which are right; one for most sources."""
+        multi = self.source.multi
+        if multi is None:
+            return [(int(target),) for target in self.images.targets]
+        return [tuple(dict.fromkeys(multi[row])) for row in self.images.rows]
+
     def groups(self) -> np.ndarray:
         """Return the patient or cluster of near-duplicates of each image, of shape (n,); else each its own."""
         groups = self.images.groups
@@ -52,7 +59,7 @@ class LabelledSet:
         return {"label": self.label, **self.images.describe(), "tested": len(self.images), "seen": self.seen}
 
 
-def open_sets(config: TestConfig, roots: dict[str, Path], progress: Progress) -> list[LabelledSet]:
+def open_sets(config: TestConfig, roots: dict[str, Path], progress: Progress) -> list[TestImages]:
     """Open the images of all sources.
 
     Args:
@@ -63,13 +70,13 @@ def open_sets(config: TestConfig, roots: dict[str, Path], progress: Progress) ->
     Raises:
         UsvitError: A source or a split does not exist, has no labels, or is named twice.
     """
-    found: list[LabelledSet] = []
+    found: list[TestImages] = []
     for choice in config.sources:
         name, split = _parsed(choice)
         if name == DATA:
             if split is not None:
                 raise UsvitError("The source data is the whole data set, so it has no splits: write --source data.")
-            found.append(LabelledSet(DATA, _of_card(config, roots, progress)))
+            found.append(TestImages(DATA, _of_card(config, roots, progress)))
             continue
         for one in _splits_of(name, split, config):
             settings = SourceConfig(name=name, **config.source.model_dump(exclude={"limit", "hashes"}))
@@ -77,7 +84,7 @@ def open_sets(config: TestConfig, roots: dict[str, Path], progress: Progress) ->
                 settings = settings.model_copy(update={"path": None})
             source = open_source(settings, roots, split=one, seed=config.seed)
             rows = np.arange(len(source))
-            found.append(LabelledSet(f"{name}:{one}", _limited(TransferSplit("test", source, rows), config)))
+            found.append(TestImages(f"{name}:{one}", _limited(TransferSplit("test", source, rows), config)))
     labels = [one.label for one in found]
     if twice := [label for label in labels if labels.count(label) > 1]:
         raise UsvitError(f"The source {twice[0]} is named twice. Remove one of them.")
@@ -121,7 +128,7 @@ def _limited(images: TransferSplit, config: TestConfig) -> TransferSplit:
     return replace(images, rows=draw(images.source, limit, generator))
 
 
-def with_crop(test_set: LabelledSet, crops: set[str]) -> LabelledSet:
+def with_crop(test_set: TestImages, crops: set[str]) -> TestImages:
     """Return a data card's images as the classifiers were trained on them: cut to the tissue, or whole.
 
     Args:
@@ -144,8 +151,8 @@ def with_crop(test_set: LabelledSet, crops: set[str]) -> LabelledSet:
 
 
 def without_seen(
-    test_set: LabelledSet, config: TestConfig, seen: Mapping[str, SeenImages], progress: Progress
-) -> LabelledSet:
+    test_set: TestImages, config: TestConfig, seen: Mapping[str, SeenImages], progress: Progress
+) -> TestImages:
     """Refuse, remove or count images that a classifier has seen; near-duplicates count if both have descriptions.
 
     All classifiers are tested on the same images, so an image that one of them has seen is removed for all.

@@ -16,7 +16,7 @@ from usvit.experiments.base import Experiment, head_of_record, write_model
 from usvit.experiments.model_metadata import upstream_metadata
 from usvit.experiments.run_directory import RunDirectory, RunResult
 from usvit.experiments.transfer_learning import metrics
-from usvit.experiments.transfer_learning.finetune import finetune, forget_networks
+from usvit.experiments.transfer_learning.finetune import cell_config, finetune, forget_networks
 from usvit.experiments.transfer_learning.probes import PROBES, FeatureSet, ProbeResult, needed
 from usvit.experiments.transfer_learning.retrieval import searching
 from usvit.experiments.transfer_learning.transfer_setup import TransferSetup, default_out, describe, prepare
@@ -73,6 +73,8 @@ class Transfer(Experiment[TransferSetup, ProbeResult, TransferRecord]):
 
     def conclude(self, setup: TransferSetup, run: RunDirectory, trained: ProbeResult) -> None:
         write_csv(run.path / "results.csv", metrics.results_table(trained.rows))
+        for name, table in trained.tables.items():
+            write_csv(run.path / name, table)
         missing = metrics.write_predictions(run.path / "predictions.csv", setup.splits.test, np.asarray(trained.logits))
         write_record(
             run.path / "transfer.json",
@@ -82,7 +84,7 @@ class Transfer(Experiment[TransferSetup, ProbeResult, TransferRecord]):
                 "images": {key: value for key, value in setup.splits.describe().items() if key != "parts"},
                 "dropped": setup.dropped,
                 "model": setup.spec.name,
-                "tune": setup.config.model.tune if setup.config.how == "finetune" else "head",
+                "tune": _tuned(setup.config, trained),
                 "image_size": setup.config.model.image_size,
                 "weights": setup.weights.describe(),
                 "upstream": upstream_figures(setup.config.model.weights),
@@ -165,7 +167,7 @@ def _probe(setup: TransferSetup, run: RunDirectory, progress: Progress) -> Probe
     model = setup.network()
     extractor, splits = setup.extractor(progress), setup.splits
     retrieval = setup.config.how == "retrieval"
-    embedding = searching(model, setup.weights, setup.config.model.image_size) if retrieval else model
+    embedding = searching(model, setup.weights, setup.config) if retrieval else model
     seen = {
         split.name: FeatureSet(split, extractor.features(embedding, split, run.path / "features" / f"{split.name}.npy"))
         for split in needed(setup.config, splits)
@@ -202,6 +204,13 @@ def _write_network(
         return {**described_network, "objective": setup.config.how}
 
     write_model(run.fold(0), model.state_dict(), metadata)
+
+
+def _tuned(config: TransferConfig, trained: ProbeResult) -> str:
+    """Return which layers were trained: those of the chosen cell, or the head of a probe."""
+    if config.how != "finetune":
+        return "head"
+    return cell_config(config, config.cells.get(trained.chosen["cell"], {})).model.tune
 
 
 def _name_of(choice: str) -> str:

@@ -61,7 +61,8 @@ def finetune(
         row["chosen"] = row["cell"] == best
     folder = run.path / "cells" / best / "fold-0"
     if setup.config.final is not None:
-        final: dict[str, Any] = {"source": {"split": setup.config.final, "val": None, "val_share": 0.0}}
+        unvalidated = {"val": None, "val_source": None, "val_share": 0.0}
+        final: dict[str, Any] = {"source": {"split": setup.config.final, **unvalidated}}
         final |= {"train": {"early_stopping": {"patience": None}}}  # there are no validation images left
         config = _built(setup.config, merge(cells[best], final))
         logger.info(f"Training the chosen cell {best} again on {setup.config.final}")
@@ -80,7 +81,7 @@ def finetune(
     accuracy = next(row["accuracy"] for row in found if row["cell"] == best)
     summary = [
         {
-            "name": f"fine-tuned ({setup.config.model.tune})",
+            "name": f"fine-tuned ({configs[best].model.tune})",
             "accuracy": metrics.accuracy(setup.splits.test, hits),
             "mean_class_accuracy": metrics.mean_class_accuracy(setup.splits.test.targets, hits),
             "cell": best,

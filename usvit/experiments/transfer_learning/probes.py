@@ -2,19 +2,23 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.preprocessing import normalize
 
 from usvit.config import TransferConfig
 from usvit.errors import UsvitError
 from usvit.experiments.transfer_learning import least_squares, linear, metrics
 from usvit.experiments.transfer_learning.affine import Affine
+from usvit.experiments.transfer_learning.clusters import CLUSTERS, class_shares, cluster_table, fit_clusters
+from usvit.experiments.transfer_learning.feature_tables import energy_table, nearest_table, tsne_table
 from usvit.experiments.transfer_learning.least_squares import LeastSquares, check_shots, draw_shots
 from usvit.experiments.transfer_learning.retrieval import LabelledFeatures, rank_by_coarse
+from usvit.experiments.transfer_learning.separability import random_halves, separate
 from usvit.experiments.transfer_learning.splits import TransferSplit, TransferSplits
 from usvit.metrics.basic import Value
 from usvit.metrics.retrieval import average_precisions, choose_k, knn_probabilities, leave_one_out, mean_precisions
@@ -26,6 +30,7 @@ logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 N_LEAVE_ONE_OUT = 10_000
 """Largest number of training images on which k is chosen; all images of ImageNet would take a day."""
+HALVES_COVER = "which images form the halves; not other images, nor the seed that the network was trained with"
 _SMALLEST = 1e-12  # smallest probability, because the table holds logarithms
 
 
@@ -58,6 +63,8 @@ class ProbeResult:
     """The new head of the network; None if it keeps its own."""
     learnt_from: tuple[str, ...] = ("train",)
     """Names of the splits whose images the result has seen."""
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    """Other tables for the run's folder, by file name."""
 
 
 Probe = Callable[[TransferConfig, TransferSplits, dict[str, FeatureSet], Progress], ProbeResult]
@@ -197,7 +204,14 @@ def neighbours(
     intervals = {"mean_average_precision": of_map}
     summary = [_line(f"{k} nearest neighbours", test.split, hits, **figures, intervals=intervals)]
     chosen = {"k": k, "sigma": config.sigma, "leave_one_out_accuracy": tried[k]}
-    return ProbeResult(rows, summary, chosen, np.log(np.maximum(prob, _SMALLEST)), learnt_from=())
+    tables = {}
+    if config.feature_tables:
+        tables = {
+            "neighbours.csv": nearest_table(test.features, train.features, test.split, train.split),
+            "pca.csv": energy_table(train.features),
+            "tsne.csv": tsne_table(test.features, test.split, derive_seed(config.seed, "tsne")),
+        }
+    return ProbeResult(rows, summary, chosen, np.log(np.maximum(prob, _SMALLEST)), learnt_from=(), tables=tables)
 
 
 def retrieval(
@@ -223,7 +237,64 @@ def retrieval(
     return found
 
 
-PROBES: dict[str, Probe] = {"fewshot": fewshot, "linear": logistic, "knn": neighbours, "retrieval": retrieval}
+def clustered(
+    config: TransferConfig, splits: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
+) -> ProbeResult:
+    """Cluster the training images, and classify a test image by the classes of the training images of its cluster."""
+    train, test = seen["train"], seen["test"]
+    kmeans = fit_clusters(train.features, config.clusters, derive_seed(config.seed, "clusters") % 2**32)
+    shares = class_shares(kmeans.labels_, train.targets, config.clusters, len(splits.classes))
+    prob = shares[kmeans.predict(normalize(test.features))]
+    hits = metrics.right(test.split, prob)
+    rows = [metrics.row("clusters", test.split, hits, interval=True, chosen=True)]
+    summary = [_line(f"{config.clusters} clusters, commonest class", test.split, hits)]
+    tables = {CLUSTERS: cluster_table(train.split, kmeans.labels_)}
+    logits = np.log(np.maximum(prob, _SMALLEST))
+    return ProbeResult(rows, summary, {"clusters": config.clusters}, logits, learnt_from=(), tables=tables)
+
+
+def separability(
+    config: TransferConfig, splits: TransferSplits, seen: dict[str, FeatureSet], progress: Progress
+) -> ProbeResult:
+    """Separate random halves of the classes on the training images, and classify the test images into whole classes."""
+    train, test = seen["train"], seen["test"]
+    l2, n_classes = (config.l2 or linear.L2)[0], len(splits.classes)
+    of_class = linear.fit_logistic(train.features, train.targets, n_classes, l2)
+    rows: list[dict[str, Any]] = []
+    found: dict[str, list[metrics.Bools]] = {"right": [], "conditioned": []}
+    with task(progress, "random halves", config.draws, "splits") as advance:
+        for draw in range(config.draws):
+            labels = random_halves(train.targets, config.seed, draw)
+            one = separate(train.features, labels, of_class, n_classes, l2)
+            for name, hits in (("right", one.right), ("conditioned", one.conditioned)):
+                found[name].append(hits)
+                rows.append(metrics.row(f"separability, {name}", train.split, hits, draw=draw, l2=l2))
+            advance(draw + 1)
+    n_groups, summary = metrics.accuracy(train.split, found["right"][0])["n_groups"], []
+    for name, what in (("right", "random halves"), ("conditioned", "random halves, conditioned")):
+        each = [float(hits.mean()) for hits in found[name]]
+        of_classes = [metrics.mean_class_accuracy(train.targets, hits) for hits in found[name]]
+        value = {
+            **metrics.over_draws(each, n_groups),
+            "method": f"t over {config.draws} splits",
+            "covers": HALVES_COVER,
+        }
+        summary.append({"name": what, "accuracy": value, "mean_class_accuracy": float(np.mean(of_classes)), "l2": l2})
+    logits = of_class(test.features)
+    hits = metrics.right(test.split, logits)
+    rows.append(metrics.row("separability", test.split, hits, interval=True, l2=l2, chosen=True))
+    summary.append(_line("classes, on the test images", test.split, hits, l2=l2))
+    return ProbeResult(rows, summary, {"l2": l2}, logits, of_class)
+
+
+PROBES: dict[str, Probe] = {
+    "fewshot": fewshot,
+    "linear": logistic,
+    "knn": neighbours,
+    "retrieval": retrieval,
+    "clusters": clustered,
+    "separability": separability,
+}
 
 
 def needed(config: TransferConfig, splits: TransferSplits) -> list[TransferSplit]:

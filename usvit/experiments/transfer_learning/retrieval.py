@@ -17,10 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import ValidationError
 from torch import nn
 
-from usvit.config import ViTConfig
+from usvit.config import TransferConfig, ViTConfig
 from usvit.config.pretrain import GrafitConfig
-from usvit.data.splits import SeenImages as Hashes
-from usvit.data.splits import load_metadata, seen_by_weights
+from usvit.data.splits import load_metadata
 from usvit.errors import UsvitError
 from usvit.metrics.retrieval import SIGMA, average_precisions, knn_probabilities
 from usvit.models import Weights, build_model, find_model, only_fold, read_state_dict, resolve_weights
@@ -90,27 +89,15 @@ def is_grafit(weights: Weights) -> bool:
     return weights.metadata is not None and weights.metadata.objective == "grafit"
 
 
-def forbidden(weights: Weights) -> Hashes:
-    """Return the images that a search with these weights must not test: all that the weights have seen.
-
-    The exception are validation images of a run of Grafit that kept its last step. They have chosen nothing, and are
-    the queries, as in the thesis.
-    """
-    seen, metadata = seen_by_weights(weights), weights.metadata
-    if metadata and metadata.objective == "grafit" and metadata.best_step == metadata.steps:
-        return seen.of_parts("train", "upstream")
-    return seen
-
-
-def searching(network: nn.Module, weights: Weights, image_size: int) -> nn.Module:
+def searching(network: nn.Module, weights: Weights, config: TransferConfig) -> nn.Module:
     """Return the module that embeds images: the embedding g of a run of Grafit, otherwise the network itself.
 
     Raises:
         UsvitError: The run of Grafit is incomplete.
     """
-    if not is_grafit(weights) or weights.path is None:
+    if not is_grafit(weights) or weights.path is None or config.embedding == "trunk":
         return network
-    return load_embedding(weights.path.parent, image_size)
+    return load_embedding(weights.path.parent, config.model.image_size)
 
 
 def load_embedding(folder: Path, image_size: int | None = None) -> Embedding:
@@ -126,7 +113,8 @@ def load_embedding(folder: Path, image_size: int | None = None) -> Embedding:
     fold = only_fold(folder)
     file = fold / f"{PROJECTOR}.safetensors"
     metadata = load_metadata(fold / "model.safetensors")
-    if metadata is None or metadata.objective != "grafit" or not file.is_file():
+    projected = metadata is not None and (metadata.grafit or {}).get("projector") != "none"
+    if metadata is None or metadata.objective != "grafit" or (projected and not file.is_file()):
         raise UsvitError(f"{folder} is not a run of the objective grafit with its {file.name}. Copy the run again.")
     try:
         if metadata.grafit is None or metadata.architecture is None or metadata.preprocessing is None:
@@ -142,7 +130,8 @@ def load_embedding(folder: Path, image_size: int | None = None) -> Embedding:
         network = build_model(spec, resolve_weights(str(fold), spec), n_classes=0, image_size=image_size)
         embedding = Embedding(network, config)
     try:
-        embedding.projector.load_state_dict(read_state_dict(file))
+        if projected:
+            embedding.projector.load_state_dict(read_state_dict(file))
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:300]
         raise UsvitError(

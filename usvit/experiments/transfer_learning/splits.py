@@ -11,18 +11,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from usvit.config import TransferConfig
+from usvit.config import VALIDATED, TransferConfig
 from usvit.data.datasets import (
     DATA,
     Manifest,
     ManifestSource,
     UpstreamDataset,
     aligned,
+    coarsened,
     descriptions_of_source,
     open_manifest,
     open_source,
     open_training,
     refined,
+    shared_splits,
 )
 from usvit.data.near_duplicates import CompactDescriptions
 from usvit.data.splits import (
@@ -179,12 +181,14 @@ def open_splits(config: TransferConfig, roots: dict[str, Path], progress: Progre
 
 def _of_source(config: TransferConfig, roots: dict[str, Path]) -> TransferSplits:
     settings = config.source
-    tested = set() if config.test is None else set(config.test.split("+"))
-    if config.how in ("knn", "retrieval") and config.test is not None:
-        settings = settings.model_copy(update={"val": None, "val_share": 0.0})  # k is chosen on the training images
-    for name, used in (("split", settings.split), ("val", settings.val or ""), ("final", config.final or "")):
-        if shared := tested & set(used.split("+")):
-            key = name if name == "final" else f"source.{name}"
+    if config.how not in VALIDATED and config.test is not None:
+        settings = settings.model_copy(
+            update={"val": None, "val_source": None, "val_share": 0.0}
+        )  # k is chosen on the training images
+    for key, used in (("source.split", settings.split), ("source.val", settings.val), ("final", config.final)):
+        if config.test is None or used is None:
+            continue
+        if shared := shared_splits(settings, used, config.test, of_val=key == "source.val"):
             raise LeakageError(
                 f"test={config.test} and {key}={used} share the part {', '.join(shared)}: test images must not "
                 "be used for training or for choices. Set test to another split, or choose on a share of the "
@@ -198,9 +202,9 @@ def _of_source(config: TransferConfig, roots: dict[str, Path]) -> TransferSplits
         test = open_source(settings, roots, split=config.test, seed=config.seed)
         if train.classes and test.classes:
             test = aligned(test, train.classes, "the training")
-    if config.how == "retrieval" and settings.coarse is not None:
-        return TransferSplits(_fine("train", train, train), None, _fine("test", test, train), "none")
-    chosen_on = f"part {settings.val}"
+    if config.how == "retrieval" and (settings.coarse is not None or config.fine is not None):
+        return TransferSplits(_fine("train", train, train, config), None, _fine("test", test, train, config), "none")
+    chosen_on = f"part {settings.val}" + (f" of {settings.val_source}" if settings.val_source else "")
     if settings.val is None:
         chosen_on = f"{100 * settings.val_share:g} % of part {settings.split}, drawn by seed {config.seed}"
     return TransferSplits(
@@ -220,7 +224,7 @@ def _of_card(config: TransferConfig, roots: dict[str, Path], progress: Progress)
         rows = rows_of_split(folds, table, name)
         source = ManifestSource(manifest, rows, crop="tissue", labelled=True)
         found[name] = replace(_whole(name, source), manifest=manifest, manifest_rows=rows)
-    if config.how in ("knn", "retrieval"):  # k is chosen on the training images
+    if config.how not in VALIDATED:  # k is chosen on the training images
         return TransferSplits(found["train"], None, found["test"], "none")
     by = "patients and copies" if config.split.unit == "group" else "image, which leaks"
     chosen_on = f"inner validation part of the hold-out, seed {config.split_seed}, by {by}"
@@ -273,9 +277,9 @@ def without_leaks(
         inside = table.sha256.isin(learnt | _near_duplicates_in(others, described, splits, progress)).to_numpy()
         if config.leaks == "refuse" and inside.any():
             raise LeakageError(
-                f"{int(inside.sum())} test images of {splits.test.source.name} are also among its training "
-                f"images, as the same pixels or near-duplicates: {_some(table.image_id[inside].tolist())}. Remove them "
-                f"from one part, or {without}."
+                f"{int(inside.sum())} test images of {splits.test.source.name} are also among the training or "
+                f"validation images, as the same pixels or near-duplicates: {_some(table.image_id[inside].tolist())}. "
+                f"Remove them from one part, or {without}."
             )
         counts["in_training"] = int((inside & ~leaking).sum())
         leaking = leaking | inside
@@ -298,10 +302,15 @@ def _near_duplicates_in(
     return set(copies_of_seen(described, joined(known))) if known else set()
 
 
-def _fine(name: str, source: UpstreamDataset, train: UpstreamDataset) -> TransferSplit:
-    """Return the images with their fine classes as labels, and with their coarse classes."""
-    fine = aligned(refined(source), refined(train).classes, "the training")
-    return replace(_whole(name, fine), coarse=source.targets)
+def _fine(name: str, source: UpstreamDataset, train: UpstreamDataset, config: TransferConfig) -> TransferSplit:
+    """Return the images with the classes to search for as labels, and with their coarse classes if there are any."""
+
+    def of_fine(images: UpstreamDataset) -> UpstreamDataset:
+        whole = refined(images)
+        return whole if config.fine is None else coarsened(whole, config.fine)
+
+    fine = aligned(of_fine(source), of_fine(train).classes, "the training")
+    return replace(_whole(name, fine), coarse=None if config.source.coarse is None else source.targets)
 
 
 def _whole(name: str, source: UpstreamDataset) -> TransferSplit:

@@ -11,13 +11,13 @@ from torch import nn
 
 from usvit.config import PretrainConfig, TransferConfig
 from usvit.data.datasets import DATA, Manifest
-from usvit.data.splits import load_metadata, seen_by_weights
+from usvit.data.splits import SeenImages, load_metadata, seen_by_weights
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
 from usvit.experiments.base import head_of_record, in_runs, model_of_record
 from usvit.experiments.transfer_learning import probes
 from usvit.experiments.transfer_learning.features import FeatureExtractor
-from usvit.experiments.transfer_learning.retrieval import forbidden, searching
+from usvit.experiments.transfer_learning.retrieval import is_grafit, searching
 from usvit.experiments.transfer_learning.splits import TransferSplits, open_splits, without_leaks
 from usvit.files import sha256_of_text
 from usvit.models import (
@@ -33,6 +33,7 @@ from usvit.models import (
     resolve_weights,
 )
 from usvit.progress import Progress
+from usvit.records import load_run_record
 from usvit.training import Device, resolve_device, seed_everything
 
 logger = logging.getLogger(__name__)
@@ -84,20 +85,23 @@ class TransferSetup:
 def default_out(config: TransferConfig) -> Path:
     """Return the default run directory, such as ``runs/transfer-fewshot-cifar10-vit_ti16-scratch-seed0``.
 
-    It contains the name of the recipe, if there is one, and the name of initial weights from disk.
+    It contains the name of the recipe and of the only cell, if there is one, and the name of initial weights from disk.
     """
     images = config.data.dataset if config.source.name == DATA else config.source.name
     images = "+".join(Path(name).stem for name in images.split("+"))
     origin = "several" if config.upstream else _origin(config.model.weights)
     recipe = "" if config.recipe == "none" else config.recipe
     model = "" if config.upstream else config.model.name  # several weights may be of several networks
-    return in_runs("transfer", config.how, images, model, origin, recipe, f"seed{config.seed}")
+    cell = next(iter(config.cells)) if len(config.cells) == 1 else ""
+    return in_runs("transfer", config.how, images, model, origin, recipe, cell, f"seed{config.seed}")
 
 
 def with_model_of(config: TransferConfig, choice: str, *, named: bool) -> TransferConfig:
     """Complete the configuration from the metadata of weights that usvit trained.
 
-    The metadata names the network and, if no setting does, the size of its input.
+    The metadata names the network, its parts (``model.vit``) and, if no setting does, the size of its input. The
+    hidden layer of a pre-training head is not taken over: a transfer replaces the whole head by one linear layer
+    (Dosovitskiy et al. 2021, appendix B.1.1), unless ``model.vit.head`` says otherwise, or ``model.head`` is ``kept``.
 
     Args:
         config: The configuration.
@@ -123,8 +127,10 @@ def with_model_of(config: TransferConfig, choice: str, *, named: bool) -> Transf
                 f"The metadata (model.json) of --weights {choice} is damaged: it lacks 'architecture', the name of "
                 "the network. Copy it again, or pass --model."
             )
-        vit = config.model.vit.model_copy(update=metadata.vit or {})
-        update |= {"name": metadata.architecture, "vit": vit}
+        parts = dict(metadata.vit or {})
+        if config.model.head != "kept":
+            parts.pop("head", None)
+        update |= {"name": metadata.architecture, "vit": config.model.vit.model_copy(update=parts)}
     return config.model_copy(update={"model": config.model.model_copy(update=update)})
 
 
@@ -163,7 +169,7 @@ def _prepare_one(config: TransferConfig, splits: TransferSplits) -> TransferSetu
     probes.check(config, splits)
     model, loaded = _build(config, spec, weights, len(splits.classes))
     if config.how == "retrieval":
-        searching(model, weights, config.model.image_size)  # an incomplete run fails here
+        searching(model, weights, config)  # an incomplete run fails here
     preprocessing = Preprocessing(config.model.image_size, "squash", mean, std)
     return TransferSetup(config, spec, weights, device, splits, {}, preprocessing, count_parameters(model), loaded)
 
@@ -174,12 +180,40 @@ def checked(setups: Sequence[TransferSetup], progress: Progress) -> list[Transfe
     Raises:
         LeakageError: There are such images, and the configuration does not drop them.
     """
-    seen_of = forbidden if setups[0].config.how == "retrieval" else seen_by_weights
-    seen = {f"The network of --weights {setup.config.model.weights}": seen_of(setup.weights) for setup in setups}
+    alone = len(setups) == 1  # several networks could be chosen by their upstream validation
+    seen = {f"The network of --weights {one.config.model.weights}": forbidden(one, alone=alone) for one in setups}
     if warning := setups[0].weights.warning:
         logger.warning(warning)
     splits, dropped = without_leaks(setups[0].splits, setups[0].config, seen, progress)
     return [replace(setup, splits=splits, dropped=dropped) for setup in setups]
+
+
+def forbidden(setup: TransferSetup, *, alone: bool) -> SeenImages:
+    """Return the images that a transfer must not test: all that the weights have seen.
+
+    The exception are validation images of a run of ``usvit pretrain`` that kept its last step: they have chosen
+    nothing, and are the test images of the papers. Test images of a data card are never excepted.
+
+    Args:
+        setup: The transfer.
+        alone: There is no other network to choose from.
+    """
+    weights, metadata = setup.weights, setup.weights.metadata
+    seen = seen_by_weights(weights)
+    if metadata is None or metadata.best_step != metadata.steps:
+        return seen
+    queries = setup.config.how == "retrieval" and is_grafit(weights)
+    if queries or (alone and setup.manifest is None and _pretrained(weights)):
+        return seen.of_parts("train", "upstream")
+    return seen
+
+
+def _pretrained(weights: Weights) -> bool:
+    """Return whether the weights are in a run of ``usvit pretrain``; a transfer chooses cells on validation images."""
+    if weights.path is None:
+        return False
+    run = weights.path.absolute().parent.parent
+    return (run / "run.json").is_file() and load_run_record(run).kind == "pretrain"
 
 
 def describe(setup: TransferSetup, command: str) -> dict[str, Any]:

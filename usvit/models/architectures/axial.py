@@ -53,7 +53,7 @@ class AxialBlock(nn.Sequential):
         replace_attention(self.column, lambda old: AxialAttention(old.qkv.in_features, old.num_heads, "column"))
 
 
-def replace_attention(module: nn.Module, make: Callable[[Attention], Attention]) -> None:
+def replace_attention(module: nn.Module, make: Callable[[Attention], nn.Module]) -> None:
     """Replace every attention layer in ``module`` by ``make(layer)``, which takes over the layer's projections.
 
     The layers are replaced after construction because timm 1.0.20 has no argument for the attention layer.

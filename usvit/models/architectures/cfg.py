@@ -3,12 +3,14 @@
 from typing import Any
 
 
-def untrained(first_conv: str, classifier: str = "head", *, fixed_input_size: bool = True) -> dict[str, Any]:
+def untrained(
+    first_conv: str, classifier: str | tuple[str, ...] = "head", *, fixed_input_size: bool = True
+) -> dict[str, Any]:
     """Return a timm ``pretrained_cfg`` without weights, for images of 224 pixels that are normalised to [-1, 1].
 
     Args:
         first_conv: Name of the layer that reads the image.
-        classifier: Name of the layer that computes the logits.
+        classifier: Name of the layer that computes the logits, or of each such layer.
         fixed_input_size: True if the network is built for one image size.
     """
     return {

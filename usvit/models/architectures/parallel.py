@@ -53,8 +53,8 @@ class ParallelBlock(ParallelThingsBlock):
         return x + F.linear(self.ffns[0].mlp.act(hidden), fc2_w, fc2_b)
 
     def can_fuse(self) -> bool:
-        """Return True if the branches use plain attention, that is, neither relative nor axial attention."""
-        return all(type(branch.attn) is Attention for branch in self.attns)
+        """Return True if the branches use plain layers: no relative or axial attention, and no shifts of Fixup."""
+        return all(type(branch.attn) is Attention and type(branch.attn.proj) is nn.Linear for branch in self.attns)
 
     def _folded(self) -> Folded:
         """Return the weights of the large products, cached while nothing can change them, for faster inference.

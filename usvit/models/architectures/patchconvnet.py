@@ -1,6 +1,6 @@
 """PatchConvNet: convolutions on patches at a constant resolution, then attention pooling (thesis, chapter 5).
 
-    stem    four 3 x 3 convolutions of stride 2: (B, 3, S, S) -> (B, D, S/16, S/16)
+    stem    four 3 x 3 convolutions of stride 2: (B, 3, S, S) -> (B, D, S/16, S/16); or one linear projection
     trunk   N times  x <- x + l * conv1x1(SE(GELU(dw3x3(GELU(conv1x1(norm(x)))))))
     pooling a query attends to the patches (``attention_pool.py``)
     logits  W LN(c)
@@ -17,6 +17,7 @@ from timm.layers import (
     LayerNorm,
     LayerNorm2d,
     LayerScale2d,
+    PatchEmbed,
     SqueezeExcite,
 )
 from timm.models import build_model_with_cfg, checkpoint_seq, generate_default_cfgs, register_model
@@ -59,10 +60,12 @@ class PatchConvNet(nn.Module):
         norm: Normalisation of the trunk, ``ln`` or ``bn`` (``bn`` is better by 0.1 to 0.7 points with large batches,
             Table 5.8).
         pool: ``attention``, or ``avg``, the ablation of Table 5.7.
-        pool_heads: Number of attention heads of the pooling; 1 in the thesis.
+        pool_heads: Number of attention heads of the pooling; 1 in the thesis, several in its ablation (Table 5.7).
+        stem: ``conv``, or ``linear``: one projection of each patch of 16 x 16 pixels, as in ViT (Table 5.7).
         layer_scale: Initial value of LayerScale. The thesis does not state it; for CaiT with more than 24 layers it
             states 1e-6.
-        img_size: Ignored; accepted for timm's interface. Any size works: the image is padded to multiples of 16.
+        img_size: Ignored; accepted for timm's interface. Any size works: the image is padded to multiples of 16. With
+            the linear stem, a run needs a multiple of 16.
         in_chans: Number of channels C.
         num_classes: Number of classes K. With 0 there is no classifier, and the output is (B, D), or (B, 1, D) if
             ``queries`` is ``class``.
@@ -70,7 +73,7 @@ class PatchConvNet(nn.Module):
         drop_rate: Rate of dropout before the classifier.
 
     Raises:
-        ValueError: If ``norm``, ``pool`` or ``queries`` is unknown, or the width is not allowed.
+        ValueError: If ``norm``, ``pool``, ``stem`` or ``queries`` is unknown, or the width is not allowed.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class PatchConvNet(nn.Module):
         norm: Literal["ln", "bn"] = "ln",
         pool: Literal["attention", "avg"] = "attention",
         pool_heads: int = 1,
+        stem: Literal["conv", "linear"] = "conv",
         layer_scale: float = 1e-6,
         img_size: int | tuple[int, int] | None = None,
         in_chans: int = 3,
@@ -96,12 +100,14 @@ class PatchConvNet(nn.Module):
             raise ValueError(f"pool is '{pool}', but must be attention or avg")
         if pool == "avg" and queries != "one":
             raise ValueError("a query for each class requires pool to be attention")
+        if stem not in ("conv", "linear"):
+            raise ValueError(f"stem is '{stem}', but must be conv or linear")
         if depth < 1:
             raise ValueError(f"depth is {depth}, but must be at least 1")
         self.num_features = self.head_hidden_size = self.embed_dim = width
         self.num_classes, self.in_chans, self.queries = num_classes, in_chans, queries
         self.grad_checkpointing = False
-        self.patch_embed = conv_stem(in_chans, width)
+        self.patch_embed = conv_stem(in_chans, width) if stem == "conv" else _linear_stem(in_chans, width)
         self.blocks = nn.Sequential(*(ConvBlock(width, NORMS[norm], layer_scale, drop_path_rate) for _ in range(depth)))
         self.feature_info = [{"module": f"blocks.{i}", "num_chs": width, "reduction": 16} for i in range(depth)]
         self.attn_pool = (
@@ -167,6 +173,11 @@ class PatchConvNet(nn.Module):
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Return timm's groups for layer-wise rates: the stem, each block, the pooling with the last norm, the head."""
         return {"stem": r"^patch_embed", "blocks": [(r"^blocks\.(\d+)", None), (r"^attn_pool|^norm", (99999,))]}
+
+
+def _linear_stem(in_chans: int, width: int) -> nn.Module:
+    """Build one projection of each patch, (B, C, S, S) -> (B, D, S/16, S/16)."""
+    return PatchEmbed(None, 16, in_chans, width, flatten=False, output_fmt="NCHW", dynamic_img_pad=True)
 
 
 default_cfgs = generate_default_cfgs(

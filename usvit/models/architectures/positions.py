@@ -165,7 +165,7 @@ class RelativeAttention(Attention):
 def refuse_mask(attn_mask: Tensor | None, is_causal: bool) -> None:
     """Raise ``ValueError`` if timm's block passes an attention mask, which these layers do not support."""
     if attn_mask is not None or is_causal:
-        raise ValueError("relative and axial attention do not support a mask")
+        raise ValueError("relative, axial and talking-heads attention do not support a mask")
 
 
 def _learned(*shape: int) -> nn.Parameter:

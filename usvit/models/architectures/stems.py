@@ -7,8 +7,12 @@ A stem is timm's ``PatchEmbed`` with several convolutions instead of one, so it 
 from itertools import pairwise
 from typing import Any
 
-from timm.layers import LayerNorm2d, PatchEmbed, to_2tuple
-from torch import nn
+import torch
+from timm.layers import LayerNorm2d, PatchEmbed, to_2tuple, trunc_normal_
+from timm.models.vision_transformer import Block
+from torch import Tensor, nn
+
+from usvit.models.architectures.init import start_weights
 
 HMLP_PATCHES = (8, 16, 32)
 CONV_PATCHES = (16,)
@@ -29,6 +33,28 @@ class Stem(PatchEmbed):
             wanted = to_2tuple(patch_size)[0]
             raise ValueError(f"a stem for patches of {self.patch_size[0]} pixels cannot take patches of {wanted}")
         super().set_input_size(img_size=img_size)
+
+
+class LinearStem(Stem):
+    """One projection of each patch, followed by batch normalisation, GELU or both (Table 7, "Linear", rows 2 to 4).
+
+    Patches do not mix. A ViT-B with this stem has 17.58 GFLOPs, as with the projection alone.
+
+    Args:
+        patch_size: Any side of a patch in pixels.
+        embed_dim: Number of channels D.
+        norm: ``bn``, or None for no normalisation.
+        gelu: True for GELU after the projection and its normalisation.
+    """
+
+    def __init__(
+        self, *, patch_size: int, in_chans: int = 3, embed_dim: int, norm: str | None, gelu: bool, **options: Any
+    ):
+        super().__init__(patch_size=patch_size, in_chans=in_chans, embed_dim=embed_dim, **options)
+        layers: list[nn.Module] = [nn.Conv2d(in_chans, embed_dim, patch_size, patch_size)]
+        layers += [NORMS[norm](embed_dim)] if norm else []
+        layers += [nn.GELU()] if gelu else []
+        self.proj = nn.Sequential(*layers)  # type: ignore[assignment]
 
 
 class HMLPStem(Stem):
@@ -82,6 +108,46 @@ class ConvStem(Stem):
             raise ValueError(f"the conv stem makes patches of {_one_of(CONV_PATCHES)} pixels, not of {patch_size}")
         super().__init__(patch_size=patch_size, in_chans=in_chans, embed_dim=embed_dim, **options)
         self.proj = conv_stem(in_chans, embed_dim, norm)  # type: ignore[assignment]
+
+
+class LocalStem(Stem):
+    """Small transformer among the 4 x 4 subpatches of each patch, then a projection of them all (Table 7, "Local").
+
+    "Small transformers have also been considered" is all that the paper says; it cites Transformer in Transformer
+    (TNT; Han et al. 2021). The inner width (40), heads (4), subpatches (of 4 x 4 pixels for patches of 16), their 7 x 7
+    convolution and the normalisation before and after the projection are those of TNT-B. The number of layers is not
+    stated: with 24, a ViT-B has the printed 19.12 GFLOPs. The convolution reaches 2 pixels into neighbouring patches.
+
+    Args:
+        patch_size: Side of a patch in pixels, a multiple of 4.
+        embed_dim: Number of channels D.
+        depth: Number of inner layers.
+
+    Raises:
+        ValueError: If the patch size is not a multiple of 4.
+    """
+
+    def __init__(self, *, patch_size: int, in_chans: int = 3, embed_dim: int, depth: int = 24, **options: Any):
+        if patch_size % 4:
+            raise ValueError(f"the local stem makes patches of a multiple of 4 pixels, not of {patch_size}")
+        super().__init__(patch_size=patch_size, in_chans=in_chans, embed_dim=embed_dim, **options)
+        self.side, width, heads = patch_size // 4, 40, 4
+        self.pixels = nn.Conv2d(in_chans, width, 7, stride=4, padding=3)
+        self.position = nn.Parameter(trunc_normal_(torch.empty(self.side**2, width), std=0.02))
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(depth)))
+        self.proj = nn.Sequential(  # type: ignore[assignment]
+            nn.LayerNorm(self.side**2 * width), nn.Linear(self.side**2 * width, embed_dim), nn.LayerNorm(embed_dim)
+        )
+        start_weights(self.blocks)
+        start_weights(self.proj)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images (B, C, H, W) to tokens (B, H W / patch^2, D)."""
+        batch, (rows, columns) = len(x), self.grid_size
+        x = self.pixels(x).unflatten(2, (rows, self.side)).unflatten(4, (columns, self.side))
+        x = x.permute(0, 2, 4, 3, 5, 1).reshape(batch * rows * columns, self.side**2, -1)  # each patch's subpatches
+        x = self.blocks(x + self.position)
+        return self.proj(x.flatten(1)).view(batch, rows * columns, -1)
 
 
 def conv_stem(in_chans: int, width: int, norm: str | None = None) -> nn.Sequential:

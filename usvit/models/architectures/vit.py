@@ -2,7 +2,9 @@
 
 It extends timm's ``VisionTransformer``: with plain options, the state dict, shapes and outputs are the same as timm's.
 It adds the parts that timm lacks: stems (``stems.py``), positions (``positions.py``), axial blocks (``axial.py``),
-branches that run at once (``parallel.py``), and the hidden layer of the original head.
+branches that run at once (``parallel.py``), LayerScale's rivals (``residual.py``), talking heads
+(``talking_heads.py``), class attention and a late class token (``class_attention.py``), and the hidden layer of the
+original head.
 
     z_0     = [x_class; x_1 E; ...; x_N E] + E_pos            (Dosovitskiy et al. 2021, eq. 1)
     z'_l    = z_(l-1) + MSA(LN(z_(l-1)))                      (eq. 2)
@@ -11,6 +13,7 @@ branches that run at once (``parallel.py``), and the hidden layer of the origina
     logits  = W y  or  W tanh(V y)                            (section 3.1)
 """
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict
@@ -23,9 +26,10 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, register_mo
 from timm.models.vision_transformer import Block, VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
-from usvit.config import Attention, Head, Pool, Position, PositionAt, Stem
+from usvit.config import Attention, ClassKeys, Head, Pool, Position, PositionAt, Residual, Stem
 from usvit.models.architectures.axial import AxialAttention, AxialBlock, replace_attention
 from usvit.models.architectures.cfg import untrained
+from usvit.models.architectures.class_attention import ClassBlock, ParallelPatchesBlock, PatchesBlock
 from usvit.models.architectures.init import start_weights
 from usvit.models.architectures.parallel import ParallelBlock
 from usvit.models.architectures.positions import (
@@ -36,14 +40,22 @@ from usvit.models.architectures.positions import (
     RelativeAttention,
     SinCos2d,
 )
-from usvit.models.architectures.stems import ConvStem, HMLPStem
+from usvit.models.architectures.residual import OWN_SCALARS, start_value, weigh_branches
+from usvit.models.architectures.stems import ConvStem, HMLPStem, LinearStem, LocalStem
+from usvit.models.architectures.talking_heads import TalkingHeads
 from usvit.models.spec import ViTShape
 
 EmbedLayer = Callable[..., nn.Module]
 STEMS: dict[str, EmbedLayer] = {
-    f"{name}_{norm}": partial(stem, norm=norm)
-    for name, stem in (("hmlp", HMLPStem), ("conv", ConvStem))
-    for norm in ("bn", "ln")
+    "linear": PatchEmbed,
+    "linear_bn": partial(LinearStem, norm="bn", gelu=False),
+    "linear_gelu": partial(LinearStem, norm=None, gelu=True),
+    "linear_bn_gelu": partial(LinearStem, norm="bn", gelu=True),
+    "hmlp_bn": partial(HMLPStem, norm="bn"),
+    "hmlp_ln": partial(HMLPStem, norm="ln"),
+    "conv_bn": partial(ConvStem, norm="bn"),
+    "conv_ln": partial(ConvStem, norm="ln"),
+    "local": LocalStem,
 }
 POSITIONS: dict[str, type[Positions]] = {"learned": Learned, "learned_2d": Learned2d, "sincos_2d": SinCos2d}
 
@@ -58,12 +70,15 @@ class ViT(VisionTransformer):
     - The rate of stochastic depth grows linearly over the layers from 0 to ``drop_path_rate``, as in timm and DeiT. The
       later chapters of the thesis use one rate for all layers; half of timm's rate gives the same mean
       (``regularize.set_drop_path``).
+    - A class token that enters at a later layer has its position already, and no layer before changes it. Stochastic
+      depth counts the layers of self-attention; class attention has none (as in CaiT's public code).
     - Weights are initialised as in timm: truncated normal (sd 0.02), zero biases. Convolutions of stems are initialised
       as in PyTorch.
 
     Args:
         width, depth, mlp, heads, patch, branches, stem, pool, head, position, position_at, attention, layer_scale,
-            class_position: See ``usvit.models.spec.ViTShape``.
+            residual, class_position, class_at, class_layers, class_keys, class_layer_scale: See
+            ``usvit.models.spec.ViTShape``.
         img_size: Side S, or (height, width), in pixels; a multiple of the patch size. ``set_input_size`` changes it.
         in_chans: Number of channels C.
         num_classes: Number of classes K. With 0 there is no classifier, and the output is (B, D).
@@ -92,7 +107,12 @@ class ViT(VisionTransformer):
         position_at: PositionAt = "stem",
         attention: Attention = "global",
         layer_scale: float | None = None,
+        residual: Residual = "layer_scale",
         class_position: bool = True,
+        class_at: int = 0,
+        class_layers: int = 0,
+        class_keys: ClassKeys = "all",
+        class_layer_scale: bool = True,
         img_size: int | tuple[int, int] = 224,
         in_chans: int = 3,
         num_classes: int = 1000,
@@ -103,7 +123,8 @@ class ViT(VisionTransformer):
         shape = ViTShape(
             width=width, depth=depth, mlp=mlp, heads=heads, patch=patch, branches=branches, stem=stem, pool=pool,
             head=head, position=position, position_at=position_at, attention=attention, layer_scale=layer_scale,
-            class_position=class_position,
+            residual=residual, class_position=class_position, class_at=class_at, class_layers=class_layers,
+            class_keys=class_keys, class_layer_scale=class_layer_scale,
         )  # fmt: skip
         check_shape(shape)
         if embed_layer is None:
@@ -113,6 +134,8 @@ class ViT(VisionTransformer):
             block = partial(ParallelBlock, num_parallel=branches)
         if attention == "axial":
             block = partial(AxialBlock, block_fn=block)
+        if class_at or class_layers:
+            block = _late_class_token(block, branches, depth if class_layers else class_at)
         plain_position = position == "learned" and position_at == "stem"  # timm's own
         super().__init__(
             img_size=img_size,
@@ -124,7 +147,7 @@ class ViT(VisionTransformer):
             depth=depth,
             num_heads=heads,
             mlp_ratio=(mlp + 0.5) / width,  # timm cuts width * ratio to an integer: mlp, whatever the rounding
-            init_values=layer_scale,
+            init_values=start_value(shape),
             class_token=pool == "token",
             pos_embed="learn" if plain_position else "none",
             no_embed_class=not class_position,
@@ -132,7 +155,7 @@ class ViT(VisionTransformer):
             drop_rate=drop_rate,
             drop_path_rate=drop_path_rate,
             block_fn=block,
-            embed_layer=embed_layer or STEMS.get(stem, PatchEmbed),
+            embed_layer=embed_layer or STEMS[stem],
         )
         self.shape = shape
         self.hidden = _hidden(width) if head == "hidden" and num_classes else None
@@ -150,6 +173,13 @@ class ViT(VisionTransformer):
         if position == "relative":
             n_patches = grid[0] * grid[1]
             replace_attention(self.blocks, lambda old: RelativeAttention(width, heads, n_patches))
+        if attention == "talking":
+            replace_attention(self.blocks, lambda old: TalkingHeads(width, heads))
+        weigh_branches(self.blocks, shape)
+        for _ in range(class_layers):
+            scale = layer_scale if class_layer_scale else None
+            self.feature_info.append({**self.feature_info[-1], "module": f"blocks.{len(self.blocks)}"})
+            self.blocks.append(ClassBlock(width, heads, mlp, keys=class_keys, layer_scale=scale))
         self._tell_grid()
 
     def _tell_grid(self) -> None:
@@ -220,23 +250,51 @@ class ViT(VisionTransformer):
         return {"stem": stem, "blocks": blocks}
 
 
+def _late_class_token(block: Any, branches: int, class_at: int) -> Callable[..., nn.Module]:
+    """Return the constructor of the blocks, of which the first ``class_at`` leave the class token out."""
+    early: Any = PatchesBlock if branches == 1 else partial(ParallelPatchesBlock, num_parallel=branches)
+    made = itertools.count()
+    return lambda **options: (early if next(made) < class_at else block)(**options)
+
+
 def check_shape(shape: ViTShape) -> None:
     """Raise ``ValueError`` if the parts of the shape cannot be combined."""
     for name in ("width", "depth", "mlp", "heads", "patch", "branches"):
         if getattr(shape, name) < 1:
             raise ValueError(f"{name} is {getattr(shape, name)}, but must be at least 1")
     kinds = {"stem": Stem, "pool": Pool, "head": Head, "position": Position, "position_at": PositionAt}
-    for name, kind in {**kinds, "attention": Attention}.items():
+    kinds |= {"attention": Attention, "residual": Residual, "class_keys": ClassKeys}
+    for name, kind in kinds.items():
         if getattr(shape, name) not in get_args(kind):
             raise ValueError(f"{name} is '{getattr(shape, name)}', but must be one of {', '.join(get_args(kind))}")
     if shape.width % shape.heads:
         raise ValueError(f"the width {shape.width} is not divisible by the {shape.heads} heads")
-    if shape.layer_scale is not None and shape.layer_scale <= 0:
-        raise ValueError(f"layer_scale is {shape.layer_scale}, but must be positive; null disables it")
+    if shape.layer_scale is not None and shape.layer_scale < 0:
+        raise ValueError(f"layer_scale is {shape.layer_scale}, but must not be negative")
+    if shape.layer_scale is not None and shape.residual in OWN_SCALARS:
+        raise ValueError(f"residual '{shape.residual}' starts its weights at 1: set layer_scale to none")
+    if shape.layer_scale is None and shape.residual in ("scalar", "layer_scale_uniform"):
+        raise ValueError(f"residual '{shape.residual}' needs layer_scale, the initial value of its weights")
     if shape.attention == "axial" and shape.pool == "token":
         raise ValueError("axial attention does not support a class token: set pool to avg or map")
-    if shape.attention == "axial" and shape.position == "relative":
-        raise ValueError("relative positions cannot be combined with axial attention")
+    if shape.attention != "global" and shape.position == "relative":
+        raise ValueError(f"relative positions cannot be combined with {shape.attention} attention")
+    if not 0 <= shape.class_at < shape.depth:
+        raise ValueError(f"class_at is {shape.class_at}, but must be at least 0 and below the depth of {shape.depth}")
+    if shape.class_layers < 0:
+        raise ValueError(f"class_layers is {shape.class_layers}, but must be at least 0")
+    if shape.class_at and shape.class_layers:
+        raise ValueError(
+            "class_layers inserts the class token after the last layer of self-attention: set class_at to 0"
+        )
+    if (shape.class_at or shape.class_layers) and shape.pool != "token":
+        raise ValueError("class_at and class_layers need a class token: set pool to token")
+    if (shape.class_at or shape.class_layers) and shape.position_at != "stem":
+        raise ValueError("class_at and class_layers need positions at the stem alone: set position_at to stem")
+    if shape.class_layers and shape.residual != "layer_scale":
+        raise ValueError(f"class_layers cannot be combined with residual '{shape.residual}': set it to layer_scale")
+    if not shape.class_layers and (shape.class_keys != "all" or not shape.class_layer_scale):
+        raise ValueError("class_keys and class_layer_scale belong to class attention: set class_layers, such as 2")
     if shape.position_at != "stem" and shape.position in ("none", "relative"):
         raise ValueError(f"position '{shape.position}' is available only at the stem: set position_at to stem")
     if shape.position_at == "layers" and shape.position == "sincos_2d":

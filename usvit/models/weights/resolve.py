@@ -21,7 +21,7 @@ from usvit.models.weights.run_folds import fold_folders
 from usvit.records import ModelMetadata
 
 _HUB_FILES = ("model.safetensors", "pytorch_model.bin")
-_UNSEEN = ("heads", "attention", "position", "position_at")
+_UNSEEN = ("heads", "attention", "position", "position_at", "class_at", "class_keys")
 """Settings of a ViT that can differ although all tensors have the same names and shapes."""
 
 

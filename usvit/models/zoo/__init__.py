@@ -10,10 +10,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from usvit.errors import UsvitError, unknown
-from usvit.models.spec import Family, ModelSpec, Pretrained, ViTShape
-from usvit.models.zoo import cait, cnn, deit, deit3, hybrid, parallel, patchconvnet, resmlp, sovit, vit
+from usvit.models.spec import ModelSpec, Pretrained, ViTShape
+from usvit.models.zoo import (
+    axial_resnet,
+    cait,
+    cnn,
+    deit,
+    deit3,
+    hybrid,
+    parallel,
+    patchconvnet,
+    resmlp,
+    resmlp_ablations,
+    sovit,
+    vit,
+)
+from usvit.models.zoo.timm_family import family_of
 
-_FAMILIES = (vit, hybrid, deit, deit3, parallel, sovit, cait, resmlp, patchconvnet, cnn)
+_FAMILIES = (vit, hybrid, deit, deit3, parallel, sovit, cait, resmlp, resmlp_ablations, patchconvnet, cnn, axial_resnet)
 
 ZOO: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in family.MODELS}
 """Name -> specification, family by family."""
@@ -21,8 +35,13 @@ ZOO: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in
 PATTERNS = {
     "vit_<ti|s|m|b|l|h><depth>x<branches>": "a parallel ViT of any depth and branches, such as vit_s10x6",
     "<plain ViT>_<hmlp|hmlp_ln|conv|conv_ln|axial>": "another stem, or axial attention, such as deit_s_hmlp",
+    "<plain ViT>_<linear_bn|linear_gelu|linear_bn_gelu|local>": "further stems of Three things, Table 7",
     "resmlp_<s|b><depth>[_<8|14|16|32>]": "a ResMLP of any depth, such as resmlp_s48_32",
+    "cait_<xxs|xs|s|m|b><12|24|36|48>_distilled": "a CaiT with a distillation token",
+    "<ResMLP>_<none|mlp|conv|dwconv|sepconv>": "another communication across patches: resmlp_s24_dwconv",
+    "<ResMLP>_<ln|class_mlp>": "layer normalisation, class-MLP instead of pooling; after the above",
     "patchconvnet_<s|b|l><depth>[_multi][_bn]": "a PatchConvNet of any depth, such as patchconvnet_s30_multi",
+    "patchconvnet_..._<avg|heads<n>>[_linear][_bn]": "average pooling or n heads instead of _multi; a linear stem",
     "timm:<name>": "any of timm's",
 }
 """Patterns of names that are not listed one by one."""
@@ -38,6 +57,7 @@ _SUFFIXES = {
     "hmlp_ln": {"stem": "hmlp_ln"},
     "conv": {"stem": "conv_bn"},
     "conv_ln": {"stem": "conv_ln"},
+    **{stem: {"stem": stem} for stem in ("linear_bn", "linear_gelu", "linear_bn_gelu", "local")},
     "axial": {"attention": "axial", "pool": "avg"},
 }
 _WITH_SUFFIX = re.compile(rf"(.+?)_({'|'.join(sorted(_SUFFIXES, reverse=True))})")
@@ -49,7 +69,8 @@ def find_model(name: str, vit: Mapping[str, Any] | None = None) -> ModelSpec:
     Args:
         name: Name in ``usvit models list``, of one of ``PATTERNS`` (such as ``timm:<name>``), or ``vit``, which is a
             ViT-B/16.
-        vit: Parts of a ViT's shape to exchange (fields of ``ViTShape``), such as ``{"stem": "hmlp_bn"}``.
+        vit: Parts of a ViT's shape to exchange (fields of ``ViTShape``), such as ``{"stem": "hmlp_bn"}``; the
+            ``layer_scale`` ``none`` removes LayerScale.
 
     Raises:
         UsvitError: If there is no such network (the message gives the nearest names), if it has no such parts, or if
@@ -63,7 +84,8 @@ def find_model(name: str, vit: Mapping[str, Any] | None = None) -> ModelSpec:
             f"The settings model.vit.* ({', '.join(vit)}) exchange parts of a plain ViT, but {name} is not one. "
             "Remove them, or choose a ViT (usvit models list --family vit)."
         )
-    shape = dataclasses.replace(spec.shape, **vit)
+    scale = {"layer_scale": None} if vit.get("layer_scale") == "none" else {}
+    shape = dataclasses.replace(spec.shape, **{**vit, **scale})
     _check(name, shape)
     return dataclasses.replace(
         spec, architecture="usvit_vit", options=dataclasses.asdict(shape), shape=shape, changed=dict(vit), paper=()
@@ -87,7 +109,7 @@ def _named(name: str) -> ModelSpec:
         raise UsvitError(f"The model '{name}' does not exist: {ERRATA[name]}")
     if name.startswith("timm:"):
         return _of_timm(name)
-    spec = parallel.parallel(name) or resmlp.resmlp(name) or patchconvnet.patchconvnet(name) or _with_suffix(name)
+    spec = next((found for parse in _PARSERS if (found := parse(name)) is not None), None)
     if spec is None:
         raise unknown("model", name, ZOO, "'usvit models list' shows all; timm:<name> takes any of timm's.")
     return spec
@@ -107,6 +129,17 @@ def _with_suffix(name: str) -> ModelSpec | None:
     )
 
 
+_PARSERS = (
+    parallel.parallel,
+    cait.distilled,
+    resmlp.resmlp,
+    resmlp_ablations.resmlp_ablation,
+    patchconvnet.patchconvnet,
+    _with_suffix,
+)
+"""Functions that parse a name of ``PATTERNS``; None if it is not theirs."""
+
+
 def _of_timm(name: str) -> ModelSpec:
     import timm  # the import takes seconds, so it is done only if a name needs it
 
@@ -117,11 +150,7 @@ def _of_timm(name: str) -> ModelSpec:
     tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{architecture}.*")]
     if tag and tag not in tags:
         raise unknown(f"weights of timm's {architecture}", tag, tags)
-    module = timm.models.model_entrypoint(architecture).__module__.rpartition(".")[2]
-    family: Family = (
-        "hybrid" if "hybrid" in module else "vit" if "vision_transformer" in module or module == "deit" else "cnn"
-    )
     default = timm.get_pretrained_cfg(timm_name)
     hub = {tag or "default": Pretrained(timm_name, tag or "timm's default")} if default and default.hf_hub_id else {}
     image_size = default.input_size[-1] if default and default.input_size else 224
-    return ModelSpec(name, family, architecture, "timm", weights=hub, image_size=image_size)
+    return ModelSpec(name, family_of(architecture), architecture, "timm", weights=hub, image_size=image_size)

@@ -1,12 +1,10 @@
 """CaiT: LayerScale, talking heads and class attention (Touvron 2022, thesis, sections 3.5 to 3.7)."""
 
+import re
 from typing import Any
 
 from usvit.models.spec import ModelSpec, PaperFigures, Pretrained
-from usvit.models.zoo.common import THESIS, figures
-
-LAYER_SCALE = {12: 1e-1, 24: 1e-5, 36: 1e-6, 48: 1e-6}
-"""Depth -> initial value of LayerScale (thesis, Table 3.16; for 12 layers, section 3.5.1)."""
+from usvit.models.zoo.common import THESIS, figures, layer_scale
 
 _OF_WIDTH = {
     "xxs": "cait_xxs24_224",
@@ -25,8 +23,30 @@ def _cait(size: str, depth: int, released: tuple[int, ...], *paper: PaperFigures
     weights = {
         "in1k" if side == 224 else f"in1k_{side}": Pretrained(f"{name}_{side}.fb_dist_in1k", _BY) for side in released
     }
-    options: dict[str, Any] = {"depth": depth, "init_values": LAYER_SCALE[depth]}
+    options: dict[str, Any] = {"depth": depth, "init_values": layer_scale(depth)}
     return ModelSpec(name, "cait", _OF_WIDTH[size], THESIS, options, weights, paper=paper)
+
+
+PATTERN = re.compile(r"(cait_(xxs|xs|s|m|b)(12|24|36|48))_distilled")
+"""``cait_<size><depth>_distilled``."""
+
+_WIDTHS = {"xxs": 192, "xs": 288, "s": 384, "m": 768, "b": 768}
+
+
+def distilled(name: str, *paper: PaperFigures) -> ModelSpec | None:
+    """Return the CaiT with a distillation token (Table 3.14) of a name such as ``cait_xxs24_distilled``, or None."""
+    match = PATTERN.fullmatch(name)
+    if not match:
+        return None
+    depth = int(match[3])
+    options = {"width": _WIDTHS[match[2]], "depth": depth, "layer_scale": layer_scale(depth)}
+    return ModelSpec(name, "cait", "usvit_cait_distilled", THESIS, options, paper=paper)
+
+
+def _distilled(name: str) -> ModelSpec:
+    spec = distilled(name)
+    assert spec is not None
+    return spec
 
 
 _NARROW = "At 384 pixels the paper prints 1 % less for the narrowest networks than its own formula gives."
@@ -57,4 +77,6 @@ MODELS = (
         figures("Thesis, Tables 3.17 and 4.1", 356, 329.6, 448, v100_32gb_batch32=5.4),
     ),
     _cait("b", 12, (), figures("Thesis, Table 6.13", 100.0, 18.2)),
+    _distilled("cait_xxs24_distilled"),
+    _distilled("cait_m24_distilled"),
 )  # fmt: skip

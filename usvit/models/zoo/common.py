@@ -49,6 +49,11 @@ def shape(size: str, **others: object) -> ViTShape:
     return ViTShape(**{"width": width, "depth": depth, "mlp": mlp, "heads": heads, "patch": patch, **others})  # type: ignore[arg-type]
 
 
+def layer_scale(depth: int) -> float:
+    """Return the initial value of LayerScale by depth, CaiT's rule (thesis, section 3.5.1): 0.1, 1e-5 or 1e-6."""
+    return 1e-1 if depth <= 18 else 1e-5 if depth <= 24 else 1e-6
+
+
 def ours(name: str, family: Family, source: str, whole: ViTShape, *paper: PaperFigures) -> ModelSpec:
     """Specify a ViT that timm lacks; ``usvit_vit`` builds it from its shape."""
     return ModelSpec(name, family, "usvit_vit", source, dataclasses.asdict(whole), shape=whole, paper=paper)

@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any, get_args
 
 from usvit.errors import unknown
-from usvit.models.spec import Family, ModelSpec, PaperFigures
+from usvit.models.spec import ModelSpec, PaperFigures, ZooFamily
 from usvit.models.zoo import ZOO
 from usvit.models.zoo.common import SOURCES
 
@@ -60,7 +60,7 @@ def rows(
     """Return the networks of the zoo that meet all given conditions.
 
     Args:
-        family: One of ``Family``.
+        family: One of ``ZooFamily``.
         search: Part of a name, of timm's name, or of an upstream; case is ignored.
         source: Part of a source's short name, such as ``gheflati``.
         max_params: Largest number of parameters, in millions.
@@ -68,8 +68,8 @@ def rows(
     Raises:
         UsvitError: If there is no such family or source.
     """
-    if family is not None and family not in get_args(Family):
-        raise unknown("family", family, get_args(Family))
+    if family is not None and family not in get_args(ZooFamily):
+        raise unknown("family", family, get_args(ZooFamily))
     if source is not None and not any(source.lower() in known.lower() for known in SOURCES):
         raise unknown("source", source, SOURCES)
     found = []

@@ -8,22 +8,20 @@ from usvit.models.zoo.common import THESIS, THREE, figures, ours, shape
 PATTERN = re.compile(r"vit_(ti|s|m|b|l|h)([1-9]\d{0,2})x([1-9]\d?)")
 """Pattern ``vit_<size><depth>x<branches>`` (Three things, section 3.3, "Notation")."""
 
-LAYER_SCALE = 1e-5
-"""timm's initial value for these networks. The paper trains the larger ones with LayerScale but does not print it."""
-
 
 def parallel(name: str, *paper: PaperFigures) -> ModelSpec | None:
     """Return the network of a name such as ``vit_s18x2``; None if the name does not match the pattern.
 
     Networks with one or two branches are timm's; those with more are ours. Patches have 16 pixels, for H 14
-    (``model.vit.patch`` changes them).
+    (``model.vit.patch`` changes them). None has LayerScale, as in the paper's 300 epochs (section 2.2, Table 2, rows
+    "x"); ``model.vit.layer_scale`` adds it, as the recipe ``three_things_ls`` does.
     """
     match = PATTERN.fullmatch(name)
     if not match:
         return None
     size, depth, branches = match[1], int(match[2]), int(match[3])
     source = f"{THREE}, {THESIS}" if size == "h" else THREE
-    whole = shape(size, depth=depth, branches=branches, layer_scale=LAYER_SCALE)
+    whole = shape(size, depth=depth, branches=branches)
     if branches > 2:
         return ours(name, "parallel", source, whole, *paper)
     options = {
@@ -31,7 +29,7 @@ def parallel(name: str, *paper: PaperFigures) -> ModelSpec | None:
         "embed_dim": whole.width,
         "depth": depth,
         "num_heads": whole.heads,
-        "init_values": LAYER_SCALE,
+        "init_values": 0.0,  # no LayerScale; timm's default is 1e-5, and ``create_model`` drops None
     }
     timm = "vit_small_patch16_18x2_224" if branches == 2 else "vit_small_patch16_36x1_224"
     return ModelSpec(name, "parallel", timm, source, options, shape=whole, paper=paper)

@@ -5,8 +5,8 @@ import re
 from usvit.models.spec import ModelSpec, PaperFigures
 from usvit.models.zoo.common import THESIS, figures
 
-PATTERN = re.compile(r"patchconvnet_(s|b|l)([1-9]\d{0,2})(_multi)?(_bn)?")
-"""``patchconvnet_<size><depth>[_multi][_bn]``."""
+PATTERN = re.compile(r"patchconvnet_(s|b|l)([1-9]\d{0,2})(?:(_multi)|(_avg)|_heads([1-9]\d{0,2}))?(_linear)?(_bn)?")
+"""``patchconvnet_<size><depth>[_multi|_avg|_heads<n>][_linear][_bn]``."""
 
 _WIDTHS = {"s": 384, "b": 768, "l": 1024}
 
@@ -14,8 +14,9 @@ _WIDTHS = {"s": 384, "b": 768, "l": 1024}
 def patchconvnet(name: str, *paper: PaperFigures) -> ModelSpec | None:
     """Return the network of a name such as ``patchconvnet_s60``; None if the name does not match the pattern.
 
-    ``_multi`` means one query, and so one map, per class (section 5.2.2). ``_bn`` means batch instead of layer
-    normalisation (Table 5.8).
+    ``_multi`` means one query, and so one map, per class (section 5.2.2). Table 5.7 compares ``_avg``, average pooling;
+    ``_heads8``, a pooling of 8 heads; ``_linear``, one projection of each patch in place of the convolutional stem; and
+    ``_bn``, batch instead of layer normalisation (Table 5.8).
     """
     match = PATTERN.fullmatch(name)
     if not match:
@@ -24,8 +25,14 @@ def patchconvnet(name: str, *paper: PaperFigures) -> ModelSpec | None:
         "width": _WIDTHS[match[1]],
         "depth": int(match[2]),
         "queries": "class" if match[3] else "one",
-        "norm": "bn" if match[4] else "ln",
+        "norm": "bn" if match[7] else "ln",
     }
+    if match[4]:
+        options["pool"] = "avg"
+    if match[5]:
+        options["pool_heads"] = int(match[5])
+    if match[6]:
+        options["stem"] = "linear"
     return ModelSpec(name, "patchconvnet", "usvit_patchconvnet", THESIS, options, paper=paper)
 
 
@@ -71,4 +78,7 @@ MODELS = (
     _row("patchconvnet_l60_multi"),
     _row("patchconvnet_l120_multi"),
     _row("patchconvnet_s60_bn"),
+    _row("patchconvnet_s60_avg"),
+    _row("patchconvnet_s60_heads8"),  # Table 5.7, "as used in CaiT", whose heads have 48 channels
+    _row("patchconvnet_s60_linear"),
 )

@@ -3,20 +3,24 @@
 import re
 
 from usvit.models.spec import ModelSpec, PaperFigures, Pretrained
-from usvit.models.zoo.common import THESIS, figures
+from usvit.models.zoo.common import THESIS, figures, layer_scale
 
 PATTERN = re.compile(r"resmlp_(s|b)([1-9]\d?)(?:_(8|14|16|32))?")
 """``resmlp_<size><depth>[_<patch>]``."""
 
 _WIDTHS = {"s": 384, "b": 768}
 
-# timm has these networks, but no option to change their depth or patch size.
+# timm has these networks, but no option to change their depth, patch size or LayerScale.
 _IN_TIMM = {
     ("s", 12, 16): "resmlp_12_224",
     ("s", 24, 16): "resmlp_24_224",
     ("s", 36, 16): "resmlp_36_224",
     ("b", 24, 8): "resmlp_big_24_224",
 }
+
+_OTHER_START = ("resmlp_12_224", "resmlp_big_24_224")
+"""timm starts LayerScale of these at 1e-4 and 1e-6, not by depth as the thesis does (section 4.3.1: "as a function of
+the depth by following CaiT"), so ours are built, which have the same tensors."""
 
 _TAGS = {
     "in1k_distilled": ("fb_distilled_in1k", "Touvron 2022 (ResMLP), ImageNet-1k, distilled from RegNetY-16GF"),
@@ -26,11 +30,6 @@ _TAGS = {
 }
 
 
-def layer_scale(depth: int) -> float:
-    """Return the initial value of LayerScale by depth (thesis, sections 3.5.1 and 4.3.1)."""
-    return 1e-1 if depth <= 18 else 1e-5 if depth <= 24 else 1e-6
-
-
 def resmlp(name: str, upstreams: str = "", *paper: PaperFigures) -> ModelSpec | None:
     """Return the network of a name such as ``resmlp_s24`` or ``resmlp_b24_8``; None if the name does not match."""
     match = PATTERN.fullmatch(name)
@@ -38,11 +37,11 @@ def resmlp(name: str, upstreams: str = "", *paper: PaperFigures) -> ModelSpec | 
         return None
     size, depth, patch = match[1], int(match[2]), int(match[3] or 16)
     timm = _IN_TIMM.get((size, depth, patch))
-    if timm is not None:
-        weights = {key: Pretrained(f"{timm}.{_TAGS[key][0]}", _TAGS[key][1]) for key in upstreams.split()}
+    weights = {key: Pretrained(f"{timm}.{_TAGS[key][0]}", _TAGS[key][1]) for key in upstreams.split()}
+    if timm is not None and timm not in _OTHER_START:
         return ModelSpec(name, "resmlp", timm, THESIS, weights=weights, paper=paper)
     options = {"width": _WIDTHS[size], "depth": depth, "patch": patch, "layer_scale": layer_scale(depth)}
-    return ModelSpec(name, "resmlp", "usvit_resmlp", THESIS, options, paper=paper)
+    return ModelSpec(name, "resmlp", "usvit_resmlp", THESIS, options, weights, paper=paper)
 
 
 def _row(name: str, upstreams: str = "", *paper: PaperFigures) -> ModelSpec:

@@ -14,7 +14,7 @@ from usvit.data.datasets.upstream.base import refined
 from usvit.data.datasets.upstream.catalog import SOURCES, VTAB_TASKS
 from usvit.data.datasets.upstream.imagenet import wnids
 from usvit.data.datasets.upstream.open import BY_PATH, named_sets, open_source
-from usvit.data.datasets.upstream.vtab import DISTANCE_CLASSES, distance_class, split_drives
+from usvit.data.datasets.upstream.vtab import DISTANCE_CLASSES, FULL_IMAGES, distance_class, split_drives
 from usvit.errors import UsvitError
 
 
@@ -228,7 +228,10 @@ def test_images_without_a_reassessed_label_are_left_out(tmp_path, imagenet):
     source = opened("imagenet_real", tmp_path, "val")
     found = {source.image_name(at)[-13:-5]: source.multi[at] for at in range(3)}
     assert found == {"00000001": (65, 12), "00000003": (230,), "00000004": (7,)}
-    assert len(source.classes) == 1000
+    assert len(source.classes) == 1000 and source.left_out == 1
+    (tmp_path / "real.json").write_text(json.dumps([[65], [], [230]]))
+    with pytest.raises(UsvitError, match=r"real.json has labels of 3 images, but val holds 4"):
+        opened("imagenet_real", tmp_path, "val")
     (tmp_path / "real.json").write_text("[[1000]]")
     with pytest.raises(UsvitError, match=r"real.json is not a list of lists"):
         opened("imagenet_real", tmp_path, "val")
@@ -339,7 +342,9 @@ def test_vtab_lists_are_read_as_they_stand(tmp_path):
         source = opened("vtab_svhn", root, "train800")
         assert source.targets.tolist() == [9, 0] and len(source.classes) == 10
         assert source.image_name(0) == "images/train/2.jpg" and source.image(0).size == (12, 12)
-    with pytest.raises(UsvitError, match=r"Unknown split of vtab_svhn 'train'.*train800val200"):
+    with pytest.raises(UsvitError, match=r"Unknown split of vtab_svhn 'trainval'.*train800val200"):
+        opened("vtab_svhn", folder, "trainval")
+    with pytest.raises(UsvitError, match=r"train\.txt: No such file"):
         opened("vtab_svhn", folder, "train")
     (folder / "test.txt").write_text("images/train/2.jpg 10\n")
     with pytest.raises(
@@ -348,6 +353,26 @@ def test_vtab_lists_are_read_as_they_stand(tmp_path):
         opened("vtab_svhn", folder, "test")
     with pytest.raises(UsvitError, match="it does not have the expected layout"):
         opened("vtab_dtd", tmp_path / "vtab-1k", "test")
+
+
+def test_full_vtab_has_the_numbers_of_images_of_the_benchmark(tmp_path):
+    """Shares of the official training sets that task_adaptation divides; the others have official splits."""
+    shares = {"caltech101": (3060, 90), "cifar": (50000, 90), "clevr_count": (70000, 90), "clevr_dist": (70000, 90)}
+    shares |= {"oxford_iiit_pet": (3680, 80), "svhn": (73257, 90)}
+    assert {task: FULL_IMAGES[task] for task in shares} == {
+        task: (images * percent // 100, images - images * percent // 100) for task, (images, percent) in shares.items()
+    }
+    for task, images in {"eurosat": 27000, "resisc45": 31500}.items():
+        assert FULL_IMAGES[task] == (0.6 * images, 0.2 * images)
+    assert FULL_IMAGES.keys() == VTAB_TASKS.keys()
+    line = "images/a.png 0\n"
+    folder = tmp_path / "dtd"
+    folder.mkdir()
+    for split, count in {"train": 1880, "val": 1879}.items():
+        (folder / f"{split}.txt").write_text(line * count)
+    assert len(opened("vtab_dtd", tmp_path, "train")) == 1880
+    with pytest.raises(UsvitError, match=r"val\.txt lists 1,879 images, and the split of full VTAB has 1,880"):
+        opened("vtab_dtd", tmp_path, "val")
 
 
 def test_vtab_has_nineteen_tasks_with_the_classes_that_are_published():

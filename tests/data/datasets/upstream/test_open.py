@@ -10,9 +10,9 @@ from PIL import Image
 from tests.data.datasets.upstream.layouts import class_tree, encoded, pixels, put
 from tests.data.datasets.upstream.test_shards import tar
 from usvit.config import SourceConfig
-from usvit.data.datasets.upstream.base import Subset
+from usvit.data.datasets.upstream.base import Subset, refined
 from usvit.data.datasets.upstream.folder import open_folder
-from usvit.data.datasets.upstream.open import open_source, open_training
+from usvit.data.datasets.upstream.open import coarsened, labelled_by, open_source, open_training, shared_splits
 from usvit.data.loading.augmented_dataset import AugmentedDataset
 from usvit.data.loading.infinite_loader import InfiniteLoader
 from usvit.errors import UsvitError
@@ -64,14 +64,48 @@ def test_what_is_drawn_follows_the_seed(divided):
         ({"name": "data"}, "needs a data set: pass --dataset"),
         ({"name": "fractals", "val": "val", "val_share": 0.1}, "both set"),
         ({"name": "folder", "path": "x", "val": "train"}, "share images"),
+        ({"name": "folder", "path": "a", "val": "val", "val_source": "fractals"}, "fractals cannot be validated on"),
+        ({"name": "folder", "path": "a", "val": "val", "val_source": "imagnet"}, "Unknown source 'imagnet'"),
+        ({"name": "folder", "path": "a", "val": "train", "val_source": "folder"}, "share images"),
         ({"name": "shards", "path": "a.tar", "val": "val"}, "Shards have no split 'val'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(tmp_path, settings, said, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tar(tmp_path / "a.tar", ("0.png", encoded(0)), ("0.cls", b"1"))
+    class_tree(tmp_path / "a" / "train", {"cat": 1, "dog": 1})
     with pytest.raises(UsvitError, match=said):
         open_training(SourceConfig(**settings), {}, seed=0)
+
+
+def test_validation_on_another_data_set_matches_classes_by_name(tmp_path):
+    """Folders sort their classes as text (0, 1, 10, 11, ...), lists of VTAB number them."""
+    class_tree(tmp_path / "own" / "train", dict.fromkeys(map(str, range(16)), 1))
+    put(tmp_path / "dsprites_loc" / "images" / "a.png", 3)
+    (tmp_path / "dsprites_loc" / "val200.txt").write_text("images/a.png 2\nimages/a.png 10\n")
+    other = {"val_source": "vtab_dsprites_loc", "val": "val200"}
+    settings = config("folder", path=tmp_path / "own", **other)
+    training, validation = open_training(settings, {"vtab_dsprites_loc": tmp_path}, seed=0)
+    assert training.classes[2] == "10" and validation.classes == training.classes
+    assert [validation.classes[target] for target in validation.targets] == ["2", "10"]
+    assert (validation.name, len(training)) == ("vtab_dsprites_loc", 16)
+    (tmp_path / "own" / "train" / "7").rename(tmp_path / "own" / "train" / "seven")
+    with pytest.raises(UsvitError, match=r"vtab_dsprites_loc have 1 classes that the training does not have \(7\)"):
+        open_training(settings, {"vtab_dsprites_loc": tmp_path}, seed=0)
+
+
+def test_a_validation_source_needs_its_split():
+    with pytest.raises(ValueError, match=r"val_source=imagenet_v2 needs source\.val"):
+        SourceConfig(name="imagenet", val_source="imagenet_v2")
+
+
+def test_splits_of_one_name_share_images_only_within_one_source():
+    own = SourceConfig(name="imagenet", val="val")
+    assert shared_splits(own, "val", "train+val", of_val=True) == {"val"}
+    for other, expected in (("imagenet", {"val"}), ("imagenet_real", {"val"}), ("imagenet21k", set())):
+        settings = SourceConfig(name="imagenet", val="val", val_source=other)
+        assert shared_splits(settings, "val", "val", of_val=True) == expected
+        assert shared_splits(settings, "val", "val") == {"val"}  # of the source itself
 
 
 def test_shards_validate_on_other_shards(tmp_path):
@@ -218,3 +252,29 @@ def test_a_command_that_fails_leaves_no_worker_behind(cats):
     """Workers do not hear SIGTERM, by which Python would end them at exit: it would wait for ever."""
     done = subprocess.run([sys.executable, "-c", LEAVING, str(cats.root)], timeout=900, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
+
+
+def test_a_table_gives_each_image_its_own_label(divided, tmp_path):
+    source = open_folder(divided, "train")
+    names = [source.image_name(index) for index in range(len(source))]
+    table = tmp_path / "labels.csv"
+    rows = [f"{name},{'odd' if at % 2 else 'even'}" for at, name in enumerate(names)]
+    table.write_text("image_id,label\n" + "\n".join(reversed(rows)) + "\nanother,odd\n")
+    found = labelled_by(source, table, "train")
+    assert found.classes == ("even", "odd") and found.targets.tolist() == [at % 2 for at in range(len(names))]
+    assert refined(Subset(found, np.array([1]))).classes == source.classes
+    assert found.listing_sha256() != source.listing_sha256()
+    table.write_text("image_id,label\n" + "\n".join(rows[1:]) + "\n")
+    with pytest.raises(UsvitError, match=r"no label for 1 images of the split 'val'.*source\.val=null"):
+        labelled_by(source, table, "val")
+    table.write_text("image_id,label\n" + "\n".join([*rows, rows[0]]) + "\n")
+    with pytest.raises(UsvitError, match="two rows for the image"):
+        labelled_by(source, table, "train")
+    with pytest.raises(UsvitError, match=r"source\.labels and source\.coarse are both set"):
+        open_source(config("folder", path=divided, labels=str(table), coarse="all"), {}, split="train", seed=0)
+
+
+def test_all_is_one_class_of_every_image(divided):
+    source = open_folder(divided, "train")
+    one = coarsened(source, "all")
+    assert one.classes == ("all",) and not one.targets.any() and refined(one) is source

@@ -198,6 +198,7 @@ class Subset(UpstreamDataset):
     def __init__(self, source: UpstreamDataset, indices: Indices):
         super().__init__(source.name, source.classes, source.targets[indices])
         self.source, self.indices = source, np.asarray(indices, dtype=np.int64)
+        self.levels = source.levels
 
     def image(self, index: int) -> Image.Image:
         return self.source.image(int(self.indices[index]))
@@ -310,6 +311,20 @@ class Relabelled(UpstreamDataset):
 
     def listing_sha256(self) -> str:
         return _combined_sha256(super().listing_sha256(), [self.source])
+
+
+class LabelledByImage(Relabelled):
+    """The images of a dataset with a label of their own each; ``refined`` gives the former labels.
+
+    Args:
+        source: the dataset.
+        classes: the new class names.
+        targets: (N,) new class of each image.
+    """
+
+    def __init__(self, source: UpstreamDataset, classes: Sequence[str], targets: Indices):
+        UpstreamDataset.__init__(self, source.name, classes, targets)
+        self.source = source
 
 
 def refined(source: UpstreamDataset) -> UpstreamDataset:

@@ -55,7 +55,7 @@ SOURCES = {
     "inat19": "iNaturalist 2019: 265,213 + 3,030 photographs, 1,010 species (Van Horn et al. 2018)",
     "kitti_distance": "KITTI: 7,481 street scenes, 4 classes of distance to the closest vehicle (Zhai et al. 2019)",
     **{
-        f"vtab_{task}": f"VTAB-1k {task}: 1,000 training images, {classes} classes (Zhai et al. 2019)"
+        f"vtab_{task}": f"VTAB {task}: 1,000 training images (VTAB-1k) or all, {classes} classes (Zhai et al. 2019)"
         for task, classes in VTAB_TASKS.items()
     },
     f"{TORCHVISION}NAME": "data sets that torchvision downloaded: SVHN, DTD, EuroSAT, STL10, FGVCAircraft, SUN397, ...",

@@ -133,9 +133,9 @@ def _read_v2(root: Path, split: str) -> UpstreamDataset:
     folder = _v2_folder(root, split)
     if folder is None:
         raise Malformed(f"there is no folder imagenetv2-{split}-format-val")
-    found, expected = {path.name for path in subfolders(folder)}, [str(number) for number in range(1000)]
+    found, expected = {path.name for path in subfolders(folder)}, [str(number) for number in range(len(wnids()))]
     if missing := [label for label in expected if label not in found]:
-        raise Malformed(f"{folder.name} lacks {len(missing)} of the folders 0 to 999 ({missing[0]}, ...)")
+        raise Malformed(f"{folder.name} lacks {len(missing)} of the folders 0 to {expected[-1]} ({missing[0]}, ...)")
     return class_folders("imagenet_v2", folder, expected, names=wnids())
 
 

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from usvit.config import SourceConfig
-from usvit.data.datasets.upstream.base import ConcatDataset, Indices, Relabelled, Subset, UpstreamDataset
+from usvit.data.datasets.upstream.base import (
+    ConcatDataset,
+    Indices,
+    LabelledByImage,
+    Relabelled,
+    Subset,
+    UpstreamDataset,
+)
 from usvit.data.datasets.upstream.catalog import DATA, GENERATED, SOURCES, TORCHVISION
 from usvit.errors import UsvitError, unknown
+from usvit.files import read_csv
 from usvit.seeding import derive_seed
 
 if TYPE_CHECKING:  # modules of single sources are imported when they are needed
@@ -19,7 +27,10 @@ if TYPE_CHECKING:  # modules of single sources are imported when they are needed
 BY_PATH = ("folder", "unlabeled", "shards")
 _FAMILIES = ("imagenet", "robustness_sets", "transfer_sets", "vtab")
 
-__all__ = ["SOURCES", "named_sets", "open_source", "open_training"]
+_SAME_IMAGES = frozenset({"imagenet", "imagenet_real"})
+"""Sources whose splits of the same name have the same images, under other labels."""
+
+__all__ = ["SOURCES", "named_sets", "open_source", "open_training", "shared_splits"]
 
 
 def open_source(
@@ -55,6 +66,10 @@ def open_source(
         )
     parts = [_open_splits(config, name, roots, split, seed, data) for name in names]
     source: UpstreamDataset = parts[0] if len(parts) == 1 else ConcatDataset(config.name, parts, labelled=False)
+    if config.labels is not None:
+        if config.coarse is not None:
+            raise UsvitError("source.labels and source.coarse are both set: set one of them.")
+        return labelled_by(source, Path(config.labels), split)
     return coarsened(source, config.coarse) if config.coarse is not None else source
 
 
@@ -64,7 +79,8 @@ def open_training(
     """Open the training images and the validation images of a configuration.
 
     Args:
-        config: ``split`` and ``limit`` of the training; ``val`` (a split) or ``val_share`` of the validation.
+        config: ``split`` and ``limit`` of the training; ``val`` (a split, of ``val_source`` if that is set) or
+            ``val_share`` of the validation.
         roots, data: see ``open_source``.
         seed: seed of the random choice of validation images and of the limit.
 
@@ -77,14 +93,14 @@ def open_training(
     """
     if config.val is not None and config.val_share:
         raise UsvitError("source.val and source.val_share are both set: set one of them.")
-    if config.val is not None and set(config.val.split("+")) & set(config.split.split("+")):
+    if config.val is not None and shared_splits(config, config.val, config.split, of_val=True):
         raise UsvitError(
             f"source.val '{config.val}' and source.split '{config.split}' share images. Set source.val to other splits."
         )
     training: UpstreamDataset = open_source(config, roots, split=config.split, seed=seed, data=data)
     validation: UpstreamDataset | None = None
     if config.val is not None:
-        validation = open_source(config, roots, split=config.val, seed=seed, data=data)
+        validation = _open_validation(config, roots, seed=seed, data=data)
         validation = aligned(validation, training.classes, "the training")
     elif config.val_share:
         generator = np.random.default_rng(derive_seed(seed, "source", "val"))
@@ -93,6 +109,47 @@ def open_training(
         generator = np.random.default_rng(derive_seed(seed, "source", "limit"))
         training = limited(training, config.limit, generator)
     return training, validation
+
+
+def shared_splits(config: SourceConfig, one: str, other: str, *, of_val: bool = False) -> set[str]:
+    """Return the names of the splits that occur in both, such as in ``train+val`` and ``val``.
+
+    Args:
+        config: the source of both.
+        one, other: splits, joined by '+'.
+        of_val: ``one`` is a split of ``source.val_source``, whose images are other ones unless it is the same source.
+    """
+    if of_val and config.val_source is not None:
+        names = {config.name, config.val_source}
+        if len(names) > 1 and names != _SAME_IMAGES:
+            return set()
+    return set(one.split("+")) & set(other.split("+"))
+
+
+def _open_validation(
+    config: SourceConfig, roots: dict[str, Path], *, seed: int, data: UpstreamDataset | None
+) -> UpstreamDataset:
+    """Open ``source.val``, a split of ``source.val_source`` if that is set.
+
+    Raises:
+        UsvitError: See ``open_source``; or the validation source is not one labelled data set with a name of its own.
+    """
+    assert config.val is not None
+    if config.val_source in (None, config.name):
+        return open_source(config, roots, split=config.val, seed=seed, data=data)
+    name = str(config.val_source)
+    if "+" in name or name in (*BY_PATH, *GENERATED, DATA):
+        raise UsvitError(
+            f"source.val_source={name} cannot be validated on: name one data set of 'usvit pretrain --list-sources', "
+            "such as imagenet_v2. For a folder of your own, let source.val name a folder in source.path."
+        )
+    other = config.model_copy(update={"name": name, "path": None})
+    validation = open_source(other, roots, split=config.val, seed=seed)
+    if validation.multi is not None:
+        raise UsvitError(
+            f"source.val_source={name} has several labels for an image, and validation counts one. Choose another."
+        )
+    return validation
 
 
 def named_sets() -> "dict[str, NamedSet]":
@@ -218,17 +275,45 @@ def coarsened(source: UpstreamDataset, coarse: str) -> Relabelled:
 
     Args:
         source: labelled images.
-        coarse: a CSV file with columns ``class`` and ``coarse``, or a level that the source knows itself, such as
-            ``superclass`` of CIFAR-100 and ``order`` of iNaturalist.
+        coarse: a CSV file with columns ``class`` and ``coarse``, a level that the source knows itself, such as
+            ``superclass`` of CIFAR-100 and ``order`` of iNaturalist, or ``all``: one class.
 
     Raises:
         UsvitError: There is no such file or level, the source has no labels, or a class has no coarse class or two.
     """
     if not source.classes:
         raise UsvitError(f"source.coarse is set, but the images of {source.name} have no labels.")
+    if coarse == "all":
+        return Relabelled(source, ["all"], np.zeros(len(source.classes), dtype=np.int64))
     names = source.levels.get(coarse) or _coarse_of_file(Path(coarse), source)
     classes, new = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
     return Relabelled(source, classes.tolist(), new.astype(np.int64))
+
+
+def labelled_by(source: UpstreamDataset, path: Path, split: str) -> LabelledByImage:
+    """Give each image the label that a CSV file with columns ``image_id`` and ``label`` has for it.
+
+    Args:
+        source: images with unique names.
+        path: the file; it may have rows for other images.
+        split: for error messages.
+
+    Raises:
+        UsvitError: The file cannot be read, names an image twice, or lacks one.
+    """
+    table = read_csv(path, follow=True, needed=("image_id", "label"), what="source.labels")
+    if len(twice := table.image_id[table.image_id.duplicated()]):
+        raise UsvitError(f"{path} has two rows for the image {twice.iloc[0]}.")
+    names = [source.image_name(index) for index in range(len(source))]
+    found = table.set_index("image_id").label.reindex(names)
+    if found.isna().any():
+        raise UsvitError(
+            f"{path} has no label for {int(found.isna().sum())} images of the split '{split}' of {source.name} "
+            f"({names[int(np.argmax(found.isna()))]}, ...). Use the table of the same images; labels that exist only "
+            "for training images need source.val=null."
+        )
+    classes, targets = np.unique(found.to_numpy(np.str_), return_inverse=True)
+    return LabelledByImage(source, classes.tolist(), targets.astype(np.int64))
 
 
 def _coarse_of_file(path: Path, source: UpstreamDataset) -> tuple[str, ...]:

@@ -1,12 +1,15 @@
-"""VTAB-1k: 800 + 200 training images of each of 19 tasks, and all of its KITTI task.
+"""VTAB: the lists of its 19 tasks, with 1,000 (VTAB-1k) or all training images; its KITTI task from the release.
 
 The lists of VTAB-1k that are in wide use (``train800.txt``, ``val200.txt``, ``train800val200.txt``, ``test.txt``; a
 line is a path and a class number) come with the images as files, in one folder per task; the benchmark itself reads
-TensorFlow Datasets. The splits of KITTI are those of TensorFlow Datasets (version 3): 10% of the training drives are
-the test, 10% the validation, drawn with NumPy's legacy generator from the seed 123, so that no drive is in two splits.
+TensorFlow Datasets. ``train.txt`` and ``val.txt`` are the same for all training images ("full VTAB"). Most of these
+splits are shares of the order in which TensorFlow Datasets stores the images, so they are exported from there. The
+splits of KITTI are those of TensorFlow Datasets (version 3): 10% of the training drives are the test, 10% the
+validation, drawn with NumPy's legacy generator from the seed 123, so that no drive is in two splits.
 
 Sources: Zhai et al. 2019, "A large-scale study of representation learning with the Visual Task Adaptation Benchmark"
-(for KITTI ``closest_vehicle_distance`` of task_adaptation's ``data/kitti.py``); Geiger et al. 2012 (KITTI).
+(for KITTI ``closest_vehicle_distance`` of task_adaptation's ``data/kitti.py``; numbers of images as its tests state
+them); Geiger et al. 2012 (KITTI).
 """
 
 from functools import partial
@@ -104,14 +107,36 @@ _KITTI = NamedSet(
 )
 
 
-SPLITS = ("train800", "val200", "train800val200", "test")
+SPLITS = ("train800", "val200", "train800val200", "test", "train", "val")
+FULL_IMAGES = {
+    "caltech101": (2754, 306),
+    "cifar": (45000, 5000),
+    "clevr_count": (63000, 7000),
+    "clevr_dist": (63000, 7000),
+    "diabetic_retinopathy": (35126, 10906),
+    "dmlab": (65550, 22628),
+    "dsprites_loc": (589824, 73728),
+    "dsprites_ori": (589824, 73728),
+    "dtd": (1880, 1880),
+    "eurosat": (16200, 5400),
+    "kitti": (6347, 423),
+    "oxford_flowers102": (1020, 1020),
+    "oxford_iiit_pet": (2944, 736),
+    "patch_camelyon": (262144, 32768),
+    "resisc45": (18900, 6300),
+    "smallnorb_azi": (24300, 12150),
+    "smallnorb_ele": (24300, 12150),
+    "sun397": (76128, 10875),
+    "svhn": (65931, 7326),
+}
+"""Task -> number of images of the splits ``train`` and ``val`` of full VTAB."""
 
 
 def read_vtab(task: str, root: Path, split: str) -> UpstreamDataset:
     """Read the list of one split; classes are numbers.
 
     Raises:
-        Malformed: A line is not a path and a class number of the task.
+        Malformed: A line is not a path and a class number of the task, or ``train`` or ``val`` is not of full length.
     """
     folder, files, targets = root / task if (root / task).is_dir() else root, [], []
     for line in lines(folder / f"{split}.txt"):
@@ -122,6 +147,12 @@ def read_vtab(task: str, root: Path, split: str) -> UpstreamDataset:
             )
         files.append(inside(name.strip()))
         targets.append(int(number))
+    expected = dict(zip(("train", "val"), FULL_IMAGES[task], strict=True)).get(split, len(files))
+    if len(files) != expected:
+        raise Malformed(
+            f"{split}.txt lists {len(files):,} images, and the split of full VTAB has {expected:,}; lists of your own "
+            "are read by the source 'folder', as class folders"
+        )
     return FileSource(f"vtab_{task}", folder, files, map(str, range(VTAB_TASKS[task])), targets)
 
 
@@ -129,8 +160,9 @@ def _set(task: str) -> NamedSet:
     return NamedSet(
         name=f"vtab_{task}",
         layout=f"{task}/train800.txt, val200.txt, train800val200.txt, test.txt (lines: path class)\n"
+        f"{task}/train.txt, val.txt (likewise, for full VTAB)\n"
         f"{task}/images/... (the files in the lists)",
-        get="VTAB-1k as images and lists (vtab-1k).",
+        get="VTAB-1k as images and lists (vtab-1k); full VTAB from TensorFlow Datasets (docs/reference/sources.md).",
         splits=SPLITS,
         looks_like=lambda root: (root.name == task and _has_lists(root)) or _has_lists(root / task),
         read=partial(read_vtab, task),
