@@ -26,6 +26,7 @@ SAMPLE = (
 """Studies that are run at the tiny scale in the tests; ``usvit study all --scale tiny`` runs all of them."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", study_names())
 def test_every_study_can_be_planned_at_both_scales(name):
     study = load_study(name)
@@ -43,6 +44,7 @@ def test_every_study_states_its_paper_and_how_it_was_measured(name):
     assert f"#   usvit study {name}" in text
 
 
+@pytest.mark.slow
 def test_the_list_names_every_study_with_its_paper():
     found = usvit.list_studies(with_hours=False)
     assert {one.paper for one in found} == PAPERS
