@@ -35,6 +35,7 @@ FUNCTIONS = (
     "transfer",
     "test",
     "run_study",
+    "list_studies",
     "benchmark",
 )
 """In the order in which their examples build on each other."""

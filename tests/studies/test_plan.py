@@ -29,7 +29,7 @@ def test_a_run_of_a_papers_table_is_the_run_that_cv_would_make(number):
 def test_table_iv_takes_each_family_by_its_own_recipe_and_stands_data_set_by_data_set():
     plan = make_plan(load_study("gheflati2022_table4"))
     assert [(row.group, row.model) for row in plan.rows] == [
-        (dataset, model) for dataset in ("b", "busi", "busi+b") for model in ("vit_b32", "resnet50")
+        (dataset, model) for dataset in ("B", "BUSI", "BUSI+B") for model in ("vit_b32", "resnet50")
     ]
     used = {(run.config["optim"]["name"], run.config["model"]["name"]) for run in plan.runs}
     assert used == {("sgd", "vit_b32"), ("adam", "resnet50")}

@@ -1,11 +1,15 @@
 """A study's file: what it may say, and what is said where it cannot be."""
 
+import re
+
 import pytest
 import yaml
 
+from tests.conftest import REPOSITORY
 from tests.studies.conftest import CONTENT, GRID, study_of, write_study
 from usvit.errors import UsvitError
-from usvit.studies.specification import FigureColumn, load_study, study_names
+from usvit.studies.plan import make_plan
+from usvit.studies.specification import FigureColumn, StudyConfig, load_study, study_names
 
 
 def test_one_name_may_stand_without_brackets():
@@ -149,3 +153,11 @@ def test_every_shipped_study_is_named_as_its_file_and_tells_its_command():
         text = (configs_dir() / "studies" / f"{name}.yaml").read_text()
         assert load_study(name).name == name == yaml.safe_load(text)["name"]
         assert f"#   usvit study {name}" in text
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_files_of_the_manual_can_be_planned(number):
+    text = (REPOSITORY / "docs" / "how-to" / "study.md").read_text()
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 2
+    assert make_plan(StudyConfig.model_validate(yaml.safe_load(blocks[number]))).runs

@@ -31,6 +31,9 @@ def list_studies(paper: str | None = None, *, with_hours: bool = True) -> list[L
         paper: Only those of this paper: ``gheflati2022``, ``dosovitskiy2021``, ...
         with_hours: Estimate the time of each study, which builds each of its networks without memory.
 
+    Returns:
+        One entry for each study.
+
     Raises:
         UsvitError: No study is of this paper.
 
