@@ -51,7 +51,7 @@ from usvit.config.settings import (
     parse_overrides,
     recipe_names,
 )
-from usvit.config.sweep import Recipe, cells, choose_cells, for_dataset, read_recipe, settings_for, size_note
+from usvit.config.sweep import Recipe, cells, choose_cells, for_dataset, read_recipe, settings_for, size_note, yielding
 from usvit.config.test import HeadRule, TestConfig
 from usvit.config.transfer import VALIDATED, TransferConfig
 
@@ -108,4 +108,5 @@ __all__ = [
     "recipe_names",
     "settings_for",
     "size_note",
+    "yielding",
 ]

@@ -203,6 +203,8 @@ def transfer(
     base: Settings = {}
     if recipe is not None:
         base = transfer_settings(str(recipe), images, wanted, cell)
+        if note := size_note(read_recipe(str(recipe), "transfer"), wanted):
+            logger.info(note)
         if given.get("how", base.get("how")) != "finetune":
             base.pop("cells", None)
         if "cells" in base:
@@ -314,7 +316,5 @@ def transfer_settings(name: str, source: str | None, model: str | None, cell: st
     recipe = read_recipe(name, "transfer")
     source = source or recipe.settings.get("source", {}).get("name")
     recipe = recipe if source is None else for_dataset(recipe, source)
-    if note := size_note(recipe, model):
-        logger.info(note)
     chosen = cells(recipe) if cell is None else choose_cells(recipe, cell, model)
     return {**settings_for(recipe, model), **({"cells": chosen} if chosen else {})}

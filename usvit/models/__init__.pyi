@@ -39,6 +39,7 @@ from .ood import OodDetector as OodDetector
 from .ood import read_ood_detector as read_ood_detector
 from .spec import PROTOCOLS as PROTOCOLS
 from .spec import ModelSpec as ModelSpec
+from .spec import ViTShape as ViTShape
 from .trainable import TuneReport as TuneReport
 from .trainable import checkpoint_gradients as checkpoint_gradients
 from .trainable import head_parts as head_parts
@@ -64,3 +65,4 @@ from .zoo import ZOO as ZOO
 from .zoo import find_model as find_model
 from .zoo.listing import comparisons as comparisons
 from .zoo.listing import rows as rows
+from .zoo.listing import zoo_counts as zoo_counts

@@ -4,9 +4,9 @@ import functools
 import json
 from typing import Any
 
-from usvit.config import PretrainConfig, RunConfig, TransferConfig, merge
+from usvit.config import RunConfig, TestConfig, TransferConfig, merge
 from usvit.errors import UsvitError
-from usvit.models import count, find_model
+from usvit.models import ViTShape, count, find_model, zoo_counts
 from usvit.studies.plan import PlannedRun, StudyPlan
 from usvit.studies.steps import SCHEMAS
 
@@ -51,48 +51,50 @@ def hours(plan: StudyPlan) -> float | None:
     """
     total = 0.0
     for run in plan.runs:
-        one = _hours(run)
-        if one is None:
+        try:
+            total += BENCH_HOURS if run.kind == "bench" else _operations(run, plan) / SUSTAINED_FLOPS / 3600
+        except UsvitError:  # the network is not known before its weights are read
             return None
-        total += one
     return total
 
 
-def _hours(run: PlannedRun) -> float | None:
-    if run.kind == "bench":
-        return BENCH_HOURS
-    config: Any = SCHEMAS[run.kind].model_validate(run.config)
-    try:
-        macs = _macs(
-            config.model.name, json.dumps(config.model.vit.model_dump(exclude_none=True)), config.model.image_size
-        )
-    except UsvitError:
-        return None
-    operations = _operations(config, macs)
-    if run.kind == "cv" and operations is not None:
-        operations *= config.split.folds * config.split.repeats
-    return None if operations is None else operations / SUSTAINED_FLOPS / 3600
-
-
-def _operations(config: Any, macs: float) -> float | None:
+def _operations(run: PlannedRun, plan: StudyPlan) -> float:
     """Return the FLOPs of a run: two per MAC, and three times those of a forward pass for a training step."""
+    config: Any = SCHEMAS[run.kind].model_validate(run.config)
+    macs = _macs(*_network(run, plan))
     if isinstance(config, RunConfig):
-        return _length(config, DATASET_IMAGES) * 6 * macs
-    n_train, n_test = _images(config)
+        folds = config.split.folds * config.split.repeats if run.kind == "cv" else 1
+        return folds * _length(config, DATASET_IMAGES) * 6 * macs
+    if isinstance(config, TestConfig):
+        images = sum(_images(source.partition(":")[0], config.source)[1] for source in config.sources)
+        return 2 * macs * images * len(config.classifiers)
+    n_train, n_test = _images(config.source.name, config.source)
     if isinstance(config, TransferConfig):
         if config.how != "finetune":
             return 2 * macs * (n_train + n_test)
         lengths = [_length(_of_cell(config, cell), n_train) for cell in config.cells.values()]
         return 6 * macs * (sum(lengths) or _length(config, n_train)) + 2 * macs * n_test
-    if isinstance(config, PretrainConfig):
-        examples = _length(config, n_train)
-        share = MAE_SHARE if config.objective == "mae" else 1.0
-        teacher = 0.0
-        if config.distill.kind != "none":
-            size = config.distill.image_size or config.model.image_size
-            teacher = _macs(config.distill.teacher, "{}", size)
-        return examples * (6 * macs * share * config.views.count + 2 * teacher)
-    return 2 * macs * n_test
+    examples = _length(config, n_train)
+    share = MAE_SHARE if config.objective == "mae" else 1.0
+    teacher = 0.0
+    if config.distill.kind != "none":
+        size = config.distill.image_size or config.model.image_size
+        teacher = _macs(config.distill.teacher, "{}", size)
+    return examples * (6 * macs * share * config.views.count + 2 * teacher)
+
+
+def _network(run: PlannedRun, plan: StudyPlan) -> tuple[str, str, int]:
+    """Return name, changed shape (JSON) and image size of a run's network, which may be that of a run it needs."""
+    config: Any = SCHEMAS[run.kind].model_validate(run.config)
+    of_run = run.kind in ("transfer", "test") and run.needs
+    if of_run:
+        name, vit, side = _network(plan.by_id[run.needs[0]], plan)
+        size = config.model.image_size if "image_size" in config.model.model_fields_set else None
+        return name, vit, size or side
+    if isinstance(config, TestConfig):
+        name = config.classifiers[0].partition("=")[0]
+        return name, "{}", config.model.image_size or find_model(name).image_size
+    return config.model.name, json.dumps(config.model.vit.model_dump(exclude_none=True)), config.model.image_size
 
 
 def _of_cell(config: TransferConfig, cell: dict[str, Any]) -> TransferConfig:
@@ -107,14 +109,29 @@ def _length(config: Any, n_train: int) -> float:
     return float((config.train.epochs or 0) * n_train)
 
 
-def _images(config: Any) -> tuple[int, int]:
-    name = config.source.name
+def _images(name: str, source: Any) -> tuple[int, int]:
+    """Return the numbers of training and test images of a source; ``source`` has its limit and, if generated, size."""
     if name.startswith("vtab_"):
         return 1_000, 10_000
-    n_train, n_test = IMAGES.get(name, (config.source.size, config.source.size))
-    return min(n_train, config.source.limit or n_train), n_test
+    n_train, n_test = IMAGES.get(name, (source.size, source.size))
+    return min(n_train, source.limit or n_train), n_test
 
 
 @functools.cache
 def _macs(model: str, vit: str, image_size: int) -> float:
-    return float(count(find_model(model, json.loads(vit)), image_size).macs)
+    """Return the MACs of one image: counted for the named network, in proportion to the number of pixels."""
+    known = zoo_counts(model) if vit == "{}" else {}
+    if not known:
+        spec = find_model(model, json.loads(vit))
+        if spec.shape is not None:
+            return _macs_of_vit(spec.shape, image_size)
+        known = {spec.image_size: (0, count(spec, spec.image_size).macs)}
+    size = min(known, key=lambda one: abs(one - image_size))
+    return known[size][1] * (image_size / size) ** 2
+
+
+def _macs_of_vit(shape: ViTShape, image_size: int) -> float:
+    """Return the MACs of a plain ViT in closed form: projections, attention and MLPs of its tokens."""
+    tokens, width = (image_size // shape.patch) ** 2 + 1, shape.width
+    block = 4 * tokens * width**2 + 2 * tokens**2 * width + 2 * tokens * width * shape.mlp
+    return float(shape.depth * shape.branches * block + tokens * width * 3 * shape.patch**2)

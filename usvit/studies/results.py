@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from usvit.models import count, find_model
+from usvit.models import count, find_model, zoo_counts
 from usvit.records import (
     BenchRecord,
     MetricsRecord,
@@ -70,8 +70,14 @@ def figure_of_network(model: str, settings: Mapping[str, Any], name: str) -> Fou
 @functools.cache
 def _counted(model: str, vit: str, image_size: int | None) -> dict[str, float]:
     spec = find_model(model, json.loads(vit))
-    found = count(spec, image_size or spec.image_size)
-    return {"params": found.params / 1e6, "macs": found.macs / 1e9}
+    size = image_size or spec.image_size
+    known = zoo_counts(model) if vit == "{}" else {}
+    if size in known:
+        params, macs = known[size]
+    else:
+        found = count(spec, size)
+        params, macs = found.params, found.macs
+    return {"params": params / 1e6, "macs": macs / 1e9}
 
 
 def _of_metrics(result: MetricsRecord, name: str) -> Found | None:

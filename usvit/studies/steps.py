@@ -1,5 +1,6 @@
 """From a step of a study to the complete, checked configuration of its run."""
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from usvit.config import (
     nested,
     read_recipe,
     settings_for,
+    yielding,
 )
 from usvit.config.run import flattened
 from usvit.config.sections import Section
@@ -112,8 +114,13 @@ def build_step(
         if value is not None:
             given = merge(given, nested({path: value}))
     row = row if kind in TRAINS else {}
-    layers = (_of_recipe(step, kind, for_recipe, row), prune(below, SCHEMAS[kind]), row, own, given, *above)
-    config = build(SCHEMAS[kind], *layers)
+    recipe = _of_recipe(step, kind, for_recipe, row)
+    layers = (prune(below, SCHEMAS[kind]), row, own, given, *above)
+    if "cells" in recipe:  # the study's own settings win over those of the cells
+        whole = functools.reduce(merge, layers)
+        cells = yielding(recipe["cells"], whole) if whole.get("how", recipe.get("how")) == "finetune" else {}
+        recipe["cells"] = cells
+    config = build(SCHEMAS[kind], recipe, *layers)
     if isinstance(config, RunConfig | PretrainConfig) and not isinstance(config, TransferConfig):
         find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
     return config

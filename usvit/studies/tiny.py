@@ -89,7 +89,6 @@ def tiny_settings(kind: str, config: BaseModel, row_model: str | None, row: Sett
         images |= {"split": "train", "val": None, "val_share": 0.25, "limit": None}
         if made.how == "fewshot":  # enough images for every number of shots
             images["size"] = 2 * images["classes"] * max(made.shots)
-        cells = dict(list(made.cells.items())[:2])
         return {
             "model": model,
             "source": images,
@@ -99,7 +98,6 @@ def tiny_settings(kind: str, config: BaseModel, row_model: str | None, row: Sett
             "optim": OPTIM,
             "draws": 2,
             "k": [2, 3],
-            "cells": cells,
         }
     images |= {"split": "train", "val": "val" if source.val or source.val_share else None, "limit": None}
     images["val_share"] = 0.0

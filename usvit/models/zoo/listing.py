@@ -99,8 +99,7 @@ def comparisons() -> list[Comparison]:
 
 def counted(name: str, image_size: int) -> tuple[int, int]:
     """Return the parameters and MACs of a network of the zoo from ``counts.json``."""
-    params, macs = _facts()["counts"][name][str(image_size)]
-    return params, macs
+    return zoo_counts(name)[image_size]
 
 
 def _row(spec: ModelSpec) -> ZooRow:
@@ -115,6 +114,11 @@ def _row(spec: ModelSpec) -> ZooRow:
         tuple(spec.weights),
         _facts()["licenses"][best.timm] if best else None,
     )
+
+
+def zoo_counts(name: str) -> dict[int, tuple[int, int]]:
+    """Return the parameters and MACs of a network of the zoo by image size; empty for other names."""
+    return {int(size): (params, macs) for size, (params, macs) in _facts()["counts"].get(name, {}).items()}
 
 
 @functools.cache
