@@ -16,7 +16,7 @@ def test_the_closed_form_of_a_vit_is_what_is_counted(name):
 
 
 def test_a_larger_image_costs_in_proportion_to_its_pixels():
-    assert _macs("deit_b", "{}", 448) == pytest.approx(4 * _macs("deit_b", "{}", 224))
+    assert _macs("patchconvnet_s20", "{}", 448) == pytest.approx(4 * _macs("patchconvnet_s20", "{}", 224))
 
 
 def one_run(**step):

@@ -19,6 +19,7 @@ from usvit.studies.execution import execute
 from usvit.studies.plan import make_plan
 from usvit.studies.specification import StudyConfig
 from usvit.studies.task import TaskResult
+from usvit.training import Stopped
 
 pytestmark = pytest.mark.slow
 
@@ -116,6 +117,14 @@ def test_a_stopped_study_keeps_what_it_has(small_phantom, tmp_path, breaking):
     breaking["tried"].clear()
     assert make(small_phantom, tmp_path / "study").failed == []
     assert breaking["tried"] == ["timm:test_vit"]
+
+
+def test_a_signal_stops_the_study_and_not_only_its_run(small_phantom, tmp_path, breaking):
+    breaking["timm:test_resnet"] = Stopped("Stopped by SIGTERM.")
+    with pytest.raises(Stopped):
+        make(small_phantom, tmp_path / "study")
+    assert breaking["tried"] == ["timm:test_resnet"]
+    assert states(tmp_path / "study") == {RESNET: ("running", 0), VIT: ("waiting", 0)}
 
 
 def test_a_run_whose_folder_was_deleted_is_made_again(small_phantom, tmp_path, breaking):

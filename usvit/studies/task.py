@@ -16,6 +16,7 @@ from usvit.logging import configure_logging, messages_of
 from usvit.progress import PlainProgress, Progress
 from usvit.studies.specification import Kind
 from usvit.studies.steps import SCHEMAS, BenchConfig
+from usvit.training import Stopped
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class NamedRun:
 def make_run(task: StudyTask, cpus: int | None, progress: Progress) -> TaskResult:
     """Make or resume one run; errors are returned, not raised, so that other runs continue.
 
+    The exception is ``Stopped``: after a signal, the state of the run is saved and the study ends.
+
     Args:
         task: The run.
         cpus: Threads of PyTorch; None keeps the current number. The number determines the order of summation and so
@@ -81,6 +84,8 @@ def make_run(task: StudyTask, cpus: int | None, progress: Progress) -> TaskResul
             torch.set_num_threads(cpus)
         with messages_of(task.id):
             (_bench if task.kind == "bench" else _experiment)(task, cpus, progress)
+    except Stopped:  # a signal asked for the end of the whole study
+        raise
     except UsvitError as error:
         return TaskResult(task.id, str(error))
     except Exception as error:  # out of memory, or a bug: the other runs continue

@@ -20,6 +20,7 @@ from .losses import soft_cross_entropy as soft_cross_entropy
 from .mixup import Mixup as Mixup
 from .optimizers import check_layers as check_layers
 from .optimizers import make_optimizer as make_optimizer
+from .signals import Stopped as Stopped
 from .state import TrainState as TrainState
 from .step_log import StepLog as StepLog
 from .task import ON_HOST as ON_HOST
