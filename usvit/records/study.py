@@ -30,7 +30,10 @@ class StudyRun(Record):
         "Reason why the run failed, or why it waits; errors/<id>.txt has the details of a failure."
     )
     seconds: Annotated[Number, Field(ge=0)] | None = key("Duration since the run was last resumed, from run.json.")
-    config: dict[str, Any] = key("The configuration; ${ID} stands for the run directory of another run.")
+    config: dict[str, Any] = key(
+        "The configuration, without default values for kinds other than cv and train. ${ID} stands for the run directory "
+        "of another run."
+    )
 
 
 class StudyColumn(Record):

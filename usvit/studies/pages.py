@@ -1,5 +1,6 @@
 """The study's pages: ``study.html`` (one file, no script, no network), ``study.md`` and ``study.tex``."""
 
+import functools
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +21,7 @@ def write_pages(folder: Path, record: StudyRecord) -> Path:
     return folder / "study.html"
 
 
+@functools.cache
 def _environment() -> Environment:
     # All pages use the style of the report.
     loader = ChoiceLoader([PackageLoader("usvit.studies"), PackageLoader("usvit.reports")])

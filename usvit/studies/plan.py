@@ -38,7 +38,9 @@ class PlannedRun:
     kind: Kind
     seed: int
     config: Mapping[str, Any]
-    """The configuration as it is written to files; ``${ID}`` stands for the run directory of another run."""
+    """The configuration as plain data; ``${ID}`` stands for the run directory of another run."""
+    recorded: Mapping[str, Any]
+    """The configuration in ``study.json``: complete for ``cv`` and ``train``, otherwise without default values."""
     needs: tuple[str, ...] = ()
     """The runs that have to be finished before it."""
 
@@ -220,11 +222,12 @@ def _planned(kind: Kind, config: BaseModel, seed: int, ids: Mapping[str, str], v
     wanted = replaced(config.model_dump(mode="json", exclude_unset=not complete), ids, "${{{}}}")
     name = name_of(kind, config)
     if isinstance(config, RunConfig) and not needs:
-        return PlannedRun(f"{name}-{variant}" if variant else name, kind, seed, wanted, needs)
+        return PlannedRun(f"{name}-{variant}" if variant else name, kind, seed, wanted, wanted, needs)
     # Defaults are left out, so that settings that a later version adds do not change the name.
-    content = replaced(config.model_dump(mode="json", exclude_defaults=True), ids)
-    digest = sha256_of_text(json.dumps([kind, sorted(identity(content).items(), key=lambda item: item[0])]))[:8]
-    return PlannedRun(f"{name}-{digest}", kind, seed, wanted, needs)
+    given = config.model_dump(mode="json", exclude_defaults=True)
+    content = identity(replaced(given, ids))
+    digest = sha256_of_text(json.dumps([kind, sorted(content.items(), key=lambda item: item[0])]))[:8]
+    return PlannedRun(f"{name}-{digest}", kind, seed, wanted, replaced(given, ids, "${{{}}}"), needs)
 
 
 def _merged_steps(study: StudyConfig, row: Row) -> dict[str, Step]:
@@ -355,5 +358,5 @@ def as_json(run: PlannedRun) -> dict[str, Any]:
         "attempts": 0,
         "error": None,
         "seconds": None,
-        "config": dict(run.config),
+        "config": dict(run.recorded),
     }

@@ -27,6 +27,8 @@ class StudyDir:
     def __init__(self, path: Path, record: dict[str, Any], runs: Path | None = None):
         self.path, self.record = path, record
         self.runs = path / "runs" if runs is None else runs
+        self.results: dict[str, Any] = {}
+        """Results of finished runs that have been read."""
         self._by_id = {run["id"]: run for run in record["runs"]}
 
     def save(self) -> StudyRecord:
@@ -70,7 +72,7 @@ class StudyDir:
         self.save()
 
     def end(self, run_id: str, *, error: str | None = None, details: str | None = None) -> None:
-        """Record the outcome of a run."""
+        """Record the outcome of a run; the caller saves the record with its new table."""
         run = self._by_id[run_id]
         run |= {"state": "failed" if error else "finished", "error": error, "attempts": run["attempts"] + 1}
         log = self.path / "errors" / f"{run_id}.txt"
@@ -78,12 +80,10 @@ class StudyDir:
             write_text(log, f"{details or error}\n")
         else:
             log.unlink(missing_ok=True)
-        self.save()
 
     def block(self, run_id: str, reason: str) -> None:
-        """Record that a run waits because one that it needs failed."""
+        """Record that a run waits because one that it needs failed; the caller saves the record."""
         self._by_id[run_id] |= {"state": "waiting", "error": reason}
-        self.save()
 
     def settle(self, run_id: str, *, finished: bool) -> None:
         """Set the initial state of a run: finished, or waiting (failed runs are tried again)."""
@@ -169,7 +169,7 @@ def _column(plan: StudyPlan, name: str) -> dict[str, Any]:
 
 def _refuse_other_study(path: Path, existing: dict[str, Any], plan: StudyPlan) -> None:
     there = {run["id"]: {"kind": run["kind"], **identity(run["config"])} for run in existing["runs"]}
-    here = {run.id: {"kind": run.kind, **identity(dict(run.config))} for run in plan.runs}
+    here = {run.id: {"kind": run.kind, **identity(dict(run.recorded))} for run in plan.runs}
     differs = []
     for key, wanted in (("name", plan.study.name), ("scale", plan.scale)):
         if existing[key] != wanted:

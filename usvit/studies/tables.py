@@ -18,17 +18,16 @@ def fill(study: StudyDir, plan: StudyPlan) -> None:
     ``within`` is true if it lies inside our 95% interval. It is None, with a ``within_reason``, if the two cannot be
     compared.
     """
-    results = {
-        run.id: read_result(run.kind, study.run_path(run.id))
-        for run in plan.runs
-        if study.state_of(run.id) == "finished"
-    }
+    results = study.results
+    for run in plan.runs:
+        if study.state_of(run.id) == "finished" and run.id not in results:
+            results[run.id] = read_result(run.kind, study.run_path(run.id))
     study.record["table"] = [_row(study, plan, row, results) for row in plan.rows]
     several = len(plan.seeds) > 1
     study.record["seed_spread"] = [_spread(plan, row, results) for row in plan.rows] if several else []
     for run in study.record["runs"]:
         path = study.run_path(run["id"]) / "run.json"
-        if run["id"] in results and path.is_file():
+        if run["id"] in results and run["seconds"] is None and path.is_file():
             run["seconds"] = load_record(path, RunRecord).seconds
 
 
