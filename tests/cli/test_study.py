@@ -29,6 +29,9 @@ def test_a_dry_run_lists_the_runs_and_makes_none(usvit, tmp_path, monkeypatch):
         (("gheflati2022_table1", "--dataset", "phantm"), "Nearest: phantom"),
         (("gheflati2022_table1", "--engine", "spark"), "Known: sequential, ray"),
         (("gheflati2022_table1", "--address", "auto"), "--engine ray"),
+        (("gheflati2022_table1", "--scale", "small"), "Known: paper, tiny"),
+        (("gheflati2022_table1", "--paper", "gheflati2022"), "'usvit study list' and 'usvit study all'"),
+        (("list", "--paper", "gheflati2021"), "Nearest: gheflati2022"),
     ],
 )
 def test_a_users_mistake_is_one_paragraph_and_exit_2(usvit, tmp_path, monkeypatch, arguments, says):
@@ -36,6 +39,31 @@ def test_a_users_mistake_is_one_paragraph_and_exit_2(usvit, tmp_path, monkeypatc
     answer = usvit("study", *arguments)
     assert answer.code == 2 and says in answer.err and "Traceback" not in answer.err
     assert not (tmp_path / "studies").exists()
+
+
+def test_the_list_shows_each_table_with_its_estimated_time(usvit):
+    answer = usvit("study", "list", "--paper", "gheflati2022")
+    assert answer.code == 0
+    header, *lines = answer.out.splitlines()
+    assert header.split("  ")[0] == "study" and header.endswith("H200-hours (estimate)")
+    assert [line.split()[0] for line in lines] == [f"gheflati2022_table{number}" for number in (1, 2, 3, 4)]
+    found = json.loads(usvit("study", "list", "--paper", "gheflati2022", "--json").out)
+    assert [one["table"] for one in found] == ["Table I", "Table II", "Table III", "Table IV"]
+    assert [one["n_runs"] for one in found] == [4, 5, 5, 6] and all(0 < one["h200_hours"] < 1 for one in found)
+
+
+def test_all_studies_of_a_paper_share_their_runs(usvit, tmp_path):
+    shared = ("--scale", "tiny", "--out", tmp_path / "out", "--cpus", 1, "--device", "cpu")
+    answer = usvit("study", "gheflati2022_table1", "gheflati2022_table4", *shared)
+    assert answer.code == 0 and answer.out.count("page: ") == 2
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "gheflati2022_table1-tiny",
+        "gheflati2022_table4-tiny",
+        "runs",
+    }
+    dry = usvit("study", "all", "--paper", "gheflati2022", "--scale", "tiny", "--dry-run")
+    runs = {path.name for path in (tmp_path / "out" / "runs").iterdir()}
+    assert dry.code == 0 and runs <= set(dry.out.split()), "the runs of two of the four tables"
 
 
 def test_a_finished_study_prints_its_table_and_its_state(finished, small_phantom, tmp_path, usvit):  # noqa: F811

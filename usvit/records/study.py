@@ -31,8 +31,8 @@ class StudyRun(Record):
     )
     seconds: Annotated[Number, Field(ge=0)] | None = key("Duration since the run was last resumed, from run.json.")
     config: dict[str, Any] = key(
-        "The configuration, without default values for kinds other than cv and train. ${ID} stands for the run directory "
-        "of another run."
+        "The configuration, without default values for kinds other than cv and train. ${ID} stands for the run "
+        "directory of another run."
     )
 
 
