@@ -16,12 +16,11 @@ PAPERS = {
     "touvron2022_three_things",
 }
 SAMPLE = (
+    "alabdulmohsin2023_figure6",
     "dosovitskiy2021_figure9",
-    "steiner2022_table5",
-    "touvron2022_thesis_table2_16",
-    "touvron2022_thesis_table3_3",
+    "touvron2022_thesis_table3_21",
     "touvron2022_thesis_table4_4",
-    "touvron2022_three_things_table5",
+    "touvron2022_three_things_table2",
 )
 """Studies that are run at the tiny scale in the tests; ``usvit study all --scale tiny`` runs all of them."""
 
