@@ -163,7 +163,7 @@ def test_a_batch_holds_the_views_that_its_seeds_make(cats):
 
 
 def test_views_that_belong_together_have_seeds_of_their_own(cats):
-    batch = AugmentedDataset(cats, corner, count=3).batch([(1, 11), (2, 12)])
+    batch = AugmentedDataset(cats, corner, corner, corner).batch([(1, 11), (2, 12)])
     assert batch["images"].shape == (2, 3, 12, 12, 3)
     for row, (at, seed) in enumerate([(1, 11), (2, 12)]):
         for view in range(3):
