@@ -87,12 +87,20 @@ def _operations(config: Any, macs: float) -> float | None:
     if isinstance(config, PretrainConfig):
         examples = _length(config, n_train)
         share = MAE_SHARE if config.objective == "mae" else 1.0
-        teacher = 0.0
+        views, teacher = config.views.count + _local_crops(config), 0.0
         if config.distill.kind != "none":
             size = config.distill.image_size or config.model.image_size
             teacher = _macs(config.distill.teacher, "{}", size)
-        return examples * (6 * macs * share * config.views.count + 2 * teacher)
+        elif config.objective == "dino":
+            teacher = macs * config.views.count
+        return examples * (6 * macs * share * views + 2 * teacher)
     return 2 * macs * n_test
+
+
+def _local_crops(config: PretrainConfig) -> float:
+    """Return the cost of the local crops of an example, as a number of views of the network's own size."""
+    side = config.views.local_size or config.model.image_size
+    return config.views.local_count * (side / config.model.image_size) ** 2
 
 
 def _of_cell(config: TransferConfig, cell: dict[str, Any]) -> TransferConfig:
