@@ -120,7 +120,11 @@ class ViewsConfig(Section):
 
     @model_validator(mode="after")
     def _ranges(self) -> "ViewsConfig":
-        ranges = (("scale", self.scale, 1.0), ("local_scale", self.local_scale, 1.0), ("ratio", self.ratio, float("inf")))
+        ranges = (
+            ("scale", self.scale, 1.0),
+            ("local_scale", self.local_scale, 1.0),
+            ("ratio", self.ratio, float("inf")),
+        )
         for name, (low, high), end in ranges:
             if not 0 < low <= high <= end:
                 raise ValueError(

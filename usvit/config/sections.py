@@ -181,7 +181,9 @@ class OptimConfig(Section):
     @model_validator(mode="after")
     def _has_what_it_changes(self) -> "OptimConfig":
         if self.weight_decay_end is not None and self.weight_decay == 0:
-            raise ValueError("optim.weight_decay_end needs a weight decay to begin with: set optim.weight_decay above 0")
+            raise ValueError(
+                "optim.weight_decay_end needs a weight decay to begin with: set optim.weight_decay above 0"
+            )
         if self.clip_each and self.clip_norm is None:
             raise ValueError("optim.clip_each needs optim.clip_norm: set it, or optim.clip_each=false")
         return self

@@ -227,7 +227,7 @@ def _check(context: TaskContext, network: nn.Module) -> None:
         )
     if views.local_count and views.local_size not in (None, config.model.image_size):
         try:
-            accept_side(network, views.local_size)  # type: ignore[arg-type]  # not None
+            accept_side(network, views.local_size)
         except ValueError as error:
             raise UsvitError(
                 f"The model {config.model.name} cannot take local crops of {views.local_size} pixels beside images of "

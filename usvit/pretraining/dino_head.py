@@ -34,7 +34,7 @@ class DinoHead(nn.Module):
                 nn.init.trunc_normal_(layer.weight, std=0.02)
                 nn.init.zeros_(layer.bias)
         self.last = weight_norm(nn.Linear(config.bottleneck, config.outputs, bias=False))
-        lengths: Any = self.last.parametrizations.weight.original0  # type: ignore[union-attr]
+        lengths: Any = self.last.parametrizations.weight.original0
         nn.init.ones_(lengths)
         lengths.requires_grad_(not config.norm_last_layer)
 

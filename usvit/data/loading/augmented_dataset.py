@@ -73,9 +73,12 @@ class AugmentedDataset:
                 decoded[at] = picture
             else:
                 decoded.pop(at, None)
-            images.append(self.views[0](picture, seed) if len(self.views) == 1 else _made(self.views, picture, seed, "view"))
+            if len(self.views) == 1:
+                images.append(self.views[0](picture, seed))
+            else:
+                images.append(_stacked(self.views, picture, seed, "view"))
             if self.local:
-                local.append(_made(self.local, picture, seed, "local"))
+                local.append(_stacked(self.local, picture, seed, "local"))
         return {
             "images": torch.from_numpy(np.stack(images)),
             "targets": torch.from_numpy(self.source.targets[index]),
@@ -93,7 +96,7 @@ class AugmentedDataset:
             raise UnusableImage(str(error)) from error
 
 
-def _made(views: Sequence[View], picture: Image.Image, seed: int, kind: str) -> UInt8:
+def _stacked(views: Sequence[View], picture: Image.Image, seed: int, kind: str) -> UInt8:
     return np.stack([view(picture, derive_seed(seed, kind, number)) for number, view in enumerate(views)])
 
 

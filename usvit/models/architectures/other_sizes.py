@@ -3,7 +3,7 @@
 Convolutional networks need nothing. A ViT with learned positions at the stem resizes its table of positions in each
 forward pass, as the public code of DINO does (Caron et al. 2021), and the gradient reaches the table:
 
-    E' = R E R^T,   R (h' x h): bicubic resizing of a line of h positions to h', without antialiasing
+    E' = R E R^T for each channel,   R (h' x h): bicubic resizing of a line of h positions to h', without antialiasing
 
 As a product of matrices, its gradient is the same at every repetition, which PyTorch's ``interpolate`` does not
 guarantee on a GPU.
@@ -64,9 +64,9 @@ def _positions(network: Any, side: int) -> dict[str, Tensor]:
         return {}
     n_prefix = table.shape[1] - rows * columns
     with _full_precision(table.device.type):
-        vertical, horizontal = _line(rows, new, table), _line(columns, new, table)
         grid = table[:, n_prefix:].unflatten(1, (rows, columns))
-        grid = torch.einsum("ph,qw,bhwd->bpqd", vertical, horizontal, grid)
+        grid = torch.einsum("ph,bhwd->bpwd", _line(rows, new, table), grid)
+        grid = torch.einsum("qw,bpwd->bpqd", _line(columns, new, table), grid)
     return {"pos_embed": torch.cat([table[:, :n_prefix], grid.flatten(1, 2)], dim=1)}
 
 

@@ -10,7 +10,7 @@ from usvit.config import ViewsConfig
 from usvit.data.io import UInt8
 from usvit.data.transforms.views.color import recolor
 from usvit.data.transforms.views.crops import interpolation_mode, make_crop
-from usvit.data.transforms.views.dino import Place
+from usvit.data.transforms.views.dino import FIRST, Place
 from usvit.data.transforms.views.randaugment import make_policy
 from usvit.data.transforms.views.rng import numbers, seeded
 
@@ -32,7 +32,7 @@ class Views:
         place: Place of the view among those of an example, on which DINO's policy depends.
     """
 
-    def __init__(self, config: ViewsConfig, image_size: int, *, on_device: bool, place: Place = "first"):
+    def __init__(self, config: ViewsConfig, image_size: int, *, on_device: bool, place: Place = FIRST):
         self.config, self.on_device = config, on_device
         self._crop = make_crop(config, image_size)
         self._policy = make_policy(config, place)
@@ -55,11 +55,11 @@ def make_views(config: ViewsConfig, image_size: int, *, on_device: bool) -> tupl
         image_size: Side of the network's input in pixels.
         on_device: See ``Views``.
     """
-    places: tuple[Place, ...] = ("first", *("other",) * (config.count - 1))
+    others: list[Place] = ["other"] * (config.count - 1)
     local = config.model_copy(update={"scale": config.local_scale})
     side = config.local_size or image_size
     return (
-        tuple(Views(config, image_size, on_device=on_device, place=place) for place in places),
+        tuple(Views(config, image_size, on_device=on_device, place=place) for place in (FIRST, *others)),
         tuple(Views(local, side, on_device=on_device, place="local") for _ in range(config.local_count)),
     )
 

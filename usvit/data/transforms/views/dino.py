@@ -15,6 +15,8 @@ from usvit.data.transforms.views.color import SIGMA, SOLARIZE_FROM
 Place = Literal["first", "other", "local"]
 """Place of a view among those of an example: the first global crop, another global crop, or a local crop."""
 
+FIRST: Place = "first"
+
 JITTER, GRAY = 0.8, 0.2
 """Probabilities of the jitter and of a conversion to grey."""
 BRIGHTNESS = CONTRAST = (0.6, 1.4)

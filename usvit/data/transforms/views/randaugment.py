@@ -33,7 +33,7 @@ from timm.data.constants import IMAGENET_DEFAULT_MEAN
 from torchvision.transforms import TrivialAugmentWide
 
 from usvit.config import ViewsConfig
-from usvit.data.transforms.views.dino import DinoPolicy, Place
+from usvit.data.transforms.views.dino import FIRST, DinoPolicy, Place
 
 Policy = Callable[[Image.Image], Image.Image]
 
@@ -52,7 +52,7 @@ ORIGINAL_CUTOUT = 40
 """Pixels from the centre of the cut-out square to its side at magnitude 10."""
 
 
-def make_policy(config: ViewsConfig, place: Place = "first") -> Policy | None:
+def make_policy(config: ViewsConfig, place: Place = FIRST) -> Policy | None:
     """Make the policy that runs on the CPU; None if the configured policy has no part there.
 
     It draws from the global generators of Python and numpy.
