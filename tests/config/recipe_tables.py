@@ -89,6 +89,18 @@ BEIT = {  # CODE | README.md
     "model.vit.layer_scale": 0.1, "beit.mask": 0.4, "beit.min_block": 16, "views.color_jitter": 0.4,
     "optim.min_lr": 1e-5,
 }  # fmt: skip
+DINO = {  # thesis, section 4.3.2: 300 epochs, ImageNet-1k; CODE | README.md "Boosting", main_dino.py
+    "objective": "dino", "source.name": "imagenet", "train.epochs": 300, "train.batch_size": 16 * 64,
+    "model.name": "vit_s16", "model.image_size": 224, "model.drop_path": 0.1, "model.drop_path_schedule": "linear",
+    "optim.name": "adamw", "optim.lr": 5e-4, "optim.lr_batch": 256, "optim.warmup_epochs": 10,
+    "optim.schedule": "cosine", "optim.weight_decay": 0.04, "optim.weight_decay_end": 0.4, "optim.clip_norm": 3.0,
+    "optim.clip_each": True, "views.crop": "rrc", "views.scale": (0.4, 1.0), "views.local_scale": (0.05, 0.4),
+    "views.local_count": 8, "views.local_size": 96, "views.count": 2, "views.policy": "dino", "views.hflip": 0.5,
+    "views.interpolation": "bicubic", "dino.hidden": 2048, "dino.bottleneck": 256, "dino.outputs": 65_536,
+    "dino.norm_last_layer": False, "dino.freeze_epochs": 1, "dino.student_temperature": 0.1,
+    "dino.teacher_temperature": 0.07, "dino.teacher_temperature_start": 0.04, "dino.teacher_warmup_epochs": 30,
+    "dino.teacher_decay": 0.996, "dino.center_decay": 0.9,
+}  # fmt: skip
 GRAFIT = {  # thesis, sections 2.3, 2.4.3 and 2.5.1
     "objective": "grafit", "optim.name": "sgd", "optim.nesterov": True, "optim.schedule": "cosine",
     "optim.lr": 0.1, "optim.lr_batch": 256, "train.epochs": 600, "train.batch_size": 1024, "grafit.sigma": 0.05,
@@ -174,6 +186,7 @@ TABLES = {
     "masked_patch_finetune": {"train.steps": 20_000, "train.batch_size": 512, "optim.name": "sgd",
                               "optim.momentum": 0.9, "optim.weight_decay": 0, "optim.clip_norm": 1.0,
                               "optim.schedule": "cosine", "model.image_size": 384, "source.val_share": 0.01},
+    "dino": DINO,
     "grafit": GRAFIT,
     "grafit_fc": GRAFIT | {"grafit.projector": "linear", "grafit.width": 128},
     "grafit_cifar100": GRAFIT | {"views.count": 8, "model.image_size": 32, "source.name": "cifar100",
@@ -230,6 +243,19 @@ DROP_PATH["patchconvnet_i21k"] = DROP_PATH["patchconvnet_i1k"]
 DROP_PATH["three_things_ls"] = DROP_PATH["three_things"]
 
 OTHER_SIZES = {
+    # CODE | main_dino.py: help of norm_last_layer and of global_crops_scale; README.md, ResNet-50
+    ("dino", "vit_b16", "dino.norm_last_layer"): True,
+    ("dino", "resmlp_s12", "views.local_count"): 0,
+    ("dino", "resmlp_s24", "views.scale"): (0.14, 1.0),
+    ("dino", "resnet50", "optim.name"): "sgd",
+    ("dino", "resnet50", "optim.lr"): 0.03,
+    ("dino", "resnet50", "optim.weight_decay"): 1e-4,
+    ("dino", "resnet50", "optim.weight_decay_end"): None,
+    ("dino", "resnet50", "views.scale"): (0.14, 1.0),
+    ("dino", "resnet50", "views.local_scale"): (0.05, 0.14),
+    ("dino", "resnet50", "dino.teacher_temperature"): 0.04,
+    ("dino", "resnet50", "dino.teacher_warmup_epochs"): 0,
+    ("dino", "resnet50", "train.batch_size"): 512,
     # thesis, section 5.2.3: 0.01 for S models and 0.05 for wider ones
     ("patchconvnet_i1k", "patchconvnet_s120", "optim.weight_decay"): 0.01,
     ("patchconvnet_i1k", "patchconvnet_b60", "optim.weight_decay"): 0.05,

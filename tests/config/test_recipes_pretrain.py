@@ -293,6 +293,7 @@ def test_the_recommended_cells_are_those_of_the_released_files():
         ("vit_i1k", IMAGENET, 0.003, 10_000),
         ("augreg_i1k", IMAGENET, 0.001, 10_000),
         ("beit", IMAGENET, 1.5e-3, 10 * IMAGENET / 2048),
+        ("dino", IMAGENET, 5e-4 * 1024 / 256, 10 * IMAGENET / 1024),
     ],
 )
 def test_cosine_courses_are_the_papers(name, images, peak, warmup):
@@ -312,9 +313,12 @@ def test_cosine_courses_are_the_papers(name, images, peak, warmup):
 
 
 def test_ends_of_the_cosine_that_only_the_public_code_knows():
-    for name, end in (("deit", 1e-5), ("mae_finetune", 1e-6), ("beit", 1e-5), ("deit_384", 5e-6)):
+    for name, end in (("deit", 1e-5), ("mae_finetune", 1e-6), ("beit", 1e-5), ("deit_384", 5e-6), ("dino", 1e-6)):
         config = config_of(name)
         assert resolve(config.optim, config.train.batch_size, 1000.0).min_lr == pytest.approx(end)
+    resnet = config_of("dino", "resnet50")
+    ends = resolve(resnet.optim, resnet.train.batch_size, 1000.0)
+    assert (ends.lr, ends.min_lr) == pytest.approx((0.03 * 512 / 256, 1e-6))
 
 
 def test_the_linear_course_of_imagenet_21k_ends_at_zero():

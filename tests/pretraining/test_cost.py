@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from tests.pretraining.test_beit import SEEDS, beit
+from tests.pretraining.test_dino import NO_CLASSES, SMALL, dino
 from tests.pretraining.test_distill import HALF, config, plan_of
 from tests.pretraining.test_tokenizer import tiny
 from tests.pretraining.toy import plan, tiny_vit
@@ -60,6 +61,17 @@ def test_the_encoder_sees_a_quarter_and_the_decoder_all():
     encoder = STEM + layers(seen + 1, WIDTH, 32)
     decoder = (seen + 1) * WIDTH * 24 + layers(PATCHES + 1, 24, 96, depth=3) + masked * 24 * PIXELS
     assert made.cost(32) == Cost(encoder + decoder)
+
+
+@pytest.mark.parametrize("local", [0, 3])
+def test_the_student_sees_all_crops_and_the_teacher_the_global_ones(local):
+    head = WIDTH * SMALL["hidden"] + SMALL["hidden"] ** 2 + SMALL["bottleneck"] * (SMALL["hidden"] + SMALL["outputs"])
+    crop = STEM + layers(17, WIDTH, 32) + head
+    small = STEM // 4 + layers(5, WIDTH, 32) + head  # 2 x 2 patches
+    resized = dino(tiny_vit(**NO_CLASSES), local).cost(32)
+    positions = resized.trained - 2 * crop - local * small
+    assert positions == local * WIDTH * (2 * 4 * 4 + 2 * 2 * 4), "rows, then columns, of the table of positions"
+    assert resized.frozen == 2 * crop
 
 
 def test_the_colours_of_half_the_patches_are_asked_for():

@@ -11,6 +11,7 @@ from usvit.config.pretrain import GrafitConfig
 from usvit.data.transforms.views.rng import number_table
 from usvit.errors import UsvitError
 from usvit.models.trainable import train_mode
+from usvit.pretraining.counter_rng import view_seeds
 from usvit.pretraining.grafit import (
     Embedding,
     GrafitNetwork,
@@ -18,7 +19,6 @@ from usvit.pretraining.grafit import (
     mlp,
     nearest_class,
     remember,
-    view_seeds,
 )
 from usvit.pretraining.grafit_losses import UNSEEN, instance_loss, knn_loss, triplet_loss
 from usvit.seeding import derive_seed

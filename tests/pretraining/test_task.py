@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import distributed
 
+from tests.pretraining import test_dino
 from tests.pretraining.test_grafit import grafit, rows
 from tests.pretraining.test_tokenizer import tiny
 from tests.pretraining.toy import batch
@@ -16,10 +17,12 @@ def after_a_step(task, given):
 
 
 def followed(share):
-    """What follows a batch of four: the tokenizer's vocabulary, and Grafit's memory (no batch normalisation before)."""
+    """What follows a batch of four: the tokenizer's vocabulary, Grafit's memory, and DINO's center (no batch
+    normalisation before)."""
     return [
         *after_a_step(tiny(), {key: value[share] for key, value in batch(4).items()}),
         *after_a_step(grafit(projector="linear"), {key: value[share] for key, value in rows(4).items()}),
+        *after_a_step(test_dino.dino(), {key: value[share] for key, value in test_dino.rows(4).items()}),
     ]
 
 

@@ -1,12 +1,14 @@
+import numpy as np
 import pytest
 import timm
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from usvit.config import OptimConfig
 from usvit.errors import UsvitError
 from usvit.models.trainable import set_trainable
-from usvit.training.optimizers import learning_rate, make_optimizer
+from usvit.training.optimizers import learning_rate, make_optimizer, weight_decay
 
 
 def test_warm_up_is_linear_and_the_cosine_ends_at_zero():
@@ -140,3 +142,21 @@ def test_what_is_frozen_has_no_rate_and_no_place_in_the_optimiser():
 def test_a_network_that_does_not_name_its_layers_is_refused_a_decay_by_layer():
     with pytest.raises(UsvitError, match=r"Set optim\.layer_decay to null"):
         make_optimizer(nn.Linear(3, 2), OptimConfig(layer_decay=0.7))
+
+
+def test_weight_decay_goes_by_a_half_cosine_from_the_first_step_to_the_end():
+    """utils.py of DINO's public code, cosine_scheduler without warm-up: 0.04 to 0.4."""
+    config = OptimConfig(weight_decay=0.04, weight_decay_end=0.4, warmup_steps=10)
+    got = [weight_decay(config, step, 100) for step in range(100)]
+    steps = np.arange(100)
+    assert got == pytest.approx((0.4 + 0.5 * (0.04 - 0.4) * (1 + np.cos(np.pi * steps / 100))).tolist())
+    assert weight_decay(OptimConfig(weight_decay=0.04), 50, 100) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [({"weight_decay_end": 0.4}, "optim.weight_decay above 0"), ({"clip_each": True}, "needs optim.clip_norm")],
+)
+def test_settings_that_change_nothing_are_refused(settings, says):
+    with pytest.raises(ValidationError, match=says):
+        OptimConfig(**settings)

@@ -1,5 +1,6 @@
 """The loop itself, on data where the answer is known."""
 
+import math
 from copy import deepcopy
 
 import lightning_fabric
@@ -102,6 +103,31 @@ def test_gradients_are_clipped_to_the_norm(tmp_path):
     moved = torch.cat([(a - b).flatten() for a, b in zip(start, model.parameters(), strict=True)])
     norms.append(moved.norm().item())
     assert norms[0] == pytest.approx(0.01, rel=1e-3)
+
+
+def test_each_gradient_is_clipped_to_the_norm_by_itself(tmp_path):
+    model = network()
+    start = [parameter.detach().clone() for parameter in model.parameters()]
+    last = EarlyStoppingConfig(keep="last")
+    optim = OptimConfig(lr=1.0, momentum=0.0, clip_norm=0.01, clip_each=True)
+    run(tmp_path, model, steps=1, optim=optim, early_stopping=last)
+    moved = [(a - b).norm().item() for a, b in zip(start, model.parameters(), strict=True)]
+    assert moved == pytest.approx([0.01, 0.01], rel=1e-3)
+
+
+def test_the_decay_of_weights_follows_its_course_and_spares_biases(tmp_path, monkeypatch):
+    """SGD without a gradient: w <- w (1 - rate * decay)."""
+    monkeypatch.setattr(ClassificationTask, "on_gradients", lambda task, step: task.module.zero_grad(set_to_none=False))
+    model = network()
+    with torch.no_grad():
+        model[1].bias.fill_(1.0)
+    weight = model[1].weight.detach().clone()
+    optim = OptimConfig(lr=0.1, momentum=0.0, schedule="constant", weight_decay=0.1, weight_decay_end=0.9)
+    run(tmp_path, model, steps=5, optim=optim, early_stopping=EarlyStoppingConfig(keep="last"))
+    for step in range(5):
+        weight = weight * (1 - 0.1 * (0.9 + (0.1 - 0.9) * 0.5 * (1 + math.cos(math.pi * step / 5))))
+    torch.testing.assert_close(model[1].weight.detach(), weight)
+    assert torch.equal(model[1].bias, torch.ones(2))
 
 
 def test_the_best_weights_are_kept_and_the_training_stops_early(tmp_path):

@@ -8,6 +8,7 @@ that a run never depends on the defaults of a later version. ``RunConfig`` (fine
 
 from usvit.config.pretrain import (
     BeitConfig,
+    DinoConfig,
     DistillConfig,
     FlexiConfig,
     GrafitConfig,
@@ -61,6 +62,7 @@ __all__ = [
     "BeitConfig",
     "ClassKeys",
     "DataConfig",
+    "DinoConfig",
     "DistillConfig",
     "EarlyStoppingConfig",
     "FlexiConfig",

@@ -9,7 +9,7 @@ from usvit.config.sections import EarlyStoppingConfig, LossConfig, ModelConfig, 
 
 Share = Annotated[float, Field(ge=0, le=1)]
 ThreeAugmentPart = Literal["gray", "solarize", "blur"]
-Objective = Literal["supervised", "mae", "beit", "tokenizer", "masked_patch", "grafit"]
+Objective = Literal["supervised", "mae", "beit", "tokenizer", "masked_patch", "grafit", "dino"]
 
 
 class SourceConfig(Section):
@@ -80,9 +80,10 @@ class ViewsConfig(Section):
     input of 224)."""
     interpolation: Literal["bicubic", "bilinear", "random"] = "bicubic"
     hflip: Share = 0.5
-    policy: Literal["none", "randaugment", "autoaugment", "trivialaugment", "three_augment"] = "none"
+    policy: Literal["none", "randaugment", "autoaugment", "trivialaugment", "three_augment", "dino"] = "none"
     """``randaugment`` (Cubuk et al. 2020), ``autoaugment`` (Cubuk et al. 2019), ``trivialaugment`` (the wide variant:
-    Müller & Hutter 2021), or ``three_augment`` (DeiT III)."""
+    Müller & Hutter 2021), ``three_augment`` (DeiT III), or ``dino`` (jitter, grey, blur and solarising, whose
+    probabilities differ between the views of an example: Caron et al. 2021)."""
     three_augment: Annotated[tuple[ThreeAugmentPart, ...], Field(min_length=1)] = ("gray", "solarize", "blur")
     """Parts of 3-Augment, of which each image gets exactly one, with equal probability."""
     layers: Annotated[int, Field(ge=1)] = 2
@@ -104,7 +105,13 @@ class ViewsConfig(Section):
     """Number of views of an image in one batch (repeated augmentation; Hoffer et al. 2020; Berman et al. 2019). An
     epoch then contains 1 / repeats of the images, as in DeiT."""
     count: Annotated[int, Field(ge=1)] = 1
-    """Number of views that form one example: T in Grafit's instance loss."""
+    """Number of views that form one example: T in Grafit's instance loss, the global crops of DINO."""
+    local_count: Annotated[int, Field(ge=0)] = 0
+    """Number of local crops that an example has besides its views (multi-crop, Caron et al. 2020; DINO)."""
+    local_size: Annotated[int, Field(ge=8, le=2048)] | None = 96
+    """Side of a local crop in pixels; null: the network's input size, for networks that take no other."""
+    local_scale: tuple[float, float] = (0.05, 0.4)
+    """``rrc``, ``inception``: range of a local crop's share of the image area."""
     test_crop: Annotated[float, Field(gt=0, le=1)] = 0.875
     """Test images: the short side is resized to the input size divided by this ratio, then the central square is
     cropped."""
@@ -113,7 +120,12 @@ class ViewsConfig(Section):
 
     @model_validator(mode="after")
     def _ranges(self) -> "ViewsConfig":
-        for name, (low, high), end in (("scale", self.scale, 1.0), ("ratio", self.ratio, float("inf"))):
+        ranges = (
+            ("scale", self.scale, 1.0),
+            ("local_scale", self.local_scale, 1.0),
+            ("ratio", self.ratio, float("inf")),
+        )
+        for name, (low, high), end in ranges:
             if not 0 < low <= high <= end:
                 raise ValueError(
                     f"views.{name} is {low}, {high}: give the smaller first, above 0, the larger up to {end}"
@@ -242,6 +254,32 @@ class GrafitConfig(Section):
     """Decay tau of the target network's moving average."""
 
 
+class DinoConfig(Section):
+    """Self-distillation with no labels (DINO: Caron et al. 2021). The defaults are those of its public code."""
+
+    hidden: Annotated[int, Field(ge=1)] = 2048
+    """Width of the two hidden layers of the projection head."""
+    bottleneck: Annotated[int, Field(ge=1)] = 256
+    """Width of its last hidden vector, which is scaled to length one."""
+    outputs: Annotated[int, Field(ge=2)] = 65_536
+    """Number of outputs K of the projection head."""
+    norm_last_layer: bool = True
+    """Keep the rows of the last layer at length one; false: their lengths are learned, which can be unstable."""
+    freeze_epochs: Annotated[int, Field(ge=0)] = 1
+    """Number of epochs at the beginning in which the last layer is not changed."""
+    student_temperature: Annotated[float, Field(gt=0)] = 0.1
+    teacher_temperature: Annotated[float, Field(gt=0)] = 0.04
+    """Temperature of the teacher after its warm-up."""
+    teacher_temperature_start: Annotated[float, Field(gt=0)] = 0.04
+    """Temperature of the teacher in the first epoch of its warm-up, from which it rises linearly, epoch by epoch."""
+    teacher_warmup_epochs: Annotated[int, Field(ge=0)] = 0
+    """Length of this warm-up in epochs."""
+    teacher_decay: Annotated[float, Field(ge=0, le=1)] = 0.996
+    """Decay of the teacher's moving average at the first step; it rises to 1 by a half cosine."""
+    center_decay: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Decay of the center, the moving average of the teacher's outputs that is subtracted from them."""
+
+
 class UpstreamLossConfig(LossConfig):
     """Loss of an upstream training, which does not weight the classes."""
 
@@ -278,6 +316,7 @@ class PretrainConfig(Training):
     tokenizer: TokenizerConfig = TokenizerConfig()
     masked_patch: MaskedPatchConfig = MaskedPatchConfig()
     grafit: GrafitConfig = GrafitConfig()
+    dino: DinoConfig = DinoConfig()
     model: UpstreamModelConfig = UpstreamModelConfig()
     loss: UpstreamLossConfig = UpstreamLossConfig()
     train: UpstreamTrainConfig = UpstreamTrainConfig(epochs=300)
@@ -293,6 +332,8 @@ class PretrainConfig(Training):
             raise ValueError("flexi.kernel and flexi.grid need flexi.patches")
         if self.objective != "supervised" and self.model.head == "mlp":
             raise ValueError(f"objective {self.objective} trains no classifier: set model.head=new")
+        if self.objective != "dino" and self.views.local_count:
+            raise ValueError(f"objective {self.objective} has no local crops: set views.local_count to 0")
         if mixes and self.train.batch_size % 2:
             raise ValueError("mix pairs the images of a batch: set an even train.batch_size")
         return self

@@ -151,10 +151,15 @@ class OptimConfig(Section):
     """Adam, AdamW and LAMB; null: the optimiser's own."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Never applied to biases and normalisation layers."""
+    weight_decay_end: Annotated[float, Field(ge=0)] | None = None
+    """Final weight decay, which ``weight_decay`` reaches by a half cosine over the whole training (DINO); null: it is
+    constant."""
     layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
     """Factor between the learning rate of a layer and that of the layer above it (BEiT); null: one rate."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     """Global gradient norm above which gradients are scaled down; null: they are not, except by LAMB, above 1."""
+    clip_each: bool = False
+    """Apply ``clip_norm`` to the norm of each parameter's gradient instead of the global norm (public code of DINO)."""
     schedule: Literal["cosine", "linear", "step", "constant"] = "cosine"
     """Course of the learning rate after warm-up, per step; cosine and linear end at ``min_lr``; ``step``: a tenth after
     each third of the training (He et al. 2016: after 30 and 60 of 90 epochs), or at ``drops``."""
@@ -171,6 +176,16 @@ class OptimConfig(Section):
     def _drops_of_step(self) -> "OptimConfig":
         if self.drops is not None and self.schedule != "step":
             raise ValueError(f"optim.drops belongs to the schedule step, not {self.schedule}: set optim.schedule=step")
+        return self
+
+    @model_validator(mode="after")
+    def _has_what_it_changes(self) -> "OptimConfig":
+        if self.weight_decay_end is not None and self.weight_decay == 0:
+            raise ValueError(
+                "optim.weight_decay_end needs a weight decay to begin with: set optim.weight_decay above 0"
+            )
+        if self.clip_each and self.clip_norm is None:
+            raise ValueError("optim.clip_each needs optim.clip_norm: set it, or optim.clip_each=false")
         return self
 
 

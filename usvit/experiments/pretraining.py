@@ -17,7 +17,7 @@ from usvit.data.datasets import UpstreamDataset, descriptions_of_source, made_on
 from usvit.data.loading import AugmentedDataset, InfiniteLoader, readable
 from usvit.data.near_duplicates import CompactDescriptions
 from usvit.data.splits import write_seen
-from usvit.data.transforms import Views
+from usvit.data.transforms import make_views
 from usvit.experiments.base import Experiment, tensor_bytes, write_model
 from usvit.experiments.model_metadata import upstream_metadata
 from usvit.experiments.pretraining_exclusions import EXCLUDED, EXCLUDED_VAL, without_near_duplicates
@@ -138,9 +138,9 @@ def _run_fold(setup: PretrainingSetup, run: RunDirectory, fold: int, world: Worl
     if validation is not None:
         validation = without_near_duplicates(setup, validation, folder / EXCLUDED_VAL, world, progress)
     task = new_task(setup, fold, len(source), world.fabric.device)
-    views = Views(config.views, config.model.image_size, on_device=setup.inputs.on_device)
+    views, local = make_views(config.views, config.model.image_size, on_device=setup.inputs.on_device)
     stream = InfiniteLoader(
-        AugmentedDataset(source, views, config.views.count),
+        AugmentedDataset(source, *views, local=local),
         batch_size=config.train.batch_size,
         seed=derive_seed(config.seed, "batches", fold),
         workers=config.workers,

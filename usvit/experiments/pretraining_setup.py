@@ -249,7 +249,7 @@ def _check_stopping(config: PretrainConfig, validation: UpstreamDataset | None) 
             "validation images: set source.val or source.val_share, or patience to null."
         )
     regression = config.objective == "masked_patch" and config.masked_patch.target == "pixels"
-    losses_only = regression or config.objective in ("mae", "tokenizer")
+    losses_only = regression or config.objective in ("mae", "tokenizer", "dino")
     known = ["val_loss"] if losses_only else ["val_loss", "val_accuracy"]
     if stopping.monitor not in known:
         raise UsvitError(

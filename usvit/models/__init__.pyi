@@ -1,6 +1,8 @@
 from .architectures.axial import AxialAttention as AxialAttention
 from .architectures.flexible import FlexiblePatchEmbed as FlexiblePatchEmbed
 from .architectures.flexible import make_flexible as make_flexible
+from .architectures.other_sizes import accept_side as accept_side
+from .architectures.other_sizes import forward_at_side as forward_at_side
 from .architectures.parallel import ParallelBlock as ParallelBlock
 from .architectures.parallel import fuse_branches as fuse_branches
 from .architectures.positions import Positions as Positions

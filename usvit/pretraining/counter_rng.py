@@ -34,6 +34,11 @@ def permutation(seeds: Tensor, count: int, purpose: str) -> Tensor:
     return random_bits(seeds, count, purpose).argsort(dim=1, stable=True)
 
 
+def view_seeds(seeds: Tensor, count: int) -> Tensor:
+    """Map (B,) int64 seeds to (B, T), one per view, for augmentation on the device; the first is unchanged."""
+    return torch.cat([seeds[:, None], random_bits(seeds, count - 1, "grafit/views")], dim=1)
+
+
 @contextmanager
 def new_weights(seed: int, *purpose: str) -> Iterator[None]:
     """Seed the weights made in this context by seed and purpose, and restore the global generator at the end."""

@@ -32,7 +32,7 @@ from usvit.config.pretrain import GrafitConfig
 from usvit.data.loading import Batch
 from usvit.errors import UsvitError
 from usvit.models import head_parts
-from usvit.pretraining.counter_rng import new_weights, random_bits
+from usvit.pretraining.counter_rng import new_weights, view_seeds
 from usvit.pretraining.grafit_losses import UNSEEN, instance_loss, knn_loss, triplet_loss
 from usvit.pretraining.task import PretrainingTask, TaskContext
 from usvit.training import gather_rows
@@ -249,11 +249,6 @@ def nearest_class(embedded: Tensor, memory: Tensor, labels: Tensor, sigma: float
     classes = labels[near.indices].clamp(min=0)
     votes = weight.new_zeros(len(embedded), int(labels.max()) + 1 if int(labels.max()) >= 0 else 1)
     return votes.scatter_add(1, classes, weight).argmax(1)
-
-
-def view_seeds(seeds: Tensor, count: int) -> Tensor:
-    """Map (B,) int64 seeds to (B, T), one per view, for augmentation on the device; the first is unchanged."""
-    return torch.cat([seeds[:, None], random_bits(seeds, count - 1, "grafit/views")], dim=1)
 
 
 def _check(config: GrafitConfig, views: int, context: TaskContext) -> None:

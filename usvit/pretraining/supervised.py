@@ -149,7 +149,7 @@ def check_labels(context: TaskContext) -> None:
     if context.n_classes < 2:
         raise UsvitError(
             f"The source {config.source.name} has no labels. Choose another source.name, or an objective that needs no "
-            "labels: mae, beit, masked_patch."
+            "labels: mae, beit, masked_patch, dino."
         )
     if config.loss.class_weights != "none":
         raise UsvitError("Pre-training does not support class weights. Set loss.class_weights to none.")

@@ -1,6 +1,7 @@
 """Pre-training tasks: their base class, the context that they are built from, and their names in recipes."""
 
 import importlib
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from usvit.models import Cost, ModelSpec
 from usvit.records import ModelMetadata
 from usvit.training import TrainingTask
 
-UNLABELLED = ("mae", "beit", "tokenizer", "masked_patch")
+UNLABELLED = ("mae", "beit", "tokenizer", "masked_patch", "dino")
 """Values of the config key ``objective`` that need no labels."""
 
 
@@ -45,6 +46,15 @@ class TaskContext:
     device: torch.device
     classes: tuple[str, ...] = ()
     """Names of the labels, in order, to compare with a teacher's; empty if they are unknown."""
+
+    @property
+    def steps_per_epoch(self) -> float:
+        return self.n_images / self.config.train.batch_size
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of the training."""
+        return self.config.train.steps or math.ceil((self.config.train.epochs or 0) * self.steps_per_epoch)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import functools
 import json
 from typing import Any
 
-from usvit.config import RunConfig, TestConfig, TransferConfig, merge
+from usvit.config import PretrainConfig, RunConfig, TestConfig, TransferConfig, merge
 from usvit.errors import UsvitError
 from usvit.models import ViTShape, count, find_model, zoo_counts
 from usvit.studies.plan import PlannedRun, StudyPlan
@@ -76,11 +76,13 @@ def _operations(run: PlannedRun, plan: StudyPlan) -> float:
         return 6 * macs * (sum(lengths) or _length(config, n_train)) + 2 * macs * n_test
     examples = _length(config, n_train)
     share = MAE_SHARE if config.objective == "mae" else 1.0
-    teacher = 0.0
+    views, teacher = config.views.count + _local_crops(config), 0.0
     if config.distill.kind != "none":
         size = config.distill.image_size or config.model.image_size
         teacher = _macs(config.distill.teacher, "{}", size)
-    return examples * (6 * macs * share * config.views.count + 2 * teacher)
+    elif config.objective == "dino":
+        teacher = macs * config.views.count
+    return examples * (6 * macs * share * views + 2 * teacher)
 
 
 def _network(run: PlannedRun, plan: StudyPlan) -> tuple[str, str, int]:
@@ -95,6 +97,12 @@ def _network(run: PlannedRun, plan: StudyPlan) -> tuple[str, str, int]:
         name = config.classifiers[0].partition("=")[0]
         return name, "{}", config.model.image_size or find_model(name).image_size
     return config.model.name, json.dumps(config.model.vit.model_dump(exclude_none=True)), config.model.image_size
+
+
+def _local_crops(config: PretrainConfig) -> float:
+    """Return the cost of the local crops of an example, as a number of views of the network's own size."""
+    side = config.views.local_size or config.model.image_size
+    return config.views.local_count * (side / config.model.image_size) ** 2
 
 
 def _of_cell(config: TransferConfig, cell: dict[str, Any]) -> TransferConfig:

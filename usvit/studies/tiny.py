@@ -39,6 +39,7 @@ IMAGES: Settings = {
     "image_size": 64,
 }
 BATCH, STEPS = 12, 2
+LOCAL_CROPS = 2
 OPTIM: Settings = {"warmup_steps": 1, "warmup_epochs": None}
 PRETRAIN: Settings = {
     "distill": {"teacher": "timm:test_resnet", "weights": "scratch", "image_size": None},
@@ -46,6 +47,7 @@ PRETRAIN: Settings = {
     "beit": {"min_block": 1},
     "tokenizer": {"vocabulary": 64, "width": 32, "code_width": 8, "depth": 1},
     "grafit": {"hidden": 64, "width": 32},
+    "dino": {"outputs": 64, "hidden": 64, "bottleneck": 16},
 }
 
 
@@ -101,7 +103,10 @@ def tiny_settings(kind: str, config: BaseModel, row_model: str | None, row: Sett
         }
     images |= {"split": "train", "val": "val" if source.val or source.val_share else None, "limit": None}
     images["val_share"] = 0.0
-    used = {key: PRETRAIN[key] for key in ("mae", "beit", "tokenizer", "grafit") if key == made.objective}
+    used = {key: PRETRAIN[key] for key in ("mae", "beit", "tokenizer", "grafit", "dino") if key == made.objective}
+    if made.objective == "dino" and made.views.local_count:
+        half = None if made.views.local_size is None else model["image_size"] // 2
+        used["views"] = {"local_count": LOCAL_CROPS, "local_size": half}
     if made.distill.kind != "none":
         used["distill"] = PRETRAIN["distill"]
     return {"model": model, "source": images, "train": train, "optim": OPTIM, **used}

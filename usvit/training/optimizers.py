@@ -111,3 +111,24 @@ def learning_rate(config: OptimConfig, step: int, steps: int) -> float:
         drops = 3 * step // steps if config.drops is None else sum(step >= drop for drop in config.drops)
         return config.lr * 0.1**drops
     return config.lr
+
+
+def weight_decay(config: OptimConfig, step: int, steps: int) -> float | None:
+    """Compute the weight decay of one step; None if it is constant.
+
+    It goes from ``config.weight_decay`` at step 0 to ``config.weight_decay_end`` after the last step by a half cosine,
+    without a warm-up (Caron et al. 2021, DINO). Until then it is above 0.
+
+    Args:
+        config: from ``resolve``.
+        step: in [0, steps).
+        steps: number of steps of the training.
+    """
+    if config.weight_decay_end is None:
+        return None
+    return half_cosine(config.weight_decay, config.weight_decay_end, step, steps)
+
+
+def half_cosine(start: float, end: float, step: int, steps: int) -> float:
+    """Return the value at ``step`` of a half cosine from ``start`` at step 0 to ``end`` after ``steps`` steps."""
+    return end + (start - end) * 0.5 * (1 + math.cos(math.pi * step / steps))

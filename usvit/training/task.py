@@ -54,6 +54,9 @@ class TrainingTask(ABC):
             () float.
         """
 
+    def on_gradients(self, step: int) -> None:  # noqa: B027 - optional
+        """Change the gradients of a whole batch, which may have been clipped. Called before each optimizer step."""
+
     def on_step_end(self, step: int) -> None:  # noqa: B027 - optional
         """Update what follows the weights, such as a target network. Called after each optimizer step."""
 

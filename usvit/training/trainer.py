@@ -22,7 +22,7 @@ from usvit.training.distributed import PATIENCE, World, full_state, load_full_st
 from usvit.training.early_stopping import EarlyStopping
 from usvit.training.ema import Ema
 from usvit.training.evaluation import Evaluator, Figures, predict_logits
-from usvit.training.optimizers import learning_rate, make_optimizer, resolve
+from usvit.training.optimizers import learning_rate, make_optimizer, resolve, weight_decay
 from usvit.training.running_loss import RunningLoss, check_weights
 from usvit.training.signals import StopRequest, stop_requests, stopped
 from usvit.training.state import TrainState
@@ -189,7 +189,17 @@ class Trainer:
         lr = learning_rate(self.optim, step, self.steps)
         world.reseed(self.stream.seed, step)
         loss = training_step(
-            self.wrapped, self.fabric, self.optimizer, self.task, batch, step, lr, self.train, self.optim, world
+            self.wrapped,
+            self.fabric,
+            self.optimizer,
+            self.task,
+            batch,
+            step,
+            lr,
+            self.train,
+            self.optim,
+            world,
+            decay=weight_decay(self.optim, step, self.steps),
         )
         self.state.losses.add(loss, step)
         self.task.on_step_end(step)
@@ -285,6 +295,8 @@ def training_step(
     train: TrainConfig,
     optim: OptimConfig,
     world: World | None = None,
+    *,
+    decay: float | None = None,
 ) -> torch.Tensor:
     """Update the weights once; the batch is processed in portions of ``micro_batch``.
 
@@ -297,8 +309,9 @@ def training_step(
         step: index of the batch.
         lr: learning rate of this step. A parameter group with ``lr_scale`` (layer-wise decay) uses that share of it.
         train: for ``micro_batch``.
-        optim: for ``clip_norm``.
+        optim: for ``clip_norm`` and ``clip_each``.
         world: the processes; None if ``fabric`` has one.
+        decay: weight decay of this step for the groups that have one; None if it is constant.
 
     Returns:
         () this process's share of the batch's loss, detached, on the device. The loss is the sum over all processes.
@@ -306,6 +319,8 @@ def training_step(
     world = world or World(fabric)
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("lr_scale", 1.0)
+        if decay is not None and group["weight_decay"] > 0:
+            group["weight_decay"] = decay
     weight = world.sum(task.normalizer(batch, step).to(fabric.device, non_blocking=True))
     total = torch.zeros((), device=fabric.device)
     size = len(next(iter(batch.values())))
@@ -321,8 +336,12 @@ def training_step(
             loss = task.loss(module, rows, step) / weight
             fabric.backward(loss * world.size)  # gradients are averaged over the processes
         total += loss.detach()
-    if optim.clip_norm is not None:
+    if optim.clip_norm is not None and optim.clip_each:
+        for parameter in module.parameters():
+            nn.utils.clip_grad_norm_(parameter, optim.clip_norm)
+    elif optim.clip_norm is not None:
         fabric.clip_gradients(module, optimizer, max_norm=optim.clip_norm, error_if_nonfinite=False)
+    task.on_gradients(step)
     optimizer.step()
     return total
 

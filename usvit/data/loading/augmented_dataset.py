@@ -35,12 +35,12 @@ class AugmentedDataset:
 
     Args:
         source: the images.
-        views: makes one view; it can be pickled.
-        count: number of views of each image (T in Grafit).
+        *views: makes each of the T views of an image, which have one size; they can be pickled.
+        local: makes each of the local crops of an image, which have another size (multi-crop).
     """
 
-    def __init__(self, source: UpstreamDataset, views: View, count: int = 1):
-        self.source, self.views, self.count = source, views, count
+    def __init__(self, source: UpstreamDataset, *views: View, local: Sequence[View] = ()):
+        self.source, self.views, self.local = source, views, tuple(local)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -55,8 +55,9 @@ class AugmentedDataset:
             items: (image, seed) of each of B examples.
 
         Returns:
-            ``images`` (B, S, S, 3) uint8, or (B, T, S, S, 3) if T = ``count`` is above 1; ``targets`` (B,) int64, -1 if
-            unlabelled; ``seeds`` (B,) int64; ``index`` (B,) int64, index of the image in the source.
+            ``images`` (B, S, S, 3) uint8, or (B, T, S, S, 3) if T is above 1; ``targets`` (B,) int64, -1 if unlabelled;
+            ``seeds`` (B,) int64; ``index`` (B,) int64, index of the image in the source; and, if there are local crops,
+            ``local`` (B, L, s, s, 3) uint8.
 
         Raises:
             UsvitError: An image cannot be read; the error names the file.
@@ -64,7 +65,7 @@ class AugmentedDataset:
         index = np.array([at for at, _ in items], dtype=np.int64)
         times = Counter(index.tolist())
         decoded: dict[int, Image.Image] = {}  # images that occur again (repeated augmentation)
-        images = []
+        images, local = [], []
         for at, seed in items:
             picture = decoded.get(at) or self._decoded(at)
             times[at] -= 1
@@ -72,18 +73,19 @@ class AugmentedDataset:
                 decoded[at] = picture
             else:
                 decoded.pop(at, None)
-            images.append(self._views(picture, seed))
+            if len(self.views) == 1:
+                images.append(self.views[0](picture, seed))
+            else:
+                images.append(_stacked(self.views, picture, seed, "view"))
+            if self.local:
+                local.append(_stacked(self.local, picture, seed, "local"))
         return {
             "images": torch.from_numpy(np.stack(images)),
             "targets": torch.from_numpy(self.source.targets[index]),
             "seeds": torch.tensor([seed for _, seed in items], dtype=torch.int64),
             "index": torch.from_numpy(index),
+            **({"local": torch.from_numpy(np.stack(local))} if local else {}),
         }
-
-    def _views(self, picture: Image.Image, seed: int) -> UInt8:
-        if self.count == 1:
-            return self.views(picture, seed)
-        return np.stack([self.views(picture, derive_seed(seed, "view", view)) for view in range(self.count)])
 
     def _decoded(self, index: int) -> Image.Image:
         try:
@@ -92,6 +94,10 @@ class AugmentedDataset:
             raise UnusableImage(unusable(error.path, error.reason)) from error
         except UsvitError as error:
             raise UnusableImage(str(error)) from error
+
+
+def _stacked(views: Sequence[View], picture: Image.Image, seed: int, kind: str) -> UInt8:
+    return np.stack([view(picture, derive_seed(seed, kind, number)) for number, view in enumerate(views)])
 
 
 @contextmanager

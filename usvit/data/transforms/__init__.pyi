@@ -8,6 +8,7 @@ from .preprocessing import Preprocessing as Preprocessing
 from .preprocessing import cropped as cropped
 from .views.cpu import TestResize as TestResize
 from .views.cpu import Views as Views
+from .views.cpu import make_views as make_views
 from .views.cpu import test_view as test_view
 from .views.gpu import DeviceViews as DeviceViews
 from .views.gpu import resolve_on as resolve_on

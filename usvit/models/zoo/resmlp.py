@@ -26,7 +26,7 @@ _TAGS = {
     "in1k_distilled": ("fb_distilled_in1k", "Touvron 2022 (ResMLP), ImageNet-1k, distilled from RegNetY-16GF"),
     "in1k": ("fb_in1k", "Touvron 2022 (ResMLP), ImageNet-1k"),
     "in21k_ft_in1k": ("fb_in22k_ft_in1k", "Touvron 2022 (ResMLP), ImageNet-21k, then ImageNet-1k"),
-    "dino": ("fb_dino", "Touvron 2022 (ResMLP), DINO on ImageNet-1k without labels, then with"),
+    "dino": ("fb_dino", "Touvron 2022 (ResMLP), DINO on ImageNet-1k without labels"),
 }
 
 

@@ -163,12 +163,25 @@ def test_a_batch_holds_the_views_that_its_seeds_make(cats):
 
 
 def test_views_that_belong_together_have_seeds_of_their_own(cats):
-    batch = AugmentedDataset(cats, corner, count=3).batch([(1, 11), (2, 12)])
+    batch = AugmentedDataset(cats, corner, corner, corner).batch([(1, 11), (2, 12)])
     assert batch["images"].shape == (2, 3, 12, 12, 3)
     for row, (at, seed) in enumerate([(1, 11), (2, 12)]):
         for view in range(3):
             expected = np.roll(pixels(at), derive_seed(seed, "view", view) % 12, axis=0)
             assert np.array_equal(batch["images"][row, view].numpy(), expected)
+
+
+def test_local_crops_have_a_size_and_seeds_of_their_own(cats):
+    def half(image, seed):
+        return corner(image, seed)[::2, ::2]
+
+    batch = AugmentedDataset(cats, corner, corner, local=[half] * 3).batch([(1, 11), (2, 12)])
+    assert batch["images"].shape == (2, 2, 12, 12, 3) and batch["local"].shape == (2, 3, 6, 6, 3)
+    for row, (at, seed) in enumerate([(1, 11), (2, 12)]):
+        for crop in range(3):
+            expected = np.roll(pixels(at), derive_seed(seed, "local", crop) % 12, axis=0)[::2, ::2]
+            assert np.array_equal(batch["local"][row, crop].numpy(), expected)
+    assert "local" not in AugmentedDataset(cats, corner).batch([(0, 1)])
 
 
 def test_an_image_that_comes_again_in_a_batch_is_decoded_once(cats, monkeypatch):

@@ -10,6 +10,7 @@ from usvit.config import ViewsConfig
 from usvit.data.io import UInt8
 from usvit.data.transforms.views.color import recolor
 from usvit.data.transforms.views.crops import interpolation_mode, make_crop
+from usvit.data.transforms.views.dino import FIRST, Place
 from usvit.data.transforms.views.randaugment import make_policy
 from usvit.data.transforms.views.rng import numbers, seeded
 
@@ -20,7 +21,7 @@ class Views:
     """Changes one picture at random: a picture of mode RGB and a seed become (S, S, 3) uint8. It can be pickled.
 
     The same seed gives the same bytes; the global generators of Python, numpy and torch keep their state. The changes
-    are crop, policy (RandAugment, AutoAugment or TrivialAugment), then flip, 3-Augment and jitter unless
+    are crop, policy (RandAugment, AutoAugment, TrivialAugment or DINO's), then flip, 3-Augment and jitter unless
     ``DeviceViews`` computes these. Its results are the same except for rounding and for the blur: PIL's blur differs
     from a Gaussian by a few grey levels.
 
@@ -28,12 +29,13 @@ class Views:
         config: Settings of the views.
         image_size: S in pixels.
         on_device: Leave flip, 3-Augment and jitter to ``DeviceViews``.
+        place: Place of the view among those of an example, on which DINO's policy depends.
     """
 
-    def __init__(self, config: ViewsConfig, image_size: int, *, on_device: bool):
+    def __init__(self, config: ViewsConfig, image_size: int, *, on_device: bool, place: Place = FIRST):
         self.config, self.on_device = config, on_device
         self._crop = make_crop(config, image_size)
-        self._policy = make_policy(config)
+        self._policy = make_policy(config, place)
 
     def __call__(self, image: Image.Image, seed: int) -> UInt8:
         with seeded(seed):
@@ -43,6 +45,23 @@ class Views:
         if not self.on_device:
             image = recolor(image, numbers(seed), self.config)
         return np.array(image)
+
+
+def make_views(config: ViewsConfig, image_size: int, *, on_device: bool) -> tuple[tuple[Views, ...], tuple[Views, ...]]:
+    """Make the ``views.count`` views of an example, and its ``views.local_count`` local crops.
+
+    Args:
+        config: Settings of the views.
+        image_size: Side of the network's input in pixels.
+        on_device: See ``Views``.
+    """
+    others: list[Place] = ["other"] * (config.count - 1)
+    local = config.model_copy(update={"scale": config.local_scale})
+    side = config.local_size or image_size
+    return (
+        tuple(Views(config, image_size, on_device=on_device, place=place) for place in (FIRST, *others)),
+        tuple(Views(local, side, on_device=on_device, place="local") for _ in range(config.local_count)),
+    )
 
 
 def test_view(

@@ -33,6 +33,7 @@ from timm.data.constants import IMAGENET_DEFAULT_MEAN
 from torchvision.transforms import TrivialAugmentWide
 
 from usvit.config import ViewsConfig
+from usvit.data.transforms.views.dino import FIRST, DinoPolicy, Place
 
 Policy = Callable[[Image.Image], Image.Image]
 
@@ -51,11 +52,17 @@ ORIGINAL_CUTOUT = 40
 """Pixels from the centre of the cut-out square to its side at magnitude 10."""
 
 
-def make_policy(config: ViewsConfig) -> Policy | None:
+def make_policy(config: ViewsConfig, place: Place = FIRST) -> Policy | None:
     """Make the policy that runs on the CPU; None if the configured policy has no part there.
 
     It draws from the global generators of Python and numpy.
+
+    Args:
+        config: Settings of the views.
+        place: Place of the view among those of an example.
     """
+    if config.policy == "dino":
+        return DinoPolicy(place)
     if config.policy == "autoaugment":
         return auto_augment_transform("original", _timm_options(config))
     if config.policy == "trivialaugment":
