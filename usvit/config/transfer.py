@@ -86,6 +86,8 @@ class TransferConfig(PretrainConfig):
     def _can_be_done(self) -> "TransferConfig":
         if self.objective != "supervised":
             raise ValueError(f"a transfer trains on classes: use the objective {self.objective} with usvit pretrain")
+        if self.model.layer_scale_from is not None:
+            raise ValueError("model.layer_scale_from belongs to usvit pretrain: a transfer has the LayerScale of its weights")
         if self.how == "finetune" and self.source.name == "data":
             raise ValueError(
                 "usvit transfer does not fine-tune on the images of a data card: use 'usvit cv --dataset D --weights "
