@@ -5,7 +5,7 @@ import yaml
 
 from tests.studies.conftest import CONTENT, GRID, study_of, write_study
 from usvit.errors import UsvitError
-from usvit.studies.specification import Column, load_study, study_names
+from usvit.studies.specification import FigureColumn, load_study, study_names
 
 
 def test_one_name_may_stand_without_brackets():
@@ -14,11 +14,13 @@ def test_one_name_may_stand_without_brackets():
 
 
 def test_columns_may_be_a_list_of_figures_or_a_mapping():
-    assert study_of(columns=["accuracy"], rows=CONTENT["rows"][:1]).columns == {"accuracy": Column(figure="accuracy")}
+    assert study_of(columns=["accuracy"], rows=CONTENT["rows"][:1]).columns == {
+        "accuracy": FigureColumn(figure="accuracy")
+    }
     columns = study_of(
         columns={"a": "params", "b": {"figure": "accuracy", "of": "cv"}}, rows=CONTENT["rows"][:1]
     ).columns
-    assert columns == {"a": Column(figure="params"), "b": Column(figure="accuracy", of=("cv",))}
+    assert columns == {"a": FigureColumn(figure="params"), "b": FigureColumn(figure="accuracy", of=("cv",))}
 
 
 def block(**changes):

@@ -1,6 +1,8 @@
 """Build a validated configuration from recipes and overrides."""
 
 import contextlib
+import copy
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -49,10 +51,16 @@ def load_recipe(name_or_file: str, stage: Stage = "finetune") -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsvitError(f"The recipe {path} cannot be read: {' '.join(str(error).split())}") from error
-    settings = parse_yaml(text, f"The recipe {path}")
+    settings = copy.deepcopy(_parsed(text, f"The recipe {path}"))
     if not isinstance(settings, dict):
         raise UsvitError(f"The recipe {path} must be a mapping of sections (data, model, train, ...), see docs.")
     return {"recipe": path.stem, **settings}
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(text: str, what: str) -> Any:
+    """Parse YAML; a study reads the same recipe for each of its runs, and parsing takes most of that time."""
+    return parse_yaml(text, what)
 
 
 def parse_overrides(pairs: list[str]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Step(_Section):
     """Settings that override the recipe; sections, or dotted keys."""
 
 
-class Column(_Section):
+class FigureColumn(_Section):
     """A figure of the table: where it comes from, and how it is compared with the printed one."""
 
     figure: str
@@ -158,9 +158,9 @@ class StudyConfig(_Section):
 
     name: PlainName
     title: str
-    columns: Annotated[dict[str, Column], BeforeValidator(_as_columns), Field(min_length=1)] = {
-        "accuracy": Column(figure="accuracy"),
-        "auc_macro_ovr": Column(figure="auc_macro_ovr"),
+    columns: Annotated[dict[str, FigureColumn], BeforeValidator(_as_columns), Field(min_length=1)] = {
+        "accuracy": FigureColumn(figure="accuracy"),
+        "auc_macro_ovr": FigureColumn(figure="auc_macro_ovr"),
     }
     """The figures of the table. A list of figures' names is accepted too."""
     seeds: Annotated[tuple[Seed, ...], BeforeValidator(_listed), Field(min_length=1)] = (0,)
@@ -203,7 +203,7 @@ _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     (): StudyConfig,
     ("grid",): Block,
     ("rows",): Row,
-    ("columns", "*"): Column,
+    ("columns", "*"): FigureColumn,
     ("steps", "*"): Step,
     ("rows", "steps", "*"): Step,
     ("paper",): Paper,

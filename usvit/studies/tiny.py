@@ -43,7 +43,7 @@ OPTIM: Settings = {"warmup_steps": 1, "warmup_epochs": None}
 PRETRAIN: Settings = {
     "distill": {"teacher": "timm:test_resnet", "weights": "scratch", "image_size": None},
     "mae": {"decoder_width": 32, "decoder_depth": 1, "decoder_heads": 2},
-    "beit": {"min_block": 2},
+    "beit": {"min_block": 1},
     "tokenizer": {"vocabulary": 64, "width": 32, "code_width": 8, "depth": 1},
     "grafit": {"hidden": 64, "width": 32},
 }
@@ -130,7 +130,7 @@ def tiny_network(name: str, vit: Settings, image_size: int) -> tuple[str, Settin
     the image is a few patches: larger if the network is trained at more than 224 pixels.
     """
     spec = find_model(name, vit)
-    patch = 16
+    patch = 32 if spec.family == "hybrid" else 16
     chosen, shape = name, {}
     if spec.shape is not None:
         patch = spec.shape.patch

@@ -1,0 +1,62 @@
+"""The shipped studies: every printed table of the papers can be planned, and some of each paper run end to end."""
+
+import pytest
+
+import usvit
+from usvit.resources import configs_dir
+from usvit.studies.plan import make_plan
+from usvit.studies.specification import load_study, study_names
+
+PAPERS = {
+    "alabdulmohsin2023",
+    "dosovitskiy2021",
+    "gheflati2022",
+    "steiner2022",
+    "touvron2022_thesis",
+    "touvron2022_three_things",
+}
+SAMPLE = (
+    "dosovitskiy2021_figure9",
+    "steiner2022_table5",
+    "touvron2022_thesis_table2_16",
+    "touvron2022_thesis_table3_3",
+    "touvron2022_thesis_table4_4",
+    "touvron2022_three_things_table5",
+)
+"""Studies that are run at the tiny scale in the tests; ``usvit study all --scale tiny`` runs all of them."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", study_names())
+def test_every_study_can_be_planned_at_both_scales(name):
+    study = load_study(name)
+    paper, tiny = make_plan(study), make_plan(study, scale="tiny")
+    assert [row.name for row in paper.rows] == [row.name for row in tiny.rows]
+    assert study.paper is not None and study.paper.key in PAPERS and name.startswith(f"{study.paper.key}_")
+
+
+@pytest.mark.parametrize("name", study_names())
+def test_every_study_states_its_paper_and_how_it_was_measured(name):
+    study = load_study(name)
+    assert study.paper.source and study.paper.table and study.paper.protocol
+    text = (configs_dir() / "studies" / f"{name}.yaml").read_text()
+    assert "TODO" not in text
+    assert f"#   usvit study {name}" in text
+
+
+@pytest.mark.slow
+def test_the_list_names_every_study_with_its_paper():
+    found = usvit.list_studies(with_hours=False)
+    assert {one.paper for one in found} == PAPERS
+    assert [one.name for one in found] == study_names()
+    assert all(one.n_rows >= 1 and one.n_runs >= 1 for one in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_sample_of_the_studies_runs_end_to_end_at_the_tiny_scale(name, tmp_path):
+    outcome = usvit.run_study(name, scale="tiny", out=tmp_path / "study", cpus=1, device="cpu")
+    assert outcome.failed == [] and {run.state for run in outcome.record.runs} == {"finished"}
+    figures = [figure for row in outcome.record.table for figure in row.figures.values()]
+    assert sum(figure.value is not None for figure in figures) > len(figures) / 2
+    assert "Tiny networks on generated images" in outcome.page.read_text()
