@@ -1,5 +1,7 @@
 """From a step of a study to the complete, checked configuration of its run."""
 
+import functools
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +25,7 @@ from usvit.config import (
 )
 from usvit.config.run import flattened
 from usvit.config.sections import Section
+from usvit.config.sweep import yielding
 from usvit.errors import UsvitError
 from usvit.experiments import default_out, transfer_settings
 from usvit.models import find_model
@@ -73,7 +76,14 @@ TRAINS: tuple[Kind, ...] = ("cv", "train", "pretrain")
 
 
 def build_step(
-    step: Step, *, model: str | None, row: Settings, below: Settings, above: tuple[Settings, ...], seed: int
+    step: Step,
+    *,
+    model: str | None,
+    row: Settings,
+    below: Settings,
+    above: tuple[Settings, ...],
+    seed: int,
+    max_cells: int | None = None,
 ) -> BaseModel:
     """Build and check the configuration of a step's run.
 
@@ -84,6 +94,7 @@ def build_step(
         below: Settings of the study, below those of the row and the step.
         above: Layers above those of the step, as ``prune`` returns them.
         seed: Seed of the run.
+        max_cells: Largest number of cells of a transfer's sweep, of which the first are kept; None for all.
 
     Raises:
         UsvitError: An entry does not belong to this kind of run, or a name or setting is unknown or invalid.
@@ -112,8 +123,12 @@ def build_step(
         if value is not None:
             given = merge(given, nested({path: value}))
     row = row if kind in TRAINS else {}
-    layers = (_of_recipe(step, kind, for_recipe, row), prune(below, SCHEMAS[kind]), row, own, given, *above)
-    config = build(SCHEMAS[kind], *layers)
+    base = _of_recipe(step, kind, for_recipe, row)
+    layers = (prune(below, SCHEMAS[kind]), row, own, given, *above)
+    if "cells" in base:  # as in 'usvit transfer': cells leave to the study what the study sets
+        cells = yielding(base["cells"], functools.reduce(merge, layers))
+        base = {**base, "cells": dict(itertools.islice(cells.items(), max_cells))}
+    config = build(SCHEMAS[kind], base, *layers)
     if isinstance(config, RunConfig | PretrainConfig) and not isinstance(config, TransferConfig):
         find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
     return config

@@ -39,6 +39,8 @@ IMAGES: Settings = {
     "image_size": 64,
 }
 BATCH, STEPS = 12, 2
+MAX_CELLS = 2
+"""Number of cells of a sweep that are trained."""
 OPTIM: Settings = {"warmup_steps": 1, "warmup_epochs": None}
 PRETRAIN: Settings = {
     "distill": {"teacher": "timm:test_resnet", "weights": "scratch", "image_size": None},
@@ -89,7 +91,6 @@ def tiny_settings(kind: str, config: BaseModel, row_model: str | None, row: Sett
         images |= {"split": "train", "val": None, "val_share": 0.25, "limit": None}
         if made.how == "fewshot":  # enough images for every number of shots
             images["size"] = 2 * images["classes"] * max(made.shots)
-        cells = dict(list(made.cells.items())[:2])
         return {
             "model": model,
             "source": images,
@@ -99,7 +100,6 @@ def tiny_settings(kind: str, config: BaseModel, row_model: str | None, row: Sett
             "optim": OPTIM,
             "draws": 2,
             "k": [2, 3],
-            "cells": cells,
         }
     images |= {"split": "train", "val": "val" if source.val or source.val_share else None, "limit": None}
     images["val_share"] = 0.0
