@@ -255,7 +255,55 @@ def test_the_teacher_is_in_the_record_the_metadata_and_the_identity(supervised, 
     }
     (teacher / "model.json").write_text(json.dumps(changed))
     done = usvit("pretrain", *arguments, check=False)
-    assert done.returncode == 2 and "other teachers or tokenizers" in done.stderr
+    assert done.returncode == 2 and "other networks to learn from" in done.stderr
+
+
+@pytest.mark.slow
+def test_layer_scale_of_another_run_is_kept_and_that_run_is_recorded(tmp_path):
+    """The thesis's control 're-trained with fixed weights': only LayerScale comes from the first training."""
+    scaled = (*FRACTALS, "--set", "model.vit.layer_scale=0.1", "--set", "train.steps=2", "--set", "optim.lr=0.01")
+    folder = tmp_path / "images"
+    for number in range(6):
+        (folder / f"c{number % 3}").mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"c{number % 3}" / f"{number}.png")
+    usvit(
+        "pretrain", *scaled, "--source", "folder", "--path", folder, "--set", "source.val=null", "--out", tmp_path / "a"
+    )
+    fixed = (*scaled, "--set", f"model.layer_scale_from={tmp_path / 'a'}")
+    usvit("pretrain", *fixed, "--out", tmp_path / "b")
+    usvit("pretrain", *fixed, "--set", "optim.lr=1e-30", "--out", tmp_path / "start")
+    usvit("pretrain", *scaled, "--set", "optim.lr=1e-30", "--out", tmp_path / "plain")
+    first, second, start, plain = (
+        load_file(tmp_path / name / "fold-0" / "model.safetensors") for name in ("a", "b", "start", "plain")
+    )
+    assert sum(".ls" in key for key in first) == 4
+    for key in first:
+        if ".ls" in key:
+            assert np.array_equal(second[key], first[key]) and first[key].std() > 0, key
+        else:  # new weights, those of a training without the setting, which are trained
+            assert np.allclose(start[key], plain[key], rtol=0, atol=1e-20), key
+            assert not np.array_equal(second[key], start[key]), key
+
+    run, metadata = (read(tmp_path / "b" / name) for name in ("run.json", "fold-0/model.json"))
+    told, before = run["learnt_from"]["networks"], read(tmp_path / "a" / "fold-0" / "model.json")
+    assert metadata["learnt_from"] == told and len(told) == 1
+    assert (told[0]["role"], told[0]["weights_sha256"]) == ("source of LayerScale", before["weights_sha256"])
+    assert len(before["seen_sha256"]["train"]) == 6
+    assert sorted(metadata["seen_sha256"]["upstream"]) == sorted(before["seen_sha256"]["train"])
+    assert run["model"]["params"] - run["model"]["trainable"] == 4 * 32
+    usvit("pretrain", *fixed, "--out", tmp_path / "b")  # a finished run, found again
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"), [("scratch", "no trained values"), ("nothing/here", "there is no such file")]
+)
+def test_values_of_layer_scale_that_do_not_exist_are_refused(choice, said, tmp_path):
+    done = usvit(
+        "pretrain", *FRACTALS, "--set", f"model.layer_scale_from={choice}", "--out", tmp_path / "run", check=False
+    )
+    assert done.returncode == 2 and said in done.stderr and "model.layer_scale_from" in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -3,8 +3,9 @@
 import pytest
 
 from tests.studies.conftest import CHAIN, GRID, RESNET, VIT, study_of
-from usvit.config import RunConfig, build_config, load_recipe
+from usvit.config import RunConfig, TransferConfig, build_config, load_recipe
 from usvit.errors import UsvitError
+from usvit.experiments.transfer_learning.finetune import cell_config
 from usvit.studies.plan import make_plan
 from usvit.studies.specification import StudyConfig, load_study
 
@@ -196,3 +197,17 @@ def test_tiny_runs_are_other_runs_on_generated_images():
     assert {run.config["train"]["steps"] for run in plan.runs if run.kind == "pretrain"} == {2}
     assert not {run.id for run in plan.runs} & {run.id for run in make_plan(chain()).runs}
     assert [row.runs[0].keys() for row in plan.rows] == [row.runs[0].keys() for row in make_plan(chain()).rows]
+
+
+@pytest.mark.parametrize("scale", ["paper", "tiny"])
+def test_the_cells_of_a_sweep_leave_to_the_study_what_it_sets(scale):
+    """As in 'usvit transfer': otherwise every cell would keep its own length, at the tiny scale as well."""
+    step = {"run": "transfer", "recipe": "augreg", "source": "pets", "model": "vit_ti16", "weights": "scratch"}
+    length = {"train": {"steps": 70}, "optim": {"warmup_steps": 7}}
+    study = study_of(steps={"fine": {**step, "settings": length}}, columns=["val_accuracy"], rows=[{"name": "one"}])
+    config = TransferConfig.model_validate(make_plan(study, scale=scale).runs[0].config)
+    assert len(config.cells) == {"paper": 3, "tiny": 2}[scale]  # of six: three rates with two lengths each
+    for name, cell in config.cells.items():
+        trained = cell_config(config, cell)
+        assert trained.train.steps == {"paper": 70, "tiny": 2}[scale], name
+        assert name.startswith(f"lr{trained.optim.lr:g}-")

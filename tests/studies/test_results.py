@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from usvit.records import TransferRecord
-from usvit.studies.metric_names import title_of
+from usvit.studies.metric_names import check_figure, title_of
 from usvit.studies.results import figure_of
 
 
@@ -38,7 +38,24 @@ def test_a_line_that_a_probe_does_not_have_is_named():
     assert found.value is None and "10-shot" in found.reason
 
 
+def test_the_best_of_k_random_cells_is_a_line_of_its_own():
+    record = TransferRecord.model_validate(
+        {
+            "schema_version": "1.1",
+            "how": "finetune",
+            "summary": [line("best of 2", 0.6), line("best of 10", 0.7), line("fine-tuned (full)", 0.8)],
+        }
+    )
+    figures = [
+        figure_of("transfer", record, name) for name in ("accuracy.best_of_10", "accuracy", "accuracy.best_of_3")
+    ]
+    assert [figure.value for figure in figures] == [0.7, 0.8, None]
+    assert "best of 3" in figures[2].reason
+    assert check_figure("accuracy.best_of_10", "transfer") == "accuracy.best_of_10"
+
+
 def test_titles_of_lines():
+    assert title_of("accuracy.best_of_10") == "accuracy, best of 10 random cells"
     assert title_of("accuracy.10") == "accuracy, 10 images of each class"
     assert title_of("accuracy.conditioned") == "accuracy, random halves, conditioned"
 

@@ -294,6 +294,9 @@ class UpstreamModelConfig(ModelConfig):
     """``new``: a new linear classifier. ``kept``: the classifier of the initial weights, for the same classes, as in
     fine-tuning at another resolution (FixRes, Touvron et al. 2019). ``mlp``: a new classifier of two layers
     (``usvit.models.mlp_head``)."""
+    layer_scale_from: str | None = None
+    """Weights as for ``weights``, of a network of the same architecture: LayerScale has their values and is not trained,
+    while the other layers start from ``weights`` (thesis, section 3.5.3, "Re-training"). null: LayerScale is trained."""
 
 
 class UpstreamTrainConfig(TrainConfig):
@@ -334,6 +337,8 @@ class PretrainConfig(Training):
             raise ValueError(f"objective {self.objective} trains no classifier: set model.head=new")
         if self.objective != "dino" and self.views.local_count:
             raise ValueError(f"objective {self.objective} has no local crops: set views.local_count to 0")
+        if self.objective == "tokenizer" and self.model.layer_scale_from is not None:
+            raise ValueError("objective tokenizer trains a network without LayerScale: set model.layer_scale_from=null")
         if mixes and self.train.batch_size % 2:
             raise ValueError("mix pairs the images of a batch: set an even train.batch_size")
         return self

@@ -29,8 +29,10 @@ from usvit.models import (
     ModelSpec,
     TuneReport,
     Weights,
+    build_model,
     count_parameters,
     find_model,
+    fix_layer_scale,
     give_mlp_head,
     input_statistics,
     resolve_weights,
@@ -62,7 +64,10 @@ class PretrainingSetup:
     downstream: Manifest | None
     """The images of ``source.exclude``, which are tested later: neither they nor near-duplicates are trained on."""
     learnt_from: tuple[UpstreamModel, ...]
-    """Other networks that the training uses: the teacher of a distillation, the tokenizer of BEiT."""
+    """Other networks that the training uses: the teacher of a distillation, the tokenizer of BEiT, and the network whose
+    values of LayerScale are kept."""
+    layer_scale: Weights | None
+    """The weights whose values of LayerScale the network has and keeps (``model.layer_scale_from``)."""
     inputs: DeviceViews
     n_parameters: int
     cost: Cost | None
@@ -102,12 +107,13 @@ def prepare(config: PretrainConfig, roots: dict[str, Path], progress: Progress) 
             f"--weights {config.model.weights} is a run of {len(weights.folds)} folds, and this pre-training has "
             f"{len(sources)}. Name one of its folds: {config.model.weights}/fold-0."
         )
+    layer_scale = _layer_scale_weights(config, spec)
     n_classes = 0 if config.objective in UNLABELLED else len(sources[0].classes)
     # Build the model and the training task once up front, so that mismatched weights, an invalid image size or a recipe
     # for other networks fail before any output is written.
     if config.model.head == "kept":
         check_classes(weights, sources[0].classes, f"The network of --weights {config.model.weights}", _NEW_HEAD)
-    network, loaded, tuned = new_network(config, spec, weights, n_classes, fold=0)
+    network, loaded, tuned = new_network(config, spec, weights, n_classes, fold=0, layer_scale=layer_scale)
     context = TaskContext(config, spec, n_classes, len(sources[0]), inputs, torch.device("cpu"), sources[0].classes)
     task = make_task(config)(context, network)
     return PretrainingSetup(
@@ -120,13 +126,43 @@ def prepare(config: PretrainConfig, roots: dict[str, Path], progress: Progress) 
         manifest,
         folds,
         downstream,
-        task.upstream_models,
+        (*task.upstream_models, *_origin_of_layer_scale(spec, layer_scale)),
+        layer_scale,
         inputs,
         count_parameters(network),
         _cost(task, config),
         tuned,
         loaded,
     )
+
+
+def _layer_scale_weights(config: PretrainConfig, spec: ModelSpec) -> Weights | None:
+    """Find the weights that ``model.layer_scale_from`` names; None if it names none."""
+    choice = config.model.layer_scale_from
+    if choice is None:
+        return None
+    try:
+        weights = resolve_weights(choice, spec)
+    except UsvitError as error:
+        raise UsvitError(f"model.layer_scale_from {choice} cannot be used. {error}") from error
+    if weights.source == "scratch":
+        raise UsvitError(
+            "model.layer_scale_from is scratch, but random weights have no trained values: name a run, or set it to null "
+            "to train LayerScale."
+        )
+    if weights.folds:
+        raise UsvitError(
+            f"model.layer_scale_from {choice} is a run of {len(weights.folds)} folds, but the values are those of one "
+            f"network. Name a fold: {choice}/fold-0."
+        )
+    return weights
+
+
+def _origin_of_layer_scale(spec: ModelSpec, weights: Weights | None) -> tuple[UpstreamModel, ...]:
+    if weights is None:
+        return ()
+    role = "source of LayerScale"
+    return (UpstreamModel(role, spec.name, weights.sha256, weights.describe(), weights.metadata, weights.path),)
 
 
 def _cost(task: PretrainingTask, config: PretrainConfig) -> Cost | None:
@@ -138,10 +174,23 @@ def _cost(task: PretrainingTask, config: PretrainConfig) -> Cost | None:
 
 
 def new_network(
-    config: PretrainConfig, spec: ModelSpec, weights: Weights, n_classes: int, fold: int
+    config: PretrainConfig,
+    spec: ModelSpec,
+    weights: Weights,
+    n_classes: int,
+    fold: int,
+    *,
+    layer_scale: Weights | None = None,
 ) -> tuple[nn.Module, LoadReport, TuneReport]:
-    """Build the network with which a fold begins; the same seed and fold give the same network."""
+    """Build the network with which a fold begins; the same seed and fold give the same network.
+
+    With ``layer_scale``, LayerScale has the values of those weights and is frozen; all else is as without.
+    """
     network, loaded = new_model_with_report(config, spec, weights, n_classes, fold)
+    if layer_scale is not None:
+        size = config.model.image_size
+        with torch.random.fork_rng(devices=[]):
+            fix_layer_scale(network, build_model(spec, layer_scale, n_classes=n_classes, image_size=size))
     if config.model.head == "kept":
         if weights.source == "scratch":
             raise UsvitError("model.head is kept, but --weights scratch has no head. Pass weights to continue from.")
@@ -160,7 +209,9 @@ def new_task(setup: PretrainingSetup, fold: int, n_images: int, device: torch.de
         n_images: Number of training images.
         device: The device of the training.
     """
-    network, _, _ = new_network(setup.config, setup.spec, setup.weights, len(setup.classes), fold)
+    network, _, _ = new_network(
+        setup.config, setup.spec, setup.weights, len(setup.classes), fold, layer_scale=setup.layer_scale
+    )
     context = TaskContext(setup.config, setup.spec, len(setup.classes), n_images, setup.inputs, device, setup.classes)
     return make_task(setup.config)(context, network)
 

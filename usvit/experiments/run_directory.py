@@ -154,7 +154,7 @@ def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, An
             f"{path} holds a run with another configuration ({shown}). "
             "Nothing was changed: choose another folder with --out, or give the same settings to resume."
         )
-    parts = {"images": "data", "folds": "folds", "weights": "model", "teachers or tokenizers": "learnt_from"}
+    parts = {"images": "data", "folds": "folds", "weights": "model", "networks to learn from": "learnt_from"}
     parts |= {"classifiers": "classifiers"}
     for what, key in parts.items():
         if _hash(existing.get(key, {})) != _hash(wanted.get(key, {})):

@@ -59,14 +59,14 @@ class TaskContext:
 
 @dataclass(frozen=True)
 class UpstreamModel:
-    """Another network that a training learns from: a teacher or a tokenizer.
+    """Another network that a training learns from: a teacher, a tokenizer, or the source of fixed LayerScale values.
 
     The images that it was trained on count as seen by the trained network, too
     (``usvit.data.splits.leakage.Trained``).
     """
 
     role: str
-    """``teacher`` or ``tokenizer``."""
+    """``teacher``, ``tokenizer`` or ``source of LayerScale``."""
     architecture: str
     weights_sha256: str | None
     """Hash of its file; None if it was never trained."""

@@ -228,7 +228,9 @@ class ModelMetadata(FileRecord):
         "Present only for initial weights: objective of their training (supervised, mae, ...), or method of transfer."
     )
     source: dict[str, Any] | None = optional("Present only for initial weights: the images that they were trained on.")
-    learnt_from: list[dict[str, Any]] | None = optional("Present only for initial weights: the teacher or tokenizer.")
+    learnt_from: list[dict[str, Any]] | None = optional(
+        "Present only for initial weights: the teacher, the tokenizer or the source of fixed LayerScale values."
+    )
     grafit: dict[str, Any] | None = optional("Settings of the projector, only for the objective grafit.")
     tokenizer: dict[str, Any] | None = optional("Settings of the network, only for the objective tokenizer.")
     architecture: Name | None = written("Name of the network in 'usvit models list', or timm:<name>.")

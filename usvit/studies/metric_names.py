@@ -1,5 +1,6 @@
 """Names of figures in a study, their titles, and their places in the results of runs."""
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,15 @@ OF_BENCH = {"images_per_second": "images/s", "peak_memory_gb": "peak memory (GB)
 
 LINES = {"halves": "random halves", "conditioned": "random halves, conditioned"}
 """Part of a figure's name -> line of the table of ``separability``: ``accuracy.halves``."""
+_BEST_OF = re.compile(r"best_of_(\d+)")
+
+
+def line_of(part: str) -> str:
+    """Return the line of a transfer's table for the part of a figure's name: ``10-shot`` for 10."""
+    if searched := _BEST_OF.fullmatch(part):
+        return f"best of {searched[1]}"
+    return LINES.get(part, f"{part}-shot")
+
 
 _OF_KIND: Mapping[str, Mapping[str, str]] = {
     "cv": OVERALL | OF_CLASS,
@@ -76,8 +86,8 @@ def check_figure(name: str, kind: str | None = None) -> str:
 
     Args:
         name: Name of a figure. ``sensitivity.positive`` is that of a class, ``accuracy.10`` of ``transfer`` that of
-            the line of the few-shot table with 10 images of each class, and ``accuracy.halves`` that of a line of
-            ``LINES``.
+            the line of the few-shot table with 10 images of each class, ``accuracy.best_of_10`` that of the best of 10
+            random cells (``trials``), and ``accuracy.halves`` that of a line of ``LINES``.
         kind: Kind of the run that has the figure; None to accept the figures of all kinds.
 
     Raises:
@@ -111,6 +121,8 @@ def title_of(name: str) -> str:
     known = OVERALL | OF_NETWORK | OF_PRETRAIN | OF_TRANSFER | OF_TEST | OF_BENCH | OVERALL
     if not part:
         return known[head]
+    if _BEST_OF.fullmatch(part):
+        return f"{known[head]}, {line_of(part)} random cells"
     return f"{known[head]}, {LINES.get(part, f'{part} images of each class')}"
 
 

@@ -17,7 +17,7 @@ from usvit.studies.metric_names import OF_NETWORK, check_figure
 from usvit.studies.printed import Printed
 from usvit.studies.specification import Kind, Row, Step, StudyConfig
 from usvit.studies.steps import SCHEMAS, build_step, name_of, placeholders, prune, replaced
-from usvit.studies.tiny import tiny_settings
+from usvit.studies.tiny import MAX_CELLS, tiny_settings
 
 Settings = dict[str, Any]
 _OF_THE_ROWS = {
@@ -212,7 +212,7 @@ def _built(layers: _Layers, row: Row, step: Step, kind: Kind, seed: int) -> Base
     shrunk = merge(
         tiny_settings(kind, config, step.model or row.model, arguments["row"]), prune(nested(study.tiny), SCHEMAS[kind])
     )
-    return build_step(step, **arguments, below=nested(study.settings), above=(shrunk, *own))
+    return build_step(step, **arguments, below=nested(study.settings), above=(shrunk, *own), max_cells=MAX_CELLS)
 
 
 def _planned(kind: Kind, config: BaseModel, seed: int, ids: Mapping[str, str], variant: str | None) -> PlannedRun:

@@ -17,7 +17,7 @@ from usvit.records import (
     TransferValue,
     load_record,
 )
-from usvit.studies.metric_names import LINES, value_of
+from usvit.studies.metric_names import line_of, value_of
 from usvit.studies.specification import Kind
 from usvit.studies.steps import RESULTS
 
@@ -103,7 +103,7 @@ def _of_pretrain(result: PretrainRecord, name: str) -> Found | None:
 
 def _of_transfer(result: TransferRecord, name: str) -> Found | None:
     head, _, part = name.partition(".")
-    wanted = LINES.get(part, f"{part}-shot")
+    wanted = line_of(part)
     lines = [line for line in result.summary if not part or line.name == wanted]
     if not lines:
         return Found(reason=f"the run has no line '{wanted}'")

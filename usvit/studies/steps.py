@@ -1,6 +1,7 @@
 """From a step of a study to the complete, checked configuration of its run."""
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from usvit.config import (
 )
 from usvit.config.run import flattened
 from usvit.config.sections import Section
+from usvit.config.sweep import yielding
 from usvit.errors import UsvitError
 from usvit.experiments import default_out, transfer_settings
 from usvit.models import find_model
@@ -75,7 +77,14 @@ TRAINS: tuple[Kind, ...] = ("cv", "train", "pretrain")
 
 
 def build_step(
-    step: Step, *, model: str | None, row: Settings, below: Settings, above: tuple[Settings, ...], seed: int
+    step: Step,
+    *,
+    model: str | None,
+    row: Settings,
+    below: Settings,
+    above: tuple[Settings, ...],
+    seed: int,
+    max_cells: int | None = None,
 ) -> BaseModel:
     """Build and check the configuration of a step's run.
 
@@ -86,6 +95,7 @@ def build_step(
         below: Settings of the study, below those of the row and the step.
         above: Layers above those of the step, as ``prune`` returns them.
         seed: Seed of the run.
+        max_cells: Largest number of cells of a transfer's sweep, of which the first are kept; None for all.
 
     Raises:
         UsvitError: An entry does not belong to this kind of run, or a name or setting is unknown or invalid.
@@ -119,7 +129,7 @@ def build_step(
     if "cells" in recipe:  # the study's own settings win over those of the cells
         whole = functools.reduce(merge, layers)
         cells = yielding(recipe["cells"], whole) if whole.get("how", recipe.get("how")) == "finetune" else {}
-        recipe["cells"] = cells
+        recipe["cells"] = dict(itertools.islice(cells.items(), max_cells))
     config = build(SCHEMAS[kind], recipe, *layers)
     if isinstance(config, RunConfig | PretrainConfig) and not isinstance(config, TransferConfig):
         find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))

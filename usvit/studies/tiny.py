@@ -40,6 +40,8 @@ IMAGES: Settings = {
 }
 BATCH, STEPS = 12, 2
 LOCAL_CROPS = 2
+MAX_CELLS = 2
+"""Number of cells of a sweep that are trained."""
 OPTIM: Settings = {"warmup_steps": 1, "warmup_epochs": None}
 PRETRAIN: Settings = {
     "distill": {"teacher": "timm:test_resnet", "weights": "scratch", "image_size": None},

@@ -60,6 +60,37 @@ def test_validation_chooses_the_cell_and_the_chosen_is_tested_and_kept(sweep, tm
 
 
 @pytest.mark.slow
+def test_a_random_search_over_the_cells_is_simulated_from_the_tests_of_all(sweep, tmp_path):
+    """Steiner et al. 2022, Figure 2: three cells, of which one diverges and counts as 0."""
+    outcome = run(sweep, tmp_path / "run", {"trials": [1, 2, 10]})
+    results = pd.read_csv(outcome.path / "results.csv")
+    val = results[results.part == "val"].set_index("cell").accuracy
+    test = results[results.part == "test"].set_index("cell")
+    assert sorted(test.index) == ["moving", "still"] and test.chosen.to_dict() == {"still": False, "moving": True}
+    found = {"still": test.accuracy["still"], "moving": test.accuracy["moving"], "wild": 0.0}
+    assert val["moving"] > val["still"]
+    pairs = [found[one] for one in ("moving", "moving", "still")]  # the better of still and moving, ...
+    told = pd.read_csv(outcome.path / "random_search.csv").set_index("trials")
+    assert told["mean"].tolist() == pytest.approx([sum(found.values()) / 3, sum(pairs) / 3, found["moving"]])
+    assert told["low"][1] == 0.0 and told["high"][1] == found["moving"]
+    lines = {line.name: line.accuracy.value for line in outcome.result.summary}
+    assert list(lines)[:3] == ["best of 1", "best of 2", "best of 10"] and outcome.result.summary[-1].cell == "moving"
+    assert [lines[f"best of {k}"] for k in (1, 2, 10)] == pytest.approx(
+        [sorted(found.values())[1], found["moving"], found["moving"]]
+    )
+
+
+def test_trials_belong_to_fine_tuning():
+    with pytest.raises(UsvitError, match="trials are cells of finetune, and knn has none"):
+        build(TransferConfig, {"how": "knn", "trials": [1]})
+
+
+def test_fixed_values_of_layer_scale_belong_to_pre_training():
+    with pytest.raises(UsvitError, match=r"model\.layer_scale_from belongs to usvit pretrain"):
+        build(TransferConfig, {"how": "finetune", "source": {"name": "pets"}, "model": {"layer_scale_from": "run"}})
+
+
+@pytest.mark.slow
 def test_a_head_of_two_layers_is_trained_tested_and_left_behind(sweep, tmp_path):
     outcome = run(sweep, tmp_path / "run", {"cells": {}, "model": {"head": "mlp"}})
     told = outcome.result.summary[0].accuracy.value

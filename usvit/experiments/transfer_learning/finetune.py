@@ -1,9 +1,14 @@
-"""Fine-tuning over a sweep: each cell is one training; validation images choose a cell, and only that is tested."""
+"""Fine-tuning over a sweep: each cell is one training; validation images choose a cell, and only that is tested.
+
+With ``trials``, all cells are tested, to simulate a random search over them.
+"""
 
 import logging
+import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
 from torch import nn
 
@@ -16,6 +21,7 @@ from usvit.experiments.transfer_learning import metrics
 from usvit.experiments.transfer_learning.probes import ProbeResult
 from usvit.experiments.transfer_learning.transfer_setup import TransferSetup
 from usvit.files import copy_folder
+from usvit.metrics.random_search import best_of_random
 from usvit.models import Weights, build_model, give_mlp_head, read_state_dict
 from usvit.progress import Progress
 from usvit.records import ModelMetadata, read_record, write_record
@@ -26,6 +32,17 @@ ONLY = "only"
 """Name of the only cell if there is no sweep."""
 _FIXED = ("source", "data", "split", "seed", "objective", "recipe")
 _FIXED_MODEL = ("name", "weights", "weights_sha256", "vit")
+
+
+class Search(NamedTuple):
+    """Simulated random searches over the cells."""
+
+    rows: list[dict[str, Any]]
+    """The rows of ``results.csv`` of the tested cells."""
+    lines: list[dict[str, Any]]
+    """The lines of the printed table, one for each number of trials."""
+    table: pd.DataFrame
+    """``random_search.csv``."""
 
 
 def finetune(
@@ -77,18 +94,73 @@ def finetune(
     )
     hits = metrics.right(setup.splits.test, logits)
     rows = [{key: value for key, value in row.items() if value is not None} for row in found]
+    searched = simulate(setup, run, configs, found, progress) if setup.config.trials else None
+    if searched is not None:
+        rows += [row for row in searched.rows if row["cell"] != best or setup.config.final is not None]
     rows.append(metrics.row("finetune", setup.splits.test, hits, interval=True, cell=best, chosen=True))
     accuracy = next(row["accuracy"] for row in found if row["cell"] == best)
     summary = [
+        *([] if searched is None else searched.lines),
         {
             "name": f"fine-tuned ({configs[best].model.tune})",
             "accuracy": metrics.accuracy(setup.splits.test, hits),
             "mean_class_accuracy": metrics.mean_class_accuracy(setup.splits.test.targets, hits),
             "cell": best,
-        }
+        },
     ]
     chosen = {"cell": best, "val_accuracy": accuracy, "n_cells": len(cells), "final": setup.config.final}
-    return ProbeResult(rows, summary, chosen, logits)
+    tables = {} if searched is None else {"random_search.csv": searched.table}
+    return ProbeResult(rows, summary, chosen, logits, tables=tables)
+
+
+def simulate(
+    setup: TransferSetup,
+    run: RunDirectory,
+    configs: dict[str, PretrainConfig],
+    found: list[dict[str, Any]],
+    progress: Progress,
+) -> Search:
+    """Test every cell, and simulate random searches over them with ``trials`` cells each.
+
+    A cell that diverged counts as an accuracy of 0. The networks are those of the cells, before ``final``.
+
+    Args:
+        setup: The resolved transfer.
+        run: Its run directory, with the trained cells.
+        configs: Configuration of each cell.
+        found: The rows of the cells' validation figures, in the same order.
+        progress: Where progress is shown.
+    """
+    rows, figures = [], []
+    n_groups = None
+    for name, config in configs.items():
+        folder = run.path / "cells" / name / "fold-0"
+        if not (folder / "model.safetensors").is_file():
+            figures.append((0.0, 0.0))
+            continue
+        logits = setup.extractor(progress, config).logits(_whole_network(setup, config, folder), setup.splits.test)
+        hits = metrics.right(setup.splits.test, logits)
+        n_groups = metrics.accuracy(setup.splits.test, hits)["n_groups"]
+        row = metrics.row("finetune", setup.splits.test, hits, interval=True, cell=name)
+        rows.append(row)
+        figures.append((row["accuracy"], row["mean_class_accuracy"]))
+    validation = [math.nan if row["accuracy"] is None else row["accuracy"] for row in found]
+    accuracy, of_classes = zip(*figures, strict=True)
+    lines, table = [], []
+    for trials in setup.config.trials:
+        k = min(trials, len(configs))
+        result = best_of_random(validation, accuracy, k)
+        table.append({"trials": trials, "cells": len(configs), **result._asdict()})
+        value = {"value": result.median, "ci95": None, "method": f"median over all sets of {k} cells"}
+        reason = "the range of 90 % of the searches is in random_search.csv"
+        lines.append(
+            {
+                "name": f"best of {trials}",
+                "accuracy": {**value, "n_groups": n_groups, "reason": reason},
+                "mean_class_accuracy": best_of_random(validation, of_classes, k).median,
+            }
+        )
+    return Search(rows, lines, pd.DataFrame(table))
 
 
 def cell_config(config: TransferConfig, overrides: dict[str, Any]) -> PretrainConfig:
