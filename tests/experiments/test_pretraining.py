@@ -267,7 +267,9 @@ def test_layer_scale_of_another_run_is_kept_and_that_run_is_recorded(tmp_path):
         (folder / f"c{number % 3}").mkdir(parents=True, exist_ok=True)
         pixels = np.random.default_rng(number).integers(0, 256, (32, 32, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(folder / f"c{number % 3}" / f"{number}.png")
-    usvit("pretrain", *scaled, "--source", "folder", "--path", folder, "--set", "source.val=null", "--out", tmp_path / "a")
+    usvit(
+        "pretrain", *scaled, "--source", "folder", "--path", folder, "--set", "source.val=null", "--out", tmp_path / "a"
+    )
     fixed = (*scaled, "--set", f"model.layer_scale_from={tmp_path / 'a'}")
     usvit("pretrain", *fixed, "--out", tmp_path / "b")
     usvit("pretrain", *fixed, "--set", "optim.lr=1e-30", "--out", tmp_path / "start")

@@ -46,7 +46,9 @@ def test_the_best_of_k_random_cells_is_a_line_of_its_own():
             "summary": [line("best of 2", 0.6), line("best of 10", 0.7), line("fine-tuned (full)", 0.8)],
         }
     )
-    figures = [figure_of("transfer", record, name) for name in ("accuracy.best_of_10", "accuracy", "accuracy.best_of_3")]
+    figures = [
+        figure_of("transfer", record, name) for name in ("accuracy.best_of_10", "accuracy", "accuracy.best_of_3")
+    ]
     assert [figure.value for figure in figures] == [0.7, 0.8, None]
     assert "best of 3" in figures[2].reason
     assert check_figure("accuracy.best_of_10", "transfer") == "accuracy.best_of_10"

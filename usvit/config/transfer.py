@@ -57,9 +57,9 @@ class TransferConfig(PretrainConfig):
     cells: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """``finetune``: name of each cell of the sweep -> its settings. If empty, there is one cell with these settings."""
     trials: tuple[Count, ...] = ()
-    """``finetune``: numbers k of trials of a random search that is simulated over the cells (Steiner et al. 2022, Figure
-    2): every cell is tested, not only the chosen one, and a line for each k states the test accuracy of the best of k
-    random cells on validation images (of all, if there are fewer). Empty: only the chosen cell is tested."""
+    """``finetune``: numbers k of trials of a random search that is simulated over the cells (Steiner et al. 2022,
+    Figure 2): every cell is tested, not only the chosen one, and a line for each k states the test accuracy of the best
+    of k random cells on validation images (of all, if there are fewer). Empty: only the chosen cell is tested."""
     shots: tuple[Count, ...] = (5, 10, 25)
     """``fewshot``: number of images per class (Dosovitskiy et al. 2021; Steiner et al. 2022)."""
     draws: Count = 5
@@ -91,7 +91,9 @@ class TransferConfig(PretrainConfig):
         if self.objective != "supervised":
             raise ValueError(f"a transfer trains on classes: use the objective {self.objective} with usvit pretrain")
         if self.model.layer_scale_from is not None:
-            raise ValueError("model.layer_scale_from belongs to usvit pretrain: a transfer has the values of its weights")
+            raise ValueError(
+                "model.layer_scale_from belongs to usvit pretrain: a transfer has the values of its weights"
+            )
         if self.how == "finetune" and self.source.name == "data":
             raise ValueError(
                 "usvit transfer does not fine-tune on the images of a data card: use 'usvit cv --dataset D --weights "
