@@ -46,7 +46,7 @@ TITLES = {
     "touvron2022_thesis, chapter 6": "Touvron 2022, thesis, chapter 6: DeiT III and A2",
     "touvron2022_three_things": "Touvron et al. 2022: Three things",
 }
-STATES = {"works": "works", "not_covered": "not covered"}
+STATES = {"works": "works", "partly": "partly", "not_covered": "not covered"}
 PLACES = ("RUN", "RUN2", "FILE", "DIR")
 """Words in a command that stand for a path of the user's."""
 STAGES = {"cv": "finetune", "train": "finetune", "pretrain": "pretrain", "transfer": "transfer"}
@@ -55,9 +55,10 @@ SCHEMAS = {"cv": RunConfig, "train": RunConfig, "pretrain": PretrainConfig, "tra
 HEAD = """# What the sources have, and what usvit has of it
 
 Each row is a capability, result, table or figure of one of the six sources, the files that hold it, and a command.
-`RUN` is a run or weights; `FILE` is a file of the user's. *Not covered*: usvit does not do it, or only the part that
-the note names. *Works* says nothing of accuracy: the trainings of the papers were not repeated at their full size. How
-far each result agrees with the printed one shows in the table of its study (`usvit study list`).
+`RUN` is a run or weights; `FILE` is a file of the user's. *Partly*: the note names what is missing. A figure counts as
+the table of its points; it is drawn only where the note says so. *Works* says nothing of accuracy: the trainings of
+the papers were not repeated at their full size. How far each result agrees with the printed one shows in the table of
+its study (`usvit study list`).
 
 This page is made of `docs/reference/sources-covered.yaml`; to renew it:
 `USVIT_RENEW=1 python -m pytest tests/test_sources_covered.py -k page`.
@@ -177,7 +178,8 @@ def check_settings(command: str, given: dict) -> None:
 
 def page(rows) -> str:
     counts = Counter(row["state"] for row in rows)
-    text = f"{HEAD}\nOf {len(rows)} rows {counts['works']} work and {counts['not_covered']} are not covered.\n"
+    told = f"{counts['works']} work, {counts['partly']} work partly, and {counts['not_covered']} are not covered"
+    text = f"{HEAD}\nOf {len(rows)} rows {told}.\n"
     for source, title in TITLES.items():
         text += f"\n## {title}\n\n| # | the source has | state | where | command | note |\n|--:|---|---|---|---|---|\n"
         for row in rows:

@@ -295,8 +295,9 @@ class UpstreamModelConfig(ModelConfig):
     fine-tuning at another resolution (FixRes, Touvron et al. 2019). ``mlp``: a new classifier of two layers
     (``usvit.models.mlp_head``)."""
     layer_scale_from: str | None = None
-    """Weights as for ``weights``, of a network of the same architecture: LayerScale has their values and is not trained,
-    while the other layers start from ``weights`` (thesis, section 3.5.3, "Re-training"). null: LayerScale is trained."""
+    """Weights as for ``weights``, of a network of the same architecture: LayerScale has their values and is not
+    trained, while the other layers start from ``weights`` (thesis, section 3.5.3, "Re-training"). null: LayerScale is
+    trained."""
 
 
 class UpstreamTrainConfig(TrainConfig):

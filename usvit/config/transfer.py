@@ -57,9 +57,9 @@ class TransferConfig(PretrainConfig):
     cells: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """``finetune``: name of each cell of the sweep -> its settings. If empty, there is one cell with these settings."""
     trials: tuple[Count, ...] = ()
-    """``finetune``: numbers k of trials of a random search that is simulated over the cells (Steiner et al. 2022, Figure
-    2): every cell is tested, not only the chosen one, and a line for each k states the test accuracy of the best of k
-    random cells on validation images (of all, if there are fewer). Empty: only the chosen cell is tested."""
+    """``finetune``: numbers k of trials of a random search that is simulated over the cells (Steiner et al. 2022,
+    Figure 2): every cell is tested, not only the chosen one, and a line for each k states the test accuracy of the best
+    of k random cells on validation images (of all, if there are fewer). Empty: only the chosen cell is tested."""
     shots: tuple[Count, ...] = (5, 10, 25)
     """``fewshot``: number of images per class (Dosovitskiy et al. 2021; Steiner et al. 2022)."""
     draws: Count = 5

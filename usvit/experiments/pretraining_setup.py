@@ -64,8 +64,8 @@ class PretrainingSetup:
     downstream: Manifest | None
     """The images of ``source.exclude``, which are tested later: neither they nor near-duplicates are trained on."""
     learnt_from: tuple[UpstreamModel, ...]
-    """Other networks that the training uses: the teacher of a distillation, the tokenizer of BEiT, and the network whose
-    values of LayerScale are kept."""
+    """Other networks that the training uses: the teacher of a distillation, the tokenizer of BEiT, and the network
+    whose values of LayerScale are kept."""
     layer_scale: Weights | None
     """The weights whose values of LayerScale the network has and keeps (``model.layer_scale_from``)."""
     inputs: DeviceViews
@@ -147,8 +147,8 @@ def _layer_scale_weights(config: PretrainConfig, spec: ModelSpec) -> Weights | N
         raise UsvitError(f"model.layer_scale_from {choice} cannot be used. {error}") from error
     if weights.source == "scratch":
         raise UsvitError(
-            "model.layer_scale_from is scratch, but random weights have no trained values: name a run, or set it to null "
-            "to train LayerScale."
+            "model.layer_scale_from is scratch, but random weights have no trained values: name a run, or set it to "
+            "null to train LayerScale."
         )
     if weights.folds:
         raise UsvitError(

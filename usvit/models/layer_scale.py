@@ -1,7 +1,7 @@
 """LayerScale with the fixed values of an earlier training.
 
-Source: Touvron (2022), PhD thesis, section 3.5.3 ("Re-training"): a control that asks whether the values matter, or that
-they are learnt.
+Source: Touvron (2022), PhD thesis, section 3.5.3 ("Re-training"): a control that asks whether the values matter, or
+that they are learnt.
 """
 
 import re

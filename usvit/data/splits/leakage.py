@@ -198,7 +198,8 @@ def write_seen(
         parts: ``train`` and ``val`` -> hexadecimal pixel hashes.
         before: initial weights of the training. All images that they have seen become the split ``upstream``, and their
             files are copied.
-        others: other networks that it learned from (a tokenizer, a teacher, a source of LayerScale); their images count as ``upstream`` too.
+        others: other networks that it learned from (a tokenizer, a teacher, a source of LayerScale); their images count
+            as ``upstream`` too.
         unhashed: names of sources whose images were used and are not in ``parts``, although they have hashes.
         described: near-duplicate descriptions of the images in ``parts``. Images without one are a gap, and so is a
             split of more than ``MAX_DESCRIBED`` images.
