@@ -16,7 +16,7 @@ from tests.explaining.conftest import SMALL_SHAPE
 from usvit.errors import UsvitError
 from usvit.explaining import METHODS, explain
 from usvit.explaining.attention import rollout_maps
-from usvit.explaining.explanation import MAPS
+from usvit.explaining.methods import MAPS
 from usvit.models.trained_model import load_trained
 from usvit.progress import NoProgress
 

@@ -1,4 +1,5 @@
 from .architectures.axial import AxialAttention as AxialAttention
+from .architectures.class_attention import ClassBlock as ClassBlock
 from .architectures.flexible import FlexiblePatchEmbed as FlexiblePatchEmbed
 from .architectures.flexible import make_flexible as make_flexible
 from .architectures.parallel import ParallelBlock as ParallelBlock

@@ -99,7 +99,7 @@ def _weights_of(choice: str, vit: Mapping[str, Any], need_classifier: bool) -> I
     if not model and not Path(where).exists():
         model, where = choice, "hub"
     if where == "scratch":
-        raise UsvitError(f"{choice} has random weights, so it has no classifier that was trained. Give trained weights.")
+        raise UsvitError(f"{choice} has random weights, so it has no classifier of its own. Give trained weights.")
     on_disk = where != "hub" and not where.startswith("hub:")
     metadata = _metadata_of(Path(where)) if on_disk and Path(where).exists() else None
     if need_classifier:
