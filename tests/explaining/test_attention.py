@@ -234,9 +234,10 @@ def test_every_layer_of_a_vit_is_as_computed_by_hand():
     model, images, _ = transformer("vit_ti16")
     found = layer_maps(model, images, "ViT", layers=("all",))
     assert [one.layer for one in found] == ["blocks.0", "blocks.1"]
-    for one, block, x in zip(found, model.blocks, inputs_of(model, images, [b.attn for b in model.blocks]), strict=True):
-        width, heads = x.shape[-1], block.attn.num_heads
-        query, key, _ = block.attn.qkv(x).detach().double().numpy().reshape(len(x), 3, width).swapaxes(0, 1)
+    layers = [block.attn for block in model.blocks]
+    for one, attn, x in zip(found, layers, inputs_of(model, images, layers), strict=True):
+        width, heads = x.shape[-1], attn.num_heads
+        query, key, _ = attn.qkv(x).detach().double().numpy().reshape(len(x), 3, width).swapaxes(0, 1)
         row = by_hand(query[:1], key, width, heads)[:, 0, 1:]  # of the class token, to the patches
         assert np.allclose(one.maps[0].flatten(1), row / row.sum(1, keepdims=True), atol=1e-5)
 

@@ -35,7 +35,7 @@ def write_distances(path: Path, layers: Sequence[Distances], uniform: float, tit
 
 def write_ratios(path: Path, layers: Sequence[BranchRatios], title: str) -> None:
     """Plot the ratio of norms of both residual branches over their layer (Touvron 2022, thesis, Fig. 3.6)."""
-    figure = Figure(figsize=(6.4, 5), dpi=120, layout="constrained")
+    figure = Figure(figsize=(6.4, 6), dpi=120, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     for axes, label, values in (
         (above, "attention", [float(layer.attention.mean()) for layer in layers]),

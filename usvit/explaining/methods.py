@@ -17,10 +17,10 @@ SOURCES = {
     "gradcam": "Selvaraju et al. (2017), arXiv:1610.02391; monai.visualize.GradCAM",
     "occlusion": "Zeiler & Fergus (2014), arXiv:1311.2901, section 4.2",
     "distance": "Dosovitskiy et al. (2021), section 4.5 and appendix D.7",
-    "residuals": "Touvron (2022), thesis, section 3.5, Fig. 3.6",
+    "residuals": "Touvron (2022), thesis, section 3.5.3, Fig. 3.6",
     "positions": "Dosovitskiy et al. (2021), section 4.5, Fig. 7 (centre)",
     "filters": "Dosovitskiy et al. (2021), section 4.5, Fig. 7 (left)",
-    "mixing": "Touvron (2022), thesis, section 4.3, Fig. 4.2 and 4.3",
+    "mixing": "Touvron (2022), thesis, section 4.3.3, Fig. 4.2 and 4.3",
 }
 METHODS = tuple(SOURCES)
 MAPS = ("rollout", "attention", "gradcam", "occlusion")

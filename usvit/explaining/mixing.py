@@ -36,7 +36,7 @@ def sparsity(weight: Tensor, threshold: float = THRESHOLD) -> float:
         weight: any shape; without a weight other than 0, the share is 0.
         threshold: in (0, 1].
 
-    Source: Touvron (2022), thesis, section 4.3, Fig. 4.3.
+    Source: Touvron (2022), thesis, section 4.3.3, Fig. 4.3.
     """
     size = weight.detach().double().abs()
     return float((size < threshold * size.max()).double().mean())
@@ -52,7 +52,7 @@ def mixing_layers(model: nn.Module, name: str) -> tuple[Grid, list[MixingLayer]]
     Raises:
         UsvitError: the network has no such map.
 
-    Source: Touvron (2022), thesis, section 4.3, Fig. 4.2 and 4.3.
+    Source: Touvron (2022), thesis, section 4.3.3, Fig. 4.2 and 4.3.
     """
     grid = grid_of(model)
     found: list[MixingLayer] = []

@@ -35,6 +35,7 @@ from usvit.explaining.saliency import refuse_without_monai
 from usvit.files import refuse_linked_folders
 from usvit.models import FixedNetwork, resolve_networks
 from usvit.progress import task
+from usvit.reports import plural
 
 N_TOP = 5
 """Number of the most probable classes that are recorded."""
@@ -71,7 +72,7 @@ def explain_weights(choice: str, request: Request) -> Explanation:
     origin = network.name.partition("=")[2] or network.name
     subject = Subject(model, name, origin, None, network.view.image_size)
     if images is not None:
-        told = f"{len(images.rows)} images of {images.label}"
+        told = f"{plural(len(images.rows), 'image')} of {images.label}"
         entry = {"images_of": images.label, "n_images": len(images.rows)}
         inputs = (tensor for _, _, tensor in images.batches(network.view, BATCH))
         batches = ImageBatches(inputs, len(images.rows), told, entry)

@@ -40,7 +40,7 @@ def branch_ratios(model: nn.Module, images: Tensor, name: str) -> list[BranchRat
     Raises:
         UsvitError: the network has other layers.
 
-    Source: Touvron (2022), thesis, section 3.5 ("Statistics of branch weighting"), Fig. 3.6.
+    Source: Touvron (2022), thesis, section 3.5.3 ("Statistics of branch weighting"), Fig. 3.6.
     """
     model = copy.deepcopy(model).double().eval()
     blocks = [
