@@ -146,7 +146,7 @@ def check(words: list[str]) -> None:
 
 def sources_in(command: str, given: dict) -> list[str]:
     """Return the sources of images that a command names."""
-    found = given.get("source") if command in ("pretrain", "transfer", "test") else None
+    found = given.get("source") if command in ("pretrain", "transfer", "test", "explain") else None
     return [name.partition(":")[0] for name in ([found] if isinstance(found, str) else found or [])]
 
 

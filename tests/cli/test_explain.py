@@ -36,9 +36,9 @@ def test_json_is_the_entry(usvit, run, small_phantom, tmp_path):
     assert entry.items() <= answer.items()
 
 
-@pytest.mark.parametrize("method", ["distance", "positions", "filters", "attention", "occlusion"])
+@pytest.mark.parametrize("method", ["distance", "residuals", "positions", "filters", "attention", "occlusion"])
 def test_every_method_is_told_in_words(usvit, run, small_phantom, method):
-    some = ("--images", 2) if method in ("attention", "occlusion", "distance") else ()
+    some = ("--images", 2) if method in ("attention", "occlusion", "distance", "residuals") else ()
     answer = usvit("explain", run, "--method", method, *some, "--data-root", small_phantom)
     assert answer.code == 0 and "Written" in answer.out and len(answer.out.splitlines()) >= 3, answer.err
 
@@ -52,6 +52,10 @@ def test_every_method_is_told_in_words(usvit, run, small_phantom, method):
         (("--image-id", "nobody"), "Unknown image 'nobody'"),
         (("--images", 3, "--errors", 2), "Pass only one of --images"),
         (("--method", "filters", "--images", 3), "Leave out --images"),
+        (("--method", "rollout", "--layer", 1), "--layer requires attention or mixing"),
+        (("--method", "attention", "--layer", 3), "has no layer '3'. --layer takes a number from 1 to 2"),
+        (("--method", "mixing"), "has no linear map over its patches"),
+        (("--model", "vit_ti16"), "Name one network"),
         (("--data-root", "nowhere"), "does not exist"),
     ],
 )
@@ -63,7 +67,7 @@ def test_bad_input_is_one_paragraph_and_leaves_nothing(usvit, run, small_phantom
 
 
 def test_what_is_no_run_is_named(usvit, run, tmp_path):
-    assert "not a run of usvit" in usvit("explain", tmp_path / "nothing").err
+    assert "is no run, no folder of a fold and no file of weights" in usvit("explain", tmp_path / "nothing").err
     shutil.copytree(run / "fold-0", tmp_path / "alone" / "fold-0")
     answer = usvit("explain", tmp_path / "alone" / "fold-0")
     assert answer.code == 2 and "is not part of a run" in answer.err

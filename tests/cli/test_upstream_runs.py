@@ -60,8 +60,6 @@ def usvit(monkeypatch, capsys, tmp_path):
     ("words", "said"),
     [
         (["report", "RUN"], "run of usvit KIND. A report needs a run of usvit cv"),
-        (["explain", "RUN"], "run of usvit KIND. An explanation needs a run of usvit cv"),
-        (["explain", "RUN/fold-0"], "run of usvit KIND. An explanation needs"),
         (["models", "export", "RUN", "--format", "safetensors", "--out", "out"], "usvit cv --weights"),
         (["bench", "RUN"], "Unknown model"),
     ],
@@ -69,6 +67,33 @@ def usvit(monkeypatch, capsys, tmp_path):
 def test_what_needs_a_tested_classifier_says_so(words, said, kind, runs, usvit):
     code, _, err = usvit(*(word.replace("RUN", str(runs / kind)) for word in words))
     assert code == 2 and said.replace("KIND", kind) in " ".join(err.split()) and "Traceback" not in err
+
+
+@pytest.mark.parametrize("part", ["", "fold-0"])
+def test_a_pre_training_is_explained_on_images_that_are_named(part, runs, usvit, tmp_path):
+    run, out = runs / "pretrain" / part, tmp_path / "out"
+    code, _, err = usvit("explain", run)
+    assert code == 2 and "These weights come without test images" in " ".join(err.split()), err
+    for method, told in (("rollout", "3 images of fractals:test"), ("distance", "3 images of fractals:test; if all")):
+        words = ("--method", method, "--source", "fractals", "--images", 3, "--out", out)
+        code, said, err = usvit("explain", run, *words)
+        assert code == 0 and told in said and "test images" not in said, err
+    words = ("--method", "attention", "--layer", -1, "--source", "fractals", "--out", out)
+    code, said, err = usvit("explain", run, *words)
+    assert code == 0, err
+    code, said, _ = usvit("explain", run, "--method", "filters", "--json", "--out", out)
+    assert code == 0 and json.loads(said)["fold"] is None
+    assert set(json.loads((out / "explain.json").read_text())["methods"]) == {
+        *("rollout", "distance", "attention", "filters")
+    }
+
+
+def test_a_transfer_by_nearest_neighbours_is_explained_without_a_classifier(runs, usvit, tmp_path):
+    words = ("explain", runs / "transfer", "--source", "fractals", "--images", 2, "--out", tmp_path / "out")
+    code, said, err = usvit(*words)
+    assert code == 0 and "rollout: 2 images of fractals:test" in said, err
+    code, _, err = usvit(*words, "--method", "occlusion")
+    assert code == 2 and "has no classifier: its training (objective knn) did not train one" in " ".join(err.split())
 
 
 def test_a_pre_training_has_nothing_to_evaluate_or_compare(runs, usvit):

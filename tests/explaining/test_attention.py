@@ -6,7 +6,15 @@ import torch
 
 from tests.explaining.conftest import SMALL_SHAPE, SMALL_SWIN, TRANSFORMERS, network, pictures, transformer
 from usvit.errors import UsvitError
-from usvit.explaining.attention import attention_distances, head_maps, patch_distances, rollout, rollout_maps
+from usvit.explaining.attention import (
+    attention_distances,
+    choose_layers,
+    head_maps,
+    layer_maps,
+    patch_distances,
+    rollout,
+    rollout_maps,
+)
 from usvit.explaining.capture import Layer, capture
 from usvit.explaining.token_layout import Anatomy, anatomy_of
 
@@ -196,3 +204,69 @@ def test_looking_at_one_corner_is_as_far_as_the_corner_is():
     between = patch_distances(Anatomy((4, 4), 1, "token"), 64)
     for layer in attention_distances(looking_at(model, 0), images, "corner"):
         assert torch.allclose(layer.distance, between[:, 0].mean(), rtol=1e-3)
+
+
+def by_hand(query, key, width, heads):
+    """softmax(q k / sqrt(d)), one head and one pair of tokens at a time: (Q, D), (T, D) -> (heads, Q, T)."""
+    each = width // heads
+    scores = np.zeros((heads, len(query), len(key)))
+    for head in range(heads):
+        part = slice(head * each, (head + 1) * each)
+        for i, q in enumerate(query):
+            for j, k in enumerate(key):
+                scores[head, i, j] = (q[part] * k[part]).sum() / each**0.5
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    return shares / shares.sum(-1, keepdims=True)
+
+
+def inputs_of(model, images, modules):
+    """What each module gets, (T, D) of the first image."""
+    seen = []
+    handles = [module.register_forward_hook(lambda _, inputs, output: seen.append(inputs[0][0])) for module in modules]
+    with torch.no_grad():
+        model(images)
+    for handle in handles:
+        handle.remove()
+    return seen
+
+
+def test_every_layer_of_a_vit_is_as_computed_by_hand():
+    model, images, _ = transformer("vit_ti16")
+    found = layer_maps(model, images, "ViT", layers=("all",))
+    assert [one.layer for one in found] == ["blocks.0", "blocks.1"]
+    layers = [block.attn for block in model.blocks]
+    for one, attn, x in zip(found, layers, inputs_of(model, images, layers), strict=True):
+        width, heads = x.shape[-1], attn.num_heads
+        query, key, _ = attn.qkv(x).detach().double().numpy().reshape(len(x), 3, width).swapaxes(0, 1)
+        row = by_hand(query[:1], key, width, heads)[:, 0, 1:]  # of the class token, to the patches
+        assert np.allclose(one.maps[0].flatten(1), row / row.sum(1, keepdims=True), atol=1e-5)
+
+
+def test_both_layers_of_class_attention_of_a_cait_are_as_computed_by_hand():
+    """Thesis, Fig. 3.9: the first layer is -2, the second -1."""
+    model, images, _ = transformer("cait")
+    found = layer_maps(model, images, "CaiT", layers=("-2", "-1"))
+    assert [one.layer for one in found] == ["blocks_token_only.0", "blocks_token_only.1"]
+    layers = [block.attn for block in model.blocks_token_only]
+    for one, attn, x in zip(found, layers, inputs_of(model, images, layers), strict=True):
+        query, key = (part(rows).detach().double().numpy() for part, rows in ((attn.q, x[:1]), (attn.k, x)))
+        row = by_hand(query, key, x.shape[-1], attn.num_heads)[:, 0, 1:]
+        assert np.allclose(one.maps[0].flatten(1), row / row.sum(1, keepdims=True), atol=1e-5)
+    assert not torch.allclose(found[0].maps, found[1].maps)
+    assert torch.equal(head_maps(model, images, "CaiT").maps, found[1].maps)
+
+
+def test_layers_are_chosen_by_number_from_either_end_by_name_or_all():
+    names = ["a.0", "a.1", "b.0"]
+    for wanted, chosen in ((("1",), [0]), (("-1",), [2]), (("b.0", "1", "-3"), [0, 2]), (("all",), [0, 1, 2])):
+        assert choose_layers(names, wanted, "it") == chosen
+    for wanted in ("0", "4", "-4", "c", "", "1.0", "٣"):
+        with pytest.raises(UsvitError, match="it has no layer"):
+            choose_layers(names, (wanted,), "it")
+
+
+def test_pooling_by_attention_is_the_only_layer():
+    model = network("usvit_patchconvnet", width=16, depth=1)
+    assert layer_maps(model, pictures(64), "PatchConvNet", layers=("1",))[0].layer == "attn_pool"
+    with pytest.raises(UsvitError, match="has no layer '2'"):
+        layer_maps(model, pictures(64), "PatchConvNet", layers=("2",))

@@ -121,6 +121,17 @@ def test_the_id_of_a_run_depends_on_its_settings_and_on_nothing_else():
     assert not ids(settings={**CHAIN["settings"], "optim": {"weight_decay": 0.06}}) & ids(), "each run trains on it"
 
 
+def test_a_step_with_a_seed_of_its_own_is_one_run_for_all_seeds():
+    steps = {**CHAIN["steps"], "train": {**CHAIN["steps"]["train"], "seed": 5}}
+    plan = make_plan(
+        StudyConfig.model_validate({**CHAIN, "steps": steps, "rows": CHAIN["rows"][:1], "seeds": [0, 1, 2]})
+    )
+    runs = plan.rows[0].runs
+    assert {runs[seed]["train"] for seed in (0, 1, 2)} == {runs[0]["train"]}
+    assert len({runs[seed]["tuned"] for seed in (0, 1, 2)}) == 3 and len(plan.runs) == 1 + 3 * 3
+    assert plan.by_id[runs[2]["train"]].config["seed"] == 5 and plan.by_id[runs[2]["knn"]].config["seed"] == 2
+
+
 def test_settings_reach_the_runs_that_have_them():
     plan = make_plan(
         StudyConfig.model_validate({**CHAIN, "settings": {"draws": 3}}), overrides={"distill.kind": "none"}

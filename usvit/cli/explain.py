@@ -13,19 +13,51 @@ if TYPE_CHECKING:
 
 
 def explain(
-    run: Annotated[Path, typer.Argument(help="A finished run (runs/x), or one fold of it (runs/x/fold-2).")],
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            help="A finished run (runs/x), or one fold of it (runs/x/fold-2); MODEL (the hub's recommended weights); "
+            "or MODEL=WEIGHTS, the weights being hub, hub:UPSTREAM or a file.",
+            metavar="[RUN|MODEL[=WEIGHTS]]",
+        ),
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(
-            help="rollout, attention, gradcam, occlusion, distance, positions or filters. (default: rollout, or the "
-            "closest method that the network supports)",
+            help="rollout, attention, gradcam, occlusion, distance, residuals, positions, filters or mixing. (default: "
+            "rollout, or the closest method that the network supports)",
             metavar="M",
         ),
     ] = None,
+    layer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Layer of attention (default: the last) or mixing (default: all): 1 for the first, -1 for the last, a "
+            "name, or all. Can be repeated.",
+            metavar="N",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Network of --weights, instead of RUN; alone: the hub's recommended weights.", metavar="M"),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Weights of --model: hub, hub:UPSTREAM, a file or a run.", metavar="W")
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            help="Images for weights without test images: a name from 'usvit pretrain --list-sources'.",
+            metavar="NAME[:SPLIT]",
+        ),
+    ] = None,
+    path: o.UpstreamPath = None,
     images: Annotated[
         int | None,
         typer.Option(
-            help="Number of images, from the classes in turn. (default: 6; for distance: 128)", min=1, metavar="N"
+            help="Number of images, from the classes in turn. (default: 6; for distance and residuals: 128)",
+            min=1,
+            metavar="N",
         ),
     ] = None,
     image_id: Annotated[
@@ -40,7 +72,9 @@ def explain(
             metavar="C",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write. (default: RUN/explain)", metavar="DIR")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write. (default: RUN/explain, or a folder in runs/)", metavar="DIR")
+    ] = None,
     include_images: Annotated[
         bool,
         typer.Option(
@@ -50,9 +84,10 @@ def explain(
     data_root: o.DataRoot = None,
     json_: o.Json = False,
 ) -> None:
-    """Show where a network looks on test images, and compare the maps with lesion masks.
+    """Show where a network looks, and compare the maps with lesion masks.
 
-    Each image is explained by the network of the fold that tested it, which was not trained on it.
+    Each test image of a run of usvit cv or train is explained by the network of the fold that tested it, which was not
+    trained on it. Other weights, such as those of usvit pretrain or of the hub, need --source or --path.
     """
     from usvit.explaining import explain as explain_run
     from usvit.progress import make_progress
@@ -66,6 +101,11 @@ def explain(
         image_ids=image_id or (),
         errors=errors,
         target=class_,
+        layers=layer or (),
+        model=model,
+        weights=weights,
+        source=source,
+        path=path,
         out=out,
         include_images=include_images,
     )
@@ -86,20 +126,38 @@ def explain(
 
 
 def _lines(method: str, entry: "ExplanationRecord") -> list[str]:
+    fold = "" if entry.fold is None else f", fold {entry.fold}"
+    what = "test images" if entry.images_of is None else f"images of {entry.images_of}"
+    groups = "" if entry.n_groups is None else f" ({entry.n_groups} groups)"
     if method == "distance":
         return [
-            f"Mean attention distance in pixels, {entry.n_images} test images ({entry.n_groups} groups), fold "
-            f"{entry.fold}; if all patches were attended equally: {entry.uniform:.1f}",
+            f"Mean attention distance in pixels, {entry.n_images} {what}{groups}{fold}; if all patches were attended "
+            f"equally: {entry.uniform:.1f}",
             *(f"  {one.layer}: {', '.join(f'{head:.1f}' for head in one.heads or ())}" for one in entry.layers or ()),
+        ]
+    if method == "residuals":
+        return [
+            f"Mean norm of the residual branches over the norm of their input, {entry.n_images} {what}{groups}{fold}:",
+            *(f"  {one.layer}: attention {one.attention:.3g}, MLP {one.mlp:.3g}" for one in entry.residuals or ()),
         ]
     if method == "positions":
         told = {"same row": entry.same_row, "same column": entry.same_column, "others": entry.others}
         shown = ", ".join(f"{key} {value:.3f}" for key, value in told.items() if value is not None)
-        return [f"Mean cosine similarity of position embeddings, fold {entry.fold}: {shown}"]
+        return [f"Mean cosine similarity of position embeddings{fold}: {shown}"]
     if method == "filters":
         shown = ", ".join(f"{100 * share:.1f}%" for share in (entry.explained or [])[:5])
-        return [f"{entry.n_filters} filters ({entry.layer}), fold {entry.fold}; the first components: {shown}"]
-    lines = [f"{method}: {len(entry.images or [])} test images"]
+        return [f"{entry.n_filters} filters ({entry.layer}){fold}; the first components: {shown}"]
+    if method == "mixing":
+        return [
+            f"Share of weights below {entry.threshold:.0%} of the maximum{fold}: A over patches; B and C of the MLP",
+            *(
+                f"  {one.layer}: {one.sparsity:.3f}; {', '.join(f'{share:.3f}' for share in one.mlp_sparsity)}"
+                for one in entry.mixing or ()
+            ),
+        ]
+    lines = [f"{method}: {len(entry.images or [])} {what}"]
+    if entry.images_of is not None:
+        return lines
     masks = entry.against_masks
     if masks is None:
         return [*lines, "No image has a lesion mask, so the maps are not scored."]

@@ -30,14 +30,15 @@ from usvit.models import (
     TuneReport,
     Weights,
     build_model,
+    check_classes,
     count_parameters,
     find_model,
     fix_layer_scale,
     give_mlp_head,
     input_statistics,
+    load_head,
     resolve_weights,
 )
-from usvit.pretraining.heads import check_classes, load_head
 from usvit.pretraining.task import UNLABELLED, PretrainingTask, TaskContext, UpstreamModel, make_task
 from usvit.progress import Progress
 from usvit.training import Device, resolve_device

@@ -1,6 +1,6 @@
 from .attention import head_maps as head_maps
 from .attention import rollout_maps as rollout_maps
-from .explanation import METHODS as METHODS
-from .explanation import Explanation as Explanation
 from .explanation import explain as explain
+from .methods import METHODS as METHODS
+from .output import Explanation as Explanation
 from .saliency import grad_cam as grad_cam

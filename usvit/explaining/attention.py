@@ -1,5 +1,7 @@
 """Attention rollout, attention maps of each head, and attention distances."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -92,41 +94,79 @@ class HeadMaps:
 
 
 def head_maps(model: nn.Module, images: Tensor, name: str, class_index: Tensor | None = None) -> HeadMaps:
-    """Return the last attention map of each head: (B, 3, S, S) -> (B, heads, H, W).
+    """Return the attention maps of each head in the last layer; see ``layer_maps``."""
+    return layer_maps(model, images, name, class_index)[-1]
 
-    This is the row of the class token in the last layer (with a distillation token, the mean of both rows), the weights
-    of attention pooling, or, if the classifier reads the mean over patches, the mean of their rows. Attention to prefix
-    tokens is left out.
+
+def layer_maps(
+    model: nn.Module, images: Tensor, name: str, class_index: Tensor | None = None, layers: Sequence[str] = ("-1",)
+) -> list[HeadMaps]:
+    """Return the attention maps of each head in some layers: (B, 3, S, S) -> (B, heads, H, W) each.
+
+    A map is the row of the class token (with a distillation token, the mean of both rows), the weights of attention
+    pooling, or, if the classifier reads the mean over patches, the mean of their rows. Layers before the class token
+    enters (CaiT) have the mean of the rows of the patches. Attention to prefix tokens is left out.
 
     Args:
         model: a transformer, or a network that pools by attention (with a method ``attention_maps``).
         images: (B, 3, S, S), normalised.
         name: name of the network in error messages.
-        class_index: (B,) class of the map for each image, for a network with a query for each class.
+        class_index: (B,) or (B, C) classes of the maps of each image, for a network with a query for each class.
+        layers: the layers, see ``choose_layers``.
+
+    Returns:
+        The maps of these layers, in the order in which the layers run.
 
     Raises:
-        UsvitError: the network has no attention, or none among all patches.
+        UsvitError: the network has no attention, or none among all patches, or has no such layer.
     """
     if hasattr(model, "attention_maps"):
+        choose_layers(["attn_pool"], layers, name)
         with torch.no_grad():
             try:
                 maps = model.attention_maps(images)  # type: ignore[operator]
             except ValueError as error:
                 raise UsvitError(f"{name}: {error}. Use --method gradcam or occlusion.") from error
         if getattr(model, "queries", "one") == "class" and class_index is not None:
-            maps = maps[torch.arange(len(maps)), class_index].unsqueeze(1)
-        return HeadMaps("attn_pool", _normalised(maps))
+            maps = maps[torch.arange(len(maps)).unsqueeze(1), class_index.view(len(maps), -1)]
+        return [HeadMaps("attn_pool", _normalised(maps))]
     anatomy = anatomy_of(model, name)
 
     def of_reading(kind: Kind, weights: Tensor) -> Tensor:
-        return weights.mean(dim=2) if kind != "self" else _read(weights, anatomy)
+        return (weights.mean(dim=2) if kind != "self" else _read(weights, anatomy)).unsqueeze(2)
 
-    def last(kind: Kind, weights: Tensor) -> Tensor:
-        return of_reading(kind, weights).unsqueeze(2)
+    found = capture(model, images, of_reading)
+    refuse_other_tokens(found, anatomy, name)
+    chosen = (found[at] for at in choose_layers([layer.name for layer in found], layers, name))
+    return [HeadMaps(layer.name, _normalised(anatomy.on_grid(layer.weights[:, :, 0]))) for layer in chosen]
 
-    layers = capture(model, images, last)
-    refuse_other_tokens(layers, anatomy, name)
-    return HeadMaps(layers[-1].name, _normalised(anatomy.on_grid(layers[-1].weights[:, :, 0])))
+
+def choose_layers(names: Sequence[str], wanted: Sequence[str], network: str) -> list[int]:
+    """Return the indices of layers, in ascending order and each once.
+
+    Args:
+        names: names of the layers, in order.
+        wanted: numbers from 1 for the first, or from -1 for the last; names; ``all``.
+        network: name of the network in error messages.
+
+    Raises:
+        UsvitError: there is no such layer.
+    """
+    chosen: set[int] = set()
+    for one in wanted:
+        if one == "all":
+            chosen |= set(range(len(names)))
+        elif one in names:
+            chosen.add(names.index(one))
+        elif re.fullmatch(r"-?[1-9]\d{0,5}", one) and abs(int(one)) <= len(names):
+            chosen.add(int(one) - 1 if int(one) > 0 else len(names) + int(one))
+        else:
+            shown = ", ".join(names) if len(names) < 4 else f"{names[0]}, {names[1]}, ..., {names[-1]}"
+            raise UsvitError(
+                f"{network} has no layer '{one}'. --layer takes a number from 1 to {len(names)}, a number from "
+                f"-{len(names)} to -1, which counts from the last layer, a name ({shown}), or all."
+            )
+    return sorted(chosen)
 
 
 def _read(weights: Tensor, anatomy: Anatomy) -> Tensor:

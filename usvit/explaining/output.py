@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,18 @@ def file_name(method: str, *parts: str) -> str:
     if safe != stem:
         safe = f"{safe}-{hashlib.sha256(stem.encode()).hexdigest()[:8]}"
     return f"{method}-{safe}.png"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Result of ``explain``."""
+
+    folder: Path
+    method: str
+    entry: ExplanationRecord
+    """Entry of the method in explain.json."""
+    hidden: tuple[str, ...] = ()
+    """Data sets or sources whose images are not shown because of their licences."""
 
 
 class ExplainWriter:
@@ -77,5 +90,6 @@ class ExplainWriter:
 
 
 def _files(entry: dict[str, Any]) -> set[str]:
-    files = [entry.get("file"), *(image.get("file") for image in entry.get("images", []))]
+    parts = [*(entry.get("images") or []), *(entry.get("mixing") or [])]
+    files = [entry.get("file"), *(part.get("file") for part in parts)]
     return {file for file in files if isinstance(file, str)}

@@ -10,9 +10,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+from torch.nn import functional as F
 
 from usvit.data.io import UInt8
-from usvit.explaining.attention import Distances
 from usvit.explaining.mask_agreement import Map, Mask, is_blank
 from usvit.explaining.parameters import Filters, Similarity
 from usvit.files import write_atomic, write_bytes
@@ -41,7 +42,12 @@ class Panel:
 
 
 def write_maps(
-    path: Path, heading: Sequence[str], image: UInt8 | None, mask: Mask | None, panels: Sequence[Panel]
+    path: Path,
+    heading: Sequence[str],
+    image: UInt8 | None,
+    mask: Mask | None,
+    panels: Sequence[Panel],
+    per_row: int | None = None,
 ) -> None:
     """Write the image and its maps side by side, with the outline of the lesion, as PNG.
 
@@ -51,6 +57,7 @@ def write_maps(
         image: (S, S, 3) uint8, the input of the network; None to show only the maps.
         mask: (S, S) bool, or None.
         panels: maps of the size of the image; each is scaled to its own range.
+        per_row: number of panels in a row, and the image in a row of its own; None: four in a row, with the image.
     """
     size = len(panels[0].saliency)
     factor = max(1, -(-SMALLEST // size))
@@ -60,23 +67,33 @@ def write_maps(
         if image is not None:
             coloured = (OPACITY * coloured + (1 - OPACITY) * image).round().astype(np.uint8)
         tiles.append((panel.title, _outlined(_enlarged(coloured, factor), mask, factor)))
-    side, columns = size * factor, min(len(tiles), 4)
+    side = size * factor
+    columns = min(len(tiles), 4) if per_row is None else per_row
+    places = [divmod(index, columns) for index in range(len(tiles))]
+    if per_row is not None and image is not None:
+        places = [(0, 0), *((row + 1, column) for row, column in places[:-1])]
     width = max(_GAP + columns * (side + _GAP), 2 * (SMALLEST + _GAP) + _GAP)
     font = ImageFont.load_default(13)
     lines = [line for text in heading for line in _wrapped(text, font, width - 2 * _GAP)]
     top = _GAP + len(lines) * _LINE
-    rows = -(-len(tiles) // columns)
+    rows = places[-1][0] + 1
     picture = Image.new("RGB", (width, top + rows * (_LINE + side + _GAP) + _BAR + _LINE + _GAP), "white")
     pen = ImageDraw.Draw(picture)
     for number, line in enumerate(lines):
         pen.text((_GAP, _GAP + number * _LINE), line, "black", font)
-    for index, (title, tile) in enumerate(tiles):
-        x = _GAP + index % columns * (side + _GAP)
-        y = top + index // columns * (_LINE + side + _GAP)
+    for (row, column), (title, tile) in zip(places, tiles, strict=True):
+        x = _GAP + column * (side + _GAP)
+        y = top + row * (_LINE + side + _GAP)
         pen.text((x, y), title, "black", font)
         picture.paste(Image.fromarray(tile), (x, y + _LINE))
     _scale(picture, pen, font, top + rows * (_LINE + side + _GAP))
     _save(path, picture)
+
+
+def fitted_to(saliency: Tensor, size: int) -> Map:
+    """Resize (H, W) on the network's grid to (S, S) float64 in the pixels of its input, bilinearly."""
+    large = F.interpolate(saliency[None, None].double(), size=(size, size), mode="bilinear", align_corners=False)
+    return np.asarray(large[0, 0].numpy())
 
 
 def _scale(picture: Image.Image, pen: ImageDraw.ImageDraw, font: Font, y: int) -> None:
@@ -124,23 +141,6 @@ def _outlined(image: UInt8, mask: Mask | None, factor: int) -> UInt8:
     return np.where((large & ~inner)[:, :, None], np.array(OUTLINE, dtype=np.uint8), image)
 
 
-def write_distances(path: Path, layers: Sequence[Distances], uniform: float, title: str) -> None:
-    """Plot the attention distance of each head over its layer (Dosovitskiy et al. 2021, Fig. 7, right)."""
-    figure = Figure(figsize=(6.4, 4), dpi=120, layout="constrained")
-    axes = figure.add_subplot(
-        title=title, xlabel="layer", ylabel="mean attention distance (pixels of the input)", ylim=(0, None)
-    )
-    means = [layer.distance.mean(dim=0).numpy() for layer in layers]
-    numbers = np.concatenate([np.full(len(heads), index) for index, heads in enumerate(means)])
-    distances = np.concatenate(means)
-    axes.scatter(numbers, distances, s=22, color="#1f4e79", label="a head")
-    axes.axhline(uniform, color="0.45", linestyle="--", label="attention to all patches alike")
-    axes.set_ylim(0, 1.08 * max(uniform, float(distances.max())))
-    axes.set_xticks(range(0, len(layers), max(1, len(layers) // 12)))
-    axes.legend(loc="lower right", frameon=False)
-    _save_figure(path, figure)
-
-
 def write_similarity(path: Path, similarity: Similarity, title: str) -> None:
     """Plot the similarity of each patch's position embedding to those of all patches (Fig. 7, centre)."""
     rows, columns = (_spread(n) for n in similarity.grid)
@@ -161,7 +161,7 @@ def write_similarity(path: Path, similarity: Similarity, title: str) -> None:
     figure.suptitle(title)
     assert shown is not None
     figure.colorbar(shown, ax=axes, label="cosine similarity", shrink=0.8)
-    _save_figure(path, figure)
+    save_figure(path, figure)
 
 
 def _spread(n: int) -> list[int]:
@@ -182,10 +182,11 @@ def write_filters(path: Path, filters: Filters, title: str) -> None:
             place.imshow(0.5 + 0.5 * component / np.abs(component).max(), interpolation="nearest")
             place.set_title(f"{100 * filters.explained[index]:.1f}%", fontsize=8)
     figure.suptitle(title, fontsize=9, wrap=True)
-    _save_figure(path, figure)
+    save_figure(path, figure)
 
 
-def _save_figure(path: Path, figure: Figure) -> None:
+def save_figure(path: Path, figure: Figure) -> None:
+    """Write a figure as PNG."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})  # the same bytes from every version
     write_bytes(path, buffer.getvalue())

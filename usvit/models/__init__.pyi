@@ -1,4 +1,5 @@
 from .architectures.axial import AxialAttention as AxialAttention
+from .architectures.class_attention import ClassBlock as ClassBlock
 from .architectures.flexible import FlexiblePatchEmbed as FlexiblePatchEmbed
 from .architectures.flexible import make_flexible as make_flexible
 from .architectures.other_sizes import accept_side as accept_side
@@ -24,11 +25,18 @@ from .complexity import Cost as Cost
 from .complexity import blank as blank
 from .complexity import count as count
 from .complexity import forward_macs as forward_macs
+from .evaluation_view import EvaluationView as EvaluationView
+from .evaluation_view import run_of_weights as run_of_weights
 from .factory import create_model as create_model
 from .factory import list_models as list_models
 from .features import caught_inputs as caught_inputs
 from .features import logits_and_features as logits_and_features
 from .features import vectors as vectors
+from .fixed_network import FixedNetwork as FixedNetwork
+from .fixed_network import resolve_networks as resolve_networks
+from .heads import check_classes as check_classes
+from .heads import has_distillation_head as has_distillation_head
+from .heads import load_head as load_head
 from .image_statistics import picture_statistics as picture_statistics
 from .image_statistics import statistics_of as statistics_of
 from .info import describe_model as describe_model

@@ -11,7 +11,7 @@ from torch import nn
 
 from usvit.data.loading import Batch
 from usvit.errors import UsvitError
-from usvit.models import ZOO, Cost
+from usvit.models import ZOO, Cost, has_distillation_head
 from usvit.pretraining import supervised
 from usvit.pretraining.task import TaskContext
 from usvit.pretraining.teacher import Teacher, make_teacher
@@ -39,12 +39,6 @@ def soft_distillation(student: torch.Tensor, teacher: torch.Tensor, temperature:
 def hard_distillation(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     """Compute () the cross-entropy with the teacher's decision argmax_c Z_t(c), summed over images (eq. 3.3)."""
     return nn.functional.cross_entropy(student.float(), teacher.argmax(dim=1), reduction="sum")
-
-
-def has_distillation_head(network: nn.Module) -> bool:
-    """Return whether a network has two classifiers, one for the class token and one for the distillation token."""
-    head = network.get_classifier() if hasattr(network, "get_classifier") else None  # type: ignore[operator]
-    return hasattr(network, "set_distilled_training") and isinstance(head, tuple) and len(head) == 2
 
 
 class Distill(supervised.Supervised):

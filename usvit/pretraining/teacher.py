@@ -15,13 +15,14 @@ from usvit.models import (
     Weights,
     blank,
     build_model,
+    check_classes,
     find_model,
     fold_folders,
     forward_macs,
     input_statistics,
+    load_head,
     resolve_weights,
 )
-from usvit.pretraining.heads import check_classes, load_head
 from usvit.pretraining.task import UpstreamModel
 from usvit.training import resolve_device
 

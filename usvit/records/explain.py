@@ -20,6 +20,7 @@ from usvit.records.base import (
     optional,
     written,
 )
+from usvit.records.test import TestPreprocessing
 from usvit.records.values import PlainValue
 
 _Png = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}\.png$")]
@@ -47,15 +48,21 @@ class MaskAgreement(Record):
 class ExplainedImage(Record):
     """Map of one image."""
 
-    dataset: Name | None = written()
-    image_id: Name | None = written()
-    group_id: Name | None = written()
-    fold: Fold | None = written("Fold whose network made the map; the image is in the test split of this fold.")
-    label: Name | None = written()
-    predicted: Name | None = written()
-    probabilities: dict[str, Share] | None = written("Class -> probability, from the fold's predictions.csv.")
+    dataset: Name | None = written("Data set, or SOURCE:SPLIT.")
+    image_id: Name | None = written("Id, or name of the file in the source or folder.")
+    group_id: Name | None = nullable("Null for the images of a source or folder.")
+    fold: Fold | None = nullable(
+        "Fold whose network made the map; the image is in the test split of this fold. Null for other images."
+    )
+    label: Name | None = nullable("Null without a label.")
+    predicted: Name | None = nullable("Null for a network without a classifier.")
+    probabilities: dict[str, Share] | None = written(
+        "Class -> probability, from the fold's predictions.csv; for the images of a source or folder, of the most "
+        "probable classes."
+    )
     class_: Name | None = written(
-        "Class whose score the map explains; null if the map is of no class (attention, rollout).",
+        "Class whose score the map, or the first of several maps, explains; null if it is of no class (attention, "
+        "rollout).",
         null=True,
         alias="class",
     )
@@ -92,12 +99,31 @@ class LayerRecord(Record):
     )
 
 
+class BranchNorms(Record):
+    """Mean over images of |g(x)| / |x| for the two residual branches of one layer, x <- x + g(x)."""
+
+    layer: Name = key()
+    attention: Number = key(minimum=0)
+    mlp: Number = key(minimum=0)
+
+
+class MixingRecord(Record):
+    """Shares of small weights in the matrices of one layer of a ResMLP."""
+
+    layer: Name = key()
+    sparsity: Share = key("Of the linear map over patches.")
+    mlp_sparsity: list[Share] = key("Of the first and the second matrix of the MLP.", minItems=2, maxItems=2)
+    file: _Png | None = nullable("Rows of the linear map as images; null: not drawn.")
+
+
 class ExplanationRecord(Record):
     """Output of one method. Which keys it has depends on the method."""
 
     source: Text | None = written("The paper.")
-    part: Name | None = optional(const="test")
-    layer: Text | None = optional("Layer of the network.", null=True)
+    part: Name | None = optional("Images of the test splits of a run; otherwise images_of says which.", const="test")
+    images_of: Name | None = optional("SOURCE:SPLIT of the images; absent for the test images of a run.")
+    layer: Text | None = optional("Layer of the network; of several, the last, whose map is scored.", null=True)
+    shown_layers: list[Text] | None = optional("The layers in the picture, if there are several.")
     grid: _Grid | None = optional(_GRID)
     notes: list[Text] | None = optional()
     images: Annotated[list[ExplainedImage], Field(max_length=100_000)] | None = optional()
@@ -108,6 +134,11 @@ class ExplanationRecord(Record):
     uniform: Number | None = optional("Distance in pixels if every patch attended equally to all patches.")
     image_size: Count | None = optional()
     layers: list[LayerRecord] | None = optional()
+    residuals: list[BranchNorms] | None = optional()
+    threshold: Share | None = optional(
+        "A weight is small if its absolute value is below this share of the largest of its matrix."
+    )
+    mixing: list[MixingRecord] | None = optional()
     same_row: Number | None = optional("Mean cosine similarity over pairs of patches in the same row.", null=True)
     same_column: Number | None = optional(null=True)
     others: Number | None = optional(null=True)
@@ -118,13 +149,15 @@ class ExplanationRecord(Record):
 
 
 _KEYS = {
-    "rollout": ["part", "images", "against_masks"],
-    "attention": ["part", "images", "against_masks"],
-    "gradcam": ["part", "images", "against_masks"],
-    "occlusion": ["part", "images", "against_masks"],
-    "distance": ["part", "fold", "n_images", "n_groups", "uniform", "image_size", "layers", "file"],
+    "rollout": ["images", "against_masks"],
+    "attention": ["images", "against_masks"],
+    "gradcam": ["images", "against_masks"],
+    "occlusion": ["images", "against_masks"],
+    "distance": ["n_images", "uniform", "image_size", "layers", "file"],
+    "residuals": ["n_images", "image_size", "residuals", "file"],
     "positions": ["fold", "grid", "same_row", "same_column", "others", "file"],
     "filters": ["fold", "layer", "n_filters", "size", "explained", "file"],
+    "mixing": ["fold", "grid", "threshold", "mixing", "file"],
 }
 """Method -> keys that its output has besides ``source``."""
 
@@ -133,18 +166,19 @@ class ExplainRecord(FileRecord):
     """Output of 'usvit explain': one entry for each method; each file that it names is a PNG in the same folder."""
 
     KIND: ClassVar[str] = "explain"
-    VERSION: ClassVar[str] = "1.0"
+    VERSION: ClassVar[str] = "1.1"
     schema_version: Version
-    run: Text = key("Name of the run, or of the folder.")
+    run: Text = key("Name of the run, of its folder, or of other weights.")
     model: Text | None = written()
-    classes: list[Name] | None = written()
-    positive_class: Name | None = written()
+    classes: list[Name] | None = written("Empty for a network without a classifier.")
+    positive_class: Name | None = nullable("Null for weights that are not of a run of usvit cv or train.")
     image_size: Count | None = written("Side of the network's input, in pixels.")
-    weights_sha256: dict[str, Sha256] = key("Fold -> SHA-256 of its model.safetensors.")
+    weights_sha256: dict[str, Sha256] = key("Fold -> SHA-256 of its model.safetensors; 0 -> that of other weights.")
+    preprocessing: TestPreprocessing | None = optional("For the images of a source or folder.")
     methods: dict[Name, ExplanationRecord] = key(
         "rollout, attention, gradcam and occlusion: one map for each image. distance: mean attention distance of each "
-        "head in each layer. positions: cosine similarity of the position embeddings. filters: principal components of "
-        "the first layer's filters.",
+        "head in each layer. residuals: norms of the residual branches. positions: cosine similarity of the position "
+        "embeddings. filters: principal components of the first layer's filters. mixing: linear maps over patches.",
         allOf=[{"properties": {name: {"required": keys} for name, keys in _KEYS.items()}}],
         propertyNames={"enum": [*_KEYS]},
     )

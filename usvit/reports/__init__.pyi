@@ -2,6 +2,7 @@ from .audit_page import AuditResult as AuditResult
 from .audit_page import audit as audit
 from .comparison import compare
 from .content import Options
+from .formatting import plural as plural
 from .formatting import quoted as quoted
 from .formatting import usefulness as usefulness
 from .page import write_report

@@ -20,8 +20,10 @@ WORDS = {
     "gradcam": "Grad-CAM",
     "occlusion": "occlusion",
     "distance": "attention distance",
+    "residuals": "norms of the residual branches",
     "positions": "similarity of position embeddings",
     "filters": "principal components of the first filters",
+    "mixing": "linear maps over patches",
 }
 
 

@@ -184,15 +184,16 @@ def _plan_row(
     for name in _ordered(study, row, steps):
         step = steps[name]
         kind: Kind = step.run  # type: ignore[assignment]
+        own_seed = seed if step.seed is None else step.seed
         if layers.dataset is not None and kind in ("cv", "train"):
             step = step.model_copy(update={"dataset": layers.dataset})
         try:
             if step.dataset is not None:
                 load_cards(step.dataset)
-            config = _built(layers, row, step, kind, seed)
+            config = _built(layers, row, step, kind, own_seed)
         except UsvitError as error:
             raise UsvitError(f"The study {study.name}, row '{row.name}', step {name}: {error}") from error
-        run = _planned(kind, config, seed, ids, variant)
+        run = _planned(kind, config, own_seed, ids, variant)
         if found.setdefault(run.id, run).config != run.config:
             raise UsvitError(
                 f"The study {study.name} contains the run {run.id} twice, with different settings. Give a block of "

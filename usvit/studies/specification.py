@@ -64,6 +64,9 @@ class Step(_Section):
     """``transfer``: the method."""
     protocol: str | None = None
     """``bench``: the protocol of the measurement."""
+    seed: Seed | None = None
+    """Seed of this run whatever the seed of the study is: runs that need it differ by their own seeds alone, such as
+    several fine-tunings of one pre-training."""
     settings: dict[str, Any] = {}
     """Settings that override the recipe; sections, or dotted keys."""
 

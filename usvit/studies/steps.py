@@ -26,7 +26,6 @@ from usvit.config import (
 )
 from usvit.config.run import flattened
 from usvit.config.sections import Section
-from usvit.config.sweep import yielding
 from usvit.errors import UsvitError
 from usvit.experiments import default_out, transfer_settings
 from usvit.models import find_model
@@ -198,7 +197,7 @@ _ENTRIES: Mapping[Kind, tuple[str, ...]] = {
 
 
 def _refuse_foreign_entries(step: Step, kind: Kind) -> None:
-    known = ("run", "model", "settings", *_ENTRIES[kind])
+    known = ("run", "model", "seed", "settings", *_ENTRIES[kind])
     foreign = [name for name in Step.model_fields if name not in known and getattr(step, name) is not None]
     if foreign:
         raise UsvitError(f"A step of 'usvit {kind}' has no entry {foreign[0]}. Its entries: {', '.join(known)}.")

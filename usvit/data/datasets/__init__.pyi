@@ -35,7 +35,6 @@ from .upstream.base import made_on_the_fly as made_on_the_fly
 from .upstream.base import refined as refined
 from .upstream.catalog import DATA as DATA
 from .upstream.catalog import SOURCES as SOURCES
-from .upstream.folder import split_of_folder as split_of_folder
 from .upstream.manifest_source import ManifestSource as ManifestSource
 from .upstream.near_duplicates import Without as Without
 from .upstream.near_duplicates import copies_of as copies_of
@@ -44,8 +43,10 @@ from .upstream.near_duplicates import excluded_table as excluded_table
 from .upstream.open import aligned as aligned
 from .upstream.open import coarsened as coarsened
 from .upstream.open import draw as draw
+from .upstream.open import name_and_split as name_and_split
 from .upstream.open import named_sets as named_sets
 from .upstream.open import open_source as open_source
 from .upstream.open import open_training as open_training
 from .upstream.open import shared_splits as shared_splits
+from .upstream.open import tested_splits as tested_splits
 from .upstream.wordnet import coarse_imagenet as coarse_imagenet

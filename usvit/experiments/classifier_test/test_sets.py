@@ -14,18 +14,16 @@ from usvit.data.datasets import (
     ManifestSource,
     UpstreamDataset,
     draw,
-    named_sets,
+    name_and_split,
     open_manifest,
     open_source,
-    split_of_folder,
+    tested_splits,
 )
 from usvit.data.splits import SeenImages, refuse_seen
 from usvit.errors import LeakageError, UsvitError
 from usvit.experiments.transfer_learning.splits import TransferSplit
 from usvit.progress import Progress
 from usvit.seeding import derive_seed
-
-_PREFERRED = ("test", "val")
 
 
 @dataclass(frozen=True)
@@ -72,13 +70,13 @@ def open_sets(config: TestConfig, roots: dict[str, Path], progress: Progress) ->
     """
     found: list[TestImages] = []
     for choice in config.sources:
-        name, split = _parsed(choice)
+        name, split = name_and_split(choice)
         if name == DATA:
             if split is not None:
                 raise UsvitError("The source data is the whole data set, so it has no splits: write --source data.")
             found.append(TestImages(DATA, _of_card(config, roots, progress)))
             continue
-        for one in _splits_of(name, split, config):
+        for one in (split,) if split is not None else tested_splits(name, config.source.path):
             settings = SourceConfig(name=name, **config.source.model_dump(exclude={"limit", "hashes"}))
             if name not in ("folder", "unlabeled", "shards"):
                 settings = settings.model_copy(update={"path": None})
@@ -89,28 +87,6 @@ def open_sets(config: TestConfig, roots: dict[str, Path], progress: Progress) ->
     if twice := [label for label in labels if labels.count(label) > 1]:
         raise UsvitError(f"The source {twice[0]} is named twice. Remove one of them.")
     return found
-
-
-def _parsed(choice: str) -> tuple[str, str | None]:
-    """Split ``NAME:SPLIT``; the name of a data set of torchvision has a colon itself."""
-    prefix = "torchvision:" if choice.startswith("torchvision:") else ""
-    name, colon, split = choice.removeprefix(prefix).partition(":")
-    if colon and not split:
-        raise UsvitError(f"--source {choice}: the split after the colon is missing. Write NAME or NAME:SPLIT.")
-    return prefix + name, split or None
-
-
-def _splits_of(name: str, split: str | None, config: TestConfig) -> tuple[str, ...]:
-    """Return the splits to test: the one that was named, the test split, or all variants of ImageNet-V2."""
-    if split is not None:
-        return (split,)
-    if name == "folder" and config.source.path is not None:
-        return (split_of_folder(Path(config.source.path).expanduser(), _PREFERRED),)
-    known = named_sets()
-    if name not in known:
-        return ("train",) if name == "shards" else ("test",)
-    preferred = [one for one in _PREFERRED if one in known[name].splits]
-    return tuple(preferred[:1]) or known[name].splits
 
 
 def _of_card(config: TestConfig, roots: dict[str, Path], progress: Progress) -> TransferSplit:

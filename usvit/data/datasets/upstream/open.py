@@ -27,10 +27,20 @@ if TYPE_CHECKING:  # modules of single sources are imported when they are needed
 BY_PATH = ("folder", "unlabeled", "shards")
 _FAMILIES = ("imagenet", "robustness_sets", "transfer_sets", "vtab")
 
+_TESTED = ("test", "val")
+"""Splits that are tested if none is named, the first that there is."""
 _SAME_IMAGES = frozenset({"imagenet", "imagenet_real"})
 """Sources whose splits of the same name have the same images, under other labels."""
 
-__all__ = ["SOURCES", "named_sets", "open_source", "open_training", "shared_splits"]
+__all__ = [
+    "SOURCES",
+    "name_and_split",
+    "named_sets",
+    "open_source",
+    "open_training",
+    "shared_splits",
+    "tested_splits",
+]
 
 
 def open_source(
@@ -158,6 +168,40 @@ def named_sets() -> "dict[str, NamedSet]":
     for family in _FAMILIES:
         sets |= {one.name: one for one in import_module(f"usvit.data.datasets.upstream.{family}").SETS}
     return sets
+
+
+def name_and_split(choice: str) -> tuple[str, str | None]:
+    """Split ``NAME:SPLIT``; the name of a data set of torchvision has a colon itself.
+
+    Raises:
+        UsvitError: The split after the colon is missing.
+    """
+    prefix = TORCHVISION if choice.startswith(TORCHVISION) else ""
+    name, colon, split = choice.removeprefix(prefix).partition(":")
+    if colon and not split:
+        raise UsvitError(f"--source {choice}: the split after the colon is missing. Write NAME or NAME:SPLIT.")
+    return prefix + name, split or None
+
+
+def tested_splits(name: str, path: str | None = None) -> tuple[str, ...]:
+    """Return the splits of a source that are tested if none is named: test, otherwise val, otherwise all.
+
+    Args:
+        name: The source.
+        path: Folder of ``folder`` and ``unlabeled``.
+
+    Raises:
+        UsvitError: The folder is divided into other splits.
+    """
+    if name in ("folder", "unlabeled") and path is not None:
+        from usvit.data.datasets.upstream.folder import split_of_folder
+
+        return (split_of_folder(Path(path).expanduser(), _TESTED),)
+    known = named_sets()
+    if name not in known:
+        return ("train",) if name == "shards" else ("test",)
+    preferred = [one for one in _TESTED if one in known[name].splits]
+    return tuple(preferred[:1]) or known[name].splits
 
 
 def _open_splits(

@@ -6,9 +6,9 @@ import torch
 from safetensors.torch import save_file
 
 from usvit.errors import UsvitError
+from usvit.models.heads import load_head
 from usvit.models.mlp_head import give_mlp_head
 from usvit.models.weights import Weights
-from usvit.pretraining.heads import load_head
 
 
 @pytest.mark.parametrize("layers", [1, 2])

@@ -1,11 +1,20 @@
-"""Load the classification head of weights, for a teacher or a training at another resolution."""
+"""Heads of classification: whether a network has two, and those of weights, for a network that keeps them."""
 
 from typing import Any
 
 from torch import nn
 
 from usvit.errors import UsvitError
-from usvit.models import Weights, by_timm, give_mlp_head, head_of, is_mlp_head, to_network_names
+from usvit.models.mlp_head import give_mlp_head, is_mlp_head
+from usvit.models.weights import Weights
+from usvit.models.weights.load import head_of
+from usvit.models.weights.renaming import by_timm, to_network_names
+
+
+def has_distillation_head(network: nn.Module) -> bool:
+    """Return whether a network has two classifiers, one for the class token and one for the distillation token."""
+    head = network.get_classifier() if hasattr(network, "get_classifier") else None  # type: ignore[operator]
+    return hasattr(network, "set_distilled_training") and isinstance(head, tuple) and len(head) == 2
 
 
 def load_head(model: nn.Module, weights: Weights, n_classes: int, who: str, hint: str) -> None:

@@ -1,0 +1,107 @@
+"""Choice of the images to explain weights on: a folder, or a source of upstream images."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from usvit.config import SourceConfig
+from usvit.data.datasets import (
+    DATA,
+    UpstreamDataset,
+    draw,
+    made_on_the_fly,
+    name_and_split,
+    open_source,
+    tested_splits,
+)
+from usvit.data.io import UInt8
+from usvit.data.transforms import test_view
+from usvit.errors import UsvitError, unknown
+from usvit.explaining.request import Request
+from usvit.models import EvaluationView
+from usvit.seeding import derive_seed
+
+
+@dataclass(frozen=True)
+class ChosenImages:
+    """Some images of one split of one source."""
+
+    label: str
+    """``SOURCE:SPLIT``."""
+    source: UpstreamDataset
+    rows: NDArray[np.int64]
+    """(n,) indices of the images."""
+
+    def name(self, row: int) -> str:
+        return self.source.image_name(row)
+
+    def class_of(self, row: int) -> str | None:
+        """Return the label of an image; None if it has none."""
+        target = int(self.source.targets[row])
+        return self.source.classes[target] if self.source.classes and target >= 0 else None
+
+    @property
+    def may_show(self) -> bool:
+        """Whether a picture may contain the images: only generated ones are free of other people's rights."""
+        return made_on_the_fly(self.source)
+
+    def batches(self, view: EvaluationView, size: int) -> Iterator[tuple[list[int], list[UInt8], Tensor]]:
+        """Yield rows, pixels (S, S, 3) and normalised inputs (B, 3, S, S) of each batch, as the weights require.
+
+        Raises:
+            BadImage: An image cannot be read.
+        """
+        for start in range(0, len(self.rows), size):
+            rows = [int(row) for row in self.rows[start : start + size]]
+            pixels = [_prepared(self.source.image(row), view) for row in rows]
+            yield rows, pixels, view.normalisation.normalised(torch.from_numpy(np.stack(pixels)))
+
+
+def _prepared(picture: Image.Image, view: EvaluationView) -> UInt8:
+    return test_view(picture, view.image_size, view.test_crop, resize=view.resize, interpolation=view.interpolation)
+
+
+def choose_images(request: Request, n: int) -> ChosenImages:
+    """Open the images that a request names, and choose ``n`` of them if it names neither a number nor images.
+
+    Images are drawn with a fixed seed, every class in proportion, so that they are always the same.
+
+    Raises:
+        UsvitError: No images are named, a source, split or image does not exist, or the source is a data card.
+    """
+    if request.source is None and request.path is None:
+        raise UsvitError(
+            "These weights come without test images. Name the images to explain: --path DIR for a folder of your own, "
+            "or --source NAME[:SPLIT], such as --source imagenet:val ('usvit pretrain --list-sources' lists them)."
+        )
+    if request.errors is not None:
+        raise UsvitError("--errors needs the predictions of a run of usvit cv or train. Use --images or --image-id.")
+    name, split = name_and_split(request.source or "unlabeled")
+    if name == DATA:
+        raise UsvitError(
+            "The source data stands for a data card, whose images are explained by a run of usvit cv or train: "
+            "usvit explain RUN. For other weights, pass the folder of the images with --path."
+        )
+    split = split or tested_splits(name, request.path)[0]
+    source = open_source(SourceConfig(name=name, path=request.path), request.roots, split=split, seed=0)
+    rows = _named(source, request.image_ids) if request.image_ids else _drawn(source, request.images or n)
+    return ChosenImages(f"{name}:{split}", source, rows)
+
+
+def _drawn(source: UpstreamDataset, n: int) -> NDArray[np.int64]:
+    if n >= len(source):
+        return np.arange(len(source))
+    return draw(source, n, np.random.default_rng(derive_seed(0, "source", "limit")))
+
+
+def _named(source: UpstreamDataset, names: tuple[str, ...]) -> NDArray[np.int64]:
+    found = {source.image_name(row): row for row in range(len(source))}
+    for name in names:
+        if name not in found:
+            raise unknown("image", name, list(found))
+    return np.array(list(dict.fromkeys(found[name] for name in names)), dtype=np.int64)

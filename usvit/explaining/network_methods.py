@@ -1,0 +1,189 @@
+"""Methods that show a network, by its parameters or by means over images: compute, draw, and describe."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from usvit.explaining.attention import Distances, attention_distances, choose_layers, patch_distances
+from usvit.explaining.layer_charts import write_distances, write_ratios, write_rows, write_sparsity
+from usvit.explaining.methods import SOURCES
+from usvit.explaining.mixing import THRESHOLD, mixing_layers
+from usvit.explaining.parameters import filter_components, position_similarity
+from usvit.explaining.pictures import write_filters, write_similarity
+from usvit.explaining.residuals import BranchRatios, branch_ratios
+from usvit.explaining.token_layout import anatomy_of
+from usvit.progress import Progress, task
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network to explain, with what pictures and records say about it."""
+
+    model: nn.Module = field(repr=False)
+    """In evaluation mode."""
+    name: str
+    """Its name in titles and error messages."""
+    origin: str
+    """Fold or weights, in titles."""
+    fold: int | None
+    """Fold of its run; None for other weights."""
+    image_size: int
+
+
+@dataclass(frozen=True)
+class ImageBatches:
+    """Images over which a method averages."""
+
+    batches: Iterable[Tensor]
+    """(B, 3, S, S) each, normalised."""
+    n: int
+    told: str
+    """What they are, in titles."""
+    entry: dict[str, Any]
+    """What explain.json says about them."""
+
+
+def show_parameters(method: str, subject: Subject, folder: Path, layers: Sequence[str]) -> dict[str, Any]:
+    """Draw ``positions``, ``filters`` or ``mixing`` into a folder and return the entry of explain.json.
+
+    Raises:
+        UsvitError: the method does not support the network; nothing has been written.
+    """
+    if method == "positions":
+        return _positions(subject, folder)
+    return _filters(subject, folder) if method == "filters" else _mixing(subject, folder, layers)
+
+
+def show_means(method: str, subject: Subject, folder: Path, images: ImageBatches, progress: Progress) -> dict[str, Any]:
+    """Draw ``distance`` or ``residuals`` into a folder and return the entry of explain.json.
+
+    Raises:
+        UsvitError: the method does not support the network; nothing has been written.
+    """
+    return (_distance if method == "distance" else _residuals)(subject, folder, images, progress)
+
+
+def _distance(subject: Subject, folder: Path, images: ImageBatches, progress: Progress) -> dict[str, Any]:
+    anatomy = anatomy_of(subject.model, subject.name)
+    parts: list[list[Distances]] = []
+    with task(progress, "attention distance", images.n, "images") as advance:
+        for batch in images.batches:
+            parts.append(attention_distances(subject.model, batch, subject.name))
+            advance(sum(len(part[0].distance) for part in parts))
+    layers = [
+        Distances(
+            of_layer[0].layer,
+            torch.cat([one.distance for one in of_layer]),
+            torch.cat([one.prefix_share for one in of_layer]),
+        )
+        for of_layer in zip(*parts, strict=True)
+    ]
+    uniform = float(patch_distances(anatomy, subject.image_size).mean())
+    name = "distance.png"
+    write_distances(folder / name, layers, uniform, f"{subject.name}, {subject.origin}: {images.told}")
+    return {
+        "source": SOURCES["distance"],
+        **images.entry,
+        "uniform": uniform,
+        "image_size": subject.image_size,
+        "layers": [
+            {
+                "layer": layer.layer,
+                "heads": layer.distance.double().mean(dim=0).tolist(),
+                "prefix_share": layer.prefix_share.double().mean(dim=0).tolist(),
+            }
+            for layer in layers
+        ],
+        "file": name,
+    }
+
+
+def _residuals(subject: Subject, folder: Path, images: ImageBatches, progress: Progress) -> dict[str, Any]:
+    parts: list[list[BranchRatios]] = []
+    with task(progress, "residual branches", images.n, "images") as advance:
+        for batch in images.batches:
+            parts.append(branch_ratios(subject.model, batch, subject.name))
+            advance(sum(len(part[0].attention) for part in parts))
+    layers = [
+        BranchRatios(
+            of_layer[0].layer,
+            torch.cat([one.attention for one in of_layer]),
+            torch.cat([one.mlp for one in of_layer]),
+        )
+        for of_layer in zip(*parts, strict=True)
+    ]
+    name = "residuals.png"
+    write_ratios(folder / name, layers, f"{subject.name}, {subject.origin}: {images.told}")
+    return {
+        "source": SOURCES["residuals"],
+        **images.entry,
+        "image_size": subject.image_size,
+        "residuals": [
+            {"layer": layer.layer, "attention": float(layer.attention.mean()), "mlp": float(layer.mlp.mean())}
+            for layer in layers
+        ],
+        "file": name,
+    }
+
+
+def _positions(subject: Subject, folder: Path) -> dict[str, Any]:
+    similarity = position_similarity(subject.model, subject.name)
+    name = "positions.png"
+    write_similarity(folder / name, similarity, f"{subject.name}, {subject.origin}: position embeddings")
+    same_row, same_column, others = similarity.mean_of_pairs()
+    return {
+        "source": SOURCES["positions"],
+        "fold": subject.fold,
+        "grid": list(similarity.grid),
+        "same_row": same_row,
+        "same_column": same_column,
+        "others": others,
+        "file": name,
+    }
+
+
+def _filters(subject: Subject, folder: Path) -> dict[str, Any]:
+    filters = filter_components(subject.model, subject.name)
+    name = "filters.png"
+    title = f"{subject.name}, {subject.origin}: components of {filters.n_filters} filters ({filters.layer})"
+    write_filters(folder / name, filters, title)
+    return {
+        "source": SOURCES["filters"],
+        "fold": subject.fold,
+        "layer": filters.layer,
+        "n_filters": filters.n_filters,
+        "size": list(filters.components.shape[1:3]),
+        "explained": filters.explained.tolist(),
+        "file": name,
+    }
+
+
+def _mixing(subject: Subject, folder: Path, layers: Sequence[str]) -> dict[str, Any]:
+    grid, found = mixing_layers(subject.model, subject.name)
+    drawn = choose_layers([one.layer for one in found], layers or ("all",), subject.name)
+    files = {at: f"mixing-{at + 1:02d}.png" for at in drawn}
+    for at, file in files.items():
+        title = f"{subject.name}, {subject.origin}: rows of the map over patches ({found[at].layer})"
+        write_rows(folder / file, found[at].rows, grid, title)
+    name = "mixing-sparsity.png"
+    write_sparsity(folder / name, found, f"{subject.name}, {subject.origin}: sparsity")
+    return {
+        "source": SOURCES["mixing"],
+        "fold": subject.fold,
+        "grid": list(grid),
+        "threshold": THRESHOLD,
+        "mixing": [
+            {
+                "layer": one.layer,
+                "sparsity": one.sparsity,
+                "mlp_sparsity": list(one.mlp_sparsity),
+                "file": files.get(at),
+            }
+            for at, one in enumerate(found)
+        ],
+        "file": name,
+    }

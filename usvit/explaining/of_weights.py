@@ -1,0 +1,209 @@
+"""Explanation of any weights: a run of ``usvit pretrain`` or ``transfer``, the hub's, or a file."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from usvit.errors import UsvitError, unknown
+from usvit.explaining.images import ChosenImages, choose_images
+from usvit.explaining.mask_agreement import is_blank
+from usvit.explaining.methods import (
+    BATCH,
+    MAPS,
+    MEANS,
+    N_IMAGES,
+    N_MEAN,
+    OF_A_CLASS,
+    PLAIN,
+    SOURCES,
+    MethodMaps,
+    default_method,
+    explains_a_class,
+    find_maps,
+    maps_by_class,
+    refuse_needless,
+)
+from usvit.explaining.network_methods import ImageBatches, Subject, show_means, show_parameters
+from usvit.explaining.output import ExplainWriter, Explanation, file_name
+from usvit.explaining.pictures import Panel, fitted_to, write_maps
+from usvit.explaining.request import Request
+from usvit.explaining.saliency import refuse_without_monai
+from usvit.files import refuse_linked_folders
+from usvit.models import FixedNetwork, resolve_networks
+from usvit.progress import task
+from usvit.reports import plural
+
+N_TOP = 5
+"""Number of the most probable classes that are recorded."""
+N_MAPS = 3
+"""Number of classes whose maps are shown by a network with a query for each class, as in Touvron (2022), Fig. 5.6."""
+
+
+def explain_weights(choice: str, request: Request) -> Explanation:
+    """Explain images of a folder or source by weights that come without test images; see ``explain``."""
+    network = next(itertools.islice(resolve_networks(choice, need_classifier=False), 1))
+    model = network.network().eval()
+    name = network.spec.name
+    method = request.method or default_method(model, name)
+    if method == "gradcam":
+        refuse_without_monai()
+    of_class = explains_a_class(method, model)
+    refuse_needless(
+        method,
+        chosen_images=request.images is not None or bool(request.image_ids) or request.errors is not None,
+        layers=request.layers,
+        target=None if of_class else request.target,
+    )
+    if of_class and not network.classes:
+        raise UsvitError(
+            f"The method {method} explains the score of a class. {network.classes_origin} The methods rollout, "
+            "attention, distance, filters and positions do not need a classifier."
+        )
+    if request.target is not None and request.target not in network.classes:
+        raise unknown("class", request.target, network.classes)
+    images = choose_images(request, N_MEAN if method in MEANS else N_IMAGES) if method in (*MAPS, *MEANS) else None
+    record = ExplainWriter(_folder(choice, network, request), _head(network))
+    if images is not None and method in MAPS:
+        return _Maps(network, model, images, record, request).draw(method)
+    origin = network.name.partition("=")[2] or network.name
+    subject = Subject(model, name, origin, None, network.view.image_size)
+    if images is not None:
+        told = f"{plural(len(images.rows), 'image')} of {images.label}"
+        entry = {"images_of": images.label, "n_images": len(images.rows)}
+        inputs = (tensor for _, _, tensor in images.batches(network.view, BATCH))
+        batches = ImageBatches(inputs, len(images.rows), told, entry)
+        shown = show_means(method, subject, record.folder, batches, request.progress)
+    else:
+        shown = show_parameters(method, subject, record.folder, request.layers)
+    return Explanation(record.folder, method, record.put(method, shown))
+
+
+def _folder(choice: str, network: FixedNetwork, request: Request) -> Path:
+    """Return the folder to write: that of the request, ``explain`` in a run, or a folder named after the weights."""
+    if request.out is not None:
+        return request.out
+    if (path := Path(choice)).is_dir():
+        refuse_linked_folders(path)
+        if network.weights.metadata is None or network.weights.metadata.stage is None:  # has an explain of its own
+            return path / f"explain-{file_name('', str(request.source or 'path')).strip('-').removesuffix('.png')}"
+        return path / "explain"
+    return Path("runs") / f"explain-{network.name}".replace("=", "-").replace(":", "-").replace("/", "-")
+
+
+def _head(network: FixedNetwork) -> dict[str, Any]:
+    return {
+        "run": network.name,
+        "model": network.spec.name,
+        "classes": list(network.classes),
+        "positive_class": None,
+        "image_size": network.view.image_size,
+        "weights_sha256": {"0": network.weights.sha256},
+        "preprocessing": network.view.describe(),
+    }
+
+
+class _Maps:
+    """Pictures of the maps of some images."""
+
+    def __init__(
+        self, network: FixedNetwork, model: nn.Module, images: ChosenImages, record: ExplainWriter, request: Request
+    ):
+        self.network, self.model, self.images = network, model, images
+        self.record, self.request = record, request
+        self.shows = request.include_images or images.may_show
+
+    def draw(self, method: str) -> Explanation:
+        entries: list[dict[str, Any]] = []
+        found: MethodMaps | None = None
+        with task(self.request.progress, PLAIN[method], len(self.images.rows), "images") as advance:
+            for row, pixels, probabilities, found in self._maps(method):
+                entries.append(self._picture(method, row, pixels, probabilities, found))
+                advance(len(entries))
+        assert found is not None
+        entry = {
+            "source": SOURCES[method],
+            "images_of": self.images.label,
+            "layer": found.layer,
+            **({} if found.layers is None else {"shown_layers": list(found.layers)}),
+            "grid": list(found.maps.shape[-2:]),
+            "images": entries,
+            "against_masks": None,
+        }
+        hidden = () if self.shows else (self.images.label,)
+        return Explanation(self.record.folder, method, self.record.put(method, entry), hidden)
+
+    def _maps(self, method: str) -> Iterator[tuple[int, Any, dict[str, float], MethodMaps]]:
+        """Yield row, pixels, probabilities of the most probable classes, and maps of each image."""
+        size = 1 if method in OF_A_CLASS else BATCH
+        for rows, pixels, tensor in self.images.batches(self.network.view, size):
+            top = self._most_probable(tensor)
+            index = self._class_index(method, top)
+            layers = self.request.layers
+            maps = find_maps(method, self.model, self.network.spec.name, tensor, index, layers)
+            yield from zip(rows, pixels, top, maps, strict=True)
+
+    def _most_probable(self, tensor: Tensor) -> list[dict[str, float]]:
+        """Return the probabilities of the most probable classes of each image, in descending order."""
+        if not self.network.classes:
+            return [{} for _ in tensor]
+        with torch.no_grad():
+            probabilities = self.model(tensor).double().softmax(dim=1)
+        values, places = probabilities.topk(min(N_TOP, probabilities.shape[1]), dim=1)
+        return [
+            {self.network.classes[at]: min(value, 1.0) for at, value in zip(*one, strict=True)}
+            for one in zip(places.tolist(), values.tolist(), strict=True)
+        ]
+
+    def _class_index(self, method: str, top: list[dict[str, float]]) -> Tensor:
+        """Return the (B, C) classes of the maps of each image."""
+        names = [self._classes_of(method, one) for one in top]
+        return torch.tensor([[self.network.classes.index(name) for name in one] for one in names], dtype=torch.long)
+
+    def _classes_of(self, method: str, top: dict[str, float]) -> list[str]:
+        if not explains_a_class(method, self.model):
+            return []
+        if self.request.target is not None:
+            return [self.request.target]
+        return list(top)[: N_MAPS if method == "attention" and maps_by_class(self.model) else 1]
+
+    def _picture(self, method: str, row: int, pixels: Any, top: dict[str, float], found: MethodMaps) -> dict[str, Any]:
+        """Draw the picture of one image and return its entry of explain.json."""
+        network, images = self.network, self.images
+        image_id, label = images.name(row), images.class_of(row)
+        of_classes = self._classes_of(method, top)
+        fitted = [fitted_to(one, network.view.image_size) for one in found.maps]
+        blank = is_blank(fitted[found.scored])
+        predicted = next(iter(top), None)
+        told = [] if label is None else [f"label {label}"]
+        told += [] if predicted is None else [f"predicted {predicted} with {top[predicted]:.2f}"]
+        heading = [
+            f"{images.label}: {image_id}",
+            ", ".join([*told, f"by {network.name}"]),
+            *(["The map is the same everywhere."] if blank else []),
+        ]
+        titles = found.titles
+        if len(of_classes) > 1:
+            titles = tuple(f"{PLAIN[method]} for {name}" for name in of_classes)
+        elif len(fitted) == 1:
+            titles = (PLAIN[method] + "".join(f" for {name}" for name in of_classes),)
+        panels = [Panel(title, one) for title, one in zip(titles, fitted, strict=True)]
+        name = file_name(method, images.label.replace(":", "-"), image_id)
+        write_maps(self.record.folder / name, heading, pixels if self.shows else None, None, panels, found.per_row)
+        return {
+            "dataset": images.label,
+            "image_id": image_id,
+            "group_id": None,
+            "fold": None,
+            "label": label,
+            "predicted": predicted,
+            "probabilities": top,
+            "class": of_classes[0] if of_classes else None,
+            "file": name,
+            "shows_image": self.shows,
+            "blank": blank,
+            "mask": None,
+        }
