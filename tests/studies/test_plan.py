@@ -132,6 +132,14 @@ def test_a_step_with_a_seed_of_its_own_is_one_run_for_all_seeds():
     assert plan.by_id[runs[2]["train"]].config["seed"] == 5 and plan.by_id[runs[2]["knn"]].config["seed"] == 2
 
 
+def test_a_size_that_is_set_is_another_run_than_the_size_of_the_weights():
+    def knn(**settings):
+        steps = {**CHAIN["steps"], "knn": {**CHAIN["steps"]["knn"], "settings": settings}}
+        return make_plan(StudyConfig.model_validate({**CHAIN, "steps": steps})).rows[0].runs[0]["knn"]
+
+    assert knn(model={"image_size": 224}) != knn(), "224 is the default, and the weights are of 384 pixels"
+
+
 def test_settings_reach_the_runs_that_have_them():
     plan = make_plan(
         StudyConfig.model_validate({**CHAIN, "settings": {"draws": 3}}), overrides={"distill.kind": "none"}

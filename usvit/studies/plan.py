@@ -219,13 +219,13 @@ def _built(layers: _Layers, row: Row, step: Step, kind: Kind, seed: int) -> Base
 def _planned(kind: Kind, config: BaseModel, seed: int, ids: Mapping[str, str], variant: str | None) -> PlannedRun:
     needs = tuple(dict.fromkeys(ids[name] for name in placeholders(config.model_dump(mode="json"))))
     # A transfer takes the size of its images from its weights unless it is set, so unset values are left out.
-    complete = kind not in ("transfer", "test")
-    wanted = replaced(config.model_dump(mode="json", exclude_unset=not complete), ids, "${{{}}}")
+    of_weights = kind in ("transfer", "test")
+    wanted = replaced(config.model_dump(mode="json", exclude_unset=of_weights), ids, "${{{}}}")
     name = name_of(kind, config)
     if isinstance(config, RunConfig) and not needs:
         return PlannedRun(f"{name}-{variant}" if variant else name, kind, seed, wanted, wanted, needs)
     # Defaults are left out, so that settings that a later version adds do not change the name.
-    given = config.model_dump(mode="json", exclude_defaults=True)
+    given = config.model_dump(mode="json", exclude_unset=of_weights, exclude_defaults=not of_weights)
     content = identity(replaced(given, ids))
     digest = sha256_of_text(json.dumps([kind, sorted(content.items(), key=lambda item: item[0])]))[:8]
     return PlannedRun(f"{name}-{digest}", kind, seed, wanted, replaced(given, ids, "${{{}}}"), needs)
