@@ -95,6 +95,20 @@ def make(root, out, *, engine=None, plan=None, **changes):
     )
 
 
+def make_chain(out, runs=None, engine=None, **changes):
+    """Run the study of a chain at the tiny scale."""
+    study = StudyConfig.model_validate({**CHAIN, **changes})
+    return execute(
+        make_plan(study, scale="tiny"),
+        engine=engine or Sequential(1),
+        roots={},
+        out=out,
+        command="usvit study chain.yaml --scale tiny",
+        progress=NoProgress(),
+        runs=runs,
+    )
+
+
 def predictions(out: Path) -> dict[str, bytes]:
     """Run -> the bytes of its predictions."""
     return {path.parent.name: path.read_bytes() for path in out.glob("runs/*/predictions.csv")}

@@ -1,5 +1,6 @@
 """Where runs are made: here, or by Ray; the predictions do not tell."""
 
+import json
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.studies.conftest import RESNET, VIT, make, predictions
+from tests.studies.conftest import CHAIN, RESNET, VIT, make, make_chain, predictions
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
 from usvit.studies import engines
@@ -147,3 +148,14 @@ def test_nothing_to_do_starts_no_ray(monkeypatch):
     monkeypatch.setattr(engines, "connected", lambda *_: pytest.fail("connected"))
     assert list(Ray(1, None, None, use_gpus=False)([], lambda _: None, NoProgress())) == []
     assert list(Sequential(1)([], lambda _: None, NoProgress())) == []
+
+
+@pytest.mark.slow
+def test_ray_makes_a_run_after_those_that_it_needs(cluster, tmp_path):
+    outcome = make_chain(tmp_path / "study", rows=CHAIN["rows"][::2], engine=Ray(1, None, cluster, use_gpus=False))
+    assert outcome.failed == [] and {run.state for run in outcome.record.runs} == {"finished"}
+    ended = {
+        run.id: json.loads((outcome.path / "runs" / run.id / "run.json").read_text())["finished"]
+        for run in outcome.record.runs
+    }
+    assert all(ended[needed] <= ended[run.id] for run in outcome.record.runs for needed in run.needs)

@@ -9,13 +9,10 @@ import jsonschema
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.studies.conftest import CHAIN, CONTENT, RESNET, SCHEMA, VIT, make, study_of
+from tests.studies.conftest import CHAIN, CONTENT, RESNET, SCHEMA, VIT, make, make_chain, study_of
 from usvit.errors import UsvitError
 from usvit.experiments import CrossValidation
-from usvit.progress import NoProgress
 from usvit.studies import engines
-from usvit.studies.engines import Sequential
-from usvit.studies.execution import execute
 from usvit.studies.plan import make_plan
 from usvit.studies.specification import StudyConfig
 from usvit.studies.task import TaskResult
@@ -204,23 +201,10 @@ def test_no_path_of_this_machine_is_in_the_state(finished, small_phantom):
     assert str(small_phantom.parent) not in (finished.path / "study.json").read_text()
 
 
-def chain(out, runs=None, engine=None, **changes):
-    study = StudyConfig.model_validate({**CHAIN, **changes})
-    return execute(
-        make_plan(study, scale="tiny"),
-        engine=engine or Sequential(1),
-        roots={},
-        out=out,
-        command="usvit study chain.yaml --scale tiny",
-        progress=NoProgress(),
-        runs=runs,
-    )
-
-
 @pytest.fixture(scope="module")
 def finished_chain(tmp_path_factory):
     """A tiny study of pre-trainings and transfers that need one another; not to be written to."""
-    return chain(tmp_path_factory.mktemp("chain") / "finished")
+    return make_chain(tmp_path_factory.mktemp("chain") / "finished")
 
 
 def test_runs_that_need_one_another_are_made_in_turn(finished_chain):
@@ -241,7 +225,7 @@ def test_runs_that_need_one_another_are_made_in_turn(finished_chain):
 
 def test_studies_that_share_a_folder_of_runs_make_an_equal_run_once(finished_chain, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in (finished_chain.path / "runs").rglob("*") if path.is_file()}
-    other = chain(tmp_path / "other", finished_chain.path / "runs", name="other", rows=CHAIN["rows"][:1])
+    other = make_chain(tmp_path / "other", finished_chain.path / "runs", name="other", rows=CHAIN["rows"][:1])
     assert other.failed == [] and {run.attempts for run in other.record.runs} == {0}
     assert {path: path.stat().st_mtime_ns for path in before} == before
     run = other.record.runs[0].id
@@ -269,7 +253,7 @@ def test_a_run_that_needs_a_failed_one_waits_and_says_for_which(tmp_path, monkey
     plan = make_plan(StudyConfig.model_validate(CHAIN), scale="tiny")
     first, _, sgd = (row.runs[0] for row in plan.rows)
     made = failing(monkeypatch, [first["tuned"]])
-    chain(tmp_path / "study")
+    make_chain(tmp_path / "study")
     record = read(tmp_path / "study")
     states = {run["id"]: (run["state"], run["attempts"], run["error"]) for run in record["runs"]}
     assert states[first["tuned"]] == ("failed", 1, "The disk is made of cheese.")
@@ -280,7 +264,7 @@ def test_a_run_that_needs_a_failed_one_waits_and_says_for_which(tmp_path, monkey
 
 def test_a_moved_study_keeps_its_finished_runs(finished_chain, tmp_path):
     moved = shutil.copytree(finished_chain.path, tmp_path / "moved")
-    again = chain(moved)
+    again = make_chain(moved)
     assert again.failed == [] and {run.attempts for run in again.record.runs} == {1}
 
 
