@@ -1,6 +1,7 @@
 """Explanation of any weights: a run of ``usvit pretrain`` or ``transfer``, the hub's, or a file."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from usvit.explaining.pictures import Panel, fitted_to, write_maps
 from usvit.explaining.request import ExplainRequest
 from usvit.explaining.saliency import refuse_without_monai
 from usvit.files import refuse_linked_folders
-from usvit.models import FixedNetwork, resolve_networks
+from usvit.models import UPSTREAM, FixedNetwork, resolve_networks
 from usvit.progress import task
 from usvit.reports import plural
 
@@ -83,15 +84,15 @@ def explain_weights(choice: str, request: ExplainRequest) -> Explanation:
 
 
 def _folder(choice: str, network: FixedNetwork, request: ExplainRequest) -> Path:
-    """Return the folder to write: that of the request, ``explain`` in a run, or a folder named after the weights."""
+    """Return the folder to write: that of the request, one in the run, or one in ``runs`` named after the weights."""
     if request.out is not None:
         return request.out
     if (path := Path(choice)).is_dir():
         refuse_linked_folders(path)
-        if network.weights.metadata is None or network.weights.metadata.stage is None:  # has an explain of its own
-            return path / f"explain-{file_name('', str(request.source or 'path')).strip('-').removesuffix('.png')}"
-        return path / "explain"
-    return Path("runs") / f"explain-{network.name}".replace("=", "-").replace(":", "-").replace("/", "-")
+        metadata = network.weights.metadata
+        tested = metadata is None or metadata.stage != UPSTREAM  # its explain is for the images that it was tested on
+        return path / ("explain-images" if tested else "explain")
+    return Path("runs") / re.sub("[=:/]", "-", f"explain-{network.name}")
 
 
 def _head(network: FixedNetwork) -> dict[str, Any]:
