@@ -147,6 +147,16 @@ def test_a_network_without_a_classifier_shows_what_needs_none(runs, folder, tmp_
     assert not (tmp_path / "other").exists()
 
 
+def test_a_cross_validated_run_has_a_folder_of_its_own_for_other_images(make_run, folder):
+    run = make_run()
+    explained = explain(run, method="rollout", path=folder, images=2)
+    assert explained.folder == run / "explain-images" and not (run / "explain").exists()
+    (network, *_) = resolve_networks(str(run))
+    content = read(explained.folder)
+    assert content["weights_sha256"]["0"] == network.weights.sha256 and content["preprocessing"]["resize"] == "pad"
+    assert "part" not in content["methods"]["rollout"] and len(explained.entry.images) == 2
+
+
 def untrained(name, path, **shape):
     """A file of random weights with ImageNet's 1000 outputs."""
     torch.manual_seed(0)

@@ -9,7 +9,7 @@ from usvit.explaining.methods import METHODS
 from usvit.explaining.of_run import explain_run
 from usvit.explaining.of_weights import explain_weights
 from usvit.explaining.output import Explanation
-from usvit.explaining.request import Request
+from usvit.explaining.request import ExplainRequest
 from usvit.models import UPSTREAM
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.records import ModelMetadata, load_record, load_run_record
@@ -79,7 +79,7 @@ def explain(
     if sum((images is not None, bool(image_ids), errors is not None)) > 1:
         raise UsvitError("Pass only one of --images, --image-id and --errors: each selects the images to explain.")
     choice = _choice(run, model, weights)
-    request = Request(
+    request = ExplainRequest(
         method=method,
         layers=tuple(map(str, layers)),
         images=images,

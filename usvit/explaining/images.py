@@ -22,7 +22,7 @@ from usvit.data.datasets import (
 from usvit.data.io import UInt8
 from usvit.data.transforms import test_view
 from usvit.errors import UsvitError, unknown
-from usvit.explaining.request import Request
+from usvit.explaining.request import ExplainRequest
 from usvit.models import EvaluationView
 from usvit.seeding import derive_seed
 
@@ -66,7 +66,7 @@ def _prepared(picture: Image.Image, view: EvaluationView) -> UInt8:
     return test_view(picture, view.image_size, view.test_crop, resize=view.resize, interpolation=view.interpolation)
 
 
-def choose_images(request: Request, n: int) -> ChosenImages:
+def choose_images(request: ExplainRequest, n: int) -> ChosenImages:
     """Open the images that a request names, and choose ``n`` of them if it names neither a number nor images.
 
     Images are drawn with a fixed seed, every class in proportion, so that they are always the same.

@@ -20,7 +20,7 @@ from usvit.progress import Progress, task
 
 
 @dataclass(frozen=True)
-class Subject:
+class ExplainedNetwork:
     """A network to explain, with what pictures and records say about it."""
 
     model: nn.Module = field(repr=False)
@@ -47,7 +47,7 @@ class ImageBatches:
     """What explain.json says about them."""
 
 
-def show_parameters(method: str, subject: Subject, folder: Path, layers: Sequence[str]) -> dict[str, Any]:
+def show_parameters(method: str, subject: ExplainedNetwork, folder: Path, layers: Sequence[str]) -> dict[str, Any]:
     """Draw ``positions``, ``filters`` or ``mixing`` into a folder and return the entry of explain.json.
 
     Raises:
@@ -58,7 +58,9 @@ def show_parameters(method: str, subject: Subject, folder: Path, layers: Sequenc
     return _filters(subject, folder) if method == "filters" else _mixing(subject, folder, layers)
 
 
-def show_means(method: str, subject: Subject, folder: Path, images: ImageBatches, progress: Progress) -> dict[str, Any]:
+def show_means(
+    method: str, subject: ExplainedNetwork, folder: Path, images: ImageBatches, progress: Progress
+) -> dict[str, Any]:
     """Draw ``distance`` or ``residuals`` into a folder and return the entry of explain.json.
 
     Raises:
@@ -67,7 +69,7 @@ def show_means(method: str, subject: Subject, folder: Path, images: ImageBatches
     return (_distance if method == "distance" else _residuals)(subject, folder, images, progress)
 
 
-def _distance(subject: Subject, folder: Path, images: ImageBatches, progress: Progress) -> dict[str, Any]:
+def _distance(subject: ExplainedNetwork, folder: Path, images: ImageBatches, progress: Progress) -> dict[str, Any]:
     anatomy = anatomy_of(subject.model, subject.name)
     parts: list[list[Distances]] = []
     with task(progress, "attention distance", images.n, "images") as advance:
@@ -102,7 +104,7 @@ def _distance(subject: Subject, folder: Path, images: ImageBatches, progress: Pr
     }
 
 
-def _residuals(subject: Subject, folder: Path, images: ImageBatches, progress: Progress) -> dict[str, Any]:
+def _residuals(subject: ExplainedNetwork, folder: Path, images: ImageBatches, progress: Progress) -> dict[str, Any]:
     parts: list[list[BranchRatios]] = []
     with task(progress, "residual branches", images.n, "images") as advance:
         for batch in images.batches:
@@ -130,7 +132,7 @@ def _residuals(subject: Subject, folder: Path, images: ImageBatches, progress: P
     }
 
 
-def _positions(subject: Subject, folder: Path) -> dict[str, Any]:
+def _positions(subject: ExplainedNetwork, folder: Path) -> dict[str, Any]:
     similarity = position_similarity(subject.model, subject.name)
     name = "positions.png"
     write_similarity(folder / name, similarity, f"{subject.name}, {subject.origin}: position embeddings")
@@ -146,7 +148,7 @@ def _positions(subject: Subject, folder: Path) -> dict[str, Any]:
     }
 
 
-def _filters(subject: Subject, folder: Path) -> dict[str, Any]:
+def _filters(subject: ExplainedNetwork, folder: Path) -> dict[str, Any]:
     filters = filter_components(subject.model, subject.name)
     name = "filters.png"
     title = f"{subject.name}, {subject.origin}: components of {filters.n_filters} filters ({filters.layer})"
@@ -162,7 +164,7 @@ def _filters(subject: Subject, folder: Path) -> dict[str, Any]:
     }
 
 
-def _mixing(subject: Subject, folder: Path, layers: Sequence[str]) -> dict[str, Any]:
+def _mixing(subject: ExplainedNetwork, folder: Path, layers: Sequence[str]) -> dict[str, Any]:
     grid, found = mixing_layers(subject.model, subject.name)
     drawn = choose_layers([one.layer for one in found], layers or ("all",), subject.name)
     files = {at: f"mixing-{at + 1:02d}.png" for at in drawn}

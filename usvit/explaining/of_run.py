@@ -34,10 +34,10 @@ from usvit.explaining.methods import (
     find_maps,
     refuse_needless,
 )
-from usvit.explaining.network_methods import ImageBatches, Subject, show_means, show_parameters
+from usvit.explaining.network_methods import ExplainedNetwork, ImageBatches, show_means, show_parameters
 from usvit.explaining.output import ExplainWriter, Explanation, file_name
 from usvit.explaining.pictures import Panel, fitted_to, write_maps
-from usvit.explaining.request import Request
+from usvit.explaining.request import ExplainRequest
 from usvit.explaining.saliency import refuse_without_monai
 from usvit.files import refuse_linked_folders, sha256_of_file
 from usvit.models import TrainedModel, load_trained
@@ -45,7 +45,7 @@ from usvit.progress import task
 from usvit.reports import may_show
 
 
-def explain_run(path: Path, request: Request) -> Explanation:
+def explain_run(path: Path, request: ExplainRequest) -> Explanation:
     """Explain test images of a run by the network of the fold that tested each; see ``explain``."""
     source = open_source(path)
     first = load_trained(next(iter(source.folds.values())))
@@ -94,7 +94,7 @@ def _head(source: PredictionSource, trained: TrainedModel, folds: set[int]) -> d
 
 
 class _RunWork:
-    def __init__(self, source: PredictionSource, first: TrainedModel, record: ExplainWriter, request: Request):
+    def __init__(self, source: PredictionSource, first: TrainedModel, record: ExplainWriter, request: ExplainRequest):
         self.source, self.first, self.record, self.request = source, first, record, request
         self.roots, self.progress, self.include_images = request.roots, request.progress, request.include_images
 
@@ -217,7 +217,7 @@ class _RunWork:
         """Show the network of the first fold by its parameters, or by means over its test images."""
         fold = next(iter(self.source.folds))
         size = self.first.preprocessing.image_size
-        subject = Subject(self.first.model, self.first.spec.name, f"fold {fold}", fold, size)
+        subject = ExplainedNetwork(self.first.model, self.first.spec.name, f"fold {fold}", fold, size)
         if method in MEANS:
             entry = {"part": "test", "fold": fold, "n_images": len(cases)}
             entry["n_groups"] = len({case.group_id for case in cases})

@@ -1,6 +1,7 @@
 """Explanation of any weights: a run of ``usvit pretrain`` or ``transfer``, the hub's, or a file."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,13 @@ from usvit.explaining.methods import (
     maps_by_class,
     refuse_needless,
 )
-from usvit.explaining.network_methods import ImageBatches, Subject, show_means, show_parameters
+from usvit.explaining.network_methods import ExplainedNetwork, ImageBatches, show_means, show_parameters
 from usvit.explaining.output import ExplainWriter, Explanation, file_name
 from usvit.explaining.pictures import Panel, fitted_to, write_maps
-from usvit.explaining.request import Request
+from usvit.explaining.request import ExplainRequest
 from usvit.explaining.saliency import refuse_without_monai
 from usvit.files import refuse_linked_folders
-from usvit.models import FixedNetwork, resolve_networks
+from usvit.models import UPSTREAM, FixedNetwork, resolve_networks
 from usvit.progress import task
 from usvit.reports import plural
 
@@ -43,7 +44,7 @@ N_MAPS = 3
 """Number of classes whose maps are shown by a network with a query for each class, as in Touvron (2022), Fig. 5.6."""
 
 
-def explain_weights(choice: str, request: Request) -> Explanation:
+def explain_weights(choice: str, request: ExplainRequest) -> Explanation:
     """Explain images of a folder or source by weights that come without test images; see ``explain``."""
     network = next(itertools.islice(resolve_networks(choice, need_classifier=False), 1))
     model = network.network().eval()
@@ -70,7 +71,7 @@ def explain_weights(choice: str, request: Request) -> Explanation:
     if images is not None and method in MAPS:
         return _Maps(network, model, images, record, request).draw(method)
     origin = network.name.partition("=")[2] or network.name
-    subject = Subject(model, name, origin, None, network.view.image_size)
+    subject = ExplainedNetwork(model, name, origin, None, network.view.image_size)
     if images is not None:
         told = f"{plural(len(images.rows), 'image')} of {images.label}"
         entry = {"images_of": images.label, "n_images": len(images.rows)}
@@ -82,16 +83,16 @@ def explain_weights(choice: str, request: Request) -> Explanation:
     return Explanation(record.folder, method, record.put(method, shown))
 
 
-def _folder(choice: str, network: FixedNetwork, request: Request) -> Path:
-    """Return the folder to write: that of the request, ``explain`` in a run, or a folder named after the weights."""
+def _folder(choice: str, network: FixedNetwork, request: ExplainRequest) -> Path:
+    """Return the folder to write: that of the request, one in the run, or one in ``runs`` named after the weights."""
     if request.out is not None:
         return request.out
     if (path := Path(choice)).is_dir():
         refuse_linked_folders(path)
-        if network.weights.metadata is None or network.weights.metadata.stage is None:  # has an explain of its own
-            return path / f"explain-{file_name('', str(request.source or 'path')).strip('-').removesuffix('.png')}"
-        return path / "explain"
-    return Path("runs") / f"explain-{network.name}".replace("=", "-").replace(":", "-").replace("/", "-")
+        metadata = network.weights.metadata
+        tested = metadata is None or metadata.stage != UPSTREAM  # its explain is for the images that it was tested on
+        return path / ("explain-images" if tested else "explain")
+    return Path("runs") / re.sub("[=:/]", "-", f"explain-{network.name}")
 
 
 def _head(network: FixedNetwork) -> dict[str, Any]:
@@ -110,7 +111,12 @@ class _Maps:
     """Pictures of the maps of some images."""
 
     def __init__(
-        self, network: FixedNetwork, model: nn.Module, images: ChosenImages, record: ExplainWriter, request: Request
+        self,
+        network: FixedNetwork,
+        model: nn.Module,
+        images: ChosenImages,
+        record: ExplainWriter,
+        request: ExplainRequest,
     ):
         self.network, self.model, self.images = network, model, images
         self.record, self.request = record, request

@@ -7,7 +7,7 @@ from usvit.progress import Progress
 
 
 @dataclass(frozen=True)
-class Request:
+class ExplainRequest:
     """The arguments of ``explain``, checked as far as that needs no network; see there."""
 
     method: str | None
