@@ -53,7 +53,10 @@ def row(**changes):
         ({"columns": {"a": {"figure": "accuracy", "tolerance": "small"}}, **row()}, ["'small'", "86.7%"]),
         (row(printed={"accuracy": "good"}), ["'good'", "86.7%"]),
         (row(printed={"acc": "0.8"}), ["'acc'", "not one of the columns (accuracy, auc_macro_ovr"]),
-        ({"paper": None}, ["'paper' with their source is missing"]),
+        (
+            {"paper": None},
+            ["study.yaml cannot be used: rows have printed figures, and 'paper' with their source is missing."],
+        ),
         ({"paper": {**CONTENT["paper"], "source": ""}}, ["paper.source", "at least 1 character"]),
         ({"seeds": [-1]}, ["seeds", "greater than or equal to 0"]),
         ({"seeds": []}, ["seeds", "at least 1"]),

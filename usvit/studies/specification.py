@@ -274,4 +274,6 @@ def _explain(path: Path, error: ValidationError) -> UsvitError:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "missing":
         return UsvitError(f"The study {path} lacks the key {key}. See docs/how-to/study.md.")
+    if not key:  # entries that contradict each other
+        return UsvitError(f"The study {path} cannot be used: {problem['msg'].removeprefix('Value error, ')}.")
     return cannot_be_used(f"In the study {path}, {key}", problem)
