@@ -254,3 +254,18 @@ def test_a_value_of_a_small_record_that_cannot_be_is_refused_by_file_and_key(tmp
     (tmp_path / name).write_text(json.dumps(content))
     with pytest.raises(UsvitError, match=rf"{name} is damaged: key (\(all\)|{path[0]})"):
         read_record(tmp_path / name, model)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stopping", "kept"),
+    [
+        ("pretrain", {"keep": "last", "patience": None}, True),
+        ("pretrain", {"keep": "best", "patience": None}, False),
+        ("pretrain", {"keep": "last", "patience": 3}, False),
+        ("transfer", {"keep": "last", "patience": None}, False),  # its cells were chosen on validation images
+        ("pretrain", None, False),
+    ],
+)
+def test_validation_images_may_be_tested_only_if_nothing_was_chosen_on_them(kind, stopping, kept):
+    record = RunRecord.model_validate({"kind": kind, "config": {"train": {"early_stopping": stopping}}})
+    assert record.kept_last_step == kept

@@ -162,8 +162,9 @@ def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, An
                 f"{path} was started with other {what} than it would use now, so it cannot be resumed. "
                 "Nothing was changed: choose another folder with --out."
             )
+    several = bool(wanted["config"].get("upstream"))  # the record has the network that was kept of several
     before, now = (record.get("model", {}).get("params") for record in (existing, wanted))
-    if before is not None and now is not None and before != now:
+    if before is not None and now is not None and before != now and not several:
         raise UsvitError(
             f"{path} was started with a network of {before:,} parameters, and this version of usvit builds "
             f"{wanted['model'].get('name')} with {now:,}, so it cannot be resumed. Nothing was changed: choose another "

@@ -282,6 +282,15 @@ class RunRecord(FileRecord):
         seconds = [one.seconds for one in self.results or [] if one.seconds is not None]
         return sum(seconds) if seconds else None
 
+    @property
+    def kept_last_step(self) -> bool:
+        """Whether this is a pre-training that was set to keep its last step: its validation images chose nothing."""
+        train = self.config.as_written().get("train")
+        stopping = train.get("early_stopping") if isinstance(train, dict) else None
+        if self.kind != "pretrain" or not isinstance(stopping, dict):
+            return False
+        return stopping.get("keep") == "last" and stopping.get("patience", 0) is None
+
     @field_validator("data")
     @classmethod
     def _classes_of_a_classifier(cls, data: Data, info: ValidationInfo) -> Data:

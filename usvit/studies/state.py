@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import usvit
-from usvit.config import identity
+from usvit.config import RunConfig, identity
 from usvit.errors import UsvitError
 from usvit.files import locked, make_folder, refuse_linked_folders, write_text
 from usvit.records import StudyRecord, load_run_record, read_record, write_record
@@ -56,7 +56,7 @@ class StudyDir:
         found = load_run_record(path)
         there, here = {"kind": found.kind}, {"kind": run.kind}
         if run.kind in ("cv", "train"):  # the ids of other kinds contain a hash of their settings
-            there |= identity(found.config.model_dump(exclude_unset=True))
+            there |= _complete(found.config.model_dump(exclude_unset=True))
             here |= identity(dict(run.config))
         differing = [key for key in here if there.get(key) != here[key]]
         if differing:
@@ -168,8 +168,8 @@ def _column(plan: StudyPlan, name: str) -> dict[str, Any]:
 
 
 def _refuse_other_study(path: Path, existing: dict[str, Any], plan: StudyPlan) -> None:
-    there = {run["id"]: {"kind": run["kind"], **identity(run["config"])} for run in existing["runs"]}
-    here = {run.id: {"kind": run.kind, **identity(dict(run.recorded))} for run in plan.runs}
+    there = {run["id"]: _compared(run["kind"], run["config"]) for run in existing["runs"]}
+    here = {run.id: _compared(run.kind, dict(run.recorded)) for run in plan.runs}
     differs = []
     for key, wanted in (("name", plan.study.name), ("scale", plan.scale)):
         if existing[key] != wanted:
@@ -186,6 +186,16 @@ def _refuse_other_study(path: Path, existing: dict[str, Any], plan: StudyPlan) -
             f"{path} holds another study ({shown}). Nothing was changed: choose another folder with --out, "
             "or give the same file and options to resume."
         )
+
+
+def _compared(kind: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Return what must be equal in two studies; the ids of most kinds contain a hash of their settings."""
+    return {"kind": kind} | (_complete(config) if kind in ("cv", "train") else {})
+
+
+def _complete(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the identity of a configuration with the defaults of settings that were added after it was written."""
+    return identity(RunConfig().model_dump(mode="json")) | identity(config)
 
 
 def now() -> str:

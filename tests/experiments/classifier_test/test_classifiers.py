@@ -8,23 +8,7 @@ import timm.data
 
 from usvit.config import TestConfig
 from usvit.errors import UsvitError
-from usvit.experiments.classifier_test.classifiers import _kept_last_step
 from usvit.experiments.classifier_test.matching import match
-
-
-@pytest.mark.parametrize(
-    ("kind", "stopping", "kept"),
-    [
-        ("pretrain", {"keep": "last", "patience": None}, True),
-        ("pretrain", {"keep": "best", "patience": None}, False),
-        ("pretrain", {"keep": "last", "patience": 3}, False),
-        ("transfer", {"keep": "last", "patience": None}, False),  # its cells were chosen on validation images
-        ("pretrain", None, False),
-    ],
-)
-def test_validation_images_may_be_tested_only_if_nothing_was_chosen_on_them(kind, stopping, kept):
-    config = SimpleNamespace(as_written=lambda: {"train": {"early_stopping": stopping}})
-    assert _kept_last_step(SimpleNamespace(kind=kind, config=config)) == kept
 
 
 def source_of(classes, **more):

@@ -89,8 +89,8 @@ def test_the_parts_of_tables_2_8_and_2_13(settings, pretrained, coarse, tmp_path
     }
     upstream = pretrained("upstream", {"objective": objective, "grafit": grafit}, of_training)
     for level, classes in (("fine", CLASSES), ("coarse", ("b", "d"))):
-        classes = {"source": {"coarse": str(coarse)}} if level == "fine" else {"fine": str(coarse)}
-        retrieval = {"how": "retrieval", **classes}
+        searched = {"source": {"coarse": str(coarse)}} if level == "fine" else {"fine": str(coarse)}
+        retrieval = {"how": "retrieval", **searched}
         finetune = {"how": "finetune", **TRAINING}
         finetune["source"] = {"coarse": str(coarse) if level == "coarse" else None}
         for part in (retrieval, finetune):

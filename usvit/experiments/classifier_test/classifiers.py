@@ -9,7 +9,6 @@ from usvit.data.splits import SeenImages, seen_by_weights
 from usvit.errors import UsvitError
 from usvit.experiments.base import model_of_record
 from usvit.models import FixedNetwork, resolve_networks, run_of_weights
-from usvit.records import RunRecord
 from usvit.training import seed_everything
 
 
@@ -31,7 +30,7 @@ class FixedClassifier(FixedNetwork):
         """
         seen = seen_by_weights(self.weights)
         run = None if self.weights.metadata is None else run_of_weights(self.weights)
-        return seen.of_parts("train", "upstream") if run is not None and _kept_last_step(run) else seen
+        return seen.of_parts("train", "upstream") if run is not None and run.kept_last_step else seen
 
     def describe(self) -> dict[str, Any]:
         """Return the entry of ``run.json``."""
@@ -60,14 +59,6 @@ def resolve_classifiers(config: TestConfig) -> list[FixedClassifier]:
             "and none of the classifiers has one. Leave it out."
         )
     return found
-
-
-def _kept_last_step(run: RunRecord) -> bool:
-    train = run.config.as_written().get("train")
-    stopping = train.get("early_stopping") if isinstance(train, dict) else None
-    if run.kind != "pretrain" or not isinstance(stopping, dict):
-        return False
-    return stopping.get("keep") == "last" and stopping.get("patience", 0) is None
 
 
 def joint_sha256_text(classifiers: list[FixedClassifier]) -> str:

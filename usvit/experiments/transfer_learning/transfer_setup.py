@@ -31,9 +31,9 @@ from usvit.models import (
     give_mlp_head,
     input_statistics,
     resolve_weights,
+    run_of_weights,
 )
 from usvit.progress import Progress
-from usvit.records import load_run_record
 from usvit.training import Device, resolve_device, seed_everything
 
 logger = logging.getLogger(__name__)
@@ -191,8 +191,8 @@ def checked(setups: Sequence[TransferSetup], progress: Progress) -> list[Transfe
 def forbidden(setup: TransferSetup, *, alone: bool) -> SeenImages:
     """Return the images that a transfer must not test: all that the weights have seen.
 
-    The exception are validation images of a run of ``usvit pretrain`` that kept its last step: they have chosen
-    nothing, and are the test images of the papers. Test images of a data card are never excepted.
+    The exception are validation images of a run of ``usvit pretrain`` that was set to keep its last step: they have
+    chosen nothing, and are the test images of the papers. Test images of a data card are never excepted.
 
     Args:
         setup: The transfer.
@@ -203,17 +203,10 @@ def forbidden(setup: TransferSetup, *, alone: bool) -> SeenImages:
     if metadata is None or metadata.best_step != metadata.steps:
         return seen
     queries = setup.config.how == "retrieval" and is_grafit(weights)
-    if queries or (alone and setup.manifest is None and _pretrained(weights)):
+    run = run_of_weights(weights)
+    if queries or (alone and setup.manifest is None and run is not None and run.kept_last_step):
         return seen.of_parts("train", "upstream")
     return seen
-
-
-def _pretrained(weights: Weights) -> bool:
-    """Return whether the weights are in a run of ``usvit pretrain``; a transfer chooses cells on validation images."""
-    if weights.path is None:
-        return False
-    run = weights.path.absolute().parent.parent
-    return (run / "run.json").is_file() and load_run_record(run).kind == "pretrain"
 
 
 def describe(setup: TransferSetup, command: str) -> dict[str, Any]:
