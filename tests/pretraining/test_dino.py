@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from tests.pretraining.toy import Normalised, plan, tiny_vit
+from tests.processes import command_line, start
 from usvit.config import DinoConfig, PretrainConfig
 from usvit.errors import UsvitError
 from usvit.models.trainable import train_mode
@@ -337,3 +338,17 @@ def test_a_run_that_stopped_goes_on_to_the_same_bytes(network, tmp_path, monkeyp
     probe = ("--recipe", "knn", *images, "--set", "model.image_size=32", "--weights", tmp_path / "run")
     usvit("transfer", *probe, "--device", "cpu", "--out", tmp_path / "knn")
     assert (tmp_path / "knn" / "results.csv").read_text().count("accuracy") >= 1
+
+
+@pytest.mark.slow
+def test_two_processes_make_the_steps_of_one(tmp_path):
+    """The network has no batch normalisation and drops no path, so only rounding differs."""
+    command = ("pretrain", *TINY, *VIT, *LOCAL, "--set", "model.drop_path=0", "--set", "train.steps=3")
+    for processes in (1, 2):
+        out = tmp_path / str(processes)
+        done = start(tmp_path / f"{out}.txt", command_line, *command, "--out", out, torchrun=processes).wait()
+        assert done.returncode == 0, done.stderr
+    one, two = (load_file(tmp_path / name / "fold-0" / "model.safetensors") for name in "12")
+    assert one.keys() == two.keys()
+    for key in one:
+        torch.testing.assert_close(two[key], one[key], rtol=1e-5, atol=1e-6)
