@@ -121,8 +121,8 @@ def test_the_center_is_a_moving_mean_of_the_teachers_outputs_over_all_portions()
     task, center = dino(center_decay=0.8), [0.0] * SMALL["outputs"]
     for step in range(3):
         given, outputs = rows(6, seed=step), []
-        for start in (0, 4):
-            part = {key: value[start : start + 4] for key, value in given.items()}
+        for first in (0, 4):
+            part = {key: value[first : first + 4] for key, value in given.items()}
             outputs += outputs_of(task.module.teacher, part["images"]).flatten(0, 1).tolist()
             task.loss(task.module, part, step)
             assert task.module.center.tolist() == pytest.approx(center, abs=1e-6)  # changes after the step
@@ -177,8 +177,8 @@ def test_the_last_layer_has_no_gradient_in_the_first_epochs():
 def test_portions_change_nothing_where_there_is_no_batch_normalisation():
     whole, parts, given = centred(dino()), centred(dino()), rows(6)
     (whole.loss(whole.module, given, 0) / 6).backward()
-    for start in (0, 2, 4):
-        (parts.loss(parts.module, {key: value[start : start + 2] for key, value in given.items()}, 0) / 6).backward()
+    for first in (0, 2, 4):
+        (parts.loss(parts.module, {key: value[first : first + 2] for key, value in given.items()}, 0) / 6).backward()
     whole.on_step_end(0)
     parts.on_step_end(0)
     for (name, one), other in zip(whole.module.named_parameters(), parts.module.parameters(), strict=True):
