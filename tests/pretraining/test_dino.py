@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from tests.pretraining.toy import Normalised, plan, tiny_vit
+from tests.processes import command_line, start
 from usvit.config import DinoConfig, PretrainConfig
 from usvit.errors import UsvitError
 from usvit.models.trainable import train_mode
@@ -120,8 +121,8 @@ def test_the_center_is_a_moving_mean_of_the_teachers_outputs_over_all_portions()
     task, center = dino(center_decay=0.8), [0.0] * SMALL["outputs"]
     for step in range(3):
         given, outputs = rows(6, seed=step), []
-        for start in (0, 4):
-            part = {key: value[start : start + 4] for key, value in given.items()}
+        for first in (0, 4):
+            part = {key: value[first : first + 4] for key, value in given.items()}
             outputs += outputs_of(task.module.teacher, part["images"]).flatten(0, 1).tolist()
             task.loss(task.module, part, step)
             assert task.module.center.tolist() == pytest.approx(center, abs=1e-6)  # changes after the step
@@ -176,8 +177,8 @@ def test_the_last_layer_has_no_gradient_in_the_first_epochs():
 def test_portions_change_nothing_where_there_is_no_batch_normalisation():
     whole, parts, given = centred(dino()), centred(dino()), rows(6)
     (whole.loss(whole.module, given, 0) / 6).backward()
-    for start in (0, 2, 4):
-        (parts.loss(parts.module, {key: value[start : start + 2] for key, value in given.items()}, 0) / 6).backward()
+    for first in (0, 2, 4):
+        (parts.loss(parts.module, {key: value[first : first + 2] for key, value in given.items()}, 0) / 6).backward()
     whole.on_step_end(0)
     parts.on_step_end(0)
     for (name, one), other in zip(whole.module.named_parameters(), parts.module.parameters(), strict=True):
@@ -337,3 +338,17 @@ def test_a_run_that_stopped_goes_on_to_the_same_bytes(network, tmp_path, monkeyp
     probe = ("--recipe", "knn", *images, "--set", "model.image_size=32", "--weights", tmp_path / "run")
     usvit("transfer", *probe, "--device", "cpu", "--out", tmp_path / "knn")
     assert (tmp_path / "knn" / "results.csv").read_text().count("accuracy") >= 1
+
+
+@pytest.mark.slow
+def test_two_processes_make_the_steps_of_one(tmp_path):
+    """The network has no batch normalisation and drops no path, so only rounding differs."""
+    command = ("pretrain", *TINY, *VIT, *LOCAL, "--set", "model.drop_path=0", "--set", "train.steps=3")
+    for processes in (1, 2):
+        out = tmp_path / str(processes)
+        done = start(tmp_path / f"{out}.txt", command_line, *command, "--out", out, torchrun=processes).wait()
+        assert done.returncode == 0, done.stderr
+    one, two = (load_file(tmp_path / name / "fold-0" / "model.safetensors") for name in "12")
+    assert one.keys() == two.keys()
+    for key in one:
+        torch.testing.assert_close(two[key], one[key], rtol=1e-5, atol=1e-6)

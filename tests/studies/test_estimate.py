@@ -50,3 +50,13 @@ def test_a_measurement_of_speed_takes_a_minute():
     steps = {"speed": {"run": "bench", "protocol": "deit"}}
     columns = {"a": {"figure": "images_per_second"}}
     assert hours(make_plan(StudyConfig.model_validate({**study, "steps": steps, "columns": columns}))) == BENCH_HOURS
+
+
+@pytest.mark.parametrize(("size", "local"), [(96, 8 * (96 / 224) ** 2), (None, 8.0)])
+def test_dino_trains_on_all_crops_and_asks_the_teacher_for_the_global_ones(size, local):
+    views = {"count": 2, "local_count": 8, "local_size": size}
+    train = {"steps": 5, "epochs": None, "batch_size": 10}
+    found = hours(one_run(run="pretrain", recipe="dino", settings={"views": views, "train": train}))
+    macs = _macs("deit_b", "{}", 224)
+    expected = 50 * (3 * 2 * macs * (2 + local) + 2 * 2 * macs)
+    assert found == pytest.approx(expected / SUSTAINED_FLOPS / 3600)

@@ -107,7 +107,8 @@ def tiny_settings(kind: str, config: BaseModel, row_model: str | None, row: Sett
     images["val_share"] = 0.0
     used = {key: PRETRAIN[key] for key in ("mae", "beit", "tokenizer", "grafit", "dino") if key == made.objective}
     if made.objective == "dino" and made.views.local_count:
-        half = None if made.views.local_size is None else model["image_size"] // 2
+        # A map of one pixel in a tiny CNN: PyTorch's bfloat16 convolution on CPUs then has NaN in its weight gradients.
+        half = model["image_size"] // 2 if made.views.local_size and "vit" in model else None
         used["views"] = {"local_count": LOCAL_CROPS, "local_size": half}
     if made.distill.kind != "none":
         used["distill"] = PRETRAIN["distill"]
