@@ -168,6 +168,17 @@ def test_a_figure_waits_for_all_of_its_runs(tmp_path):
     assert figures["both"]["value"] is None and table["DeiT-Ti"]["state"] == "waiting"
 
 
+def test_a_column_may_be_a_difference(tmp_path):
+    columns = {**CHAIN["columns"], "gain": {"figure": "accuracy", "of": "knn", "minus": "few"}}
+    plan = make_plan(StudyConfig.model_validate({**CHAIN, "columns": columns}))
+    with open_study(tmp_path / "study", plan, "command") as study:
+        result_of(plan, study, {"train": 0.3, "tuned": 0.3, "knn": 0.9, "few": 0.6})
+        fill(study, plan)
+        first, again, _ = study.save().table
+    assert first.figures["gain"].value == pytest.approx(0.3) and first.figures["gain"].ci95 is None
+    assert again.figures["gain"].reason == "the row has no run for it", "it has no few-shot probe"
+
+
 def test_counts_of_the_network_need_no_run(tmp_path):
     assert filled_chain(tmp_path)["SGD"]["figures"]["params"]["value"] == pytest.approx(5.717416)
 

@@ -42,6 +42,7 @@ class StudyColumn(Record):
     name: Name
     figure: Name = key("Name of the figure in the results of its runs.")
     of: list[Name] | None = key("Steps whose runs have the figure; several are averaged. null: the only step.")
+    minus: Name | None = optional("Step whose figure is subtracted.", null=True)
     title: Text
     percent: bool = key("true if the figure is shown in per cent.")
     tolerance: Number | None = key("Largest difference from the printed figure that counts as agreement.", minimum=0)

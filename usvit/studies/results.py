@@ -48,11 +48,20 @@ def figure_of(kind: Kind, result: Any, name: str) -> Found:
 
 
 def mean_of(figures: list[Found]) -> Found:
-    """Return the mean over runs; it has no interval."""
+    """Return the figure of a single run as it is, or the mean over runs, which has no interval."""
+    if len(figures) == 1:
+        return figures[0]
     if missing := next((one for one in figures if one.value is None), None):
         return missing
     values = [one.value for one in figures if one.value is not None]
     return Found(sum(values) / len(values), method=f"mean over {len(values)} runs")
+
+
+def difference_of(one: Found, other: Found) -> Found:
+    """Return the difference of two figures; it has no interval."""
+    if one.value is None or other.value is None:
+        return one if one.value is None else other
+    return Found(one.value - other.value, method="difference of two runs")
 
 
 def figure_of_network(model: str, settings: Mapping[str, Any], name: str) -> Found:

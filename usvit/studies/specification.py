@@ -79,6 +79,8 @@ class FigureColumn(_Section):
     row's network."""
     of: Names | None = None
     """The step whose run has the figure. Several steps: the mean over them. Default: the only step of the row."""
+    minus: str | None = None
+    """A step whose figure is subtracted, such as that without a change."""
     title: str | None = None
     """Default: that of the figure."""
     tolerance: PrintedFigure | None = None
@@ -88,8 +90,10 @@ class FigureColumn(_Section):
     @model_validator(mode="after")
     def _known(self) -> Self:
         check_figure(self.figure)
-        if self.figure in OF_NETWORK and self.of is not None:
-            raise ValueError(f"the figure {self.figure} is of the row's network: remove 'of'")
+        if self.figure in OF_NETWORK and (self.of or self.minus):
+            raise ValueError(f"the figure {self.figure} is of the row's network: remove 'of' and 'minus'")
+        if self.minus is not None and self.of is None:
+            raise ValueError("a difference needs 'of', the step from whose figure 'minus' is subtracted")
         return self
 
 

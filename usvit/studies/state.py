@@ -161,6 +161,7 @@ def _column(plan: StudyPlan, name: str) -> dict[str, Any]:
         "name": name,
         "figure": column.figure,
         "of": column.of and list(column.of),
+        "minus": column.minus,
         "title": column.title or title_of(column.figure),
         "percent": any(one.percent for one in (*printed, *filter(None, [column.tolerance]))),
         "tolerance": column.tolerance and column.tolerance.value,

@@ -7,7 +7,7 @@ from typing import Any
 from usvit.records import MetricsRecord, RunRecord, load_record
 from usvit.studies.metric_names import OF_NETWORK
 from usvit.studies.plan import PlannedRow, StudyPlan, steps_of
-from usvit.studies.results import Found, figure_of, figure_of_network, mean_of, read_result
+from usvit.studies.results import Found, difference_of, figure_of, figure_of_network, mean_of, read_result
 from usvit.studies.state import StudyDir
 
 
@@ -96,7 +96,9 @@ def _ours(plan: StudyPlan, row: PlannedRow, name: str, seed: int, results: dict[
     if any(run not in results for run in runs):
         return None
     figures = [figure_of(plan.by_id[run].kind, results[run], column.figure) for run in runs]
-    return figures[0] if len(figures) == 1 else mean_of(figures)
+    if column.minus is not None:
+        return difference_of(mean_of(figures[:-1]), figures[-1])
+    return mean_of(figures)
 
 
 def _spread(plan: StudyPlan, row: PlannedRow, results: dict[str, Any]) -> dict[str, Any]:
