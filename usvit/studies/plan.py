@@ -298,7 +298,7 @@ def _check_columns(study: StudyConfig, rows: list[PlannedRow], runs: Mapping[str
 
 
 def steps_of(study: StudyConfig, column: str, of_row: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the steps of a row that give the figure of a column, ``minus`` last; empty if the row lacks one of them."""
+    """Return the steps of a row that give the figure of a column, ``minus`` last; empty if the row lacks one."""
     wanted, minus = study.columns[column].of, study.columns[column].minus
     if wanted is None:
         return tuple(of_row) if len(of_row) == 1 else ()
