@@ -34,10 +34,11 @@ def test_every_study_can_be_planned_at_both_scales(name):
     assert study.paper is not None and study.paper.key in PAPERS and name.startswith(f"{study.paper.key}_")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", study_names())
 def test_every_study_states_its_paper_and_how_it_was_measured(name):
     study = load_study(name)
-    assert study.paper.source and study.paper.table and study.paper.protocol
+    assert study.name == name and study.paper.source and study.paper.table and study.paper.protocol
     text = (configs_dir() / "studies" / f"{name}.yaml").read_text()
     assert "TODO" not in text
     assert f"#   usvit study {name}" in text
