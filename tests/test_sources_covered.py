@@ -89,7 +89,6 @@ def test_every_file_exists(rows):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_every_command_and_name_exists(rows):
     faults = []
     for row in rows:

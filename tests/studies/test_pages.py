@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from usvit.records import StudyCorrelation
 from usvit.studies import formatters
 from usvit.studies.pages import write_pages
 
@@ -101,6 +102,17 @@ def test_a_tolerance_stands_in_the_head_of_its_column_in_the_columns_unit(finish
 def test_a_tiny_study_says_so_first_and_compares_nothing(finished):
     said = formatters.caveats(finished.record.model_copy(update={"scale": "tiny"}))
     assert said[0].startswith("Tiny networks on generated images") and "say nothing about the paper" in said[0]
+
+
+def test_correlations_stand_below_the_table_by_the_titles_of_their_columns(finished, tmp_path):
+    pair = ["accuracy", "sensitivity.positive"]
+    found = StudyCorrelation(columns=pair, n=100, pearson=0.304, spearman=None)
+    record = finished.record.model_copy(update={"correlations": [found]})
+    write_pages(tmp_path, record)
+    shown = " ".join(formatters.terminal(record).split())
+    assert "column with pairs Pearson's r Spearman's ρ accuracy sensitivity, positive 100 0.30 –" in shown
+    assert "| accuracy | sensitivity, positive | 100 | 0.30 | – |" in (tmp_path / "study.md").read_text()
+    assert '<td class="n">0.30</td>' in (tmp_path / "study.html").read_text()
 
 
 def test_groups_and_notes_of_rows_are_shown(finished, tmp_path):

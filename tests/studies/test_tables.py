@@ -25,7 +25,7 @@ def metrics_of(accuracy, ci95):
         "auc_macro_ovr": value(None),
         "auc": {"m_vs_rest": value(None), "n_vs_rest": value(None)},
         "sensitivity": of_each,
-        "specificity": of_each,
+        "specificity": {"m": value(1 - accuracy), "n": value(0.5)},
     }
     mean = {"mean": 0.5, "sd": None}
     means = dict.fromkeys(("accuracy", "balanced_accuracy", "auc_macro_ovr"), mean)
@@ -133,18 +133,26 @@ def result_of(plan, study, values):
         kept = {"fold": 0, "step": 1, "val_accuracy": value}
         found = {"summary": [{"name": name, "accuracy": accuracy}]} if run.kind == "transfer" else {"kept": [kept]}
         (folder / f"{run.kind}.json").write_text(json.dumps({"schema_version": "1.0", **found}))
+        if run.kind == "pretrain":
+            (folder / "fold-0").mkdir()
+            lines = [f"1,9.98,{value / 2}", f"2,20.0,{value}"]
+            (folder / "fold-0" / "history.csv").write_text("\n".join(["step,epoch,val_accuracy", *lines, ""]))
 
 
-def filled_chain(tmp_path, **values):
-    plan = make_plan(StudyConfig.model_validate(CHAIN))
+def filled_chain(tmp_path, content=CHAIN, **values):
+    plan = make_plan(StudyConfig.model_validate(content))
     with open_study(tmp_path / "study", plan, "command") as study:
         result_of(plan, study, values)
         fill(study, plan)
-        return {row["name"]: row for row in study.save().content()["table"]}
+        return study.save()
+
+
+def rows_of(record):
+    return {row["name"]: row for row in record.content()["table"]}
 
 
 def test_a_row_shows_the_figures_of_all_its_runs(tmp_path):
-    table = filled_chain(tmp_path, train=0.31, tuned=0.5, knn=0.9, few=0.6)
+    table = rows_of(filled_chain(tmp_path, train=0.31, tuned=0.5, knn=0.9, few=0.6))
     figures = table["DeiT-Ti"]["figures"]
     assert {name: figure["value"] for name, figure in figures.items()} == {
         "params": pytest.approx(5.717416),  # DeiT-Ti/16 has 5,717,416 parameters (timm)
@@ -162,7 +170,7 @@ def test_a_row_shows_the_figures_of_all_its_runs(tmp_path):
 
 
 def test_a_figure_waits_for_all_of_its_runs(tmp_path):
-    table = filled_chain(tmp_path, train=0.31, knn=0.9)
+    table = rows_of(filled_chain(tmp_path, train=0.31, knn=0.9))
     figures = table["DeiT-Ti"]["figures"]
     assert (figures["upstream"]["value"], figures["knn"]["value"]) == (0.31, 0.9)
     assert figures["both"]["value"] is None and table["DeiT-Ti"]["state"] == "waiting"
@@ -170,17 +178,35 @@ def test_a_figure_waits_for_all_of_its_runs(tmp_path):
 
 def test_a_column_may_be_a_difference(tmp_path):
     columns = {**CHAIN["columns"], "gain": {"figure": "accuracy", "of": "knn", "minus": "few"}}
-    plan = make_plan(StudyConfig.model_validate({**CHAIN, "columns": columns}))
-    with open_study(tmp_path / "study", plan, "command") as study:
-        result_of(plan, study, {"train": 0.3, "tuned": 0.3, "knn": 0.9, "few": 0.6})
-        fill(study, plan)
-        first, again, _ = study.save().table
+    content = {**CHAIN, "columns": columns}
+    first, again, _ = filled_chain(tmp_path, content, train=0.3, tuned=0.3, knn=0.9, few=0.6).table
     assert first.figures["gain"].value == pytest.approx(0.3) and first.figures["gain"].ci95 is None
     assert again.figures["gain"].reason == "the row has no run for it", "it has no few-shot probe"
 
 
+def test_a_pretraining_has_a_figure_at_each_epoch_that_was_evaluated(tmp_path):
+    """The evaluation nearest to an epoch may be a little before or after it, as steps do not fill epochs exactly."""
+    columns = {f"at{epoch}": {"figure": f"val_accuracy.{epoch}", "of": "train"} for epoch in (10, 15, 20)}
+    rows = [{"name": "DeiT-Ti", "model": "deit_ti"}]
+    figures = filled_chain(tmp_path, {**CHAIN, "columns": columns, "rows": rows}, train=0.4).table[0].figures
+    assert (figures["at10"].value, figures["at20"].value) == (0.2, 0.4)
+    assert figures["at15"].reason == "the run was not evaluated at epoch 15"
+
+
+def test_correlations_are_over_all_rows_and_seeds(tmp_path):
+    accuracies = {(0, "timm:test_vit"): 0.3, (1, "timm:test_vit"): 0.36, (2, "timm:test_vit"): 0.45}
+    accuracies |= {(0, "timm:test_resnet"): 0.5, (1, "timm:test_resnet"): 0.1, (2, "timm:test_resnet"): None}
+    pairs = [["accuracy", "balanced_accuracy"], ["accuracy", "specificity.positive"]]
+    columns = ["accuracy", "auc_macro_ovr", "balanced_accuracy", "specificity.positive"]
+    record = filled(tmp_path, accuracies, seeds=[0, 1, 2], columns=columns, correlations=pairs)
+    # metrics_of gives every run the same balanced accuracy, and its specificity is 1 - accuracy.
+    constant, opposite = record["correlations"]
+    assert constant == {"columns": pairs[0], "n": 5, "pearson": None, "spearman": None}
+    assert opposite["n"] == 5 and opposite["pearson"] == opposite["spearman"] == pytest.approx(-1)
+
+
 def test_counts_of_the_network_need_no_run(tmp_path):
-    assert filled_chain(tmp_path)["SGD"]["figures"]["params"]["value"] == pytest.approx(5.717416)
+    assert rows_of(filled_chain(tmp_path))["SGD"]["figures"]["params"]["value"] == pytest.approx(5.717416)
 
 
 def test_the_spread_of_seeds_is_that_of_the_finished_runs(tmp_path):

@@ -44,7 +44,15 @@ from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.phantom import PhantomRecord
 from usvit.records.run import RunRecord, load_run_record, read_run_record
 from usvit.records.scores import JobRecord, ModelSeen, SummaryRecord
-from usvit.records.study import SpreadRow, StudyColumn, StudyFigure, StudyRecord, StudyRun, StudyTableRow
+from usvit.records.study import (
+    SpreadRow,
+    StudyColumn,
+    StudyCorrelation,
+    StudyFigure,
+    StudyRecord,
+    StudyRun,
+    StudyTableRow,
+)
 from usvit.records.tables import CsvRow, FailureRow, FoldRow, PredictionRow, ScoreRow
 from usvit.records.test import TestRecord, TestRow
 from usvit.records.upstream import (
@@ -131,6 +139,7 @@ __all__ = [
     "SeenHashes",
     "SpreadRow",
     "StudyColumn",
+    "StudyCorrelation",
     "StudyFigure",
     "StudyRecord",
     "StudyRun",

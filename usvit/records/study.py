@@ -112,6 +112,17 @@ class SpreadRow(Record):
     figures: dict[str, Spread] = written(empty=dict)
 
 
+class StudyCorrelation(Record):
+    """Correlation of two columns, over all rows and seeds that have both figures."""
+
+    columns: list[Name] = key(minItems=2, maxItems=2)
+    n: Count = key("Number of pairs of figures.")
+    pearson: Annotated[Number, Field(ge=-1, le=1)] | None = key(
+        "Pearson's correlation coefficient; null with fewer than three pairs, or if a figure never varies."
+    )
+    spearman: Annotated[Number, Field(ge=-1, le=1)] | None = key("Spearman's rank correlation.")
+
+
 class StudyPaper(Record):
     """The table that the study is compared with."""
 
@@ -161,3 +172,4 @@ class StudyRecord(FileRecord):
     seed_spread: Annotated[list[SpreadRow], Field(max_length=MAX_RUNS)] = key(
         "Spread over seeds; empty for a single seed."
     )
+    correlations: list[StudyCorrelation] = written("Correlations of columns that the study's file names.", empty=list)

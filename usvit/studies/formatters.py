@@ -115,6 +115,16 @@ def spread_grid(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
     return header, lines
 
 
+def correlation_grid(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the correlations: the two columns, the pairs, Pearson's r and Spearman's rho."""
+    titles = {column.name: column.title for column in record.columns}
+    lines = []
+    for one in record.correlations:
+        values = ("–" if value is None else f"{value:.2f}" for value in (one.pearson, one.spearman))
+        lines.append([*(titles[name] for name in one.columns), str(one.n), *values])
+    return ["column", "with", "pairs", "Pearson's r", "Spearman's ρ"], lines
+
+
 def caveats(record: StudyRecord) -> list[str]:
     """Return the caveats of the table, the most serious first."""
     said = []
@@ -160,6 +170,8 @@ def terminal(record: StudyRecord) -> str:
     parts = [f"{record.title}\n{counted(record)}", aligned(*grid(record))]
     if record.seed_spread:
         parts.append(f"Spread over {len(record.seeds)} seeds\n{aligned(*spread_grid(record))}")
+    if record.correlations:
+        parts.append(f"Correlations, over rows and seeds\n{aligned(*correlation_grid(record))}")
     if notes := caveats(record):
         parts.append("\n".join(notes))
     if failed := failures(record):
@@ -181,6 +193,8 @@ def markdown(record: StudyRecord) -> str:
     parts = [f"# {_md(record.title)}", _md(counted(record)) + ".", _md_table(*grid(record)), _md(key(record))]
     if record.seed_spread:
         parts += [f"## Spread over {len(record.seeds)} seeds", _md_table(*spread_grid(record))]
+    if record.correlations:
+        parts += ["## Correlations, over rows and seeds", _md_table(*correlation_grid(record))]
     if said := [*caveats(record), *notes(record)]:
         parts += ["## To be known", "\n".join(f"- {_md(line)}" for line in said)]
     if failed := failures(record):

@@ -62,6 +62,7 @@ OF_BENCH = {"images_per_second": "images/s", "peak_memory_gb": "peak memory (GB)
 LINES = {"halves": "random halves", "conditioned": "random halves, conditioned"}
 """Part of a figure's name -> line of the table of ``separability``: ``accuracy.halves``."""
 _BEST_OF = re.compile(r"best_of_(\d+)")
+_EPOCH = re.compile(r"[1-9]\d*")
 
 
 def line_of(part: str) -> str:
@@ -87,7 +88,8 @@ def check_figure(name: str, kind: str | None = None) -> str:
     Args:
         name: Name of a figure. ``sensitivity.positive`` is that of a class, ``accuracy.10`` of ``transfer`` that of
             the line of the few-shot table with 10 images of each class, ``accuracy.best_of_10`` that of the best of 10
-            random cells (``trials``), and ``accuracy.halves`` that of a line of ``LINES``.
+            random cells (``trials``), ``accuracy.halves`` that of a line of ``LINES``, and ``val_accuracy.150`` of
+            ``pretrain`` that of the evaluation at epoch 150.
         kind: Kind of the run that has the figure; None to accept the figures of all kinds.
 
     Raises:
@@ -96,11 +98,7 @@ def check_figure(name: str, kind: str | None = None) -> str:
     head, _, part = name.partition(".")
     kinds = _OF_KIND if kind is None else {kind: _OF_KIND[kind]}
     for one, known in kinds.items():
-        if (
-            head in known
-            and (one in ("cv", "train")) <= ((head in OF_CLASS) == bool(part))
-            and (not part or one in ("cv", "train", "transfer"))
-        ):
+        if head in known and _fits(one, head, part):
             return name
     if kind is None and name in OF_NETWORK:
         return name
@@ -113,6 +111,15 @@ def check_figure(name: str, kind: str | None = None) -> str:
     raise unknown(of, name, [*names, *(OF_NETWORK if kind is None else ())], "See docs/how-to/study.md.")
 
 
+def _fits(kind: str, head: str, part: str) -> bool:
+    """Return whether a figure of this kind of run may have this part in its name, or none."""
+    if kind in ("cv", "train"):
+        return (head in OF_CLASS) == bool(part)
+    if kind == "pretrain":
+        return not part or _EPOCH.fullmatch(part) is not None
+    return not part or (kind == "transfer" and head != "val_accuracy")
+
+
 def title_of(name: str) -> str:
     """Return the title of a figure: ``AUC, macro one vs rest`` or ``sensitivity, malignant``."""
     head, _, part = name.partition(".")
@@ -123,6 +130,8 @@ def title_of(name: str) -> str:
         return known[head]
     if _BEST_OF.fullmatch(part):
         return f"{known[head]}, {line_of(part)} random cells"
+    if head in OF_PRETRAIN and _EPOCH.fullmatch(part):
+        return f"{known[head]}, epoch {part}"
     return f"{known[head]}, {LINES.get(part, f'{part} images of each class')}"
 
 

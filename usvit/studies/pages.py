@@ -48,6 +48,8 @@ def _values(record: StudyRecord) -> dict[str, Any]:
         "position": _position,
         "spread_header": formatters.spread_grid(record)[0] if record.seed_spread else [],
         "spread_lines": formatters.spread_grid(record)[1] if record.seed_spread else [],
+        "correlation_header": formatters.correlation_grid(record)[0],
+        "correlation_lines": formatters.correlation_grid(record)[1],
         "key": formatters.key(record),
         "kinds": sorted({run.kind for run in record.runs}),
         "page_of": _page_of,

@@ -2,10 +2,13 @@
 
 import functools
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from usvit.models import count, find_model, zoo_counts
 from usvit.records import (
@@ -37,9 +40,22 @@ class Found:
     """Reason why there is no value."""
 
 
+@dataclass(frozen=True)
+class PretrainResult:
+    """The result of a pre-training: the weights that it kept, and its evaluations."""
+
+    record: PretrainRecord
+    histories: tuple[pd.DataFrame, ...]
+    """The content of history.csv of each fold."""
+
+
 def read_result(kind: Kind, folder: Path) -> Any:
-    """Read the result of a finished run as its record."""
-    return load_record(folder / RESULTS[kind], _MODELS[kind])
+    """Read the result of a finished run as its record; that of a pre-training as ``PretrainResult``."""
+    record = load_record(folder / RESULTS[kind], _MODELS[kind])
+    if kind == "pretrain":
+        paths = [folder / f"fold-{one.fold}" / "history.csv" for one in record.kept]
+        return PretrainResult(record, tuple(pd.read_csv(path) for path in paths))
+    return record
 
 
 def figure_of(kind: Kind, result: Any, name: str) -> Found:
@@ -103,11 +119,22 @@ def _of_metrics(result: MetricsRecord, name: str) -> Found | None:
     )
 
 
-def _of_pretrain(result: PretrainRecord, name: str) -> Found | None:
-    values = [getattr(one, name) for one in result.kept]
-    if not values or any(value is None for value in values):
+def _of_pretrain(result: PretrainResult, name: str) -> Found | None:
+    head, _, epoch = name.partition(".")
+    values = [getattr(one, head) for one in result.record.kept]
+    if epoch:
+        values = [_at_epoch(history, head, int(epoch)) for history in result.histories]
+        if any(value is None for value in values):
+            return Found(reason=f"the run was not evaluated at epoch {epoch}")
+    if not values or any(value is None or math.isnan(value) for value in values):
         return Found(reason="the run had no validation images for it")
     return Found(sum(values) / len(values))
+
+
+def _at_epoch(history: pd.DataFrame, name: str, epoch: int) -> float | None:
+    """Return the figure of the evaluation nearest to an epoch; None if there is none within half an epoch."""
+    away = (history.epoch - epoch).abs()
+    return float(history[name].iloc[int(away.argmin())]) if len(history) and away.min() <= 0.5 else None
 
 
 def _of_transfer(result: TransferRecord, name: str) -> Found | None:

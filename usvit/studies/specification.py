@@ -170,6 +170,8 @@ class StudyConfig(_Section):
         "auc_macro_ovr": FigureColumn(figure="auc_macro_ovr"),
     }
     """The figures of the table. A list of figures' names is accepted too."""
+    correlations: tuple[tuple[str, str], ...] = ()
+    """Pairs of columns whose correlation stands below the table, over all rows and seeds."""
     seeds: Annotated[tuple[Seed, ...], BeforeValidator(_listed), Field(min_length=1)] = (0,)
     """The table shows the results of the first seed; if there are several, their spread is below it."""
     settings: dict[str, Any] = {}
@@ -197,6 +199,12 @@ class StudyConfig(_Section):
         for name, step in self.steps.items():
             if step.run is None:
                 raise ValueError(f"steps.{name} lacks 'run': cv, train, pretrain, transfer, test or bench")
+        for pair in self.correlations:
+            if lost := [key for key in pair if key not in self.columns]:
+                known = ", ".join(self.columns)
+                raise ValueError(f"correlations names '{lost[0]}', which is not one of the columns ({known})")
+            if pair[0] == pair[1]:
+                raise ValueError(f"correlations names the column '{pair[0]}' twice")
         for row in self.rows:
             if unknown_columns := [key for key in row.printed if key not in self.columns]:
                 raise ValueError(

@@ -136,6 +136,7 @@ def new_record(plan: StudyPlan, command: str) -> dict[str, Any]:
         "runs": [as_json(run) for run in plan.runs],
         "table": [],
         "seed_spread": [],
+        "correlations": [],
     }
 
 

@@ -4,6 +4,8 @@ import statistics
 from dataclasses import asdict
 from typing import Any
 
+from scipy.stats import pearsonr, spearmanr
+
 from usvit.records import MetricsRecord, RunRecord, load_record
 from usvit.studies.metric_names import OF_NETWORK
 from usvit.studies.plan import PlannedRow, StudyPlan, steps_of
@@ -12,7 +14,7 @@ from usvit.studies.state import StudyDir
 
 
 def fill(study: StudyDir, plan: StudyPlan) -> None:
-    """Write ``table`` and ``seed_spread`` into the study's record, from the results of its finished runs.
+    """Write ``table``, ``seed_spread`` and ``correlations`` into the study's record, from its finished runs.
 
     The rows show the first seed. A figure of the paper is compared by the tolerance of its column; without one,
     ``within`` is true if it lies inside our 95% interval. It is None, with a ``within_reason``, if the two cannot be
@@ -25,6 +27,7 @@ def fill(study: StudyDir, plan: StudyPlan) -> None:
     study.record["table"] = [_row(study, plan, row, results) for row in plan.rows]
     several = len(plan.seeds) > 1
     study.record["seed_spread"] = [_spread(plan, row, results) for row in plan.rows] if several else []
+    study.record["correlations"] = [_correlation(plan, *pair, results) for pair in plan.study.correlations]
     for run in study.record["runs"]:
         path = study.run_path(run["id"]) / "run.json"
         if run["id"] in results and run["seconds"] is None and path.is_file():
@@ -114,3 +117,21 @@ def _spread(plan: StudyPlan, row: PlannedRow, results: dict[str, Any]) -> dict[s
             "max": max(known, default=None),
         }
     return {"name": row.name, "group": row.group, "figures": figures}
+
+
+def _correlation(plan: StudyPlan, one: str, other: str, results: dict[str, Any]) -> dict[str, Any]:
+    """Correlate two columns over all rows and seeds that have both figures."""
+    pairs = []
+    for row in plan.rows:
+        for seed in plan.seeds:
+            x, y = (_ours(plan, row, name, seed, results) for name in (one, other))
+            if x is not None and y is not None and x.value is not None and y.value is not None:
+                pairs.append((x.value, y.value))
+    xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
+    known = len(set(xs)) > 1 and len(set(ys)) > 1 and len(pairs) > 2
+    return {
+        "columns": [one, other],
+        "n": len(pairs),
+        "pearson": float(pearsonr(xs, ys).statistic) if known else None,
+        "spearman": float(spearmanr(xs, ys).statistic) if known else None,
+    }
