@@ -148,6 +148,24 @@ def test_settings_reach_the_runs_that_have_them():
     assert runs["transfer"]["draws"] == 3 and "draws" not in runs["pretrain"]
 
 
+@pytest.mark.parametrize("scale", ["paper", "tiny"])
+def test_settings_of_trainings_do_not_reach_the_measurement_of_a_network(scale):
+    """The shape and the image size are those of the row; a head that is kept or new is a matter of the training."""
+    steps = {"train": {"run": "pretrain", "recipe": "deit"}, "speed": {"run": "bench", "protocol": "deit"}}
+    row = {"name": "one", "model": "deit_ti", "settings": {"model": {"head": "new", "vit": {"layer_scale": 0.1}}}}
+    study = study_of(
+        steps=steps,
+        rows=[row],
+        columns={"a": {"figure": "images_per_second", "of": "speed"}},
+        settings={},
+        tiny={"model": {"head": "new"}},
+    )
+    plan = make_plan(study, scale=scale, overrides={"model": {"head": "new"}})
+    train, speed = (run.config["model"] for run in plan.runs)
+    assert train["head"] == "new" and train["vit"]["layer_scale"] == speed["vit"]["layer_scale"] == 0.1
+    assert list(speed) == ["vit"]
+
+
 def chain(*, steps=None, **changes):
     content = {**CHAIN, **changes}
     return StudyConfig.model_validate(content if steps is None else {**content, "steps": {**CHAIN["steps"], **steps}})

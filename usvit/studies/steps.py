@@ -35,6 +35,13 @@ Settings = dict[str, Any]
 _PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
 
 
+class BenchModelConfig(Section):
+    """Settings of the network of a measurement; the others of the section ``model`` are of trainings."""
+
+    vit: dict[str, Any] = Field(default_factory=dict)
+    """Parts of the shape of a ViT."""
+
+
 class BenchConfig(Section):
     """Settings of a measurement: the arguments of ``usvit.benchmark``."""
 
@@ -49,8 +56,7 @@ class BenchConfig(Section):
     image_size: Annotated[int, Field(ge=32)] | None = None
     device: str = "auto"
     precision: str | None = None
-    model: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the section ``model``."""
+    model: BenchModelConfig = BenchModelConfig()
 
 
 SCHEMAS: Mapping[Kind, type[BaseModel]] = {

@@ -133,5 +133,5 @@ def _bench(task: StudyTask, cpus: int | None, progress: Progress) -> None:
             out=task.out,
             progress=progress,
             command=task.command,
-            overrides={f"model.{key}": value for key, value in config.model.items()},
+            overrides={"model.vit": config.model.vit} if config.model.vit else {},
         )

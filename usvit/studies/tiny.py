@@ -64,7 +64,7 @@ def tiny_settings(kind: str, config: BaseModel, row_model: str | None, row: Sett
     """
     made: Any = config
     if kind == "bench":
-        name, vit, side = tiny_network(made.name, made.model.get("vit", {}), 224)
+        name, vit, side = tiny_network(made.name, made.model.vit, 224)
         return {
             "name": name,
             "model": {"vit": vit} if vit else {},
