@@ -1,8 +1,14 @@
 """The shipped studies: every printed table of the papers can be planned, and some of each paper run end to end."""
 
+import functools
+import json
+
 import pytest
 
 import usvit
+from usvit.models import find_model
+from usvit.models.build import build_model
+from usvit.models.weights import Weights
 from usvit.resources import configs_dir
 from usvit.studies.plan import make_plan
 from usvit.studies.specification import load_study, study_names
@@ -32,6 +38,17 @@ def test_every_study_can_be_planned_at_both_scales(name):
     paper, tiny = make_plan(study), make_plan(study, scale="tiny")
     assert [row.name for row in paper.rows] == [row.name for row in tiny.rows]
     assert study.paper is not None and study.paper.key in PAPERS and name.startswith(f"{study.paper.key}_")
+    for run in tiny.runs:
+        if run.kind in ("cv", "train", "pretrain"):
+            model = run.config["model"]
+            vit = {key: value for key, value in model["vit"].items() if value is not None}
+            takes_its_images(model["name"], json.dumps(vit), model["image_size"])
+
+
+@functools.cache
+def takes_its_images(name, vit, image_size):
+    """Build a tiny network, which tries it on an image; several studies have the same ones."""
+    build_model(find_model(name, json.loads(vit)), Weights("scratch"), n_classes=4, image_size=image_size)
 
 
 @pytest.mark.slow

@@ -145,5 +145,6 @@ def tiny_network(name: str, vit: Settings, image_size: int) -> tuple[str, Settin
         chosen = "cait_xxs12_distilled" if spec.family == "cait" else "deit_ti_distilled"
     else:
         chosen = _SHALLOW.sub(r"\g<1>2", name) if _SHALLOW.match(name) else SMALLEST.get(spec.family, "timm:test_vit")
+        patch = find_model(chosen).options.get("patch", patch)
     patches = max(2, math.ceil(32 / patch)) + (1 if image_size > 224 else 0)
     return chosen, shape, patch * patches
