@@ -15,6 +15,7 @@ from .leakage import FILES as FILES
 from .leakage import GAPS as GAPS
 from .leakage import Gap as Gap
 from .leakage import SeenImages as SeenImages
+from .leakage import in_seen_groups as in_seen_groups
 from .leakage import load_metadata as load_metadata
 from .leakage import passed_on as passed_on
 from .leakage import refuse_seen as refuse_seen

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from usvit.data.near_duplicates import CompactDescriptions, SeenNearDuplicate
 from usvit.data.splits.seen_files import (
@@ -344,3 +346,29 @@ def refuse_seen(
             f"{', '.join(groups[:5])}{', ...' if len(groups) > 5 else ''}. Start from other weights, or "
             f"{without}."
         )
+
+
+def in_seen_groups(
+    tested: pd.DataFrame, seen: Mapping[str, SeenImages], described: Described, *, refuse: str | None = None
+) -> NDArray[np.bool_]:
+    """Return which images are in groups of which any of several networks has seen an image or a near-duplicate.
+
+    Args:
+        tested: Table with columns image_id, group_id, sha256; length N.
+        seen: Name of each network in error messages -> the images that it has seen.
+        described: Near-duplicate descriptions of the tested images.
+        refuse: How to test on the other images, for the error that refuses seen ones; None to return them.
+
+    Returns:
+        Shape (N,).
+
+    Raises:
+        LeakageError: There are such images, and ``refuse`` is given.
+    """
+    at = np.zeros(len(tested), dtype=bool)
+    for who, known in seen.items():
+        copies = known.copies_among(described)
+        if refuse is not None:
+            refuse_seen(tested, known, who, refuse, copies)
+        at |= tested.sha256.map(known.__contains__).to_numpy(bool) | tested.sha256.isin(list(copies)).to_numpy()
+    return tested.group_id.isin(tested.group_id[at]).to_numpy()

@@ -19,7 +19,7 @@ from usvit.data.datasets import (
     open_source,
     tested_splits,
 )
-from usvit.data.splits import SeenImages, refuse_seen
+from usvit.data.splits import SeenImages, in_seen_groups
 from usvit.errors import LeakageError, UsvitError
 from usvit.experiments.transfer_learning.splits import TransferSplit
 from usvit.progress import Progress
@@ -150,13 +150,8 @@ def without_seen(
         return test_set
     table = images.table().assign(sha256=hashes)
     described = images.descriptions(progress) if any(known.described for known in seen.values()) else {}
-    leaking = np.zeros(len(table), dtype=bool)
-    for who, known in seen.items():
-        copies = known.copies_among(described)
-        leaking |= table.sha256.map(known.__contains__).to_numpy(bool) | table.sha256.isin(list(copies)).to_numpy()
-        if config.leaks == "refuse":
-            refuse_seen(table, known, who, "test on the others only: --set leaks=drop", copies)
-    leaking = table.group_id.isin(table.group_id[leaking]).to_numpy()
+    refuse = "test on the others only: --set leaks=drop" if config.leaks == "refuse" else None
+    leaking = in_seen_groups(table, seen, described, refuse=refuse)
     if config.leaks == "report":
         return replace(test_set, seen=int(leaking.sum()))
     if leaking.all():

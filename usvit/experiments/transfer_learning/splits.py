@@ -31,9 +31,9 @@ from usvit.data.splits import (
     Described,
     SeenImages,
     copies_of_seen,
+    in_seen_groups,
     joined,
     make_folds,
-    refuse_seen,
     rows_of_split,
     unrecorded,
 )
@@ -261,15 +261,9 @@ def without_leaks(
         return splits, counts
     table = splits.test.table().assign(sha256=tested)
     without = "test on the others only: --set leaks=drop"
-    leaking = np.zeros(len(table), dtype=bool)
     compared = config.source.hashes or any(known.described for known in seen.values())
     described = splits.test.descriptions(progress) if compared else {}
-    for who, known in seen.items():
-        copies = known.copies_among(described)
-        leaking |= table.sha256.map(known.__contains__).to_numpy(bool) | table.sha256.isin(list(copies)).to_numpy()
-        if config.leaks == "refuse":
-            refuse_seen(table, known, who, without, copies)
-    leaking = table.group_id.isin(table.group_id[leaking]).to_numpy()
+    leaking = in_seen_groups(table, seen, described, refuse=without if config.leaks == "refuse" else None)
     counts["seen_by_weights"] = int(leaking.sum())
     if config.source.hashes:
         others = [split for split in (splits.train, splits.val) if split is not None]
