@@ -115,6 +115,11 @@ def test_correlations_stand_below_the_table_by_the_titles_of_their_columns(finis
     assert '<td class="n">0.30</td>' in (tmp_path / "study.html").read_text()
 
 
+@pytest.mark.parametrize(("given", "said"), [([0], "0"), ([0, 1, 7, 8], "0, 1, 7, 8"), ([1, 2, 3, 4], "1 to 4")])
+def test_many_seeds_are_named_as_a_range(finished, given, said):
+    assert formatters.seeds(finished.record.model_copy(update={"seeds": given})) == said
+
+
 def test_groups_and_notes_of_rows_are_shown(finished, tmp_path):
     record = finished.record.model_copy(deep=True)
     for row in record.table:

@@ -92,6 +92,14 @@ def has_paper(record: StudyRecord) -> bool:
     return any(figure.paper for line in record.table for figure in line.figures.values())
 
 
+def seeds(record: StudyRecord) -> str:
+    """Return the seeds: ``1 to 100``, or ``0, 1, 7``."""
+    given = record.seeds
+    if len(given) > 3 and given == list(range(given[0], given[0] + len(given))):
+        return f"{given[0]} to {given[-1]}"
+    return ", ".join(map(str, given))
+
+
 def spread_grid(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the spread over seeds: mean, SD, minimum and maximum, and the paper's figure."""
     grouped = any(row.group for row in record.seed_spread)

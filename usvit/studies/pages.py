@@ -46,6 +46,7 @@ def _values(record: StudyRecord) -> dict[str, Any]:
         "ours": lambda figure, column: formatters.ours(figure, column.percent, unit=False),
         "number": lambda value, column: formatters.number(value, column.percent),
         "position": _position,
+        "seeds": formatters.seeds(record),
         "spread_header": formatters.spread_grid(record)[0] if record.seed_spread else [],
         "spread_lines": formatters.spread_grid(record)[1] if record.seed_spread else [],
         "correlation_header": formatters.correlation_grid(record)[0],
