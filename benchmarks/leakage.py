@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from safetensors.torch import load_file
+from scipy.special import softmax
 
 from usvit.config import RunConfig, build_config, load_recipe
 from usvit.data.datasets.manifest import build_manifest
@@ -27,7 +28,7 @@ from usvit.metrics.basic import auc
 from usvit.models.weights import Weights
 from usvit.progress import PlainProgress, Progress
 from usvit.records import MetricsRecord, RunRecord
-from usvit.training.trainer import predict_logits
+from usvit.training.inference import predict
 
 PLANTED = PhantomSpec(n=240, seed=20, size=256, near_duplicates=0.5)
 FRESH = PhantomSpec(n=480, seed=21, size=256)
@@ -93,8 +94,8 @@ def on_fresh_patients(config: RunConfig, root: Path, run: Path, fresh: Path, pro
         model, _ = new_model_with_report(config, job.spec, Weights("scratch"), len(job.classes), fold)
         model.load_state_dict(load_file(run / f"fold-{fold}" / "model.safetensors"))
         batches = eval_batches(store, np.arange(len(store)), config.train.batch_size)
-        logits = predict_logits(fabric.setup_module(model), fabric, job.preprocessing.normalised, batches)
-        prob = logits.double().softmax(1).numpy()[:, job.classes.index("malignant")]
+        logits = predict(fabric.setup_module(model), fabric, job.preprocessing.normalised, batches).logits
+        prob = softmax(logits.astype(np.float64), axis=1)[:, job.classes.index("malignant")]
         areas.append(auc(malignant, prob))
     kept.write_text(json.dumps({"auc": float(np.mean([area for area in areas if area is not None]))}))
     return float(json.loads(kept.read_text())["auc"])

@@ -16,6 +16,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # several tests at once: one thread eac
 import hypothesis
 import pytest
 
+from usvit.data.datasets import examination_cache
 from usvit.data.phantom import PhantomSpec, write_phantom
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -45,6 +46,15 @@ for key, value in {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slow ones first, so that no worker ends with minutes of work while the others have none."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache_of_examined_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the images of tests out of the user's cache; generated data sets stay in it, for the next call."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setattr(examination_cache, "cache_dir", lambda: folder)
+        yield
 
 
 @dataclass(frozen=True)

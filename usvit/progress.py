@@ -18,6 +18,7 @@ from rich.progress import (
 from rich.progress import Progress as RichProgress
 
 from usvit.logging import console
+from usvit.machine_load import MachineLoad
 from usvit.terminal import plain
 
 PLAIN_SECONDS = 10.0
@@ -61,10 +62,10 @@ def make_progress() -> Progress:
 
 
 class LiveProgress:
-    """A bar with count, rate and time left."""
+    """A bar with count, rate and time left, which says if other programs use the same cores."""
 
     def __init__(self, console: Console):
-        self._console = console
+        self._console, self._load = console, MachineLoad()
         self._bar: RichProgress | None = None
 
     def start(self, name: str, total: int, unit: str, done: int = 0) -> None:
@@ -84,7 +85,7 @@ class LiveProgress:
 
     def update(self, done: int, note: str = "") -> None:
         if self._bar:
-            self._bar.update(self._task, completed=done, note=escape(plain(note)))
+            self._bar.update(self._task, completed=done, note=escape(plain(_joined(note, self._load.note()))))
 
     def finish(self) -> None:
         if self._bar:
@@ -93,9 +94,10 @@ class LiveProgress:
 
 
 class PlainProgress:
-    """Lines such as ``fold 1/5: 40/250 steps, 61 images/s, 2:10 left``."""
+    """Lines such as ``fold 1/5: 40/250 steps, 61 images/s, 2:10 left``, which say if others use the same cores."""
 
     def __init__(self) -> None:
+        self._load = MachineLoad()
         self._name, self._total, self._unit, self._first = "", 0, "", 0
         self._begun = self._last = time.monotonic()
 
@@ -110,13 +112,17 @@ class PlainProgress:
         self._last = now
         left = (now - self._begun) / (done - self._first) * (self._total - done)
         line = (
-            f"{self._name}: {done}/{self._total} {self._unit}, {note + ', ' if note else ''}"
-            f"{int(left) // 60}:{int(left) % 60:02d} left"
+            f"{self._name}: {done}/{self._total} {self._unit}, "
+            f"{_joined(note, f'{int(left) // 60}:{int(left) % 60:02d} left', self._load.note())}"
         )
         print(plain(line), file=sys.stderr, flush=True)
 
     def finish(self) -> None:
         pass
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
 
 
 class NoProgress:

@@ -30,6 +30,7 @@ from usvit.cli import (
 )
 from usvit.errors import EXIT_BUG, EXIT_STOPPED, UsvitError
 from usvit.terminal import plain_output
+from usvit.threads import configure_threads
 
 GRACE_SECONDS = 20
 """Seconds that a process without an error message waits for the process that has one. torchrun stops all processes as
@@ -94,6 +95,7 @@ def main() -> None:
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names of folders may not be UTF-8
+    configure_threads()  # before anything imports PyTorch
     with plain_output():
         _run()
 

@@ -35,6 +35,10 @@ class DataConfig(Section):
     keep_ids: bool = False
     """Keep the image and patient ids of private data sets (folder, table, dicom) instead of writing pseudonyms. The run
     is then as private as the images."""
+    cache: bool = True
+    """Use the hashes of files that are unchanged since an earlier run (by path, size, time and inode number).
+    ``false``: decode, hash and compare all images again. Either way, every image is compared with its hash before a
+    training."""
 
 
 Stem = Literal[

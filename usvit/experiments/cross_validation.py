@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lightning_fabric
 import numpy as np
@@ -31,21 +31,24 @@ from usvit.experiments.model_metadata import calibration_of, downstream_metadata
 from usvit.experiments.run_directory import RunDirectory
 from usvit.files import write_atomic, write_bytes, write_csv
 from usvit.metrics.basic import auc
-from usvit.models import logits_and_features, ood, statistics_of, vectors
-from usvit.progress import Progress, task
+from usvit.models import ood, statistics_of
+from usvit.progress import Progress
 from usvit.pseudonyms import for_the_owner_alone
 from usvit.records import MetricsRecord, write_record
 from usvit.reports import write_report
 from usvit.seeding import derive_seed
 from usvit.training import (
     ClassificationTask,
+    Figures,
     FitResult,
     HeadTraining,
+    NetworkOutputs,
+    PhaseTimes,
     Subject,
     WeightedCrossEntropy,
     balanced_class_weights,
     fit,
-    predict_logits,
+    predict,
     seed_everything,
 )
 
@@ -127,8 +130,9 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
     logger.info(str(setup.tuned))
     statistics = statistics_of(eval_batches(store, np.arange(len(store)), _eval_size(setup)), fabric.device)
     for fold in todo:
-        result = _run_fold(setup, run, fold, rows, store, statistics, heads, fabric, progress)
-        logger.info(_fold_line(setup, fold, result))
+        times = PhaseTimes()
+        result = _run_fold(setup, run, fold, rows, store, statistics, heads, fabric, progress, times)
+        logger.info(_fold_line(setup, fold, result, times))
 
 
 def _run_fold(
@@ -141,6 +145,7 @@ def _run_fold(
     heads: HeadTraining,
     fabric: lightning_fabric.Fabric,
     progress: Progress,
+    times: PhaseTimes,
 ) -> FitResult:
     """Train and test one fold; its folder is complete once it holds ``predictions.csv``."""
     config, folder = setup.config, run.fold(fold)
@@ -166,9 +171,10 @@ def _run_fold(
         workers=config.workers,
     )
 
-    def logits_of(wrapped: Any, which: NDArray[np.int64]) -> torch.Tensor:
-        return predict_logits(wrapped, fabric, subject.prepare, eval_batches(subject.store, which, _eval_size(setup)))
+    def outputs_of(wrapped: Any, which: NDArray[np.int64]) -> NetworkOutputs:
+        return predict(wrapped, fabric, subject.prepare, eval_batches(subject.store, which, _eval_size(setup)))
 
+    validation = _Validation(loss_fn, targets[at["val"]], lambda wrapped: outputs_of(wrapped, at["val"]))
     # Checkpoints hold the state of the random generators, so that a resumed training draws the same dropout masks.
     seed_everything(config.seed, "train", fold)
     checkpoint = folder / "state.pt"
@@ -176,32 +182,43 @@ def _run_fold(
         ClassificationTask(subject.module, loss_fn.to(fabric.device), subject.prepare),
         fabric,
         batches,
-        _validation(loss_fn, targets[at["val"]], lambda wrapped: logits_of(wrapped, at["val"])),
+        validation,
         train=config.train,
         optim=optim,
         checkpoint=checkpoint,
         name=setup.fold_name(fold),
         progress=progress,
+        on_best=validation.keep,
     )
+    times.add("training", result.training_seconds)
+    times.add("evaluation", result.seconds - result.training_seconds)
+    with times.phase("prediction"):
+        wrapped = fabric.setup_module(subject.module)
+        # A resumed training may have evaluated the kept weights in an earlier process.
+        val = validation.outputs(config.train.early_stopping.keep) or outputs_of(wrapped, at["val"])
+        fitted = ood.training_sample(at["train"], derive_seed(config.seed, "novelty", fold))
+        outputs = val + outputs_of(wrapped, np.concatenate([at["test"], fitted]))
     which = np.concatenate([at["val"], at["test"]])
-    logits = logits_of(fabric.setup_module(subject.module), which).numpy()
-    if not np.isfinite(logits).all():
+    logits = outputs.logits[: len(which)]
+    if not np.isfinite(outputs.logits).all():
         raise UsvitError("The trained model's outputs are not finite. Use --precision fp32 or a lower optim.lr.")
     splits = ["val"] * len(at["val"]) + ["test"] * len(at["test"])
     repeat = repeat_of(setup.folds, fold) if setup.n_repeats > 1 else None
     table = predictions_table(rows.iloc[which], logits, classes=setup.classes, fold=fold, part=splits, repeat=repeat)
 
     write_csv(folder / "history.csv", result.history)
-    observed = ood.Observed(_features(setup, fold, model, subject, fabric, progress), statistics)
-    group = rows.group_id.to_numpy(object)
-    detector = ood.fit_ood_detector(observed[at["train"]], targets[at["train"]], observed[at["val"]], group[at["val"]])
-    content = b"" if isinstance(detector, str) else detector.save()
-    learnt = {
-        **calibration_of(
-            rows.iloc[at["val"]], logits[: len(at["val"])], setup.classes, setup.manifest.positive_class, fold
-        ),
-        **ood_of(detector, content, observed[at["test"]], group[at["test"]], repeat),
-    }
+    with times.phase("novelty and calibration"):
+        observed = ood.Observed(outputs.features, statistics[np.concatenate([which, fitted])])
+        of_val, of_test, of_train = np.split(np.arange(len(observed)), [len(at["val"]), len(which)])
+        group = rows.group_id.to_numpy(object)
+        detector = ood.fit_ood_detector(observed[of_train], targets[fitted], observed[of_val], group[at["val"]])
+        content = b"" if isinstance(detector, str) else detector.save()
+        learnt = {
+            **calibration_of(
+                rows.iloc[at["val"]], logits[: len(at["val"])], setup.classes, setup.manifest.positive_class, fold
+            ),
+            **ood_of(detector, content, observed[of_test], group[at["test"]], repeat),
+        }
 
     def metadata(weights_sha256: str) -> dict[str, Any]:
         if content:
@@ -215,40 +232,12 @@ def _run_fold(
         )
         return downstream_metadata(setup, fold, result, {"weights_sha256": weights_sha256, **learnt}, seen)
 
-    write_model(folder, model.state_dict(), metadata)
-    run.enter(fold, result.describe())
+    with times.phase("files"):
+        write_model(folder, model.state_dict(), metadata)
+    run.enter(fold, {**result.describe(), "phases": times.describe()})
     write_csv(folder / "predictions.csv", table)  # the last file: it marks the fold as complete
     checkpoint.unlink(missing_ok=True)
     return result
-
-
-def _features(
-    setup: CrossValidationSetup,
-    fold: int,
-    model: nn.Module,
-    subject: Subject,
-    fabric: lightning_fabric.Fabric,
-    progress: Progress,
-) -> NDArray[np.float32] | None:
-    """Return the features of all N images of the run, of shape (N, D), or None if the network exposes none.
-
-    A head that is trained on stored features has them already. Otherwise they take one more pass, in the precision of
-    the training.
-    """
-    rows, kept = np.arange(len(subject.store)), []
-    wrapped = fabric.setup_module(model).eval() if subject.module is model else None
-    with (
-        task(progress, f"{setup.fold_name(fold)}: features", len(rows), "images") as advance,
-        torch.inference_mode(),
-    ):
-        for batch in eval_batches(subject.store, rows, _eval_size(setup)):
-            inputs = subject.prepare(batch.to(fabric.device))
-            features = logits_and_features(model, inputs, through=wrapped)[1] if wrapped else vectors(inputs)
-            if features is None:
-                return None
-            kept.append(features.cpu().numpy())
-            advance(sum(map(len, kept)))
-    return np.concatenate(kept)
 
 
 def _eval_size(setup: CrossValidationSetup) -> int:
@@ -256,16 +245,29 @@ def _eval_size(setup: CrossValidationSetup) -> int:
     return setup.config.train.micro_batch or setup.config.train.batch_size
 
 
-def _validation(
-    loss_fn: WeightedCrossEntropy, targets: NDArray[np.int64], logits_of: Callable[[Any], torch.Tensor]
-) -> Callable[[nn.Module], dict[str, float | None]]:
-    """Return a function that measures weighted loss, accuracy and macro one-vs-rest AUC on the validation split."""
+class _Validation:
+    """Measures weighted loss, accuracy and macro one-vs-rest AUC on the validation split, and keeps the outputs.
 
-    def evaluate(wrapped: nn.Module) -> dict[str, float | None]:
-        logits = logits_of(wrapped)
-        expected = torch.from_numpy(targets)
-        weights = loss_fn.class_weights.cpu()
-        loss = nn.functional.cross_entropy(logits, expected, weights, label_smoothing=loss_fn.label_smoothing)
+    Args:
+        loss_fn: The loss of the training.
+        targets: (n,) class index of each validation image.
+        outputs_of: Computes the outputs of the validation images with a wrapped network.
+    """
+
+    def __init__(
+        self, loss_fn: WeightedCrossEntropy, targets: NDArray[np.int64], outputs_of: Callable[[Any], NetworkOutputs]
+    ):
+        self._loss_fn, self._targets, self._outputs_of = loss_fn, targets, outputs_of
+        self._last: NetworkOutputs | None = None
+        self._best: NetworkOutputs | None = None
+
+    def __call__(self, wrapped: nn.Module) -> Figures:
+        self._last = self._outputs_of(wrapped)
+        logits, targets = torch.from_numpy(self._last.logits), self._targets
+        weights = self._loss_fn.class_weights.cpu()
+        loss = nn.functional.cross_entropy(
+            logits, torch.from_numpy(targets), weights, label_smoothing=self._loss_fn.label_smoothing
+        )
         prob = logits.double().softmax(1).numpy()
         areas = [auc(targets == k, prob[:, k]) for k in range(prob.shape[1])]
         known = [area for area in areas if area is not None]
@@ -275,7 +277,13 @@ def _validation(
             "val_auc": float(np.mean(known)) if known else None,
         }
 
-    return evaluate
+    def keep(self) -> None:
+        """Keep the outputs of the last evaluation as those of the best one."""
+        self._best = self._last
+
+    def outputs(self, keep: Literal["best", "last"]) -> NetworkOutputs | None:
+        """Return the outputs of the weights that the training kept; None if an earlier process evaluated them."""
+        return self._best if keep == "best" else self._last
 
 
 def _conclude(setup: CrossValidationSetup, run: RunDirectory) -> None:
@@ -297,10 +305,10 @@ def _conclude(setup: CrossValidationSetup, run: RunDirectory) -> None:
         write_csv(run.path / "skipped.csv", pd.DataFrame(setup.manifest.skipped_rows))
 
 
-def _fold_line(setup: CrossValidationSetup, fold: int, result: FitResult) -> str:
+def _fold_line(setup: CrossValidationSetup, fold: int, result: FitResult, times: PhaseTimes) -> str:
     last = result.history[result.history.step == result.best_step]
     loss = f", inner validation loss {last.val_loss.iloc[0]:.3f}" if len(last) else ""
     return (
         f"{setup.fold_name(fold)}: {result.steps} steps in {result.seconds:.0f} s "
-        f"({result.images_per_second:.1f} images/s), kept step {result.best_step}{loss}"
+        f"({result.images_per_second:.1f} images/s), kept step {result.best_step}{loss}. Time: {times.line()}"
     )

@@ -1,6 +1,7 @@
 """Out-of-distribution (OOD) score: how different an image is from the training images. The limit is 1.
 
-There are two views. Each is fitted on the fold's training images; the limit is set on the inner validation images:
+There are two views. Each is fitted on training images of the fold (``MAX_TRAIN`` of them at most); the limit is set on
+the inner validation images:
 
 - ``features``: Mahalanobis distance of the network's L2-normalised penultimate features to the nearest class, with
   class means and one covariance, shrunk as Ledoit and Wolf (Lee et al. 2018, NeurIPS; normalised as Mueller and Hein
@@ -43,6 +44,8 @@ RATE = 0.05
 """Share of images like the training images that may be flagged as unusual."""
 FEWEST_GROUPS = math.ceil(1 / RATE) - 1
 """Groups of inner validation images that a limit with guaranteed rate ``RATE`` needs: 19."""
+MAX_TRAIN = 400
+"""Largest number of training images that the views are fitted on: each costs a pass through the trained network."""
 _CLIP = 4.0
 """Statistics of training images are clipped at this many standard deviations before the covariance is computed, so that
 the few outliers of a data set do not inflate it."""
@@ -62,6 +65,9 @@ class Observed:
     """(n, D) from ``features.logits_and_features``; None if the network has none."""
     statistics: NDArray[np.float32] = field(repr=False)
     """(n, 23) from ``image_statistics.picture_statistics``."""
+
+    def __len__(self) -> int:
+        return len(self.statistics)
 
     def __getitem__(self, rows: NDArray[np.int64]) -> "Observed":
         return Observed(None if self.features is None else self.features[rows], self.statistics[rows])
@@ -169,11 +175,26 @@ class OodDetector:
         }
 
 
+def training_sample(rows: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """Choose the training images that the views are fitted on: all, or ``MAX_TRAIN`` at random.
+
+    Args:
+        rows: (n,) rows of the training images.
+        seed: Seed of the choice.
+
+    Returns:
+        (min(n, MAX_TRAIN),) rows in ascending order.
+    """
+    if len(rows) <= MAX_TRAIN:
+        return np.sort(rows)
+    return np.sort(np.random.default_rng(seed).choice(rows, MAX_TRAIN, replace=False))
+
+
 def fit_ood_detector(train: Observed, label: NDArray[np.int64], val: Observed, group: ArrayLike) -> OodDetector | str:
     """Fit both views.
 
     Args:
-        train: The fold's n training images.
+        train: n training images of the fold.
         label: (n,) classes of the training images.
         val: The fold's m inner validation images; they set the limit only.
         group: (m,) int or str, groups of the inner validation images. With G < ``FEWEST_GROUPS`` groups the limit is

@@ -99,6 +99,7 @@ class FoldResultRecord(Record):
     best_step: Count | None = optional("Step of the weights that were kept.")
     seconds: Annotated[Number, Field(ge=0)] | None = optional()
     images_per_second: Annotated[Number, Field(ge=0)] | None = optional(null=True)
+    phases: dict[str, Annotated[Number, Field(ge=0)]] | None = optional("Phase -> its wall time in seconds.")
 
 
 class WeightsRecord(Record):

@@ -11,8 +11,11 @@ from .distributed import launch as launch
 from .distributed import sum_over_processes as sum_over_processes
 from .early_stopping import EarlyStopping as EarlyStopping
 from .ema import Ema as Ema
+from .head_training import HeadOnFeatures as HeadOnFeatures
 from .head_training import HeadTraining as HeadTraining
 from .head_training import Subject as Subject
+from .inference import NetworkOutputs as NetworkOutputs
+from .inference import predict as predict
 from .losses import WeightedCrossEntropy as WeightedCrossEntropy
 from .losses import balanced_class_weights as balanced_class_weights
 from .losses import binary_cross_entropy as binary_cross_entropy
@@ -21,6 +24,7 @@ from .mixup import Mixup as Mixup
 from .optimizers import check_layers as check_layers
 from .optimizers import half_cosine as half_cosine
 from .optimizers import make_optimizer as make_optimizer
+from .phases import PhaseTimes as PhaseTimes
 from .signals import Stopped as Stopped
 from .state import TrainState as TrainState
 from .step_log import StepLog as StepLog
@@ -31,6 +35,5 @@ from .trainer import Figures as Figures
 from .trainer import FitResult as FitResult
 from .trainer import Trainer as Trainer
 from .trainer import fit as fit
-from .trainer import predict_logits as predict_logits
 from .trainer import training_step as training_step
 from .worker_failures import lost_peers as lost_peers

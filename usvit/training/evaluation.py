@@ -1,17 +1,14 @@
-"""Evaluation during a training, and inference on its images."""
+"""Evaluation during a training."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import lightning_fabric
-import torch
 from torch import nn
 
 from usvit.training.distributed import World, full_state
 from usvit.training.running_loss import diverged
 from usvit.training.state import TrainState
-from usvit.training.task import Prepare
 
 if TYPE_CHECKING:
     from usvit.training.step_log import StepLog
@@ -28,6 +25,7 @@ class Evaluator:
         evaluate: called with ``wrapped`` in evaluation mode, in all processes; the main process's figures count.
         world: the processes of the training.
         monitor: the figure that decides which weights are the best.
+        on_best: called after an evaluation that is the best so far, or None.
         log: the step log, or None.
     """
 
@@ -38,10 +36,11 @@ class Evaluator:
         evaluate: Callable[[nn.Module], Figures],
         world: World,
         monitor: str,
+        on_best: Callable[[], None] | None,
         log: "StepLog | None",
     ):
         self._module, self._wrapped, self._evaluate = module, wrapped, evaluate
-        self._world, self._monitor, self._log = world, monitor, log
+        self._world, self._monitor, self._on_best, self._log = world, monitor, on_best, log
 
     def run(self, state: TrainState, row: Mapping[str, Any], speed: float, saved_step: int) -> None:
         """Evaluate after ``state.step`` steps, which adds a row to the history. Leaves evaluation mode on.
@@ -70,17 +69,5 @@ class Evaluator:
         )
         if state.best.update(state.step, figures[self._monitor]):
             state.best_weights = {key: value.clone() for key, value in full_state(self._module).items()}
-
-
-def predict_logits(
-    model: Any, fabric: lightning_fabric.Fabric, prepare: Prepare, batches: Iterator[torch.Tensor]
-) -> torch.Tensor:
-    """Compute the logits of all images of ``batches``, and leave the model in evaluation mode.
-
-    Returns:
-        (N, K) float32 on the CPU, in the order of the images.
-    """
-    model.eval()
-    with torch.inference_mode():
-        logits = [model(prepare(images.to(fabric.device))).float().cpu() for images in batches]
-    return torch.cat(logits)
+            if self._on_best is not None:
+                self._on_best()

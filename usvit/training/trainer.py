@@ -21,7 +21,7 @@ from usvit.training.device import check_compiler
 from usvit.training.distributed import PATIENCE, World, full_state, load_full_state
 from usvit.training.early_stopping import EarlyStopping
 from usvit.training.ema import Ema
-from usvit.training.evaluation import Evaluator, Figures, predict_logits
+from usvit.training.evaluation import Evaluator, Figures
 from usvit.training.optimizers import learning_rate, make_optimizer, resolve, weight_decay
 from usvit.training.running_loss import RunningLoss, check_weights
 from usvit.training.signals import StopRequest, stop_requests, stopped
@@ -32,7 +32,7 @@ from usvit.training.worker_failures import lost_processes
 if TYPE_CHECKING:
     from usvit.training.step_log import StepLog
 
-__all__ = ["Figures", "FitResult", "Trainer", "fit", "predict_logits", "training_step"]
+__all__ = ["Figures", "FitResult", "Trainer", "fit", "training_step"]
 
 HISTORY_COLUMNS = ["step", "epoch", "lr", "train_loss", "val_loss", "val_accuracy", "val_auc", "images_per_second"]
 
@@ -47,8 +47,10 @@ class FitResult:
     """One row per evaluation: ``HISTORY_COLUMNS``, and the other figures that ``evaluate`` returns."""
     seconds: float
     """Wall time of the loop with its evaluations, including the processes before a resumption."""
+    training_seconds: float
+    """Share of ``seconds`` that was spent on training steps; the rest is evaluations and checkpoints."""
     images_per_second: float
-    """Training images over the seconds spent on training steps."""
+    """Training images over ``training_seconds``."""
 
     def describe(self) -> dict[str, Any]:
         """Return the entries of ``run.json``; times and rates are rounded to a tenth."""
@@ -77,6 +79,7 @@ class Trainer:
             deletes it after writing the results.
         name: shown with the progress.
         progress: shows the progress.
+        on_best: called after an evaluation that is the best so far, such as to keep what ``evaluate`` computed.
         log: gets a row every ``train.log_every`` steps; the main process alone writes it.
         identity: identifies the training; a checkpoint with another identity is refused. If empty, only a checkpoint
             that does not fit is refused.
@@ -94,6 +97,7 @@ class Trainer:
         checkpoint: Path,
         name: str,
         progress: Progress,
+        on_best: Callable[[], None] | None = None,
         log: "StepLog | None" = None,
         identity: str = "",
     ):
@@ -101,7 +105,8 @@ class Trainer:
         self.optim = resolve(optim, train.batch_size, stream.steps_per_epoch)
         self.steps = train.steps or math.ceil((train.epochs or 0) * stream.steps_per_epoch)
         self.eval_every = min(train.eval_every or math.ceil(stream.steps_per_epoch), self.steps)
-        self._evaluate_module, self._checkpoint, self._identity = evaluate, checkpoint, identity
+        self._evaluate_module, self._on_best = evaluate, on_best
+        self._checkpoint, self._identity = checkpoint, identity
         self._name, self._progress = name, progress
 
     def fit(self) -> FitResult:
@@ -152,7 +157,13 @@ class Trainer:
             self._checkpoint, self._identity, self.world, module, self.optimizer, self.ema
         )
         self.evaluator = Evaluator(
-            self.kept, evaluated, self._evaluate_module, self.world, train.early_stopping.monitor, self.log
+            self.kept,
+            evaluated,
+            self._evaluate_module,
+            self.world,
+            train.early_stopping.monitor,
+            self._on_best,
+            self.log,
         )
 
     def _resume(self) -> None:
@@ -244,6 +255,7 @@ class Trainer:
             best_step=state.best.best_step if keep_best else state.step,
             history=pd.DataFrame(state.history, columns=_columns(state.history)),
             seconds=state.seconds,
+            training_seconds=state.training_seconds,
             images_per_second=state.step * self.stream.batch_size / max(state.training_seconds, 1e-9),
         )
 
@@ -265,6 +277,7 @@ def fit(
     checkpoint: Path,
     name: str,
     progress: Progress,
+    on_best: Callable[[], None] | None = None,
     log: "StepLog | None" = None,
     identity: str = "",
 ) -> FitResult:
@@ -279,6 +292,7 @@ def fit(
         checkpoint=checkpoint,
         name=name,
         progress=progress,
+        on_best=on_best,
         log=log,
         identity=identity,
     ).fit()

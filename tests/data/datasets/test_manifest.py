@@ -1,3 +1,4 @@
+import os
 import shutil
 from pathlib import Path
 
@@ -6,8 +7,10 @@ import pandas as pd
 import pytest
 
 from tests.data.conftest import blob, save, speckle, write_b, write_busi
+from usvit.data.datasets import examination_cache
+from usvit.data.datasets import manifest as manifest_module
 from usvit.data.datasets.manifest import COLUMNS, MASK_SEPARATOR, Manifest, build_manifest, mask_names
-from usvit.data.io.decoding import read_masks
+from usvit.data.io.decoding import read_image, read_masks
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
 
@@ -204,3 +207,44 @@ def test_the_real_busi_leaves_out_its_conflicting_pair_and_nothing_else(real_dat
     assert not manifest.skipped
     row = manifest.table.iloc[0]
     assert np.isin(["benign (1)", "busi"], row.to_numpy()).all()
+
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """A small BUSI whose files are old enough for the cache, a cache of its own, and a list of the decoded files."""
+    root = write_busi(tmp_path / "busi")
+    for path in root.rglob("*.png"):
+        os.utime(path, (1e9, 1e9))
+    monkeypatch.setattr(examination_cache, "cache_dir", lambda: tmp_path / "cache")
+    decoded = []
+    monkeypatch.setattr(
+        manifest_module, "read_image", lambda path, frame: [decoded.append(path.name), read_image(path, frame)][1]
+    )
+    return root, decoded
+
+
+@pytest.mark.slow
+def test_unchanged_files_are_examined_once(cached):
+    root, decoded = cached
+    first = build("busi", root)
+    assert len(decoded) == len(first.table)
+    decoded.clear()
+    again = build("busi", root)
+    assert decoded == []
+    assert again.sha256() == first.sha256() and again.copies == first.copies
+    assert {key: one.to_bytes() for key, one in again.descriptions.items()} == {
+        key: one.to_bytes() for key, one in first.descriptions.items()
+    }
+    assert build("busi", root, cache=False).sha256() == first.sha256() and len(decoded) == len(first.table)
+
+
+@pytest.mark.slow
+def test_a_changed_file_is_examined_again(cached):
+    root, decoded = cached
+    first = build("busi", root)
+    decoded.clear()
+    path = first.image_path(first.table.iloc[9])
+    save(speckle(9999), path)
+    again = build("busi", root)
+    assert decoded == [path.name]
+    assert again.table.sha256[9] != first.table.sha256[9]

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from usvit.data.datasets.cards import DataCard, load_cards
+from usvit.data.datasets.examination_cache import ExaminationCache, Found, image_key
 from usvit.data.datasets.identities import DataError, Identities, Places
 from usvit.data.datasets.locate import open_dataset
 from usvit.data.datasets.readers import ImageRecord
@@ -192,6 +193,7 @@ def build_manifest(
     keep_label_conflicts: bool = False,
     near_duplicates: bool = True,
     keep_ids: bool = False,
+    cache: bool = True,
 ) -> Manifest:
     """Read one data set, or the union of several, into a manifest.
 
@@ -204,6 +206,8 @@ def build_manifest(
         near_duplicates: find near-duplicates (crops, shifts and annotated versions of one frame), and group them.
             Images are described in either case, because descriptions identify later the images a network has seen.
         keep_ids: keep the ids of images and patients of private data sets instead of using pseudonyms.
+        cache: use what is known of unchanged files from an earlier call (``examination_cache``), and keep it for later
+            ones; False decodes, hashes and compares all images again.
 
     Raises:
         UsvitError: A data set is unknown or has another layout, a file is damaged, or a class has no image.
@@ -219,7 +223,8 @@ def build_manifest(
     classes, positive_class = _union_of_classes(cards, {name: records for name, (_, records) in opened.items()})
     doubtful = _warn_of_several_ids({name: records for name, (_, records) in opened.items()})
     entries = [(name, root, record) for name, (root, records) in opened.items() for record in records]
-    examined = _examine(entries, progress)
+    kept = ExaminationCache() if cache else None
+    examined = _examine(entries, kept, progress)
     if (bad := [found for found in examined if isinstance(found, BadImage)]) and not skip_bad:
         others = f"\n{len(bad) - 1} other files cannot be used either." if len(bad) > 1 else ""
         at = next(at for at, found in enumerate(examined) if isinstance(found, BadImage))
@@ -240,7 +245,7 @@ def build_manifest(
             f"each of {', '.join(classes)} is needed."
         )
     descriptions = [description for _, _, (_, description) in good]
-    copies = find_near_duplicates(descriptions, progress) if near_duplicates else []
+    copies = _near_duplicates(descriptions, kept, progress) if near_duplicates else []
     table["group_id"] = group_ids(table, copies)
     if not keep_label_conflicts:
         table["exclude_reason"] = label_conflicts(table)
@@ -296,10 +301,12 @@ def _union_of_classes(cards: list[DataCard], records: dict[str, list[ImageRecord
 
 
 def _examine(
-    entries: list[tuple[str, Path, ImageRecord]], progress: Progress
-) -> list[tuple[Fingerprint, Description] | BadImage]:
-    def examine(entry: tuple[str, Path, ImageRecord]) -> tuple[Fingerprint, Description] | BadImage:
-        _, root, record = entry
+    entries: list[tuple[str, Path, ImageRecord]], cache: ExaminationCache | None, progress: Progress
+) -> list[Found | BadImage]:
+    """Decode, hash and describe all images that the cache does not know."""
+
+    def examine(number: int) -> Found | BadImage:
+        _, root, record = entries[number]
         try:
             pixels = read_image(root / record.path, record.frame)
             read_masks([root / mask for mask in record.mask_paths], pixels.shape[:2])
@@ -307,14 +314,34 @@ def _examine(
             return bad
         return fingerprint(pixels), describe(pixels)
 
-    found = []
+    keys = [
+        cache and image_key(root / record.path, record.frame, [root / mask for mask in record.mask_paths])
+        for _, root, record in entries
+    ]
+    known: list[Found | None] = [None] * len(entries) if cache is None else cache.load(keys)
+    todo = [number for number, found in enumerate(known) if found is None]
+    found: list[Found | BadImage | None] = [*known]
     with (
         ThreadPoolExecutor(usable_cores()) as pool,  # Pillow releases the interpreter lock while it decodes
         task(progress, "checking images", len(entries), "images") as advance,
     ):
-        for result in pool.map(examine, entries):
-            found.append(result)
-            advance(len(found))
+        for done, (number, result) in enumerate(zip(todo, pool.map(examine, todo), strict=True), start=1):
+            found[number] = result
+            advance(len(entries) - len(todo) + done)
+    if cache is not None:
+        cache.save([(keys[at], one) for at in todo if not isinstance(one := found[at], BadImage) and one is not None])
+    return [one for one in found if one is not None]
+
+
+def _near_duplicates(
+    descriptions: list[Description], cache: ExaminationCache | None, progress: Progress
+) -> list[NearDuplicate]:
+    known = None if cache is None else cache.load_pairs(descriptions)
+    if known is not None:
+        return known
+    found = find_near_duplicates(descriptions, progress)
+    if cache is not None:
+        cache.save_pairs(descriptions, found)
     return found
 
 

@@ -73,6 +73,7 @@ def open_manifest(data: DataConfig, roots: dict[str, Path], progress: Progress) 
             keep_label_conflicts=data.keep_label_conflicts,
             near_duplicates=data.near_duplicates == "group",
             keep_ids=data.keep_ids,
+            cache=data.cache,
         )
     else:
         default = DataConfig()
