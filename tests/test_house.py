@@ -49,9 +49,9 @@ FLOORS = [
     {"evaluation"},
     {"models"},
     {"data"},
-    {"config", "progress", "cluster", "metrics"},
+    {"config", "progress", "cluster", "metrics", "threads"},
     {"records", "pseudonyms"},
-    {"resources", "seeding", "files", "limited", "plain_yaml", "logging"},
+    {"resources", "seeding", "files", "limited", "plain_yaml", "logging", "machine_load"},
     {"terminal"},
     {"errors"},
 ]

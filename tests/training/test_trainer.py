@@ -16,7 +16,7 @@ from usvit.errors import Diverged, UsvitError
 from usvit.progress import NoProgress
 from usvit.training.losses import WeightedCrossEntropy
 from usvit.training.task import ClassificationTask
-from usvit.training.trainer import fit, predict_logits
+from usvit.training.trainer import fit
 
 PREPROCESSING = Preprocessing(8, "pad", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 TARGETS = np.arange(32, dtype=np.int64) % 2
@@ -33,7 +33,7 @@ def network():
     return nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
 
 
-def run(tmp_path, model=None, *, evaluate=None, precision="32-true", optim=None, **train):
+def run(tmp_path, model=None, *, evaluate=None, on_best=None, precision="32-true", optim=None, **train):
     model = model or network()
     fabric = lightning_fabric.Fabric(accelerator="cpu", devices=1, precision=precision)
     batches = TrainBatches(bright_or_dark(), np.arange(32), TARGETS, batch_size=8, augment=None, seed=0)
@@ -47,6 +47,7 @@ def run(tmp_path, model=None, *, evaluate=None, precision="32-true", optim=None,
         checkpoint=tmp_path / "state.pt",
         name="test",
         progress=NoProgress(),
+        on_best=on_best,
     )
     return model, result
 
@@ -142,6 +143,17 @@ def test_the_best_weights_are_kept_and_the_training_stops_early(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(seen[1], model.parameters(), strict=True))
 
 
+def test_the_caller_is_told_of_each_evaluation_that_is_the_best_so_far(tmp_path):
+    losses, told = iter([0.5, 0.6, 0.4, 0.4, 0.3]), []
+
+    def evaluate(_):
+        told.append("evaluated")
+        return {"val_loss": next(losses), "val_accuracy": None, "val_auc": None}
+
+    run(tmp_path, evaluate=evaluate, steps=20, eval_every=4, on_best=lambda: told.append("best"))
+    assert told == ["evaluated", "best", "evaluated", "evaluated", "best", "evaluated", "evaluated", "best"]
+
+
 def test_the_last_evaluation_is_at_the_last_step(tmp_path):
     _, result = run(tmp_path, steps=10, eval_every=4)
     assert result.history.step.tolist() == [4, 8, 10]
@@ -151,16 +163,6 @@ def test_bf16_trains_too(tmp_path):
     model, _ = run(tmp_path, precision="bf16-mixed", steps=40, early_stopping=EarlyStoppingConfig(keep="last"))
     images = PREPROCESSING.normalised(torch.from_numpy(bright_or_dark().pixels))
     assert (model(images).argmax(1).numpy() == TARGETS).all()
-
-
-def test_logits_come_in_the_order_of_the_images():
-    model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    pixels = np.arange(10, dtype=np.uint8)[:, None, None, None].repeat(8, 1).repeat(8, 2).repeat(3, 3)
-    batches = iter([torch.from_numpy(pixels[:7]), torch.from_numpy(pixels[7:])])
-    logits = predict_logits(
-        model, lightning_fabric.Fabric(accelerator="cpu", devices=1), PREPROCESSING.normalised, batches
-    )
-    assert logits.shape == (10, 3) and (logits[:, 0].diff() > 0).all()
 
 
 class TwoParts(nn.Sequential):

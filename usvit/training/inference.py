@@ -48,12 +48,13 @@ def predict(
     with torch.inference_mode():
         for batch in batches:
             inputs = prepare(batch.to(fabric.device))
+            found: torch.Tensor | None
             if isinstance(network, HeadOnFeatures):
                 out, found = wrapped(inputs).float(), vectors(inputs)
             else:
                 out, found = logits_and_features(network, inputs, through=wrapped)
             logits.append(out.cpu())
-            features.append(None if found is None else found.cpu())
-    known = [one for one in features if one is not None]
-    together = torch.cat(known).numpy() if known and len(known) == len(features) else None
-    return NetworkOutputs(torch.cat(logits).numpy(), together)
+            if found is not None:
+                features.append(found.cpu())
+    every = len(features) == len(logits)
+    return NetworkOutputs(torch.cat(logits).numpy(), torch.cat(features).numpy() if every else None)

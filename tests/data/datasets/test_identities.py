@@ -181,7 +181,7 @@ def test_a_bug_names_nobody(usvit, planted, tmp_path, monkeypatch):
     def broken(*_):
         raise ValueError(f"{name(0)} of {patient(0)}")
 
-    monkeypatch.setattr("usvit.data.datasets.manifest.fingerprint", broken)
+    monkeypatch.setattr("usvit.data.datasets.manifest.image_key", broken)
     for command in (["cv", *FAST, "--dataset"], ["data", "prepare"]):
         answer = usvit(*command, "dicom", "--data-root", planted["dicom"], "--out", tmp_path / "out")
         assert answer.code == 1 and names_nobody(answer) and "ValueError (the message is left out" in answer.err

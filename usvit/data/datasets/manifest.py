@@ -315,7 +315,7 @@ def _examine(
         return fingerprint(pixels), describe(pixels)
 
     keys = [
-        cache and image_key(root / record.path, record.frame, [root / mask for mask in record.mask_paths])
+        image_key(root / record.path, record.frame, [root / mask for mask in record.mask_paths])
         for _, root, record in entries
     ]
     known: list[Found | None] = [None] * len(entries) if cache is None else cache.load(keys)

@@ -185,7 +185,12 @@ def _write_network(
 ) -> None:
     source = setup.splits.train.source
     result = FitResult(
-        steps=0, best_step=0, history=metrics.results_table(probed.rows), seconds=0.0, images_per_second=0.0
+        steps=0,
+        best_step=0,
+        history=metrics.results_table(probed.rows),
+        seconds=0.0,
+        training_seconds=0.0,
+        images_per_second=0.0,
     )
 
     def metadata(weights_sha256: str) -> dict[str, Any]:
