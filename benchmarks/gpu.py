@@ -24,10 +24,11 @@ Copy ``wheels`` and the repository to the machine, and run there, in the reposit
     python3 -m pip install --no-index --no-deps --target /tmp/site wheels/*.whl
     PYTHONPATH=/tmp/site python3 benchmarks/gpu.py --out DIR --commit HASH
 
-``--requirements`` without a file prints what this machine itself lacks. A package that is missing in spite of this
-makes the measurement "skipped: needs X". If the folder does not survive on that machine, take ``DIR/gpu.json`` away
-after each call, and put it back before the next one. Nothing is downloaded: networks have random weights, and images
-are generated.
+For a machine that has PyTorch, timm, pandas, pyarrow, scikit-learn, OpenCV, matplotlib and pytest, these were 22 wheels
+of 34 MB on 2026-11-23. ``--requirements`` without a file prints what this machine itself lacks. A package that is
+missing in spite of this makes the measurement "skipped: needs X". If the folder does not survive on that machine, take
+``DIR/gpu.json`` away after each call, and put it back before the next one. Nothing is downloaded: networks have random
+weights, and images are generated.
 """
 
 import argparse

@@ -74,7 +74,9 @@ def phases(told: dict[str, Any], spawned: float, ended: float) -> dict[str, floa
         spawned, ended: Unix times at which the process was started and had ended.
 
     Returns:
-        Seconds of each phase, which add up to ``total``, and ``until_training``, from the end of the start-up to the
+        Seconds of each phase, which add up to ``total``. The ``rest`` is divided into what is before the first training
+        step (folds, the new network), between the tasks (predictions, metadata, files), and after the last one
+        (figures, report, the end of the process). ``until_training`` is the time from the end of the start-up to the
         first training step.
     """
 
@@ -89,10 +91,16 @@ def phases(told: dict[str, Any], spawned: float, ended: float) -> dict[str, floa
     work = {kind: spent(kind) for kind in ("checking", "decoding", "training", "features")}
     total = ended - spawned
     first = min((one["begin"] for one in told["tasks"] if kind_of(one) == "training"), default=told["finished"])
+    last = max((one["end"] for one in told["tasks"]), default=told["finished"])
+    before = first - told["ready"] - sum(work[kind] for kind in ("checking", "decoding"))
+    rest = total - sum(start_up.values()) - sum(work.values())
     return {
         **start_up,
         **work,
-        "rest": total - sum(start_up.values()) - sum(work.values()),
+        "rest": rest,
+        "rest_before": before,
+        "rest_after": ended - last,
+        "rest_between": rest - before - (ended - last),
         "total": total,
         "without_start_up": total - sum(start_up.values()),
         "until_training": first - told["ready"],

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-_ASKS = re.compile(r"cuda\.is_available\(\)")
+_ASKS = re.compile(r"cuda\.is_available\(\)|needs?_(a_)?gpu")
 """Sign of a test file in which the presence of a GPU decides what runs."""
 
 

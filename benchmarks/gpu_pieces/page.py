@@ -1,5 +1,6 @@
 """``docs/benchmarks-gpu.md``, from the content of ``gpu.json`` alone."""
 
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -58,7 +59,8 @@ def _machines(sessions: list[Entry]) -> str:
             str(one["cores"]),
             one["commit"],
             one["started"][:10],
-            ", ".join(one["missing_packages"]) or "none",
+            ", ".join([*one["missing_packages"], *(f"{name} (optional)" for name in one["missing_optional_packages"])])
+            or "none",
         ]
         for number, one in enumerate(sessions)
     ]
@@ -72,7 +74,7 @@ def _section(piece: str, content: dict[str, Any], planned: list[Measurement]) ->
     measured = {key: one for key, one in entries.items() if one["status"] == "ok"}
     order = [one.key for one in planned if one.key in measured]
     order += [key for key in measured if key not in order]
-    parts = [f"## {title}\n", text]
+    parts = [f"## {title}\n", f"{textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)}\n"]
     if order:
         parts.append(_measured_on({measured[key]["session"] for key in order}, content["sessions"], piece))
         rows = [[*row, _letter(measured[key]["session"])] for key in order for row in rows_of(key, measured[key])]
@@ -128,7 +130,8 @@ def _cv(key: str, one: Entry) -> list[Row]:
                 f"{one['says']}{f', run {number}' if len(runs) > 1 else ''}",
                 f"{len(run['folds'])} × {trained // max(1, len(run['folds']))}",
                 _number(run["python"] + run["imports"] + run["device"]),
-                *(_number(run[phase]) for phase in ("checking", "decoding", "training", "features", "rest")),
+                *(_number(run[phase]) for phase in ("checking", "decoding", "training", "features")),
+                " + ".join(_number(run[f"rest_{when}"]) for when in ("before", "between", "after")),
                 _number(run["total"]),
                 f"**{_number(run['without_start_up'])}**",
                 _number(run["until_training"]),
@@ -243,10 +246,12 @@ def _compile(key: str, one: Entry) -> list[Row]:
 SECTIONS: dict[str, tuple[str, str, Row, Callable[[str, Entry], list[Row]]]] = {
     "cv": (
         "Cross-validation by the paper's recipe",
-        "Generated images of the number and about the sizes of BUSI and data set B, three classes, random weights. All "
-        "steps of\nthe recipe are run. Seconds; start-up is Python, the imports and the context of the device. The aim "
-        "is 20 s without\nstart-up on one H200. The floor is the operations of the training steps over the peak of the "
-        "device, in brackets as a\nshare of the training.\n",
+        "Generated images of the number and about the sizes of BUSI and data set B, three classes, random "
+        "weights. All steps of the recipe are run. Seconds; start-up is Python, the imports and the context of "
+        "the device. The rest is divided into what is before the first training step, between the trainings and "
+        "passes of the folds, and after the last of them. The aim is 20 s without start-up on one H200. The floor "
+        "is the operations of the training steps over the peak of the device, in brackets as a share of the "
+        "training.",
         [
             *("what", "folds × steps", "start-up", "checking, copies", "decoding", "training", "features", "rest"),
             *("total", "without start-up", "until training", "floor", "peak GB"),
@@ -255,10 +260,10 @@ SECTIONS: dict[str, tuple[str, str, Row, Callable[[str, Entry], list[Row]]]] = {
     ),
     "pretrain": (
         "Pre-training",
-        "Images/s of whole training steps, from JPEG files of 500 x 375 pixels, and of the same steps on a batch that "
-        'stays on the\ndevice. "Input" is the share of the time from files that the resident batch does not take; the '
-        "aim is 3 %. MFU counts six\noperations for each multiply-accumulate of the network, over the peak of the "
-        "device. The aims on an H200 are 45 % for\nViT-B/16, and 8,000 images/s for ViT-S/16.\n",
+        "Images/s of whole training steps, from JPEG files of 500 x 375 pixels, and of the same steps on a batch "
+        'that stays on the device. "Input" is the share of the time from files that the resident batch does not '
+        "take; the aim is 3 %. MFU counts six operations for each multiply-accumulate of the network, over the "
+        "peak of the device. The aims on an H200 are 45 % for ViT-B/16, and 8,000 images/s for ViT-S/16.",
         [
             *("recipe", "model", "mode", "batch", "precision", "files, images/s", "resident, images/s", "input"),
             *("MFU, files", "MFU, resident", "peak GB", "first step, s"),
@@ -267,8 +272,8 @@ SECTIONS: dict[str, tuple[str, str, Row, Callable[[str, Entry], list[Row]]]] = {
     ),
     "score": (
         "Scoring, from files to tables",
-        "Images/s, DICOM phantoms of 512 pixels (uncompressed, RLE, JPEG, JPEG 2000 in turn). The aim is 0.95 of the "
-        "slower of\nreading alone and inference alone.\n",
+        "Images/s, DICOM phantoms (uncompressed, RLE, JPEG, JPEG 2000 in turn). The aim is 0.95 of the slower of "
+        "reading alone and inference alone.",
         [
             *("networks", "files", "readers", "decode only", "infer only", "scoring", "whole command", "plain loop"),
             "of the slower",
@@ -277,25 +282,25 @@ SECTIONS: dict[str, tuple[str, str, Row, Callable[[str, Entry], list[Row]]]] = {
     ),
     "tests": (
         "Tests that need a GPU",
-        "The test files in which the presence of a GPU decides what runs.\n",
+        "The test files in which the presence of a GPU decides what runs.",
         ["files", "passed", "failed", "skipped", "reasons of the skipped"],
         _tests,
     ),
     "distributed": (
         "DDP and FSDP with one process",
-        "The training step on a resident batch, in a group of one process: does it run, and what does it cost?\n",
+        "The training step on a resident batch, in a group of one process: does it run, and what does it cost?",
         ["what", "strategy", "model", "batch", "precision", "images/s", "peak GB", "first step, s"],
         _distributed,
     ),
     "bench": (
         "Networks by the papers' protocols",
-        "`usvit bench`; [the protocols](how-to/bench.md). The papers' figures are of other hardware.\n",
+        "`usvit bench`; [the protocols](how-to/bench.md). The papers' figures are of other hardware.",
         ["protocol", "model", "mode", "precision", "batch", "images/s", "peak MiB", "paper"],
         _bench,
     ),
     "compile": (
         "torch.compile",
-        "Images/s without and with it, and the time of the first step beyond the median, with an empty cache.\n",
+        "Images/s without and with it, and the time of the first step beyond the median, with an empty cache.",
         ["model", "mode", "batch", "eager", "compiled", "ratio", "compiling, s"],
         _compile,
     ),

@@ -128,7 +128,7 @@ def _score_full(workers: int) -> list[Measurement]:
         "precision": "bf16",
     }
     return [
-        Measurement(f"score/{name}", f"{says} ViT-B/32", f"{_HERE}.scoring:measure", {**shared, "fold": fold}, 150, 400)
+        Measurement(f"score/{name}", f"{says} ViT-B/32", f"{_HERE}.scoring:measure", {**shared, "fold": fold}, 180, 420)
         for name, says, fold in (("five", "five", "all"), ("one", "one", "0"))
     ]
 

@@ -1,6 +1,7 @@
 """Pre-training: images/s and MFU from JPEG files and from a batch that stays on the device."""
 
 import dataclasses
+import gc
 import time
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ def measure(settings: dict[str, Any], scratch: Path) -> dict[str, Any]:
                 raise
         # Outside of the handler, whose traceback holds the tensors of the failed attempt.
         timed = dataclasses.replace(timed, batch_size=timed.batch_size // 2)
+        gc.collect()
         torch.cuda.empty_cache()
         print(f"out of memory: batch {timed.batch_size} is tried", flush=True)
     cuda = found.device.type == "cuda"

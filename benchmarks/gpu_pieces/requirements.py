@@ -60,6 +60,22 @@ def missing(there: Path | None = None) -> list[str]:
     return [lacking[name] for name in sorted(lacking)]
 
 
+def missing_optional() -> list[str]:
+    """List the names of packages of usvit's extras, those for developers aside, that this machine lacks."""
+    extras = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    lines = {line for extra, needs in extras.items() if extra != "dev" for line in needs}
+    names = sorted({re.split(r"[^A-Za-z0-9._-]", line)[0] for line in lines})
+    return [name for name in names if not _is_installed(name)]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
 def _roots() -> Iterator[str]:
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     yield from project["dependencies"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_pieces.plan import Measurement
-from benchmarks.gpu_pieces.requirements import missing
+from benchmarks.gpu_pieces.requirements import missing, missing_optional
 from benchmarks.gpu_pieces.results import ATTEMPTS, Results
 
 TAIL = 25
@@ -75,6 +75,7 @@ def measure_all(
                 "started": _now(),
                 "commit": commit or _commit(repository),
                 "missing_packages": missing(),
+                "missing_optional_packages": missing_optional(),
             }
         )
         print(f"{values['name']}, torch {values['versions'].get('torch')}, {values['cores']} cores", flush=True)
