@@ -122,7 +122,6 @@ def _cv(key: str, one: Entry) -> list[Row]:
     values, rows = one["values"], []
     peak, runs = values["peak_tflops"], values["runs"]
     for number, run in enumerate(runs, start=1):
-        training = sum(fold["seconds"] for fold in run["folds"])
         floor = None if peak is None else values["operations"] / peak / 1e12
         trained = sum(fold["steps"] for fold in run["folds"])
         rows.append(
@@ -135,7 +134,9 @@ def _cv(key: str, one: Entry) -> list[Row]:
                 _number(run["total"]),
                 f"**{_number(run['without_start_up'])}**",
                 _number(run["until_training"]),
-                "–" if floor is None else f"{_number(floor)} ({floor / training:.0%})",
+                "–"
+                if floor is None
+                else f"{_number(floor)} ({_share(floor / run['training'] if run['training'] else None)})",
                 _number(run["peak_gb"]),
             ]
         )

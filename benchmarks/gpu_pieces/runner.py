@@ -116,6 +116,7 @@ def run_process(one: Measurement, scratch: Path, repository: Path, remaining: fl
     name = one.key.replace("/", "-")
     answer, log = scratch / f"{name}.answer.json", scratch / f"{name}.log"
     answer.unlink(missing_ok=True)
+    shutil.rmtree(scratch / f"{name}.compiled", ignore_errors=True)  # compiling begins with an empty cache
     request = {"function": one.function, "settings": one.settings, "scratch": str(scratch), "answer": str(answer)}
     limit = max(1.0, min(one.limit, remaining))
     begun = time.monotonic()
@@ -123,7 +124,8 @@ def run_process(one: Measurement, scratch: Path, repository: Path, remaining: fl
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "benchmarks.gpu_pieces.worker", json.dumps(request)],
             cwd=scratch,
-            env=_environment(scratch, repository, tiny),
+            env=_environment(scratch, repository, tiny)
+            | {"TORCHINDUCTOR_CACHE_DIR": str(scratch / f"{name}.compiled")},
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
