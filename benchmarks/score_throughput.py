@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,31 @@ def plain_loop(files: list[Path], ensemble: object, batch_size: int) -> None:
             batch = []
 
 
-def speed(options: argparse.Namespace, folder: Path) -> None:
+@dataclass(frozen=True)
+class ScoringSpeed:
+    """Images/s of each way, one figure for each round."""
+
+    rates: dict[str, list[float]]
+    n_networks: int
+
+    @property
+    def medians(self) -> dict[str, float]:
+        return {name: statistics.median(values) for name, values in self.rates.items()}
+
+    @property
+    def of_the_slower(self) -> float:
+        """Return the speed of ``usvit score`` over that of the slower of reading and inference."""
+        medians = self.medians
+        return medians["usvit score"] / min(medians["decode only"], medians["infer only"])
+
+
+def measure(options: argparse.Namespace, folder: Path) -> ScoringSpeed:
+    """Time reading, inference, both together and a plain loop.
+
+    Args:
+        options: The options of ``main``.
+        folder: An empty folder for the files and the results.
+    """
     choice = ModelChoice(options.model, options.fold, options.device, options.precision, False, None, "0.5")
     ensemble = choice.load()
     files = make_files(folder / "export", options.n, options.size)
@@ -116,15 +141,20 @@ def speed(options: argparse.Namespace, folder: Path) -> None:
         begun = time.perf_counter()
         plain_loop(paths, ensemble, options.batch_size)
         rates["plain loop"].append(options.n / (time.perf_counter() - begun))
+    return ScoringSpeed(rates, ensemble.n_members)
+
+
+def speed(options: argparse.Namespace, folder: Path) -> None:
+    """Print the figures of ``measure``."""
+    found = measure(options, folder)
+    median = found.medians
     print(
-        f"{options.n} files, {options.size} px, {ensemble.n_members} networks, {workers} readers, "
+        f"{options.n} files, {options.size} px, {found.n_networks} networks, {options.workers} readers, "
         f"{torch.get_num_threads()} threads, {options.rounds} rounds"
     )
-    median = {name: statistics.median(values) for name, values in rates.items()}
-    for name, values in rates.items():
+    for name, values in found.rates.items():
         print(f"{name:14} {median[name]:8.1f} images/s  ({', '.join(f'{value:.1f}' for value in values)})")
-    slower = min(median["decode only"], median["infer only"])
-    print(f"usvit score / the slower of decode and infer: {median['usvit score'] / slower:.3f}")
+    print(f"usvit score / the slower of decode and infer: {found.of_the_slower:.3f}")
     print(f"usvit score / plain loop: {median['usvit score'] / median['plain loop']:.2f}")
 
 

@@ -89,19 +89,11 @@ def launch(device: Device, strategy: str = "auto") -> lightning_fabric.Fabric:
             f"--nproc-per-node {torch.cuda.device_count()}, or --device cpu."
         )
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # usvit reports the device itself
-    chosen: Any
-    if strategy == "fsdp":
-        # FSDP2; Fabric's own FSDPStrategy is FSDP1, which cannot be tested without GPUs.
-        chosen = ModelParallelStrategy(_shard, data_parallel_size=world, tensor_parallel_size=1)
-    else:
-        # Running statistics are averaged when they are used, not overwritten by the main process's at every step.
-        options: dict[str, Any] = {_SYNC_BUFFERS: False}
-        chosen = DDPStrategy(**options)
     fabric = lightning_fabric.Fabric(
         accelerator=device.type,
         devices=local,
         num_nodes=world // local,
-        strategy=chosen,
+        strategy=make_strategy(strategy, world),
         precision="bf16-mixed" if device.precision == "bf16" else "32-true",
         plugins=[TorchElasticEnvironment()],  # in a Slurm job, Fabric would use Slurm's environment
     )
@@ -111,6 +103,16 @@ def launch(device: Device, strategy: str = "auto") -> lightning_fabric.Fabric:
         reason = " ".join(str(error).split())[:200]
         raise UsvitError(f"The {world} processes of torchrun could not connect: {reason}.") from error
     return fabric
+
+
+def make_strategy(strategy: str, processes: int) -> Any:
+    """Return Fabric's strategy for ``train.strategy`` and a number of processes, which may be 1."""
+    if strategy == "fsdp":
+        # FSDP2; Fabric's own FSDPStrategy is FSDP1, which cannot be tested without GPUs.
+        return ModelParallelStrategy(_shard, data_parallel_size=processes, tensor_parallel_size=1)
+    # Running statistics are averaged when they are used, not overwritten by the main process's at every step.
+    options: dict[str, Any] = {_SYNC_BUFFERS: False}
+    return DDPStrategy(**options)
 
 
 def _shard(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
