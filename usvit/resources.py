@@ -1,9 +1,10 @@
-"""Resources: CPU cores, the cache folder, and the files that ship with usvit (recipes and data cards).
+"""Resources: CPU cores, memory, the cache folder, and the files that ship with usvit (recipes and data cards).
 
 In a checkout these files lie beside the package, where people edit them; a wheel contains them inside the package
 (``tool.hatch.build`` in pyproject.toml).
 """
 
+import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,50 @@ def data_cards_dir() -> Path:
 def usable_cores() -> int:
     """Return the number of CPU cores that this process may use; a container or ``taskset`` may reduce it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def free_memory(root: Path = Path("/")) -> int | None:
+    """Return the number of bytes that this process can take before the system swaps or kills; None if unknown.
+
+    It is the least of what the machine has left and of what each control group (a container, a job of Slurm) has left.
+    Pages of files count as free, because the system gives them back.
+
+    Args:
+        root: Folder that contains ``proc`` and ``sys``.
+    """
+    left: list[int] = []
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        left.append(_numbers(root / "proc/meminfo")["MemAvailable:"] * 1024)
+    with contextlib.suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, name = line.split(":", 2)
+            if controllers not in ("", "memory"):
+                continue
+            top = root / "sys/fs/cgroup" / controllers  # version 2 has no controllers here, version 1 has a tree each
+            group = top / name.lstrip("/")
+            for folder in (group, *group.parents):
+                left += _left_in_group(folder)
+                if folder == top:
+                    break
+    return max(0, min(left)) if left else None
+
+
+def _left_in_group(folder: Path) -> list[int]:
+    """Return the bytes that a control group has left, of version 2 or 1; empty without a limit."""
+    for limit, usage, pages in (
+        ("memory.max", "memory.current", ("active_file", "inactive_file")),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file")),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # another version, or the limit is "max"
+            free = int((folder / limit).read_text()) - int((folder / usage).read_text())
+            of_files = _numbers(folder / "memory.stat")
+            return [free + sum(of_files.get(name, 0) for name in pages)]
+    return []
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """Read lines such as ``MemAvailable: 100 kB`` or ``inactive_file 100``."""
+    return {name: int(number) for name, number, *_ in map(str.split, path.read_text().splitlines())}
 
 
 def process_rank() -> int:

@@ -12,7 +12,7 @@ from tests.conftest import REPOSITORY
 from tests.studies.conftest import CHAIN, CONTENT, RESNET, SCHEMA, VIT, make, make_chain, study_of
 from usvit.errors import UsvitError
 from usvit.experiments import CrossValidation
-from usvit.studies import engines
+from usvit.studies import engines, pace
 from usvit.studies.plan import make_plan
 from usvit.studies.specification import StudyConfig
 from usvit.studies.task import TaskResult
@@ -122,6 +122,19 @@ def test_a_signal_stops_the_study_and_not_only_its_run(small_phantom, tmp_path, 
         make(small_phantom, tmp_path / "study")
     assert breaking["tried"] == ["timm:test_resnet"]
     assert states(tmp_path / "study") == {RESNET: ("running", 0), VIT: ("waiting", 0)}
+
+
+def test_a_study_that_is_shown_rarely_ends_and_stops_with_all_states(small_phantom, tmp_path, breaking, monkeypatch):
+    monkeypatch.setattr(pace, "FREE_SECONDS", -1.0)  # nothing is written while runs begin and end
+    breaking["timm:test_vit"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        make(small_phantom, tmp_path / "study")
+    assert states(tmp_path / "study") == {RESNET: ("finished", 1), VIT: ("running", 0)}
+    assert RESNET in (tmp_path / "study" / "study.html").read_text()
+    breaking["timm:test_vit"] = UsvitError("not today")
+    outcome = make(small_phantom, tmp_path / "study")
+    assert states(outcome.path) == {RESNET: ("finished", 1), VIT: ("failed", 1)}
+    assert "not today" in outcome.page.read_text()
 
 
 def test_a_run_whose_folder_was_deleted_is_made_again(small_phantom, tmp_path, breaking):

@@ -61,6 +61,21 @@ def filled(tmp_path, accuracies, *, interval=True, dataset=None, **changes):
         return study.record
 
 
+def test_of_a_result_only_the_figures_of_the_table_are_kept(tmp_path):
+    plan = make_plan(study_of())
+    with open_study(tmp_path / "study", plan, "command") as study:
+        for run in plan.runs:
+            study.settle(run.id, finished=True)
+            study.run_path(run.id).mkdir(parents=True)
+            (study.run_path(run.id) / "metrics.json").write_text(json.dumps(metrics_of(0.5, [0.4, 0.6])))
+            (study.run_path(run.id) / "run.json").write_text('{"seconds": 1.5}')
+        fill(study, plan)
+        assert set(study.results) == {run.id for run in plan.runs}
+        for kept in study.results.values():
+            assert set(kept.figures) == set(CONTENT["columns"])
+            assert kept.figures["accuracy"].value == 0.5 and (kept.n_images, kept.n_groups) == (48, 24)
+
+
 def of_vit(record):
     return next(row for row in record["table"] if row["model"] == "timm:test_vit")
 

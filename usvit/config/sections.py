@@ -118,7 +118,8 @@ class InputConfig(Section):
     augment: Literal["none", "light", "us", "trivial"] = "none"
     """The augmentation policy of the training images (usvit/data/transforms/policies.py)."""
     cache_gb: Annotated[float, Field(ge=0)] = 4.0
-    """Keep decoded images in memory up to this many GB; more are kept in a memory-mapped file."""
+    """Keep decoded images in memory up to this many GB, or half of the free memory if that is less; more are kept in a
+    memory-mapped file."""
 
 
 class LossConfig(Section):

@@ -1,13 +1,16 @@
-"""Execution of a study: finished runs are kept, missing ones are made, and each updates the table."""
+"""Execution of a study: finished runs are kept, missing ones are made, and the table is kept up to date."""
 
+import contextlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from usvit.errors import UsvitError
 from usvit.progress import Progress
 from usvit.records import StudyRecord, StudyRun
 from usvit.studies.engines import Engine
 from usvit.studies.formatters import failures
+from usvit.studies.pace import Pace
 from usvit.studies.pages import write_pages
 from usvit.studies.plan import StudyPlan
 from usvit.studies.state import StudyDir, now, open_study
@@ -56,7 +59,8 @@ def execute(
     """Make the missing runs of a study.
 
     A run that fails is listed with its error, and the others continue; the same call tries it again. A finished run
-    is never repeated.
+    is never repeated. ``study.json`` and the pages are written whenever a run begins or ends, but in a large study of
+    short runs less often (``usvit.studies.pace``), and always at the end.
 
     Args:
         plan: The runs (``usvit.studies.plan.make_plan``).
@@ -92,14 +96,25 @@ def execute(
         if todo:
             study.record |= {"state": "running", "engine": engine.name, "cpus": engine.cpus}
             study.save()
-        for result in engine(tasks, study.begin, progress):
-            if result.blocked:
-                study.block(result.id, str(result.error))
-            else:
-                study.end(result.id, error=result.error, details=result.details)
-                if result.error:
-                    logger.info(f"FAILED {result.id}: {result.error}")
-            _show(study, plan)
+        pace = Pace()
+
+        def begin(run_id: str) -> None:
+            study.begin(run_id)
+            pace.do(study.save)
+
+        try:
+            for result in engine(tasks, begin, progress):
+                if result.blocked:
+                    study.block(result.id, str(result.error))
+                else:
+                    study.end(result.id, error=result.error, details=result.details)
+                    if result.error:
+                        logger.info(f"FAILED {result.id}: {result.error}")
+                pace.do(lambda: _show(study, plan))
+        except BaseException:  # a signal, or the engine: the latest states may not have been written
+            with contextlib.suppress(UsvitError):
+                _show(study, plan)
+            raise
         states = {run["state"] for run in study.record["runs"]}
         study.record["state"] = "finished" if states == {"finished"} else "partly"
         if todo:

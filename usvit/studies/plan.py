@@ -1,6 +1,7 @@
 """Expansion of a study to its rows and runs, each with a complete configuration, before anything starts."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,6 +80,18 @@ class StudyPlan:
     @cached_property
     def by_id(self) -> dict[str, PlannedRun]:
         return {run.id: run for run in self.runs}
+
+    @cached_property
+    def figures_of(self) -> dict[str, set[str]]:
+        """Id of a run -> the figures of its result that the table is made from."""
+        found: dict[str, set[str]] = {run.id: set() for run in self.runs}
+        for row in self.rows:
+            for of_row in row.runs.values():
+                for name, column in self.study.columns.items():
+                    steps = () if column.figure in OF_NETWORK else steps_of(self.study, name, of_row)
+                    for step in steps:
+                        found[of_row[step]].add(column.figure)
+        return found
 
 
 @dataclass
@@ -164,10 +177,10 @@ def _of_grid(study: StudyConfig, dataset: str | None) -> Iterator[tuple[Row, str
         for model in block.models
         for recipe in block.recipes
     ]
-    order = list(dict.fromkeys(one for one, *_ in cells))
-    pairs = [(one, model) for one, _, model, _ in cells]
-    for one, block, model, recipe in sorted(cells, key=lambda cell: order.index(cell[0])):
-        alone = pairs.count((one, model)) == 1
+    order = {one: place for place, one in enumerate(dict.fromkeys(one for one, *_ in cells))}
+    pairs = Counter((one, model) for one, _, model, _ in cells)
+    for one, block, model, recipe in sorted(cells, key=lambda cell: order[cell[0]]):
+        alone = pairs[one, model] == 1
         name = ", ".join(filter(None, (model, None if alone else recipe, None if alone else block.variant)))
         step = Step(run=study.protocol, recipe=recipe, dataset=one, settings=block.settings)
         others = dict.fromkeys(study.steps)
@@ -277,8 +290,8 @@ def _check_columns(study: StudyConfig, rows: list[PlannedRow], runs: Mapping[str
     for key, column in study.columns.items():
         if column.figure in OF_NETWORK:
             continue
-        have = [row for row in rows if steps_of(study, key, next(iter(row.runs.values())))]
-        if not have:
+        lacking = [row for row in rows if not steps_of(study, key, next(iter(row.runs.values())))]
+        if len(lacking) == len(rows):
             raise UsvitError(
                 f"The study {study.name}: no row has the run of the column {key} "
                 f"({'steps ' + ', '.join(column.of) if column.of else 'name its step with of'})."
@@ -290,7 +303,7 @@ def _check_columns(study: StudyConfig, rows: list[PlannedRow], runs: Mapping[str
                     check_figure(column.figure, runs[of[name]].kind)
                 except UsvitError as error:
                     raise UsvitError(f"The study {study.name}, column {key}: {error}") from error
-        if lost := [row for row in rows if key in row.printed and row not in have]:
+        if lost := [row for row in lacking if key in row.printed]:
             raise UsvitError(
                 f"The study {study.name}: the row '{lost[0].name}' has a printed figure of the column {key}, and no "
                 f"run for it. Add the step, or remove the figure."

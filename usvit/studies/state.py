@@ -28,7 +28,7 @@ class StudyDir:
         self.path, self.record = path, record
         self.runs = path / "runs" if runs is None else runs
         self.results: dict[str, Any] = {}
-        """Results of finished runs that have been read."""
+        """What the table shows of the finished runs whose results have been read (``usvit.studies.tables``)."""
         self._by_id = {run["id"]: run for run in record["runs"]}
 
     def save(self) -> StudyRecord:
@@ -67,9 +67,8 @@ class StudyDir:
         return found.state == "finished" and (path / RESULTS[run.kind]).is_file()
 
     def begin(self, run_id: str) -> None:
-        """Record that a run has started."""
+        """Record that a run has started; the caller saves the record."""
         self._by_id[run_id] |= {"state": "running", "error": None}
-        self.save()
 
     def end(self, run_id: str, *, error: str | None = None, details: str | None = None) -> None:
         """Record the outcome of a run; the caller saves the record with its new table."""

@@ -1,16 +1,25 @@
 """The study's table: figures of each row with their intervals, figures of the paper, and the spread over seeds."""
 
 import statistics
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from scipy.stats import pearsonr, spearmanr
 
 from usvit.records import MetricsRecord, RunRecord, load_record
 from usvit.studies.metric_names import OF_NETWORK
-from usvit.studies.plan import PlannedRow, StudyPlan, steps_of
+from usvit.studies.plan import PlannedRow, PlannedRun, StudyPlan, steps_of
 from usvit.studies.results import Found, difference_of, figure_of, figure_of_network, mean_of, read_result
 from usvit.studies.state import StudyDir
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """What the table shows of a finished run; its whole result would take megabytes for each run of a large study."""
+
+    figures: dict[str, Found]
+    n_images: int | None = None
+    n_groups: int | None = None
 
 
 def fill(study: StudyDir, plan: StudyPlan) -> None:
@@ -23,7 +32,7 @@ def fill(study: StudyDir, plan: StudyPlan) -> None:
     results = study.results
     for run in plan.runs:
         if study.state_of(run.id) == "finished" and run.id not in results:
-            results[run.id] = read_result(run.kind, study.run_path(run.id))
+            results[run.id] = _figures_of(study, plan, run)
     study.record["table"] = [_row(study, plan, row, results) for row in plan.rows]
     several = len(plan.seeds) > 1
     study.record["seed_spread"] = [_spread(plan, row, results) for row in plan.rows] if several else []
@@ -34,11 +43,18 @@ def fill(study: StudyDir, plan: StudyPlan) -> None:
             run["seconds"] = load_record(path, RunRecord).seconds
 
 
-def _row(study: StudyDir, plan: StudyPlan, row: PlannedRow, results: dict[str, Any]) -> dict[str, Any]:
+def _figures_of(study: StudyDir, plan: StudyPlan, run: PlannedRun) -> RunFigures:
+    result = read_result(run.kind, study.run_path(run.id))
+    figures = {name: figure_of(run.kind, result, name) for name in plan.figures_of[run.id]}
+    if isinstance(result, MetricsRecord):
+        return RunFigures(figures, result.n_images, result.n_groups)
+    return RunFigures(figures)
+
+
+def _row(study: StudyDir, plan: StudyPlan, row: PlannedRow, results: dict[str, RunFigures]) -> dict[str, Any]:
     seed = plan.seeds[0]
     runs = row.runs[seed]
     only = results.get(next(iter(runs.values()))) if len(runs) == 1 else None
-    metrics = only if isinstance(only, MetricsRecord) else None
     return {
         "name": row.name,
         "group": row.group,
@@ -47,8 +63,8 @@ def _row(study: StudyDir, plan: StudyPlan, row: PlannedRow, results: dict[str, A
         "runs": dict(runs),
         "seed": seed,
         "state": _state([study.state_of(run) for run in runs.values()]),
-        "n_images": metrics and metrics.n_images,
-        "n_groups": metrics and metrics.n_groups,
+        "n_images": only and only.n_images,
+        "n_groups": only and only.n_groups,
         "figures": {name: _figure(plan, row, name, results) for name in plan.study.columns},
     }
 
@@ -57,7 +73,7 @@ def _state(states: list[str]) -> str:
     return next((one for one in ("failed", "running", "waiting") if one in states), "finished")
 
 
-def _figure(plan: StudyPlan, row: PlannedRow, name: str, results: dict[str, Any]) -> dict[str, Any]:
+def _figure(plan: StudyPlan, row: PlannedRow, name: str, results: dict[str, RunFigures]) -> dict[str, Any]:
     ours = _ours(plan, row, name, plan.seeds[0], results)
     printed = row.printed.get(name)
     tolerance = plan.study.columns[name].tolerance
@@ -85,7 +101,7 @@ def _figure(plan: StudyPlan, row: PlannedRow, name: str, results: dict[str, Any]
     return {**found, "paper": paper, "difference": difference, "within": within, "within_reason": reason}
 
 
-def _ours(plan: StudyPlan, row: PlannedRow, name: str, seed: int, results: dict[str, Any]) -> Found | None:
+def _ours(plan: StudyPlan, row: PlannedRow, name: str, seed: int, results: dict[str, RunFigures]) -> Found | None:
     """Return our figure; None if a run of it is not finished."""
     column = plan.study.columns[name]
     if column.figure in OF_NETWORK:
@@ -98,13 +114,13 @@ def _ours(plan: StudyPlan, row: PlannedRow, name: str, seed: int, results: dict[
     runs = [row.runs[seed][step] for step in steps]
     if any(run not in results for run in runs):
         return None
-    figures = [figure_of(plan.by_id[run].kind, results[run], column.figure) for run in runs]
+    figures = [results[run].figures[column.figure] for run in runs]
     if column.minus is not None:
         return difference_of(mean_of(figures[:-1]), figures[-1])
     return mean_of(figures)
 
 
-def _spread(plan: StudyPlan, row: PlannedRow, results: dict[str, Any]) -> dict[str, Any]:
+def _spread(plan: StudyPlan, row: PlannedRow, results: dict[str, RunFigures]) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for name in plan.study.columns:
         found = [_ours(plan, row, name, seed, results) for seed in plan.seeds]
@@ -119,7 +135,7 @@ def _spread(plan: StudyPlan, row: PlannedRow, results: dict[str, Any]) -> dict[s
     return {"name": row.name, "group": row.group, "figures": figures}
 
 
-def _correlation(plan: StudyPlan, one: str, other: str, results: dict[str, Any]) -> dict[str, Any]:
+def _correlation(plan: StudyPlan, one: str, other: str, results: dict[str, RunFigures]) -> dict[str, Any]:
     """Correlate two columns over all rows and seeds that have both figures."""
     pairs = []
     for row in plan.rows:

@@ -192,6 +192,17 @@ def test_memory_mapped_store_holds_the_same_bytes_and_leaves_no_file(manifest, t
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("free_bytes", "is_mapped"), [(None, False), (2 * N * 32 * 32 * 3 + 100_000, False), (1000, True)]
+)
+def test_pixels_that_the_free_memory_cannot_hold_are_mapped_whatever_the_limit_is(
+    manifest, tmp_path, monkeypatch, free_bytes, is_mapped
+):
+    monkeypatch.setattr(pixel_store, "free_memory", lambda: free_bytes)
+    store = build(manifest, tmp_path, 1.0)
+    assert isinstance(store.pixels, np.memmap) is is_mapped
+
+
 def test_excluded_images_are_not_in_the_store(busi, tmp_path):
     (busi / "malignant/malignant (8).png").write_bytes((busi / "benign/benign (3).png").read_bytes())
     manifest = build_manifest("busi", {"": busi}, NoProgress())

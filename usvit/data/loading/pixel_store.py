@@ -20,7 +20,10 @@ from usvit.data.loading.infinite_loader import Batch, InfiniteLoader
 from usvit.data.transforms import CELLS, Augment, Preprocessing, lesion_cells
 from usvit.files import disk_errors
 from usvit.progress import Progress, task
-from usvit.resources import usable_cores
+from usvit.resources import free_memory, usable_cores
+
+FREE_SHARE = 0.5
+"""Share of the free memory that the pixels may take; the network, its optimizer and other processes need the rest."""
 
 
 class Store(Protocol):
@@ -41,8 +44,9 @@ class PixelStore:
     ``lesions`` is (N, CELLS, CELLS) uint8, the cells of each lesion (``usvit.data.transforms.geometry``), 0 for images
     without a mask; or None if lesions were not requested.
 
-    The pixels are in memory up to a limit, and above it in a memory-mapped temporary file in ``folder``. If
-    the platform allows, the file has no name, so that a killed run leaves nothing behind.
+    The pixels are in memory up to a limit, and above it in a memory-mapped temporary file in ``folder``, whose pages
+    the system gives back when memory is short. If the platform allows, the file has no name, so that a killed run
+    leaves nothing behind.
     """
 
     def __init__(self, pixels: UInt8, lesions: UInt8 | None = None):
@@ -64,7 +68,7 @@ class PixelStore:
         Args:
             manifest: the images.
             preprocessing: size of the images, and how they are resized.
-            memory_gb: limit for ``pixels`` in memory, in GB.
+            memory_gb: limit for ``pixels`` in memory, in GB; a lower limit is ``FREE_SHARE`` of the free memory.
             folder: folder of the memory-mapped file.
             progress: shown while files are decoded.
             with_lesions: read the masks too, so that augmentation keeps the lesions in view.
@@ -76,7 +80,9 @@ class PixelStore:
         rows = manifest.usable
         shape = (len(rows), preprocessing.image_size, preprocessing.image_size, 3)
         pixels: UInt8
-        if np.prod(shape, dtype=np.int64) <= memory_gb * 1e9:
+        free = free_memory()
+        limit = memory_gb * 1e9 if free is None else min(memory_gb * 1e9, FREE_SHARE * free)
+        if np.prod(shape, dtype=np.int64) <= limit:
             pixels = np.empty(shape, dtype=np.uint8)
         else:
             with disk_errors(folder), tempfile.TemporaryFile(dir=folder) as file:

@@ -71,7 +71,8 @@ def possibly_one_patient(ids: Iterable[str | None]) -> list[list[str]]:
 def label_conflicts(table: pd.DataFrame) -> list[str | None]:
     """Return, for each row, the conflict with an image of identical pixels and another label; None if there is none."""
     reasons: list[str | None] = [None] * len(table)
-    for _, rows in table.groupby("sha256", sort=False):
+    several = table[table.sha256.duplicated(keep=False)]
+    for _, rows in several.groupby("sha256", sort=False):
         if rows.label.nunique() > 1:
             for index, row in rows.iterrows():
                 other = rows[rows.label != row.label].iloc[0]

@@ -1,0 +1,96 @@
+"""``benchmarks.growth``: the exponent of known curves, the memory of a known process, and every row of the table."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks import growth
+from benchmarks.growth_fit import fit_growth
+
+SIZES = (100, 320, 1000, 3200, 10_000)
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the memory of processes is read from /proc")
+
+
+def curve(fixed, factor, exponent, noise=0.0):
+    n = np.array(SIZES, dtype=float)
+    return (fixed + factor * n**exponent) * np.exp(noise * np.random.default_rng(3).normal(size=n.size))
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 1.1, 1.5, 2.0])
+@pytest.mark.parametrize("fixed", [0.0, 5.0])
+def test_the_exponent_of_a_known_curve_is_found_beside_its_start_up(exponent, fixed):
+    found = fit_growth(SIZES, curve(fixed, 60 / 10_000**exponent, exponent))
+    assert found.exponent == pytest.approx(exponent, abs=0.02)
+    assert found.fixed == pytest.approx(fixed, abs=0.3)
+
+
+def test_the_plain_slope_hides_growth_behind_the_start_up():
+    found = fit_growth(SIZES, curve(20.0, 60 / 10_000**2, 2.0))
+    assert found.slope < 0.5 and found.exponent == pytest.approx(2, abs=0.02)
+
+
+def test_noise_of_a_few_percent_changes_the_exponent_little():
+    assert fit_growth(SIZES, curve(5.0, 0.01, 1.0, noise=0.03)).exponent == pytest.approx(1, abs=0.12)
+
+
+def test_a_cost_that_hardly_grows_has_no_exponent_and_one_that_does_not_grow_passes_no_limit():
+    found = fit_growth(SIZES, curve(5.0, 0.00005, 1.0))
+    assert found.exponent is None and found.size_at(10) == pytest.approx(100_000, rel=0.01)
+    found = fit_growth(SIZES, curve(5.0, 0.0, 1.0, noise=0.003))
+    assert found.exponent is None and found.size_at(10) is None
+
+
+def test_the_size_at_a_limit_solves_the_fitted_curve():
+    straight = fit_growth(SIZES, curve(5.0, 0.01, 1.0))
+    assert straight.size_at(1005) == pytest.approx(100_000, rel=1e-3)
+    square = fit_growth(SIZES, curve(5.0, 1e-6, 2.0))
+    assert square.size_at(5 + 1e6) == pytest.approx(1e6, rel=0.05)
+    assert straight.size_at(1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "costs"), [((1, 2, 3), (1, 2, 3)), ((1, 2, 3, 4), (1, 2, 0, 4)), ((1, 1, 1, 1), (1, 2, 3, 4))]
+)
+def test_too_few_sizes_and_impossible_costs_are_refused(sizes, costs):
+    with pytest.raises(ValueError, match="size"):
+        fit_growth(sizes, costs)
+
+
+@linux
+@pytest.mark.slow
+def test_memory_and_time_include_child_processes_and_files_are_told_apart(tmp_path):
+    inner = "held = bytearray(b'x' * 200_000_000); import time; time.sleep(1); sum(range(10_000_000))"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}], check=True)"
+    found = growth.measure([sys.executable, "-c", outer], 1, {})
+    assert 200e6 < found.held < 500e6 and found.cpu > 0.1 and found.wall > 1
+
+    (tmp_path / "file").write_bytes(bytes(200_000_000))
+    mapped = (
+        "import mmap, time; file = open('file', 'rb'); pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ); "
+        "pages.find(b'x'); time.sleep(1)"
+    )
+    found = growth.measure([sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r}); {mapped}"], 1, {})
+    assert found.held < 100e6 and found.resident > 200e6
+
+
+@linux
+def test_a_command_that_fails_ends_the_benchmark_with_its_output():
+    with pytest.raises(RuntimeError, match="no such thing"):
+        growth.measure([sys.executable, "-c", "raise SystemExit('no such thing')"], 1, {})
+
+
+@linux
+@pytest.mark.slow
+def test_the_quick_mode_prints_every_row():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.growth", "--quick"], cwd=growth.REPOSITORY, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| ")][1:]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [case.name for case in growth.CASES]
+    for row in rows:
+        assert row.count(" | ") == 6 and re.search(r"\| \d+\.\d to \d+\.\d \|", row), row
+    assert re.search(r"ratio \d+\.\d\d \(goal", done.stdout)
