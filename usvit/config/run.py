@@ -47,7 +47,14 @@ class RunConfig(Training):
     input: InputConfig = InputConfig()
 
 
-SPEED_ONLY = ("workers", "input.cache_gb", "train.checkpoint_seconds", "train.log_every", "train.peak_tflops")
+SPEED_ONLY = (
+    "workers",
+    "input.cache_gb",
+    "input.device_store",
+    "train.checkpoint_seconds",
+    "train.log_every",
+    "train.peak_tflops",
+)
 """Settings that cannot change a result: a run may be resumed with other values of these."""
 
 

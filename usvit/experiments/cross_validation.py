@@ -20,9 +20,9 @@ from torch import nn
 
 from usvit.config import RunConfig
 from usvit.data.datasets import described_table
-from usvit.data.loading import PixelStore, TrainBatches, eval_batches
+from usvit.data.loading import PixelStore, Store, eval_batches, place_pixels, train_batches
 from usvit.data.splits import check_folds, folds_sha256, read_folds, repeat_of, rows_of_split, write_seen
-from usvit.data.transforms import make_augment
+from usvit.data.transforms import make_augment, resolve_on
 from usvit.errors import UsvitError
 from usvit.evaluation import check_complete, predictions_table, read_predictions, repeats_of, summarise
 from usvit.experiments.base import Experiment, adapt, new_model_with_report, write_model
@@ -105,7 +105,7 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
     todo = run.unfinished(setup.n_folds, "predictions.csv")
     if not todo:
         return
-    store = PixelStore.build(
+    decoded = PixelStore.build(
         setup.manifest,
         setup.preprocessing,
         memory_gb=setup.config.input.cache_gb,
@@ -114,6 +114,7 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
         with_lesions=setup.config.input.augment != "none",
     )
     fabric = setup.device.fabric()
+    store = place_pixels(decoded, fabric.device, setup.config.input.device_store)
     heads = HeadTraining(
         store,
         fabric,
@@ -136,7 +137,7 @@ def _run_fold(
     run: RunDirectory,
     fold: int,
     rows: pd.DataFrame,
-    store: PixelStore,
+    store: Store,
     statistics: NDArray[np.float32],
     heads: HeadTraining,
     fabric: lightning_fabric.Fabric,
@@ -156,7 +157,8 @@ def _run_fold(
     balanced = config.loss.class_weights == "balanced"
     class_weights = balanced_class_weights(targets[at["train"]], len(setup.classes)) if balanced else None
     loss_fn = WeightedCrossEntropy(class_weights, len(setup.classes), config.loss.label_smoothing)
-    batches = TrainBatches(
+    on_device = resolve_on(config.input.augment_on, fabric.device.type)
+    batches = train_batches(
         subject.store,
         at["train"],
         targets[at["train"]],
@@ -164,6 +166,7 @@ def _run_fold(
         augment=make_augment(config.input.augment),
         seed=derive_seed(config.seed, "batches", fold),
         workers=config.workers,
+        device=fabric.device if on_device else None,
     )
 
     def logits_of(wrapped: Any, which: NDArray[np.int64]) -> torch.Tensor:
