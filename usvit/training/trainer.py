@@ -144,7 +144,7 @@ class Trainer:
             check_compiler(self.fabric.device.type, "train.compile", "set train.compile to false")
             module.compile()
         self.ema = None if train.ema is None else Ema(module, train.ema)  # before parameters are sharded
-        self.wrapped, self.optimizer = self.world.setup(module, lambda: make_optimizer(module, self.optim))
+        self.wrapped, self.optimizer = self.world.setup(module, lambda: self._optimizer(module))
         self.kept = module if self.ema is None else self.ema.module
         evaluated = self.wrapped if self.ema is None else self.world.setup_ema(self.ema.module)
         self.state = TrainState(EarlyStopping(train.early_stopping), RunningLoss(self.world))
@@ -154,6 +154,9 @@ class Trainer:
         self.evaluator = Evaluator(
             self.kept, evaluated, self._evaluate_module, self.world, train.early_stopping.monitor, self.log
         )
+
+    def _optimizer(self, module: nn.Module) -> torch.optim.Optimizer:
+        return make_optimizer(module, self.optim, self.fabric.device.type)
 
     def _resume(self) -> None:
         self.checkpoints.restore(self.state)
