@@ -27,7 +27,9 @@ from usvit.errors import UsvitError
 from usvit.evaluation import check_complete, predictions_table, read_predictions, repeats_of, summarise
 from usvit.experiments.base import Experiment, adapt, new_model_with_report, write_model
 from usvit.experiments.cross_validation_setup import CrossValidationSetup, Kind, default_out, describe, prepare
+from usvit.experiments.fold_worker import TrainFold
 from usvit.experiments.model_metadata import calibration_of, downstream_metadata, ood_of
+from usvit.experiments.parallel_folds import train_side_by_side
 from usvit.experiments.run_directory import RunDirectory
 from usvit.files import write_atomic, write_bytes, write_csv
 from usvit.metrics.basic import auc
@@ -113,8 +115,43 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
         progress=progress,
         with_lesions=setup.config.input.augment != "none",
     )
-    fabric = setup.device.fabric()
-    store = place_pixels(decoded, fabric.device, setup.config.input.device_store)
+    if setup.weights.source != "scratch":
+        logger.info(f"Weights {setup.weights.name}: {setup.loaded.line()}")
+    logger.info(str(setup.tuned))
+
+    def log_result(fold: int, result: FitResult) -> None:
+        logger.info(_fold_line(setup, fold, result))
+
+    device = setup.device.fabric().device
+    statistics = statistics_of(eval_batches(decoded, np.arange(len(decoded)), _eval_size(setup)), device)
+    if min(setup.config.folds_at_once, len(todo)) > 1:
+        train_side_by_side(setup, run, todo, decoded, statistics, _fold_trainer, progress, log_result)
+        return
+    train = _fold_trainer(setup, decoded, statistics, progress)
+    for fold in todo:
+        log_result(fold, train(run, fold))
+
+
+def _fold_trainer(
+    setup: CrossValidationSetup,
+    decoded: PixelStore,
+    statistics: NDArray[np.float32],
+    progress: Progress,
+    gpu: int | None = None,
+    copies: int = 1,
+) -> TrainFold:
+    """Return the function that trains a fold in this process; all folds share the pixels.
+
+    Args:
+        setup: The resolved run.
+        decoded: The images.
+        statistics: (N, 23) of all images.
+        progress: Shows the progress.
+        gpu: Number of the GPU; None for the first, and for a CPU.
+        copies: Number of processes that train folds on this device.
+    """
+    fabric = setup.device.fabric(gpu)
+    store = place_pixels(decoded, fabric.device, setup.config.input.device_store, copies)
     heads = HeadTraining(
         store,
         fabric,
@@ -123,13 +160,12 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
         batch_size=_eval_size(setup),
         progress=progress,
     )
-    if setup.weights.source != "scratch":
-        logger.info(f"Weights {setup.weights.name}: {setup.loaded.line()}")
-    logger.info(str(setup.tuned))
-    statistics = statistics_of(eval_batches(store, np.arange(len(store)), _eval_size(setup)), fabric.device)
-    for fold in todo:
-        result = _run_fold(setup, run, fold, rows, store, statistics, heads, fabric, progress)
-        logger.info(_fold_line(setup, fold, result))
+    rows = setup.manifest.usable
+
+    def train(run: RunDirectory, fold: int) -> FitResult:
+        return _run_fold(setup, run, fold, rows, store, statistics, heads, fabric, progress)
+
+    return train
 
 
 def _run_fold(

@@ -47,7 +47,7 @@ def make_optimizer(model: nn.Module, config: OptimConfig, device_type: str = "cp
         momentum=config.momentum,  # only SGD reads it
         layer_decay=config.layer_decay,
         **_moments(config),
-        **({"fused": True} if device_type == "cuda" and config.name in _FUSED else {}),
+        **_fused(config, device_type),
     )
     if config.momentum_dtype == "bfloat16":
         optimizer.register_step_post_hook(_round_momentum)
@@ -67,6 +67,10 @@ def _moments(config: OptimConfig) -> dict[str, Any]:
         return {}
     given = {"betas": config.betas, "eps": config.eps}
     return {key: value for key, value in given.items() if value is not None}
+
+
+def _fused(config: OptimConfig, device_type: str) -> dict[str, Any]:
+    return {"fused": True} if device_type == "cuda" and config.name in _FUSED else {}
 
 
 def resolve(config: OptimConfig, batch_size: int, steps_per_epoch: float) -> OptimConfig:
