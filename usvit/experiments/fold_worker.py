@@ -44,8 +44,8 @@ class FoldWork:
     shape: tuple[int, ...]
     lesions: UInt8 | None
     statistics: NDArray[np.float32]
-    threads: int | None
-    """Number of threads of PyTorch; None leaves it."""
+    threads: int
+    """Number of threads of PyTorch."""
     gpu: int | None
     copies: int
     """Number of workers on that GPU."""
@@ -120,8 +120,7 @@ def train_folds(connection: Connection, work: FoldWork) -> None:
     messages.setLevel(work.log_level)
     messages.addHandler(_SentMessages(link))
     messages.propagate = False
-    if work.threads is not None:
-        torch.set_num_threads(work.threads)
+    torch.set_num_threads(work.threads)
     try:
         _train(link, work, _SentProgress(link))
     except Stopped as stop:

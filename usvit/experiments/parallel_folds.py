@@ -85,7 +85,7 @@ def train_side_by_side(
             store.pixels.shape,
             store.lesions,
             statistics,
-            threads=None if "OMP_NUM_THREADS" in os.environ else max(1, torch.get_num_threads() // at_once),
+            threads=max(1, torch.get_num_threads() // at_once),
             gpu=None,
             copies=1,
             log_level=logging.getLogger("usvit").getEffectiveLevel(),
