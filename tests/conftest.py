@@ -13,9 +13,15 @@ from pathlib import Path
 if "PYTEST_XDIST_WORKER" in os.environ:  # several tests at once: one thread each, before PyTorch is imported
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+os.environ.pop("USVIT_DATA", None)  # the folder of the user's own data; tests find real data by USVIT_TEST_DATA
+
 import hypothesis
 import pytest
 
+from usvit.data.datasets import manifest, manifest_file
+from usvit.data.datasets.upstream import near_duplicates as upstream_near_duplicates
+from usvit.data.io import UInt8, pixel_sha256
+from usvit.data.near_duplicates import Description, describe
 from usvit.data.phantom import PhantomSpec, write_phantom
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -45,6 +51,23 @@ for key, value in {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slow ones first, so that no worker ends with minutes of work while the others have none."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _images_are_described_once() -> Iterator[None]:
+    """Remember the descriptions of images, which many tests share: describing one takes longer than all else."""
+    known: dict[str, Description] = {}
+
+    def remembered(image: UInt8) -> Description:
+        sha256 = pixel_sha256(image)
+        if sha256 not in known:
+            known[sha256] = describe(image)
+        return known[sha256]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (manifest, manifest_file, upstream_near_duplicates):
+            patch.setattr(module, "describe", remembered)
+        yield
 
 
 @dataclass(frozen=True)
