@@ -97,8 +97,22 @@ def test_a_recipe_file_that_is_none_is_refused(tmp_path, text, said):
 
 
 def test_what_changes_only_speed_is_no_part_of_a_runs_identity():
-    slow = recipe("demo", "workers=0", "input.cache_gb=0", "train.checkpoint_seconds=1")
-    fast = recipe("demo", "workers=8", "input.cache_gb=9", "train.checkpoint_seconds=99")
+    slow = recipe(
+        "demo",
+        "workers=0",
+        "folds_at_once=1",
+        "input.cache_gb=0",
+        "input.device_store=false",
+        "train.checkpoint_seconds=1",
+    )
+    fast = recipe(
+        "demo",
+        "workers=8",
+        "folds_at_once=5",
+        "input.cache_gb=9",
+        "input.device_store=true",
+        "train.checkpoint_seconds=99",
+    )
     assert identity(slow.model_dump()) == identity(fast.model_dump())
     assert identity(recipe("demo", "seed=1").model_dump()) != identity(fast.model_dump())
 

@@ -208,9 +208,8 @@ def test_the_pure_rooms_know_no_torch():
 
 
 @pytest.mark.slow
-def test_albumentations_stands_in_one_file():
-    users = [path.name for path in PACKAGE.rglob("*.py") if "albumentations" in set(imports_of(path))]
-    assert users == ["policies.py"]
+def test_albumentations_is_only_an_oracle_of_tests():
+    assert [path.name for path in PACKAGE.rglob("*.py") if "albumentations" in set(imports_of(path))] == []
 
 
 def installed_needs(name, seen):

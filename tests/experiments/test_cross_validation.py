@@ -112,6 +112,32 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_other_folds(finishe
             assert ((out / name).read_bytes() == (finished / name).read_bytes()) is same
 
 
+def test_pixels_on_the_device_give_the_same_bytes(finished, small_phantom, tmp_path, usvit):
+    out = tmp_path / "run"
+    assert usvit(*command(small_phantom, out, "--set", "input.device_store=true")[3:]).code == 0
+    assert (out / "predictions.csv").read_bytes() == (finished / "predictions.csv").read_bytes()
+    for k in range(3):
+        name = f"fold-{k}/model.safetensors"
+        assert (out / name).read_bytes() == (finished / name).read_bytes()
+
+
+def test_a_device_that_augments_gives_the_same_predictions_to_rounding(small_phantom, tmp_path, usvit):
+    logits = {}
+    for name, settings in {
+        "plain": (),
+        "host": ("input.augment=light",),
+        "sent": ("input.augment=light", "input.augment_on=device"),
+        "placed": ("input.augment=light", "input.augment_on=device", "input.device_store=true"),
+    }.items():
+        options = [part for setting in settings for part in ("--set", setting)]
+        assert usvit(*command(small_phantom, tmp_path / name, *options)[3:]).code == 0
+        table = read_predictions(tmp_path / name / "predictions.csv")
+        logits[name] = table[[column for column in table if column.startswith("logit_")]].to_numpy()
+    assert (logits["sent"] == logits["placed"]).all(), "where the pixels are does not matter"
+    assert abs(logits["placed"] - logits["host"]).max() < 1e-3
+    assert abs(logits["plain"] - logits["host"]).max() > 1e-2, "the augmentation matters"
+
+
 @pytest.fixture(scope="module")
 def repeated(small_phantom, tmp_path_factory):
     """The same run, repeated once."""

@@ -109,3 +109,18 @@ def test_a_run_of_grafit_with_the_earlier_memory_is_not_continued_with_another(t
         pass
     with open_run(path, described(objective="grafit", grafit={"memory": "normalized"})):
         pass
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_run_that_the_host_augmented_for_a_gpu_is_not_continued_on_the_gpu(tmp_path, device):
+    begun = {"kind": "cv", "config": {}, "device": {"type": device}}
+    with open_run(tmp_path / "run", begun):
+        pass
+    for on, refused in (("cpu", device == "cpu"), ("auto", device == "cuda")):
+        now = {**begun, "config": {"input": {"augment_on": on}}}
+        if refused:
+            with pytest.raises(UsvitError, match=r"input\.augment_on was"), open_run(tmp_path / "run", now):
+                pass
+        else:
+            with open_run(tmp_path / "run", now):
+                pass

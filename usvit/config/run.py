@@ -45,12 +45,17 @@ class RunConfig(Training):
     """Configuration of a cross-validation or hold-out."""
 
     input: InputConfig = InputConfig()
+    folds_at_once: Annotated[int, Field(ge=1, le=100)] = 1
+    """Folds that are trained at the same time, each in a process of its own; they share the GPUs of the machine, or the
+    cores. The result is that of one fold after another with as many threads."""
 
 
 SPEED_ONLY = (
     "workers",
     "data.cache",
+    "folds_at_once",
     "input.cache_gb",
+    "input.device_store",
     "train.checkpoint_seconds",
     "train.log_every",
     "train.peak_tflops",

@@ -120,6 +120,11 @@ class InputConfig(Section):
     cache_gb: Annotated[float, Field(ge=0)] = 4.0
     """Keep decoded images in memory up to this many GB, or half of the free memory if that is less; more are kept in a
     memory-mapped file."""
+    augment_on: Literal["auto", "cpu", "device"] = "auto"
+    """Device that augments; ``auto``: the GPU if there is one. The result differs by rounding."""
+    device_store: Literal["auto"] | bool = "auto"
+    """Copy all decoded images to the device once; ``auto``: to a GPU, if they take at most a quarter of its free
+    memory."""
 
 
 class LossConfig(Section):

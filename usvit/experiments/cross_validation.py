@@ -20,14 +20,16 @@ from torch import nn
 
 from usvit.config import RunConfig
 from usvit.data.datasets import described_table
-from usvit.data.loading import PixelStore, TrainBatches, eval_batches
+from usvit.data.loading import PixelStore, Store, eval_batches, place_pixels, train_batches
 from usvit.data.splits import check_folds, folds_sha256, read_folds, repeat_of, rows_of_split, write_seen
-from usvit.data.transforms import make_augment
+from usvit.data.transforms import make_augment, resolve_on
 from usvit.errors import UsvitError
 from usvit.evaluation import check_complete, predictions_table, read_predictions, repeats_of, summarise
 from usvit.experiments.base import Experiment, adapt, new_model_with_report, write_model
 from usvit.experiments.cross_validation_setup import CrossValidationSetup, Kind, default_out, describe, prepare
+from usvit.experiments.fold_worker import TrainFold
 from usvit.experiments.model_metadata import calibration_of, downstream_metadata, ood_of
+from usvit.experiments.parallel_folds import train_side_by_side
 from usvit.experiments.run_directory import RunDirectory
 from usvit.files import write_atomic, write_bytes, write_csv
 from usvit.metrics.basic import auc
@@ -43,7 +45,6 @@ from usvit.training import (
     FitResult,
     HeadTraining,
     NetworkOutputs,
-    PhaseTimes,
     Subject,
     WeightedCrossEntropy,
     balanced_class_weights,
@@ -108,7 +109,7 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
     todo = run.unfinished(setup.n_folds, "predictions.csv")
     if not todo:
         return
-    store = PixelStore.build(
+    decoded = PixelStore.build(
         setup.manifest,
         setup.preprocessing,
         memory_gb=setup.config.input.cache_gb,
@@ -116,7 +117,43 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
         progress=progress,
         with_lesions=setup.config.input.augment != "none",
     )
-    fabric = setup.device.fabric()
+    if setup.weights.source != "scratch":
+        logger.info(f"Weights {setup.weights.name}: {setup.loaded.line()}")
+    logger.info(str(setup.tuned))
+
+    def log_result(fold: int, result: FitResult) -> None:
+        logger.info(_fold_line(setup, fold, result))
+
+    device = setup.device.fabric().device
+    statistics = statistics_of(eval_batches(decoded, np.arange(len(decoded)), _eval_size(setup)), device)
+    if min(setup.config.folds_at_once, len(todo)) > 1:
+        train_side_by_side(setup, run, todo, decoded, statistics, _fold_trainer, progress, log_result)
+        return
+    train = _fold_trainer(setup, decoded, statistics, progress)
+    for fold in todo:
+        log_result(fold, train(run, fold))
+
+
+def _fold_trainer(
+    setup: CrossValidationSetup,
+    decoded: PixelStore,
+    statistics: NDArray[np.float32],
+    progress: Progress,
+    gpu: int | None = None,
+    copies: int = 1,
+) -> TrainFold:
+    """Return the function that trains a fold in this process; all folds share the pixels.
+
+    Args:
+        setup: The resolved run.
+        decoded: The images.
+        statistics: (N, 23) of all images.
+        progress: Shows the progress.
+        gpu: Number of the GPU; None for the first, and for a CPU.
+        copies: Number of processes that train folds on this device.
+    """
+    fabric = setup.device.fabric(gpu)
+    store = place_pixels(decoded, fabric.device, setup.config.input.device_store, copies)
     heads = HeadTraining(
         store,
         fabric,
@@ -125,14 +162,12 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
         batch_size=_eval_size(setup),
         progress=progress,
     )
-    if setup.weights.source != "scratch":
-        logger.info(f"Weights {setup.weights.name}: {setup.loaded.line()}")
-    logger.info(str(setup.tuned))
-    statistics = statistics_of(eval_batches(store, np.arange(len(store)), _eval_size(setup)), fabric.device)
-    for fold in todo:
-        times = PhaseTimes()
-        result = _run_fold(setup, run, fold, rows, store, statistics, heads, fabric, progress, times)
-        logger.info(_fold_line(setup, fold, result, times))
+    rows = setup.manifest.usable
+
+    def train(run: RunDirectory, fold: int) -> FitResult:
+        return _run_fold(setup, run, fold, rows, store, statistics, heads, fabric, progress)
+
+    return train
 
 
 def _run_fold(
@@ -140,12 +175,11 @@ def _run_fold(
     run: RunDirectory,
     fold: int,
     rows: pd.DataFrame,
-    store: PixelStore,
+    store: Store,
     statistics: NDArray[np.float32],
     heads: HeadTraining,
     fabric: lightning_fabric.Fabric,
     progress: Progress,
-    times: PhaseTimes,
 ) -> FitResult:
     """Train and test one fold; its folder is complete once it holds ``predictions.csv``."""
     config, folder = setup.config, run.fold(fold)
@@ -161,7 +195,8 @@ def _run_fold(
     balanced = config.loss.class_weights == "balanced"
     class_weights = balanced_class_weights(targets[at["train"]], len(setup.classes)) if balanced else None
     loss_fn = WeightedCrossEntropy(class_weights, len(setup.classes), config.loss.label_smoothing)
-    batches = TrainBatches(
+    on_device = resolve_on(config.input.augment_on, fabric.device.type)
+    batches = train_batches(
         subject.store,
         at["train"],
         targets[at["train"]],
@@ -169,6 +204,7 @@ def _run_fold(
         augment=make_augment(config.input.augment),
         seed=derive_seed(config.seed, "batches", fold),
         workers=config.workers,
+        device=fabric.device if on_device else None,
     )
 
     def outputs_of(wrapped: Any, which: NDArray[np.int64]) -> NetworkOutputs:
@@ -190,8 +226,7 @@ def _run_fold(
         progress=progress,
         on_best=validation.keep,
     )
-    times.add("training", result.training_seconds)
-    times.add("evaluation", result.seconds - result.training_seconds)
+    times = result.phases
     with times.phase("prediction"):
         wrapped = fabric.setup_module(subject.module)
         # A resumed training may have evaluated the kept weights in an earlier process.
@@ -305,10 +340,10 @@ def _conclude(setup: CrossValidationSetup, run: RunDirectory) -> None:
         write_csv(run.path / "skipped.csv", pd.DataFrame(setup.manifest.skipped_rows))
 
 
-def _fold_line(setup: CrossValidationSetup, fold: int, result: FitResult, times: PhaseTimes) -> str:
+def _fold_line(setup: CrossValidationSetup, fold: int, result: FitResult) -> str:
     last = result.history[result.history.step == result.best_step]
     loss = f", inner validation loss {last.val_loss.iloc[0]:.3f}" if len(last) else ""
     return (
         f"{setup.fold_name(fold)}: {result.steps} steps in {result.seconds:.0f} s "
-        f"({result.images_per_second:.1f} images/s), kept step {result.best_step}{loss}. Time: {times.line()}"
+        f"({result.images_per_second:.1f} images/s), kept step {result.best_step}{loss}. Time: {result.phases.line()}"
     )

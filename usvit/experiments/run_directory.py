@@ -180,12 +180,15 @@ def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, An
 def _earlier_behaviour(existing: dict[str, Any]) -> dict[str, Any]:
     """Return the values, by dotted key, of settings that did not exist when a run was begun.
 
-    They are the defaults, which keep the earlier behaviour; Grafit's memory is the exception.
+    They are the defaults, which keep the earlier behaviour. The exceptions are Grafit's memory, and the augmentation of
+    runs on a GPU, which the host computed.
     """
     kinds = {"pretrain": PretrainConfig, "transfer": TransferConfig}
     found = identity(kinds.get(str(existing["kind"]), RunConfig)().model_dump(mode="json"))
     if existing["config"].get("objective") == "grafit":
         found["grafit.memory"] = "normalized"
+    if existing["device"]["type"] == "cuda" and "input.augment_on" in found:
+        found["input.augment_on"] = "cpu"
     return found
 
 

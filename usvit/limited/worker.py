@@ -72,7 +72,7 @@ class Worker:
         # mypy does not know that every context has Process.
         self._process = context.Process(target=worker_process.main, args=(theirs, modules, memory_gb), daemon=True)  # type: ignore[attr-defined]
         try:
-            with _hidden_main_script():
+            with hidden_main_script():
                 self._process.start()
         except BaseException:
             self._connection.close()
@@ -143,7 +143,7 @@ _start_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def _hidden_main_script() -> Iterator[None]:
+def hidden_main_script() -> Iterator[None]:
     """Hide the running script from ``multiprocessing``, which would run it again in each worker.
 
     A user's script may import torch or lack the ``__main__`` guard. Tasks are functions of modules, so it is not

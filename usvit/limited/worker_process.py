@@ -73,7 +73,7 @@ def main(connection: Connection, modules: tuple[str, ...], memory_gb: float | No
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     _silence_output()
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, OSError):  # the parent has closed the pipe
         try:
             os.environ.update(ONE_THREAD)
@@ -135,7 +135,7 @@ def _silence_output() -> None:
         os.dup2(null, descriptor)
 
 
-def _exit_with_parent() -> None:
+def exit_with_parent() -> None:
     """End this process when the parent ends. An idle worker sees the pipe close, but a busy one does not."""
     parent = parent_process()
     if parent is not None:

@@ -25,7 +25,9 @@ from .optimizers import check_layers as check_layers
 from .optimizers import half_cosine as half_cosine
 from .optimizers import make_optimizer as make_optimizer
 from .phases import PhaseTimes as PhaseTimes
+from .signals import SIGNALS as SIGNALS
 from .signals import Stopped as Stopped
+from .signals import stop_requests as stop_requests
 from .state import TrainState as TrainState
 from .step_log import StepLog as StepLog
 from .task import ON_HOST as ON_HOST

@@ -54,11 +54,16 @@ class Device:
     precision: str
     """``fp32``, or ``bf16``: float32 weights with bfloat16 autocast."""
 
-    def fabric(self) -> lightning_fabric.Fabric:
-        """Make a Lightning Fabric with one process on this device."""
+    def fabric(self, index: int | None = None) -> lightning_fabric.Fabric:
+        """Make a Lightning Fabric with one process on this device.
+
+        Args:
+            index: Number of the GPU; None for the first, and for a CPU.
+        """
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # usvit reports the device itself
         precision = "bf16-mixed" if self.precision == "bf16" else "32-true"
-        fabric = lightning_fabric.Fabric(accelerator=self.type, devices=1, precision=precision)  # type: ignore[arg-type]
+        devices = 1 if index is None else [index]
+        fabric = lightning_fabric.Fabric(accelerator=self.type, devices=devices, precision=precision)  # type: ignore[arg-type]
         fabric.launch()
         return fabric
 

@@ -126,7 +126,7 @@ class HeadTraining:
 
     def _difference(self, model: nn.Module, head: HeadOnFeatures, backbone: "_Backbone") -> str | None:
         """Return why the head on features is not equivalent to the network; None if it is."""
-        images = torch.from_numpy(self._store[np.arange(min(2, len(self._store)))]).to(self._fabric.device)
+        images = torch.as_tensor(self._store[np.arange(min(2, len(self._store)))]).to(self._fabric.device)
         with _random_weights(head), torch.no_grad():
             try:
                 features, expected = backbone.features_and_logits(images)

@@ -14,7 +14,11 @@ _TIMM_NAMES = {"sgd": "momentum", "adam": "adam", "adamw": "adamw", "lamb": "lam
 """timm's "sgd" uses Nesterov momentum; the papers mean plain momentum unless they say otherwise."""
 
 
-def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
+_FUSED = ("sgd", "adam", "adamw")
+"""Optimizers of PyTorch, which update all parameters in one kernel if that is asked for."""
+
+
+def make_optimizer(model: nn.Module, config: OptimConfig, device_type: str = "cpu") -> torch.optim.Optimizer:
     """Make the optimizer of a recipe for the trainable parameters. Biases and normalization layers get no weight decay.
 
     With ``config.layer_decay`` = d, the groups of layer l of L carry ``lr_scale`` = d ** (L - l), the head's 1
@@ -24,6 +28,11 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
     With ``config.momentum_dtype`` = bfloat16, the momentum is rounded to bfloat16 after each step, as if it were stored
     so and the step were computed in float32. It is held as float32, because PyTorch converts the state of an optimizer
     to the type of its parameters when a run is resumed.
+
+    Args:
+        model: the network.
+        config: the optimizer and its settings.
+        device_type: device of the training. On a GPU, PyTorch's fused kernels are used, which differ by rounding.
 
     Raises:
         UsvitError: layer-wise decay is set, but the network does not assign its parameters to layers.
@@ -38,6 +47,7 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
         momentum=config.momentum,  # only SGD reads it
         layer_decay=config.layer_decay,
         **_moments(config),
+        **_fused(config, device_type),
     )
     if config.momentum_dtype == "bfloat16":
         optimizer.register_step_post_hook(_round_momentum)
@@ -57,6 +67,10 @@ def _moments(config: OptimConfig) -> dict[str, Any]:
         return {}
     given = {"betas": config.betas, "eps": config.eps}
     return {key: value for key, value in given.items() if value is not None}
+
+
+def _fused(config: OptimConfig, device_type: str) -> dict[str, Any]:
+    return {"fused": True} if device_type == "cuda" and config.name in _FUSED else {}
 
 
 def resolve(config: OptimConfig, batch_size: int, steps_per_epoch: float) -> OptimConfig:

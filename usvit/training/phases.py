@@ -1,15 +1,15 @@
 """Wall time of the phases of a fold."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 
 class PhaseTimes:
     """Adds up the wall time of named phases: ``with times.phase("prediction"): ...``."""
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+    def __init__(self, seconds: Mapping[str, float] | None = None):
+        self.seconds: dict[str, float] = dict(seconds or {})
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

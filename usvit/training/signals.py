@@ -33,8 +33,8 @@ class StopRequest:
 
 
 @contextmanager
-def stop_requests() -> Iterator[StopRequest]:
-    """Record the ``SIGNALS`` instead of ending the process; restore the previous handlers at the end.
+def stop_requests(*more: signal.Signals) -> Iterator[StopRequest]:
+    """Record the ``SIGNALS`` and ``more`` instead of ending the process; restore the previous handlers at the end.
 
     Outside of the main thread, where Python receives no signals, nothing changes.
     """
@@ -42,7 +42,7 @@ def stop_requests() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.signal(number, request) for number in SIGNALS}
+    before = {number: signal.signal(number, request) for number in (*SIGNALS, *more)}
     try:
         yield request
     finally:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from usvit.training.early_stopping import EarlyStopping
 from usvit.training.ema import Ema
 from usvit.training.evaluation import Evaluator, Figures
 from usvit.training.optimizers import learning_rate, make_optimizer, resolve, weight_decay
+from usvit.training.phases import PhaseTimes
 from usvit.training.running_loss import RunningLoss, check_weights
 from usvit.training.signals import StopRequest, stop_requests, stopped
 from usvit.training.state import TrainState
@@ -47,10 +48,10 @@ class FitResult:
     """One row per evaluation: ``HISTORY_COLUMNS``, and the other figures that ``evaluate`` returns."""
     seconds: float
     """Wall time of the loop with its evaluations, including the processes before a resumption."""
-    training_seconds: float
-    """Share of ``seconds`` that was spent on training steps; the rest is evaluations and checkpoints."""
     images_per_second: float
-    """Training images over ``training_seconds``."""
+    """Training images over the seconds spent on training steps."""
+    phases: PhaseTimes = field(default_factory=PhaseTimes)
+    """Wall time of training steps and of evaluations, to which a caller adds what follows."""
 
     def describe(self) -> dict[str, Any]:
         """Return the entries of ``run.json``; times and rates are rounded to a tenth."""
@@ -149,7 +150,7 @@ class Trainer:
             check_compiler(self.fabric.device.type, "train.compile", "set train.compile to false")
             module.compile()
         self.ema = None if train.ema is None else Ema(module, train.ema)  # before parameters are sharded
-        self.wrapped, self.optimizer = self.world.setup(module, lambda: make_optimizer(module, self.optim))
+        self.wrapped, self.optimizer = self.world.setup(module, lambda: self._optimizer(module))
         self.kept = module if self.ema is None else self.ema.module
         evaluated = self.wrapped if self.ema is None else self.world.setup_ema(self.ema.module)
         self.state = TrainState(EarlyStopping(train.early_stopping), RunningLoss(self.world))
@@ -165,6 +166,9 @@ class Trainer:
             self._on_best,
             self.log,
         )
+
+    def _optimizer(self, module: nn.Module) -> torch.optim.Optimizer:
+        return make_optimizer(module, self.optim, self.fabric.device.type)
 
     def _resume(self) -> None:
         self.checkpoints.restore(self.state)
@@ -255,7 +259,9 @@ class Trainer:
             best_step=state.best.best_step if keep_best else state.step,
             history=pd.DataFrame(state.history, columns=_columns(state.history)),
             seconds=state.seconds,
-            training_seconds=state.training_seconds,
+            phases=PhaseTimes(
+                {"training": state.training_seconds, "evaluation": max(0.0, state.seconds - state.training_seconds)}
+            ),
             images_per_second=state.step * self.stream.batch_size / max(state.training_seconds, 1e-9),
         )
 

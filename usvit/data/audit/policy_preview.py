@@ -1,5 +1,6 @@
 """Preview of an augmentation policy: original images with the outline of the lesion, and random variants of each."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -114,7 +115,7 @@ def _read(dataset: str, root: Path, record: ImageRecord, preprocessing: Preproce
 
 
 def _draw(
-    blocks: dict[str, Augment | None], shown: list[PreviewedImage], variants: int, size: int, seed: int
+    blocks: Mapping[str, Augment | None], shown: list[PreviewedImage], variants: int, size: int, seed: int
 ) -> Image.Image:
     """Draw one block per policy: a heading, then for each image its name and its pictures."""
     row = _LINE + size + _GAP

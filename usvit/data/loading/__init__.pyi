@@ -1,5 +1,9 @@
 from .augmented_dataset import AugmentedDataset as AugmentedDataset
 from .augmented_dataset import readable as readable
+from .device_batches import DeviceBatches as DeviceBatches
+from .device_batches import train_batches as train_batches
+from .device_store import DeviceStore as DeviceStore
+from .device_store import place_pixels as place_pixels
 from .infinite_loader import Batch as Batch
 from .infinite_loader import InfiniteLoader as InfiniteLoader
 from .manifest_dataset import ManifestDataset as ManifestDataset

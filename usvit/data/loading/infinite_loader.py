@@ -6,7 +6,7 @@ worker processes gives the same batches, and several ranks together have the bat
 
 import atexit
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -72,7 +72,7 @@ class InfiniteLoader:
         numbers = range(step * fresh, (step + 1) * fresh)
         return [(number // n, self._order(number // n)[number % n]) for number in numbers]
 
-    def iterate(self, start: int, stop: int) -> Iterator[Batch]:
+    def iterate(self, start: int, stop: int) -> Generator[Batch]:
         """Iterate over batches ``start`` to ``stop - 1`` of this rank."""
         loader = DataLoader(
             self._dataset,

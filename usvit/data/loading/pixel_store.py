@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from usvit.data.datasets import Manifest, decode_unchanged, mask_names
 from usvit.data.io import BadImage, UInt8, read_masks
 from usvit.data.loading.infinite_loader import Batch, InfiniteLoader
-from usvit.data.transforms import CELLS, Augment, Preprocessing, lesion_cells
+from usvit.data.transforms import CELLS, Augment, Preprocessing, box_of, lesion_cells
 from usvit.files import disk_errors
 from usvit.progress import Progress, task
 from usvit.resources import free_memory, usable_cores
@@ -33,7 +34,8 @@ class Store(Protocol):
     def lesions(self) -> UInt8 | None:
         """(N, CELLS, CELLS) lesion cells of each image, used only by augmentation."""
 
-    def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[Any]: ...
+    def __getitem__(self, rows: NDArray[np.int64]) -> Any:
+        """Return the rows, as an array or as a tensor on the device."""
 
     def __len__(self) -> int: ...
 
@@ -114,6 +116,11 @@ class PixelStore:
                 advance(done)
         return cls(pixels, lesions)
 
+    @cached_property
+    def boxes(self) -> NDArray[np.int64]:
+        """(N, 4) ``Box`` of the picture in each image."""
+        return np.array([box_of(image) for image in self.pixels], dtype=np.int64).reshape(-1, 4)
+
     def __getitem__(self, rows: NDArray[np.int64]) -> UInt8:
         return self.pixels[rows]
 
@@ -172,6 +179,9 @@ class _Augmented:
 
 
 def eval_batches(store: Store, rows: NDArray[np.int64], batch_size: int) -> Iterator[torch.Tensor]:
-    """Iterate over the images of ``rows`` in their order, without augmentation, such as (B, S, S, 3) uint8."""
+    """Iterate over the images of ``rows`` in their order, without augmentation, such as (B, S, S, 3) uint8.
+
+    They are on the device of the store.
+    """
     for start in range(0, len(rows), batch_size):
-        yield torch.from_numpy(store[rows[start : start + batch_size]])
+        yield torch.as_tensor(store[rows[start : start + batch_size]])

@@ -1,7 +1,12 @@
+from .batch_draws import BatchDraws as BatchDraws
+from .batch_draws import box_of as box_of
+from .batch_draws import draw_batch as draw_batch
+from .device_policies import augment_batch as augment_batch
 from .geometry import CELLS as CELLS
 from .geometry import lesion_cells as lesion_cells
 from .policies import POLICIES as POLICIES
 from .policies import Augment as Augment
+from .policies import Policy as Policy
 from .policies import make_augment as make_augment
 from .preprocessing import CROPS as CROPS
 from .preprocessing import Preprocessing as Preprocessing

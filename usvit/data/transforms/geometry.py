@@ -38,12 +38,15 @@ class View:
     def of(self, image: UInt8) -> UInt8:
         """Return the content of the window, (S, S, 3), by bilinear interpolation; it is black outside of the image."""
         size = len(image)
+        flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+        return np.asarray(cv2.warpAffine(image, self.matrix(size), (size, size), flags=flags), dtype=np.uint8)
+
+    def matrix(self, size: int) -> NDArray[np.float64]:
+        """Return the (2, 3) matrix from a pixel (x, y, 1) of the window to one of an image of ``size`` pixels."""
         middle = np.full(2, (size - 1) / 2)
         linear = self._linear()
         offset = middle + size * np.array([self.right, self.down]) - linear @ middle
-        matrix = np.column_stack([linear, offset])  # from a pixel of the window to one of the image
-        flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-        return np.asarray(cv2.warpAffine(image, matrix, (size, size), flags=flags), dtype=np.uint8)
+        return np.column_stack([linear, offset])
 
     def shown(self, lesion: UInt8) -> float:
         """Return a lower bound of the share of a lesion's area inside the window.

@@ -2,22 +2,17 @@
 
 Sound enters at the top: shadow and enhancement lie below a lesion, and "taller than wide" is a sign of malignancy.
 Therefore no policy flips the depth axis, turns by 90 degrees or warps, and each bound is a named constant
-(docs/explanation/ultrasound-safety.md). This is the only module that imports albumentations.
+(docs/explanation/ultrasound-safety.md). ``device_policies`` computes the same for a batch on a device.
 """
 
-import os
 import random
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # else the import asks a server for the newest version
-import albumentations as A
-
 from usvit.data.io import UInt8
 from usvit.data.transforms.geometry import View, ViewBounds
-from usvit.data.transforms.ultrasound_effects import depth_gain, haze, speckle
+from usvit.data.transforms.grey_changes import FilterBounds, GreyBounds, GreyChange, Greys
 from usvit.errors import unknown
 
 
@@ -69,7 +64,46 @@ TRIVIAL_SMOOTH = 1.0
 POLICIES = ("none", "light", "us", "trivial")
 
 
-def make_augment(policy: str) -> Augment | None:
+Alternative = tuple[ViewBounds, Greys | None]
+"""Bounds of the view, and of the changes of grey values that are applied before it."""
+
+
+class Policy:
+    """Applies one of several alternatives to each image. It is a class, not a closure, so that it can be pickled."""
+
+    def __init__(self, alternatives: list[Alternative]):
+        self.alternatives = alternatives
+
+    def __call__(self, image: UInt8, seed: int, lesion: UInt8 | None = None) -> UInt8:
+        """Change one image at random; see ``Augment``."""
+        if not image.any():
+            return self.draw(seed, lesion, None)[0].of(image)
+        picture = picture_of(image)
+        view, greys = self.draw(seed, lesion, image[picture].shape[:2])
+        # Grey values are changed first, in the geometry of the scanner, and only in the picture: padding stays black.
+        changed = image.copy()
+        changed[picture] = greys.of(np.ascontiguousarray(image[picture]))
+        return view.of(changed)
+
+    def draw(
+        self, seed: int, lesion: UInt8 | None = None, shape: tuple[int, ...] | None = None
+    ) -> tuple[View, GreyChange]:
+        """Draw the changes of one image.
+
+        Args:
+            seed, lesion: As for ``Augment``.
+            shape: (H, W) of the picture inside the black borders; None if all of the image is black, whose grey values
+                are not changed.
+        """
+        rng = np.random.default_rng(seed)
+        bounds, greys = self.alternatives[rng.integers(len(self.alternatives))]
+        view = bounds.draw(rng, lesion)
+        if greys is None or shape is None:
+            return view, GreyChange()
+        return view, greys.draw(shape, rng, random.Random(int(rng.integers(2**62))))
+
+
+def make_augment(policy: str) -> Policy | None:
     """Make an augmentation by the name of its policy. Images keep their size.
 
     Args:
@@ -87,50 +121,17 @@ def make_augment(policy: str) -> Augment | None:
         raise unknown("augmentation policy", policy, POLICIES)
     if policy == "none":
         return None
-    return _Policy({"light": _light, "us": _us, "trivial": _trivial}[policy]())
-
-
-Alternative = tuple[ViewBounds, A.Compose]
-"""Bounds of the view, and the changes of grey values that are applied before it."""
-
-
-class _Policy:
-    """Applies one of several alternatives to each image. It is a class, not a closure, so that it can be pickled."""
-
-    def __init__(self, alternatives: list[Alternative]):
-        self.alternatives = alternatives
-
-    def __call__(self, image: UInt8, seed: int, lesion: UInt8 | None = None) -> UInt8:
-        view, greys = self.draw(seed, lesion)
-        # Grey values are changed first, in the geometry of the scanner, and only in the picture: padding stays black.
-        changed = image.copy()
-        if image.any():
-            picture = _picture(image)
-            changed[picture] = greys(image=np.ascontiguousarray(image[picture]))["image"]
-        return view.of(changed)
-
-    def draw(self, seed: int, lesion: UInt8 | None = None) -> tuple[View, A.Compose]:
-        """Draw the changes of one image: the view, and the changes of grey values, ready to be called."""
-        rng = np.random.default_rng(seed)
-        bounds, greys = self.alternatives[rng.integers(len(self.alternatives))]
-        view = bounds.draw(rng, lesion)
-        # All transforms share one generator. set_random_seed would give each its own with the same seed, so that the
-        # images with the largest rotation would always be those with the highest contrast.
-        greys.set_random_state(rng, random.Random(int(rng.integers(2**62))))
-        return view, greys
+    return Policy({"light": _light, "us": _us, "trivial": _trivial}[policy]())
 
 
 def _light() -> list[Alternative]:
     bounds = ViewBounds(min_side=LIGHT_CROP_MIN_SIDE, degrees=LIGHT_ROTATION_DEGREES)
-    return [(bounds, A.Compose([_brightness_contrast(LIGHT_BRIGHTNESS, LIGHT_CONTRAST)]))]
+    return [(bounds, GreyBounds(LIGHT_BRIGHTNESS, LIGHT_CONTRAST))]
 
 
 def _us() -> list[Alternative]:
     bounds = ViewBounds(min_side=LIGHT_CROP_MIN_SIDE, degrees=LIGHT_ROTATION_DEGREES, flip=US_FLIP)
-    gamma = A.RandomGamma(gamma_limit=(US_GAMMA[0] * 100, US_GAMMA[1] * 100), p=US_SHARE)
-    # The order follows the signal: echoes, receiver, display.
-    acoustics = [_UltrasoundEffect(change, p=US_SHARE) for change in (speckle, haze, depth_gain)]
-    return [(bounds, A.Compose([*acoustics, gamma, _brightness_contrast(LIGHT_BRIGHTNESS, LIGHT_CONTRAST)]))]
+    return [(bounds, GreyBounds(LIGHT_BRIGHTNESS, LIGHT_CONTRAST, US_GAMMA, US_SHARE))]
 
 
 def _trivial() -> list[Alternative]:
@@ -141,47 +142,21 @@ def _trivial() -> list[Alternative]:
     none) and automatic contrast (without effect if white text is burned in, and tints the tissue if there are coloured
     marks).
     """
-    nothing: list[Any] = []
-    sharpness = [
-        A.Sharpen(alpha=(0, TRIVIAL_SHARPEN), lightness=(1, 1), p=1),
-        A.GaussianBlur(sigma_limit=(0.1, TRIVIAL_SMOOTH), p=1),
-    ]
     look = [
         ViewBounds(flip=US_FLIP),
         ViewBounds(flip=US_FLIP, degrees=LIGHT_ROTATION_DEGREES),
         ViewBounds(flip=US_FLIP, right=TRIVIAL_SHIFT),
         ViewBounds(flip=US_FLIP, down=TRIVIAL_SHIFT),
     ]
-    greys = [
-        _brightness_contrast(TRIVIAL_BRIGHTNESS, 0),
-        _brightness_contrast(0, TRIVIAL_CONTRAST),
-        A.OneOf(sharpness, p=1),
+    greys: list[Greys] = [
+        GreyBounds(TRIVIAL_BRIGHTNESS, 0),
+        GreyBounds(0, TRIVIAL_CONTRAST),
+        FilterBounds(TRIVIAL_SHARPEN, (0.1, TRIVIAL_SMOOTH)),
     ]
-    return [
-        *((bounds, A.Compose(nothing)) for bounds in look),
-        *((ViewBounds(flip=US_FLIP), A.Compose([change])) for change in greys),
-    ]
+    return [*((bounds, None) for bounds in look), *((ViewBounds(flip=US_FLIP), change) for change in greys)]
 
 
-def _brightness_contrast(brightness: float, contrast: float) -> A.RandomBrightnessContrast:
-    return A.RandomBrightnessContrast(brightness_limit=brightness, contrast_limit=contrast, p=1.0)
-
-
-class _UltrasoundEffect(A.ImageOnlyTransform):
-    """Adapter that makes a function of ``ultrasound_effects`` a transform of albumentations."""
-
-    class InitSchema(A.ImageOnlyTransform.InitSchema):
-        change: Any
-
-    def __init__(self, change: Callable[[UInt8, np.random.Generator], UInt8], p: float):
-        super().__init__(p=p)
-        self.change = change
-
-    def apply(self, img: UInt8, **_: Any) -> UInt8:
-        return self.change(img, self.random_generator)
-
-
-def _picture(image: UInt8) -> tuple[slice, slice]:
+def picture_of(image: UInt8) -> tuple[slice, slice]:
     """Return the rows and columns inside the black borders of an image that is not all black."""
     flat = image.reshape(len(image), -1)  # maxima along whole rows are much faster than over channels
     spans = []

@@ -1,5 +1,6 @@
 """Conversion of an image to the input of the network; its settings are stored with the weights."""
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -66,11 +67,25 @@ class Preprocessing:
 
     def normalised(self, batch: "torch.Tensor") -> "torch.Tensor":
         """Normalise a batch: (B, S, S, 3) uint8 to (B, 3, S, S) float32 on the same device."""
-        import torch  # imported here because processes that only read images do not need torch
-
-        mean = torch.tensor(self.mean, device=batch.device).view(1, 3, 1, 1)
-        std = torch.tensor(self.std, device=batch.device).view(1, 3, 1, 1)
+        # On a GPU the constants are kept, because each copy would wait for it; on a CPU this may be part of an export.
+        constant = _kept if batch.is_cuda else _constant
+        mean, std = constant(tuple(self.mean), batch.device), constant(tuple(self.std), batch.device)
         return batch.permute(0, 3, 1, 2).float().div_(255).sub_(mean).div_(std)
+
+
+def _constant(values: tuple[float, ...], device: "torch.device") -> "torch.Tensor":
+    """Return (1, 3, 1, 1) on the device."""
+    import torch  # imported here because processes that only read images do not need torch
+
+    return torch.tensor(values, device=device).view(1, 3, 1, 1)
+
+
+@functools.cache
+def _kept(values: tuple[float, ...], device: "torch.device") -> "torch.Tensor":
+    import torch
+
+    with torch.inference_mode(False):  # a tensor of inference mode could not take part in a training
+        return _constant(values, device)
 
 
 def cropped(frame: Pixels, tissue: Box | None, crop: str) -> Pixels:

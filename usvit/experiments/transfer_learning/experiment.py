@@ -189,7 +189,6 @@ def _write_network(
         best_step=0,
         history=metrics.results_table(probed.rows),
         seconds=0.0,
-        training_seconds=0.0,
         images_per_second=0.0,
     )
 
