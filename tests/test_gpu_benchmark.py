@@ -251,9 +251,7 @@ def test_the_phases_of_a_run_add_up_to_its_wall_time():
             task("comparing images", "pairs", 108.0, 109.0),
             task("decoding images", "images", 110.0, 114.0),
             task("fold 1/2", "steps", 115.0, 120.0),
-            task("fold 1/2: features", "images", 121.0, 122.0),
             task("fold 2/2", "steps", 123.0, 127.0),
-            task("fold 2/2: features", "images", 128.0, 129.0),
             task("something new", "things", 130.0, 131.0),
         ],
     }
@@ -265,16 +263,15 @@ def test_the_phases_of_a_run_add_up_to_its_wall_time():
         "checking": 3.0,
         "decoding": 4.0,
         "training": 9.0,
-        "features": 2.0,
-        "rest": 18.0,
+        "rest": 20.0,
         "rest_before": 3.0,
-        "rest_between": 5.0,
+        "rest_between": 7.0,
         "rest_after": 10.0,
         "total": 41.0,
         "without_start_up": 36.0,
         "until_training": 10.0,
     }
-    parts = ("python", "imports", "device", "checking", "decoding", "training", "features", "rest")
+    parts = ("python", "imports", "device", "checking", "decoding", "training", "rest")
     assert sum(found[part] for part in parts) == found["total"]
 
 
@@ -340,10 +337,9 @@ def test_the_page_says_device_date_commit_and_command_and_what_is_missing():
     run = {
         **{"python": 0.5, "imports": 3.0, "device": 1.5, "checking": 4.0, "decoding": 2.0, "training": 11.0},
         **{
-            "features": 1.0,
-            "rest": 2.0,
+            "rest": 3.0,
             "rest_before": 0.5,
-            "rest_between": 1.25,
+            "rest_between": 2.25,
             "rest_after": 0.25,
             "total": 25.0,
             "without_start_up": 20.0,
@@ -377,7 +373,7 @@ def test_the_page_says_device_date_commit_and_command_and_what_is_missing():
     told = section(text, "Cross-validation by the paper's recipe")
     assert "`python benchmarks/gpu.py --out DIR --pieces cv` on NVIDIA Imaginary, 2026-11-23, commit abc123." in told
     assert (
-        "| what | 5 × 250 | 5.00 | 4.00 | 2.00 | 11.0 | 1.00 | 0.50 + 1.25 + 0.25 | 25.0 | **20.0** | 7.25 "
+        "| what | 5 × 250 | 5.00 | 4.00 | 2.00 | 11.0 | 0.50 + 2.25 + 0.25 | 25.0 | **20.0** | 7.25 "
         "| 4.00 (36.4%) | 12.3 | A |" in told
     )
     assert "- `usvit cv ...`" in told
@@ -452,7 +448,7 @@ def test_the_tiny_settings_run_resume_and_make_a_page(tmp_path):
     assert cv["n_images"] == 48
     for run in cv["runs"]:
         assert 0 < run["until_training"] < run["without_start_up"] < run["total"]
-        assert all(run[phase] > 0 for phase in ("imports", "checking", "decoding", "training", "features", "rest"))
+        assert all(run[phase] > 0 for phase in ("imports", "checking", "decoding", "training", "rest"))
     assert results["tests/gpu"]["values"]["passed"] > 0
     assert results["tests/gpu"]["values"]["failed"] == []
     assert results["distributed/fsdp"]["values"]["strategy"] == "ModelParallelStrategy"

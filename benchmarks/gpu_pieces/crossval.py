@@ -14,7 +14,6 @@ from usvit.training.device import peak_by_name
 
 CHECKING = ("checking images", "describing images", "comparing images")
 DECODING = "decoding images"
-FEATURES = ": features"
 
 
 def measure(settings: dict[str, Any], scratch: Path) -> dict[str, Any]:
@@ -88,7 +87,7 @@ def phases(told: dict[str, Any], spawned: float, ended: float) -> dict[str, floa
         "imports": told["imported"] - told["started"],
         "device": told["ready"] - told["imported"],
     }
-    work = {kind: spent(kind) for kind in ("checking", "decoding", "training", "features")}
+    work = {kind: spent(kind) for kind in ("checking", "decoding", "training")}
     total = ended - spawned
     first = min((one["begin"] for one in told["tasks"] if kind_of(one) == "training"), default=told["finished"])
     last = max((one["end"] for one in told["tasks"]), default=told["finished"])
@@ -113,8 +112,6 @@ def kind_of(one: dict[str, Any]) -> str:
         return "checking"
     if one["name"] == DECODING:
         return "decoding"
-    if one["name"].endswith(FEATURES):
-        return "features"
     return "training" if one["unit"] == "steps" else "rest"
 
 

@@ -129,7 +129,7 @@ def _cv(key: str, one: Entry) -> list[Row]:
                 f"{one['says']}{f', run {number}' if len(runs) > 1 else ''}",
                 f"{len(run['folds'])} × {trained // max(1, len(run['folds']))}",
                 _number(run["python"] + run["imports"] + run["device"]),
-                *(_number(run[phase]) for phase in ("checking", "decoding", "training", "features")),
+                *(_number(run[phase]) for phase in ("checking", "decoding", "training")),
                 " + ".join(_number(run[f"rest_{when}"]) for when in ("before", "between", "after")),
                 _number(run["total"]),
                 f"**{_number(run['without_start_up'])}**",
@@ -249,12 +249,12 @@ SECTIONS: dict[str, tuple[str, str, Row, Callable[[str, Entry], list[Row]]]] = {
         "Cross-validation by the paper's recipe",
         "Generated images of the number and about the sizes of BUSI and data set B, three classes, random "
         "weights. All steps of the recipe are run. Seconds; start-up is Python, the imports and the context of "
-        "the device. The rest is divided into what is before the first training step, between the trainings and "
-        "passes of the folds, and after the last of them. The aim is 20 s without start-up on one H200. The floor "
-        "is the operations of the training steps over the peak of the device, in brackets as a share of the "
+        "the device. The rest is divided into what is before the first training step, between the trainings of "
+        "the folds (predictions, files), and after the last of them. The aim is 20 s without start-up on one H200. "
+        "The floor is the operations of the training steps over the peak of the device, in brackets as a share of the "
         "training.",
         [
-            *("what", "folds × steps", "start-up", "checking, copies", "decoding", "training", "features", "rest"),
+            *("what", "folds × steps", "start-up", "checking, copies", "decoding", "training", "rest"),
             *("total", "without start-up", "until training", "floor", "peak GB"),
         ],
         _cv,
