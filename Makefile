@@ -2,7 +2,7 @@
 # make test   set everything up, run all tests, show what they do not cover
 # make test-fast   set everything up, run the quick tests: the inner loop
 # make lint   style and types
-# One environment, .venv, made anew when pyproject.toml, constraints.txt or requirements.lock is newer.
+# One environment, .venv, made again when pyproject.toml, constraints.txt or requirements.lock is newer.
 # make LOCKED=1 demo (test, lint)   the environment from requirements.lock: every file must have the hash that stands there
 
 PYTHON ?= python3

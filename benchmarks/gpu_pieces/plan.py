@@ -90,6 +90,14 @@ def _cv(key: str, says: str, settings: dict[str, Any], estimate: float, limit: f
     return Measurement(key, says, f"{_HERE}.crossval:measure", settings, estimate, limit)
 
 
+def _pretrain(
+    name: str, recipe: str, model: str, settings: dict[str, Any], compiled: bool, estimate: float, limit: float
+) -> Measurement:
+    says = f"{recipe}, {model}{', compiled' if compiled else ''}"
+    settings = {**settings, "recipe": recipe, "model": model, "compile": compiled}
+    return Measurement(f"pretrain/{name}", says, f"{_HERE}.pretraining:measure", settings, estimate, limit)
+
+
 def _pretrain_full(workers: int) -> list[Measurement]:
     shared = {"images": 1000, "steps": 12, "rounds": 3, "device": "cuda", "workers": workers}
     cases = (
@@ -103,14 +111,7 @@ def _pretrain_full(workers: int) -> list[Measurement]:
         ("mae_b16_compiled", "mae", "vit_b16", 512, True),
     )
     return [
-        Measurement(
-            f"pretrain/{name}",
-            f"{recipe}, {model}{', compiled' if compile_ else ''}",
-            f"{_HERE}.pretraining:measure",
-            {**shared, "recipe": recipe, "model": model, "batch_size": batch, "compile": compile_},
-            110 if compile_ else 75,
-            300,
-        )
+        _pretrain(name, recipe, model, {**shared, "batch_size": batch}, compile_, 110 if compile_ else 75, 300)
         for name, recipe, model, batch, compile_ in cases
     ]
 
@@ -225,14 +226,7 @@ def tiny() -> list[Measurement]:
         _cv("cv/vit_b32_aug", "the same, augmented", {**cv, "recipe": "gheflati2022_vit_aug"}, 40, 300),
         _cv("cv/start", "twice: the time until training starts", {**cv, "runs": 2}, 60, 300),
         *(
-            Measurement(
-                f"pretrain/{name}",
-                f"{recipe}, {model}{', compiled' if compile_ else ''}",
-                f"{_HERE}.pretraining:measure",
-                {**steps, "recipe": recipe, "model": model, "overrides": overrides, "compile": compile_},
-                90 if compile_ else 25,
-                400,
-            )
+            _pretrain(name, recipe, model, {**steps, "overrides": overrides}, compile_, 90 if compile_ else 25, 400)
             for name, recipe, model, overrides, compile_ in pretrain
         ),
         Measurement("score/five", "a tiny CNN", f"{_HERE}.scoring:measure", score, 60, 300),

@@ -61,7 +61,7 @@ class Results:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise UnusableResults(f"{path} cannot be read: {error}. Restore it, or remove it to begin anew.") from error
+            raise UnusableResults(f"{path} cannot be read: {error}. Restore it, or remove it.") from error
         if not isinstance(content, dict) or content.keys() != empty().keys() or content["schema"] != SCHEMA:
             raise UnusableResults(f"{path} is not a file of this version of benchmarks/gpu.py. Choose another --out.")
         return cls(path, content)

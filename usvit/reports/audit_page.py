@@ -85,7 +85,7 @@ def audit(
     cards, roots = load_cards(datasets), roots_from(data_root)
     out = Path(out) if out else Path("audits") / "+".join(card.name for card in cards)
     _refuse_occupied(out, None)
-    manifest = build_manifest(datasets, roots, progress, skip_bad=skip_bad, keep_ids=keep_ids)
+    manifest = build_manifest(datasets, roots, progress, skip_bad=skip_bad, keep_ids=keep_ids, cache=False)
     _refuse_occupied(out, manifest.sha256())
     result = find_faults(manifest, cards, progress)
     # The images on the page may contain patient names.

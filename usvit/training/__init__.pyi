@@ -11,7 +11,6 @@ from .distributed import launch as launch
 from .distributed import sum_over_processes as sum_over_processes
 from .early_stopping import EarlyStopping as EarlyStopping
 from .ema import Ema as Ema
-from .head_training import HeadOnFeatures as HeadOnFeatures
 from .head_training import HeadTraining as HeadTraining
 from .head_training import Subject as Subject
 from .inference import NetworkOutputs as NetworkOutputs
@@ -24,7 +23,6 @@ from .mixup import Mixup as Mixup
 from .optimizers import check_layers as check_layers
 from .optimizers import half_cosine as half_cosine
 from .optimizers import make_optimizer as make_optimizer
-from .phases import PhaseTimes as PhaseTimes
 from .signals import SIGNALS as SIGNALS
 from .signals import Stopped as Stopped
 from .signals import stop_requests as stop_requests

@@ -10,6 +10,7 @@ from tests.data.conftest import blob, save, speckle, write_b, write_busi
 from usvit.data.datasets import examination_cache
 from usvit.data.datasets import manifest as manifest_module
 from usvit.data.datasets.manifest import COLUMNS, MASK_SEPARATOR, Manifest, build_manifest, mask_names
+from usvit.data.datasets.preparation import prepare
 from usvit.data.io.decoding import read_image, read_masks
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
@@ -248,3 +249,13 @@ def test_a_changed_file_is_examined_again(cached):
     again = build("busi", root)
     assert decoded == [path.name]
     assert again.table.sha256[9] != first.table.sha256[9]
+
+
+@pytest.mark.slow
+def test_preparing_a_data_set_examines_its_files_whatever_the_cache_says(cached, tmp_path):
+    """A disk may damage a file without changing its size or time."""
+    root, decoded = cached
+    build("busi", root)
+    decoded.clear()
+    prepare("busi", roots={"": root}, out=tmp_path / "busi.parquet", accept_counts=True)
+    assert len(decoded) == 26

@@ -1,6 +1,7 @@
 """The manifest: one row per image with everything that splitting and training need.
 
-Building it decodes every file once, so that unreadable files are found before any work begins.
+Building it decodes every file once, so that unreadable files are found before any work begins. A later run may take
+what was found from a cache, for files that have not changed.
 """
 
 import logging
@@ -206,8 +207,8 @@ def build_manifest(
         near_duplicates: find near-duplicates (crops, shifts and annotated versions of one frame), and group them.
             Images are described in either case, because descriptions identify later the images a network has seen.
         keep_ids: keep the ids of images and patients of private data sets instead of using pseudonyms.
-        cache: use what is known of unchanged files from an earlier call (``examination_cache``), and keep it for later
-            ones; False decodes, hashes and compares all images again.
+        cache: use what is known of unchanged files from an earlier call (``examination_cache``); False decodes, hashes
+            and compares all images again. What is found is kept for later calls in either case.
 
     Raises:
         UsvitError: A data set is unknown or has another layout, a file is damaged, or a class has no image.
@@ -223,8 +224,7 @@ def build_manifest(
     classes, positive_class = _union_of_classes(cards, {name: records for name, (_, records) in opened.items()})
     doubtful = _warn_of_several_ids({name: records for name, (_, records) in opened.items()})
     entries = [(name, root, record) for name, (root, records) in opened.items() for record in records]
-    kept = ExaminationCache() if cache else None
-    examined = _examine(entries, kept, progress)
+    examined = _examine(entries, progress, use_cache=cache)
     if (bad := [found for found in examined if isinstance(found, BadImage)]) and not skip_bad:
         others = f"\n{len(bad) - 1} other files cannot be used either." if len(bad) > 1 else ""
         at = next(at for at, found in enumerate(examined) if isinstance(found, BadImage))
@@ -245,7 +245,7 @@ def build_manifest(
             f"each of {', '.join(classes)} is needed."
         )
     descriptions = [description for _, _, (_, description) in good]
-    copies = _near_duplicates(descriptions, kept, progress) if near_duplicates else []
+    copies = _near_duplicates(descriptions, progress, use_cache=cache) if near_duplicates else []
     table["group_id"] = group_ids(table, copies)
     if not keep_label_conflicts:
         table["exclude_reason"] = label_conflicts(table)
@@ -301,9 +301,9 @@ def _union_of_classes(cards: list[DataCard], records: dict[str, list[ImageRecord
 
 
 def _examine(
-    entries: list[tuple[str, Path, ImageRecord]], cache: ExaminationCache | None, progress: Progress
+    entries: list[tuple[str, Path, ImageRecord]], progress: Progress, *, use_cache: bool
 ) -> list[Found | BadImage]:
-    """Decode, hash and describe all images that the cache does not know."""
+    """Decode, hash and describe all images, or those that the cache does not know."""
 
     def examine(number: int) -> Found | BadImage:
         _, root, record = entries[number]
@@ -318,7 +318,8 @@ def _examine(
         image_key(root / record.path, record.frame, [root / mask for mask in record.mask_paths])
         for _, root, record in entries
     ]
-    known: list[Found | None] = [None] * len(entries) if cache is None else cache.load(keys)
+    cache = ExaminationCache()
+    known: list[Found | None] = cache.load(keys) if use_cache else [None] * len(entries)
     todo = [number for number, found in enumerate(known) if found is None]
     found: list[Found | BadImage | None] = [*known]
     with (
@@ -328,20 +329,17 @@ def _examine(
         for done, (number, result) in enumerate(zip(todo, pool.map(examine, todo), strict=True), start=1):
             found[number] = result
             advance(len(entries) - len(todo) + done)
-    if cache is not None:
-        cache.save([(keys[at], one) for at in todo if not isinstance(one := found[at], BadImage) and one is not None])
+    cache.save([(keys[at], one) for at in todo if not isinstance(one := found[at], BadImage) and one is not None])
     return [one for one in found if one is not None]
 
 
-def _near_duplicates(
-    descriptions: list[Description], cache: ExaminationCache | None, progress: Progress
-) -> list[NearDuplicate]:
-    known = None if cache is None else cache.load_pairs(descriptions)
+def _near_duplicates(descriptions: list[Description], progress: Progress, *, use_cache: bool) -> list[NearDuplicate]:
+    cache = ExaminationCache()
+    known = cache.load_pairs(descriptions) if use_cache else None
     if known is not None:
         return known
     found = find_near_duplicates(descriptions, progress)
-    if cache is not None:
-        cache.save_pairs(descriptions, found)
+    cache.save_pairs(descriptions, found)
     return found
 
 

@@ -102,7 +102,13 @@ def prepare(
     if fetch:
         roots = roots | {card.name: fetch_dataset(card, given_root(roots, card.name), progress) for card in cards}
     manifest = build_manifest(
-        datasets, roots, progress, skip_bad=skip_bad, keep_label_conflicts=keep_label_conflicts, keep_ids=keep_ids
+        datasets,
+        roots,
+        progress,
+        skip_bad=skip_bad,
+        keep_label_conflicts=keep_label_conflicts,
+        keep_ids=keep_ids,
+        cache=False,  # to prepare a data set is to check its files
     )
     mismatch = {card.name: check_against_card(manifest.table, card) for card in cards}
     if any(mismatch.values()) and not accept_counts:
