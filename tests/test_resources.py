@@ -1,10 +1,10 @@
-"""How much memory is free: by the machine, and by control groups of both versions."""
+"""How much memory is free, and how much there is: by the machine, and by control groups of both versions."""
 
 from pathlib import Path
 
 import pytest
 
-from usvit.resources import free_memory
+from usvit.resources import free_memory, total_memory
 
 GIB = 2**30
 
@@ -74,3 +74,12 @@ def test_where_nothing_is_told_nothing_is_known(tmp_path):
 def test_more_than_the_limit_in_use_leaves_nothing(tmp_path):
     files = {"job/memory.max": "1000\n", "job/memory.current": "2000\n", "job/memory.stat": "anon 0\n"}
     assert free_memory(system(tmp_path, cgroup="0::/job\n", **files)) == 0
+
+
+def test_the_whole_memory_is_that_of_the_machine_or_the_tightest_limit(tmp_path):
+    files = {"slurm/memory.max": f"{8 * GIB}\n", "slurm/step/memory.max": "max\n", "slurm/memory.current": f"{GIB}\n"}
+    assert total_memory(system(tmp_path / "job", cgroup="0::/slurm/step\n", **files)) == 8 * GIB
+    assert total_memory(system(tmp_path / "machine")) == 25000000 * 1024
+    old = {"memory/job/memory.limit_in_bytes": f"{2 * GIB}\n"}
+    assert total_memory(system(tmp_path / "old", cgroup="4:memory:/job\n", **old)) == 2 * GIB
+    assert total_memory(tmp_path / "nothing") is None

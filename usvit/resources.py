@@ -6,7 +6,7 @@ In a checkout these files lie beside the package, where people edit them; a whee
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,9 +46,25 @@ def free_memory(root: Path = Path("/")) -> int | None:
     Args:
         root: Folder that contains ``proc`` and ``sys``.
     """
-    left: list[int] = []
+    return _least(root, "MemAvailable:", _left_in_group)
+
+
+def total_memory(root: Path = Path("/")) -> int | None:
+    """Return the number of bytes that the machine has, or that a container or a job may use; None if unknown.
+
+    Unlike ``free_memory``, it does not depend on what other programs do.
+
+    Args:
+        root: Folder that contains ``proc`` and ``sys``.
+    """
+    return _least(root, "MemTotal:", _limit_of_group)
+
+
+def _least(root: Path, of_machine: str, of_group: Callable[[Path], list[int]]) -> int | None:
+    """Return the least of a line of ``meminfo`` and of the numbers of this process's control groups."""
+    found: list[int] = []
     with contextlib.suppress(OSError, ValueError, KeyError):
-        left.append(_numbers(root / "proc/meminfo")["MemAvailable:"] * 1024)
+        found.append(_numbers(root / "proc/meminfo")[of_machine] * 1024)
     with contextlib.suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, name = line.split(":", 2)
@@ -57,22 +73,35 @@ def free_memory(root: Path = Path("/")) -> int | None:
             top = root / "sys/fs/cgroup" / controllers  # version 2 has no controllers here, version 1 has a tree each
             group = top / name.lstrip("/")
             for folder in (group, *group.parents):
-                left += _left_in_group(folder)
+                found += of_group(folder)
                 if folder == top:
                     break
-    return max(0, min(left)) if left else None
+    return max(0, min(found)) if found else None
+
+
+_GROUP_FILES = (
+    ("memory.max", "memory.current", ("active_file", "inactive_file")),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file")),
+)
+"""Files of a control group of version 2 and of version 1: limit, usage, and the lines of ``memory.stat`` about pages of
+files."""
 
 
 def _left_in_group(folder: Path) -> list[int]:
-    """Return the bytes that a control group has left, of version 2 or 1; empty without a limit."""
-    for limit, usage, pages in (
-        ("memory.max", "memory.current", ("active_file", "inactive_file")),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file")),
-    ):
+    """Return the bytes that a control group has left; empty without a limit."""
+    for limit, usage, pages in _GROUP_FILES:
         with contextlib.suppress(OSError, ValueError):  # another version, or the limit is "max"
             free = int((folder / limit).read_text()) - int((folder / usage).read_text())
             of_files = _numbers(folder / "memory.stat")
             return [free + sum(of_files.get(name, 0) for name in pages)]
+    return []
+
+
+def _limit_of_group(folder: Path) -> list[int]:
+    """Return the limit of a control group in bytes; empty without one."""
+    for limit, _, _ in _GROUP_FILES:
+        with contextlib.suppress(OSError, ValueError):
+            return [int((folder / limit).read_text())]
     return []
 
 

@@ -21,6 +21,7 @@ from usvit.errors import UsvitError
 from usvit.experiments.parallel_folds import _Board, train_side_by_side
 from usvit.experiments.run_directory import RunDirectory
 from usvit.progress import NO_PROGRESS
+from usvit.records import load_run_record
 from usvit.training.signals import Stopped, stop_requests
 from usvit.training.trainer import FitResult
 
@@ -37,7 +38,6 @@ class Setup:
     """The parts of a setup that the processes' care takes."""
 
     fails: str
-    config: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(folds_at_once=2))
     device: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(type="cpu"))
 
     def fold_name(self, fold: int) -> str:
@@ -103,6 +103,8 @@ def run_folds(tmp_path, fails="no"):
             store,
             statistics,
             make_trainer,
+            2,
+            [1, 1, 1, 1],
             NO_PROGRESS,
             lambda *found: results.append(found),
         )
@@ -226,6 +228,25 @@ def test_stopped_continued_failed_and_continued_it_gives_the_bytes_of_one_after_
     subprocess.run(command(small_phantom, out, *AT_ONCE), check=True, capture_output=True, env=ONE_THREAD)
     for name in KEPT:
         assert (out / name).read_bytes() == (one_by_one / name).read_bytes(), name
+
+
+def test_a_run_is_continued_with_the_threads_with_which_it_began(small_phantom, tmp_path):
+    """The number of threads changes the last digits, so it must depend neither on what is left nor on the machine."""
+    two_threads = {**ONE_THREAD, "OMP_NUM_THREADS": "2"}
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    subprocess.run(command(small_phantom, whole, *AT_ONCE), check=True, capture_output=True, env=two_threads)
+    assert load_run_record(whole).folds.threads == [1, 1, 2]
+    process = subprocess.Popen(command(small_phantom, part, *AT_ONCE), stderr=subprocess.DEVNULL, env=two_threads)
+    deadline = time.monotonic() + ROOMY
+    while not (part / "fold-0/predictions.csv").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.kill()
+    process.wait(ROOMY)
+    alone = ("--set", "folds_at_once=1")
+    subprocess.run(command(small_phantom, part, *alone), check=True, capture_output=True, env=ONE_THREAD)
+    for name in KEPT:
+        assert (part / name).read_bytes() == (whole / name).read_bytes(), name
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

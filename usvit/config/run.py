@@ -45,9 +45,10 @@ class RunConfig(Training):
     """Configuration of a cross-validation or hold-out."""
 
     input: InputConfig = InputConfig()
-    folds_at_once: Annotated[int, Field(ge=1, le=100)] = 1
+    folds_at_once: Annotated[int, Field(ge=1, le=100)] | None = None
     """Folds that are trained at the same time, each in a process of its own; they share the GPUs of the machine, or the
-    cores. The result is that of one fold after another with as many threads."""
+    cores. null: on a CPU, what takes the least time on its cores; on a GPU, 1. The result is that of one fold after
+    another with as many threads (``folds.threads`` of ``run.json``)."""
 
 
 SPEED_ONLY = (

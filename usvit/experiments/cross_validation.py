@@ -26,7 +26,14 @@ from usvit.data.transforms import make_augment, resolve_on
 from usvit.errors import UsvitError
 from usvit.evaluation import check_complete, predictions_table, read_predictions, repeats_of, summarise
 from usvit.experiments.base import Experiment, adapt, new_model_with_report, write_model
-from usvit.experiments.cross_validation_setup import CrossValidationSetup, Kind, default_out, describe, prepare
+from usvit.experiments.cross_validation_setup import (
+    CrossValidationSetup,
+    Kind,
+    default_out,
+    describe,
+    folds_at_once,
+    prepare,
+)
 from usvit.experiments.fold_worker import TrainFold
 from usvit.experiments.model_metadata import calibration_of, downstream_metadata, ood_of
 from usvit.experiments.parallel_folds import train_side_by_side
@@ -126,12 +133,31 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
 
     device = setup.device.fabric().device
     statistics = statistics_of(eval_batches(decoded, np.arange(len(decoded)), _eval_size(setup)), device)
-    if min(setup.config.folds_at_once, len(todo)) > 1:
-        train_side_by_side(setup, run, todo, decoded, statistics, _fold_trainer, progress, log_result)
+    # Runs of earlier versions trained all folds with the same number of threads.
+    threads = (
+        run.record["folds"].get("threads")
+        or [run.record["device"].get("threads") or torch.get_num_threads()] * setup.n_folds
+    )
+    at_once = folds_at_once(setup, [threads[fold] for fold in todo])
+    if at_once > 1:
+        train_side_by_side(setup, run, todo, decoded, statistics, _fold_trainer, at_once, threads, progress, log_result)
         return
     train = _fold_trainer(setup, decoded, statistics, progress)
     for fold in todo:
-        log_result(fold, train(run, fold))
+        with _torch_threads(threads[fold]):
+            result = train(run, fold)
+        log_result(fold, result)
+
+
+@contextmanager
+def _torch_threads(number: int) -> Iterator[None]:
+    """Let PyTorch compute with a number of threads for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _fold_trainer(

@@ -1,11 +1,13 @@
 """A cross-validation or a hold-out, resolved and checked before anything is written."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
+import torch
 
 from usvit.config import RunConfig
 from usvit.data.datasets import Manifest, open_manifest
@@ -25,6 +27,13 @@ from usvit.data.splits import (
 from usvit.data.transforms import Preprocessing
 from usvit.errors import LeakageError, UsvitError
 from usvit.experiments.base import adapt, head_of_record, in_runs, model_of_record, new_model_with_report
+from usvit.experiments.fold_schedule import (
+    LEAST_IMAGES,
+    at_once_by_threads,
+    best_at_once,
+    most_at_once,
+    threads_of_folds,
+)
 from usvit.models import (
     LoadReport,
     ModelSpec,
@@ -121,6 +130,33 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     )
 
 
+def planned_threads(job: CrossValidationSetup) -> list[int]:
+    """Return the number of threads of PyTorch with which each fold is trained (``fold_schedule``)."""
+    cores, at_once = torch.get_num_threads(), job.config.folds_at_once
+    if at_once is None:
+        train, rows = job.config.train, job.manifest.usable
+        n_images: float = (train.steps or 0) * train.batch_size
+        n_images += (train.epochs or 0) * len(rows_of_split(job.folds, rows, "train", 0))
+        # With a frozen network, its features are computed once for all folds.
+        alone = job.device.type != "cpu" or job.config.model.tune == "head" or n_images < LEAST_IMAGES
+        at_once = 1 if alone else best_at_once(job.n_folds, cores, most_at_once(job.n_parameters))
+    return threads_of_folds(job.n_folds, cores, at_once)
+
+
+def folds_at_once(job: CrossValidationSetup, threads: Sequence[int]) -> int:
+    """Return how many folds are trained at the same time.
+
+    Args:
+        job: The resolved run.
+        threads: Number of threads of each fold that is left.
+    """
+    if job.config.folds_at_once is not None:
+        return job.config.folds_at_once
+    if job.device.type != "cpu":
+        return 1
+    return at_once_by_threads(threads, torch.get_num_threads(), most_at_once(job.n_parameters))
+
+
 def _check_initial_weights(weights: Weights, manifest: Manifest, folds: pd.DataFrame, choice: str) -> None:
     """Refuse initial weights of a run with other folds, and weights that have seen the test images of their fold."""
     n_folds, rows = int(folds.fold.nunique()), manifest.usable
@@ -168,6 +204,7 @@ def describe(job: CrossValidationSetup, command: str) -> dict[str, Any]:
         },
         "folds": {
             "n": job.n_folds,
+            "threads": planned_threads(job),
             "repeats": job.n_repeats,
             "sha256": folds_sha256(job.folds),
             "scheme": "file" if job.config.split.file else job.config.split.scheme,

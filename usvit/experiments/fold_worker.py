@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -44,8 +44,8 @@ class FoldWork:
     shape: tuple[int, ...]
     lesions: UInt8 | None
     statistics: NDArray[np.float32]
-    threads: int
-    """Number of threads of PyTorch."""
+    threads: Sequence[int]
+    """Number of threads of PyTorch for each fold of the run."""
     gpu: int | None
     copies: int
     """Number of workers on that GPU."""
@@ -120,7 +120,7 @@ def train_folds(connection: Connection, work: FoldWork) -> None:
     messages.setLevel(work.log_level)
     messages.addHandler(_SentMessages(link))
     messages.propagate = False
-    torch.set_num_threads(work.threads)
+    torch.set_num_threads(min(work.threads))
     try:
         _train(link, work, _SentProgress(link))
     except Stopped as stop:
@@ -138,4 +138,5 @@ def _train(link: _Link, work: FoldWork, progress: Progress) -> None:
     run = _SentRunDirectory(work.run_path, link)
     link.send("ready")
     while (fold := link.connection.recv()) is not None:
+        torch.set_num_threads(work.threads[fold])
         link.send("done", train(run, fold))

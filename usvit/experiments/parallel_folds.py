@@ -56,10 +56,12 @@ def train_side_by_side(
     store: PixelStore,
     statistics: NDArray[np.float32],
     make_trainer: Callable[..., TrainFold],
+    at_once: int,
+    threads: Sequence[int],
     progress: Progress,
     on_result: Callable[[int, FitResult], None],
 ) -> None:
-    """Train folds, at most ``folds_at_once`` of them at the same time.
+    """Train folds, some of them at the same time.
 
     Args:
         setup: The resolved run.
@@ -68,6 +70,8 @@ def train_side_by_side(
         store: The decoded images.
         statistics: Statistics of all images.
         make_trainer: Makes the function that trains a fold; a function of a module (``FoldWork``).
+        at_once: Largest number of folds that are trained at the same time.
+        threads: Number of threads of each fold of the run.
         progress: Shows the progress of all folds together.
         on_result: Called with each fold and its result, in the order of ``todo``.
 
@@ -76,7 +80,7 @@ def train_side_by_side(
         Stopped: A signal requested it. All have saved their state.
         KeyboardInterrupt: As above, by Ctrl-C.
     """
-    at_once = min(setup.config.folds_at_once, len(todo))
+    at_once = min(at_once, len(todo))
     with _shared_pixels(store, run) as (work_pixels, remove):
         work = FoldWork(
             make_trainer,
@@ -86,7 +90,7 @@ def train_side_by_side(
             store.pixels.shape,
             store.lesions,
             statistics,
-            threads=max(1, torch.get_num_threads() // at_once),
+            threads=threads,
             gpu=None,
             copies=1,
             log_level=logging.getLogger("usvit").getEffectiveLevel(),
