@@ -12,6 +12,7 @@ def test_waiting_threads_sleep_soon():
     environment = {}
     configure_threads(environment)
     assert environment["GOMP_SPINCOUNT"] == str(SPINS) and environment["KMP_BLOCKTIME"] == "1"
+    assert environment["OPENBLAS_NUM_THREADS"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ def test_waiting_threads_sleep_soon():
     [{"OMP_WAIT_POLICY": "ACTIVE"}, {"OMP_WAIT_POLICY": "PASSIVE"}, {"GOMP_SPINCOUNT": "7", "KMP_BLOCKTIME": "200"}],
 )
 def test_the_users_own_settings_stay(own):
-    environment = {**own, "OMP_NUM_THREADS": "3"}
+    environment = {**own, "OMP_NUM_THREADS": "3"}  # OpenBLAS respects it, too
     configure_threads(environment)
     assert environment == {**own, "OMP_NUM_THREADS": "3"}
 

@@ -1,7 +1,9 @@
 """Threads of native libraries: what they do while they wait, and how many there are.
 
-OpenMP's threads wait for each other in a loop before they sleep. On a machine with other work, a waiting thread takes
-the core from the very thread that it waits for. A short loop costs little on either.
+The threads of OpenMP (PyTorch) and of OpenBLAS (NumPy, SciPy) wait for each other in a loop before they sleep. On a
+machine with other work, a waiting thread takes the core from the very thread that it waits for. OpenMP's loop is
+therefore shortened. The matrices that NumPy and SciPy multiply here are small, so that OpenBLAS gains nothing from
+threads: it gets one. ``docs/benchmarks.md`` has the measurements.
 """
 
 import math
@@ -29,6 +31,8 @@ def configure_threads(environment: MutableMapping[str, str] = os.environ) -> Non
     if "OMP_WAIT_POLICY" not in environment:
         environment.setdefault("GOMP_SPINCOUNT", str(SPINS))
         environment.setdefault("KMP_BLOCKTIME", str(BLOCK_MILLISECONDS))
+    if "OMP_NUM_THREADS" not in environment:  # which OpenBLAS respects, too
+        environment.setdefault("OPENBLAS_NUM_THREADS", "1")
     quota = cpu_quota()
     if quota is not None and quota < usable_cores():
         environment.setdefault("OMP_NUM_THREADS", str(max(1, math.ceil(quota))))

@@ -116,14 +116,6 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
     todo = run.unfinished(setup.n_folds, "predictions.csv")
     if not todo:
         return
-    decoded = PixelStore.build(
-        setup.manifest,
-        setup.preprocessing,
-        memory_gb=setup.config.input.cache_gb,
-        folder=run.path,
-        progress=progress,
-        with_lesions=setup.config.input.augment != "none",
-    )
     if setup.weights.source != "scratch":
         logger.info(f"Weights {setup.weights.name}: {setup.loaded.line()}")
     logger.info(str(setup.tuned))
@@ -131,22 +123,28 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
     def log_result(fold: int, result: FitResult) -> None:
         logger.info(_fold_line(setup, fold, result))
 
-    device = setup.device.fabric().device
-    statistics = statistics_of(eval_batches(decoded, np.arange(len(decoded)), _eval_size(setup)), device)
-    # Runs of earlier versions trained all folds with the same number of threads.
-    threads = (
-        run.record["folds"].get("threads")
-        or [run.record["device"].get("threads") or torch.get_num_threads()] * setup.n_folds
-    )
-    at_once = folds_at_once(setup, [threads[fold] for fold in todo])
+    def decode() -> tuple[PixelStore, NDArray[np.float32]]:
+        decoded = PixelStore.build(
+            setup.manifest,
+            setup.preprocessing,
+            memory_gb=setup.config.input.cache_gb,
+            folder=run.path,
+            progress=progress,
+            with_lesions=setup.config.input.augment != "none",
+        )
+        device = setup.device.fabric().device
+        return decoded, statistics_of(eval_batches(decoded, np.arange(len(decoded)), _eval_size(setup)), device)
+
+    # Runs of earlier versions trained all folds with the threads of the process.
+    threads = run.record["folds"].get("threads") or run.record["device"].get("threads") or torch.get_num_threads()
+    at_once = min(folds_at_once(setup, threads), len(todo))
     if at_once > 1:
-        train_side_by_side(setup, run, todo, decoded, statistics, _fold_trainer, at_once, threads, progress, log_result)
+        train_side_by_side(setup, run, todo, decode, _fold_trainer, at_once, threads, progress, log_result)
         return
-    train = _fold_trainer(setup, decoded, statistics, progress)
-    for fold in todo:
-        with _torch_threads(threads[fold]):
-            result = train(run, fold)
-        log_result(fold, result)
+    with _torch_threads(threads):
+        train = _fold_trainer(setup, *decode(), progress)
+        for fold in todo:
+            log_result(fold, train(run, fold))
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """A cross-validation or a hold-out, resolved and checked before anything is written."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,13 +26,7 @@ from usvit.data.splits import (
 from usvit.data.transforms import Preprocessing
 from usvit.errors import LeakageError, UsvitError
 from usvit.experiments.base import adapt, head_of_record, in_runs, model_of_record, new_model_with_report
-from usvit.experiments.fold_schedule import (
-    LEAST_IMAGES,
-    at_once_by_threads,
-    best_at_once,
-    most_at_once,
-    threads_of_folds,
-)
+from usvit.experiments.fold_schedule import LEAST_IMAGES, best_at_once, most_at_once
 from usvit.models import (
     LoadReport,
     ModelSpec,
@@ -130,7 +123,7 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     )
 
 
-def planned_threads(job: CrossValidationSetup) -> list[int]:
+def planned_threads(job: CrossValidationSetup) -> int:
     """Return the number of threads of PyTorch with which each fold is trained (``fold_schedule``)."""
     cores, at_once = torch.get_num_threads(), job.config.folds_at_once
     if at_once is None:
@@ -140,21 +133,16 @@ def planned_threads(job: CrossValidationSetup) -> list[int]:
         # With a frozen network, its features are computed once for all folds.
         alone = job.device.type != "cpu" or job.config.model.tune == "head" or n_images < LEAST_IMAGES
         at_once = 1 if alone else best_at_once(job.n_folds, cores, most_at_once(job.n_parameters))
-    return threads_of_folds(job.n_folds, cores, at_once)
+    return max(1, cores // min(at_once, job.n_folds))
 
 
-def folds_at_once(job: CrossValidationSetup, threads: Sequence[int]) -> int:
-    """Return how many folds are trained at the same time.
-
-    Args:
-        job: The resolved run.
-        threads: Number of threads of each fold that is left.
-    """
+def folds_at_once(job: CrossValidationSetup, threads: int) -> int:
+    """Return how many folds are trained at the same time, with a number of threads each."""
     if job.config.folds_at_once is not None:
         return job.config.folds_at_once
     if job.device.type != "cpu":
         return 1
-    return at_once_by_threads(threads, torch.get_num_threads(), most_at_once(job.n_parameters))
+    return max(1, min(torch.get_num_threads() // threads, most_at_once(job.n_parameters)))
 
 
 def _check_initial_weights(weights: Weights, manifest: Manifest, folds: pd.DataFrame, choice: str) -> None:

@@ -1,14 +1,12 @@
-"""How many folds of a run are trained at the same time, and with how many threads each.
+"""How many folds of a run are trained at the same time on a CPU, and with how many threads each.
 
-Threads of one training wait for each other many times in a step, which costs more the busier the machine is; processes
-that train one fold each do not wait. But the folds rarely divide evenly among the cores, and the last ones would leave
-cores idle. Therefore the folds of an incomplete last round get more threads each.
+Threads of one training wait for each other many times in a step, and the longer the busier the machine is; processes
+that train one fold each do not wait. So the folds share the cores, unless too many of them would be idle in the last
+round.
 
 The number of threads changes the last digits of a result on a CPU. It depends on the machine and on the configuration
-only, not on the load, and ``run.json`` keeps it, so that a resumed run continues with the same numbers.
+only, not on the load, and ``run.json`` keeps it, so that a resumed run continues with the same number.
 """
-
-from collections.abc import Sequence
 
 from usvit.resources import total_memory
 
@@ -27,37 +25,21 @@ def most_at_once(n_parameters: int) -> int:
 
 
 def best_at_once(n_folds: int, cores: int, most: int) -> int:
-    """Return the number of folds at the same time that takes the least time, by Amdahl's law.
+    """Return the number of folds at the same time that takes the least time by Amdahl's law; of equal ones the largest.
 
     Args:
         n_folds: Number of folds.
         cores: Number of threads that may compute at the same time.
         most: Largest number to return.
-    """
-
-    def time_of(threads: int) -> float:
-        return 1 - PARALLEL_SHARE + PARALLEL_SHARE / threads
-
-    def time_with(at_once: int) -> float:
-        rounds, rest = divmod(n_folds, at_once)
-        return rounds * time_of(cores // at_once) + (time_of(cores // rest) if rest else 0)
-
-    return min(range(1, max(1, min(n_folds, cores, most)) + 1), key=time_with)
-
-
-def threads_of_folds(n_folds: int, cores: int, at_once: int) -> list[int]:
-    """Return the number of threads of each fold: those of a round share the cores.
 
     Example:
-        >>> threads_of_folds(5, cores=4, at_once=2)
-        [2, 2, 2, 2, 4]
+        >>> best_at_once(5, cores=16, most=100)
+        5
     """
-    rest = n_folds % at_once
-    return [
-        max(1, cores // (rest if rest and fold >= n_folds - rest else min(at_once, n_folds))) for fold in range(n_folds)
-    ]
 
+    def time_with(at_once: int) -> float:
+        rounds = -(-n_folds // at_once)
+        return rounds * (1 - PARALLEL_SHARE + PARALLEL_SHARE / (cores // at_once))
 
-def at_once_by_threads(threads: Sequence[int], cores: int, most: int) -> int:
-    """Return how many of the folds that are left may run at the same time without waiting for a core."""
-    return max(1, min(len(threads), cores // min(threads), most))
+    largest = max(1, min(n_folds, cores, most))
+    return min(range(largest, 0, -1), key=lambda at_once: round(time_with(at_once), 9))

@@ -1,11 +1,12 @@
 """The process that trains folds for a run whose main process writes ``run.json`` and shows the progress."""
 
+import importlib
 import logging
 import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -44,12 +45,11 @@ class FoldWork:
     shape: tuple[int, ...]
     lesions: UInt8 | None
     statistics: NDArray[np.float32]
-    threads: Sequence[int]
-    """Number of threads of PyTorch for each fold of the run."""
+    threads: int
+    """Number of threads of PyTorch."""
     gpu: int | None
     copies: int
     """Number of workers on that GPU."""
-    log_level: int
 
 
 class _Link:
@@ -105,10 +105,15 @@ class _SentRunDirectory(RunDirectory):
         self._link.connection.recv()  # the entry is on the disk
 
 
-def train_folds(connection: Connection, work: FoldWork) -> None:
+def train_folds(connection: Connection, module: str, log_level: int) -> None:
     """Train the folds whose numbers come from the main process, until None comes. This is the worker's main function.
 
     Signals are left to the main process, except during the training steps, which end between two steps and save.
+
+    Args:
+        connection: The end of a pipe, from which the ``FoldWork`` comes first.
+        module: Module of ``FoldWork.make_trainer``, which is imported before.
+        log_level: Level of the messages that are sent.
     """
     for number in (*SIGNALS, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
@@ -117,11 +122,15 @@ def train_folds(connection: Connection, work: FoldWork) -> None:
     threading.Thread(target=exit_with_parent, daemon=True).start()
     link = _Link(connection)
     messages = logging.getLogger("usvit")
-    messages.setLevel(work.log_level)
+    messages.setLevel(log_level)
     messages.addHandler(_SentMessages(link))
     messages.propagate = False
-    torch.set_num_threads(min(work.threads))
     try:
+        importlib.import_module(module)
+        try:
+            work: FoldWork = connection.recv()
+        except EOFError:  # the main process has ended
+            return
         _train(link, work, _SentProgress(link))
     except Stopped as stop:
         link.send("stopped", str(stop))
@@ -132,11 +141,11 @@ def train_folds(connection: Connection, work: FoldWork) -> None:
 
 
 def _train(link: _Link, work: FoldWork, progress: Progress) -> None:
+    torch.set_num_threads(work.threads)
     pixels = np.memmap(work.pixels, dtype=np.uint8, mode="c", shape=work.shape)
     store = PixelStore(pixels, work.lesions)
     train = work.make_trainer(work.setup, store, work.statistics, progress, work.gpu, work.copies)
     run = _SentRunDirectory(work.run_path, link)
     link.send("ready")
     while (fold := link.connection.recv()) is not None:
-        torch.set_num_threads(work.threads[fold])
         link.send("done", train(run, fold))

@@ -53,11 +53,10 @@ def train_side_by_side(
     setup: CrossValidationSetup,
     run: RunDirectory,
     todo: Sequence[int],
-    store: PixelStore,
-    statistics: NDArray[np.float32],
+    decode: Callable[[], tuple[PixelStore, NDArray[np.float32]]],
     make_trainer: Callable[..., TrainFold],
     at_once: int,
-    threads: Sequence[int],
+    threads: int,
     progress: Progress,
     on_result: Callable[[int, FitResult], None],
 ) -> None:
@@ -67,11 +66,10 @@ def train_side_by_side(
         setup: The resolved run.
         run: Its directory.
         todo: Numbers of the folds.
-        store: The decoded images.
-        statistics: Statistics of all images.
+        decode: Returns the decoded images and their statistics; it is called once, while the processes start.
         make_trainer: Makes the function that trains a fold; a function of a module (``FoldWork``).
         at_once: Largest number of folds that are trained at the same time.
-        threads: Number of threads of each fold of the run.
+        threads: Number of threads of PyTorch in each process.
         progress: Shows the progress of all folds together.
         on_result: Called with each fold and its result, in the order of ``todo``.
 
@@ -81,22 +79,23 @@ def train_side_by_side(
         KeyboardInterrupt: As above, by Ctrl-C.
     """
     at_once = min(at_once, len(todo))
-    with _shared_pixels(store, run) as (work_pixels, remove):
-        work = FoldWork(
-            make_trainer,
-            setup,
-            run.path,
-            work_pixels,
-            store.pixels.shape,
-            store.lesions,
-            statistics,
-            threads=threads,
-            gpu=None,
-            copies=1,
-            log_level=logging.getLogger("usvit").getEffectiveLevel(),
-        )
-        crew = _Crew(setup, run, todo, _Board(setup, progress, len(todo), at_once), on_result, remove)
-        crew.train(work, at_once)
+    crew = _Crew(setup, run, todo, _Board(setup, progress, len(todo), at_once), on_result)
+    with crew.started(at_once, make_trainer.__module__):
+        store, statistics = decode()
+        with _shared_pixels(store, run) as (pixels, remove):
+            work = FoldWork(
+                make_trainer,
+                setup,
+                run.path,
+                pixels,
+                store.pixels.shape,
+                store.lesions,
+                statistics,
+                threads=threads,
+                gpu=None,
+                copies=1,
+            )
+            crew.train(work, remove)
 
 
 @contextmanager
@@ -128,34 +127,42 @@ class _Crew:
         todo: Sequence[int],
         board: "_Board",
         on_result: Callable[[int, FitResult], None],
-        on_ready: Callable[[], None],
     ):
-        self._setup, self._run, self._board, self._on_result, self._on_ready = setup, run, board, on_result, on_ready
+        self._setup, self._run, self._board, self._on_result = setup, run, board, on_result
         self._order, self._waiting, self._results = list(todo), list(todo), dict[int, FitResult]()
         self._workers: list[_Worker] = []
-        self._not_ready = 0
+        self._not_ready, self._on_ready = 0, _nothing
         self._failure: Exception | None = None
         self._is_stopping, self._reminded = False, 0.0
 
-    def train(self, work: FoldWork, at_once: int) -> None:
-        gpus = torch.cuda.device_count() if self._setup.device.type == "cuda" else 0
+    @contextmanager
+    def started(self, at_once: int, module: str) -> Iterator[None]:
+        """Start the processes, which import a module and wait for their work; at the end of the block, end them."""
         try:
-            with stop_requests(signal.SIGINT) as stop:
-                for slot in range(at_once):
-                    here = work if not gpus else replace(work, gpu=slot % gpus, copies=-(-at_once // gpus))
-                    self._start(here)
-                while any(worker.is_open for worker in self._workers):
-                    self._listen()
-                    if stop.name is not None:
-                        self._is_stopping = True
-                    if self._is_stopping:
-                        self._stop_workers()
+            for _ in range(at_once):
+                self._start(module)
+            yield
         finally:
             self._board.finish()
             for worker in self._workers:
                 worker.process.kill()  # without effect on those that have ended
                 worker.process.join()
                 worker.connection.close()
+
+    def train(self, work: FoldWork, on_ready: Callable[[], None]) -> None:
+        """Train all folds; ``on_ready`` is called when all processes have opened the images."""
+        gpus = torch.cuda.device_count() if self._setup.device.type == "cuda" else 0
+        self._on_ready, at_once = on_ready, len(self._workers)
+        with stop_requests(signal.SIGINT) as stop:
+            for slot, worker in enumerate(self._workers):
+                here = work if not gpus else replace(work, gpu=slot % gpus, copies=-(-at_once // gpus))
+                _answer(worker, here)
+            while any(worker.is_open for worker in self._workers):
+                self._listen()
+                if stop.name is not None:
+                    self._is_stopping = True
+                if self._is_stopping:
+                    self._stop_workers()
         if self._failure is not None:
             raise self._failure
         if len(self._results) < len(self._order):
@@ -166,10 +173,11 @@ class _Crew:
                 "command continues from there."
             )
 
-    def _start(self, work: FoldWork) -> None:
+    def _start(self, module: str) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would copy locks of libraries that have threads
         ours, theirs = context.Pipe()
-        process = context.Process(target=train_folds, args=(theirs, work))
+        level = logging.getLogger("usvit").getEffectiveLevel()
+        process = context.Process(target=train_folds, args=(theirs, module, level))
         try:
             with hidden_main_script(), _signals_blocked():
                 process.start()
@@ -259,7 +267,11 @@ class _Crew:
                     worker.process.terminate()
 
 
-def _answer(worker: _Worker, value: int | None) -> None:
+def _nothing() -> None:
+    pass
+
+
+def _answer(worker: _Worker, value: FoldWork | int | None) -> None:
     with contextlib.suppress(OSError):  # the process has ended, which the next message says
         worker.connection.send(value)
 

@@ -51,8 +51,8 @@ class Folds(Record):
     unit: Name | None = optional("Unit whose images are kept in one split: 'group' or 'image'.")
     leaking_groups: Count | None = optional("Groups with images in several splits of a fold.")
     file: Text | None = optional("The file of folds that was given.")
-    threads: Annotated[list[Count], Field(max_length=MAX_FOLDS)] | None = optional(
-        "Number of threads of PyTorch for each fold; runs of earlier versions used 'device.threads' for all."
+    threads: Count | None = optional(
+        "Threads of PyTorch with which each fold is trained; earlier versions used 'device.threads'.", minimum=1
     )
 
 
