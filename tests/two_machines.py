@@ -1,4 +1,4 @@
-"""Two machines with Ray, made of network namespaces that a virtual cable joins: each has its own address and loopback."""
+"""Two machines for Ray: network namespaces that a virtual cable joins, each with its own address and loopback."""
 
 import contextlib
 import os
