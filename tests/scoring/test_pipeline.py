@@ -90,7 +90,9 @@ def test_images_are_gathered_while_the_networks_compute():
                 second.set()
             yield message
 
-    assert len(list(batches_of(Networks(wait_for_the_second_batch), messages()))) == 2
+    networks = Networks(wait_for_the_second_batch)
+    assert sum(len(batch.rows) for batch in batches_of(networks, messages())) == 8
+    assert [len(batch) for batch in networks.batches] == [4, 4]
 
 
 def test_no_more_images_are_gathered_than_the_networks_will_soon_need():
