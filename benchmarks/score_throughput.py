@@ -239,7 +239,7 @@ def tree(root: int) -> list[tuple[int, int]]:
 
 
 def cpu_seconds() -> float:
-    """Return the processor time that this process and its living descendants have used."""
+    """Return the processor time that this process and its living descendants have used (Linux)."""
     ticks = 0
     for pid, _ in tree(os.getpid()):
         with contextlib.suppress(OSError):  # the process has ended meanwhile
