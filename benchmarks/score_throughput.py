@@ -5,17 +5,23 @@
 
 ``speed``: the same files (phantoms as DICOM, in turn uncompressed, RLE, JPEG and JPEG 2000) are read without networks,
 equally many images are scored without files, and ``usvit.scoring`` does both together. The rounds alternate, and the
-medians of images per second are compared. ``memory``: the resident memory of the whole process tree is measured while
+medians of images per second are compared, also with the most that the cores allow if readers and networks share them:
+with r core-ms to read an image and s core-ms to score it, c cores process at most 1000 c / (r + s) images a second.
+``memory``: the resident memory of the whole process tree is measured while
 ``usvit score`` runs on the given numbers of files.
 """
 
 import argparse
+import contextlib
 import io
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,11 +31,16 @@ import torch
 from PIL import Image
 
 from benchmarks.messy_export import dicom, phantoms
+from usvit.data.io import UInt8
 from usvit.progress import NoProgress
+from usvit.resources import usable_cores
 from usvit.scoring.discovery.inputs import discover
 from usvit.scoring.engines import ModelChoice, Reading
+from usvit.scoring.ensemble import Ensemble, Outputs
+from usvit.scoring.inference import Inference
 from usvit.scoring.items import Frame, ReadSettings
 from usvit.scoring.job import score
+from usvit.scoring.pipeline import IN_FLIGHT
 
 KINDS = ("grey", "rle", "jpeg", "jpeg2000")
 
@@ -77,6 +88,9 @@ class ScoringSpeed:
 
     rates: dict[str, list[float]]
     n_networks: int
+    core_ms: dict[str, list[float]]
+    """Processor time of one image in all processes, for ``decode only`` and ``infer only``."""
+    cores: int
 
     @property
     def medians(self) -> dict[str, float]:
@@ -87,6 +101,13 @@ class ScoringSpeed:
         """Return the speed of ``usvit score`` over that of the slower of reading and inference."""
         medians = self.medians
         return medians["usvit score"] / min(medians["decode only"], medians["infer only"])
+
+    @property
+    def most(self) -> float:
+        """Return the largest possible speed: that of the slower side, or less if both sides share the cores."""
+        medians = self.medians
+        together = sum(statistics.median(values) for values in self.core_ms.values())
+        return min(medians["decode only"], medians["infer only"], 1000 * self.cores / together)
 
 
 def measure(options: argparse.Namespace, folder: Path) -> ScoringSpeed:
@@ -110,18 +131,20 @@ def measure(options: argparse.Namespace, folder: Path) -> ScoringSpeed:
         "whole command": [],
         "plain loop": [],
     }
+    core_ms: dict[str, list[float]] = {"decode only": [], "infer only": []}
     ensemble.score(batch)
     for round_ in range(options.rounds):
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), cpu_seconds()
         with Reading(settings, workers, 60, 4).open() as readers:
             items = enumerate(discover([str(files)]))
             seen = sum(isinstance(event, Frame) for _, _, event in readers.read(items))
+            core_ms["decode only"].append(1000 * (cpu_seconds() - used) / options.n)
         assert seen == options.n
         rates["decode only"].append(options.n / (time.perf_counter() - begun))
-        begun = time.perf_counter()
-        for _ in range(options.n // options.batch_size):
-            ensemble.score(batch)
-        rates["infer only"].append(options.n // options.batch_size * options.batch_size / (time.perf_counter() - begun))
+        begun, used = time.perf_counter(), cpu_seconds()
+        seen = infer(ensemble, batch, options.n // options.batch_size)
+        rates["infer only"].append(seen / (time.perf_counter() - begun))
+        core_ms["infer only"].append(1000 * (cpu_seconds() - used) / seen)
         begun, clock = time.perf_counter(), Clock()
         counts = score(
             options.model,
@@ -141,7 +164,20 @@ def measure(options: argparse.Namespace, folder: Path) -> ScoringSpeed:
         begun = time.perf_counter()
         plain_loop(paths, ensemble, options.batch_size)
         rates["plain loop"].append(options.n / (time.perf_counter() - begun))
-    return ScoringSpeed(rates, ensemble.n_members)
+    return ScoringSpeed(rates, ensemble.n_members, core_ms, usable_cores())
+
+
+def infer(ensemble: Ensemble, batch: UInt8, n: int) -> int:
+    """Score a batch ``n`` times as ``usvit score`` does, at most ``IN_FLIGHT`` at once; return the number of images."""
+    running: deque[Future[Outputs]] = deque()
+    with Inference(ensemble) as inference:
+        for _ in range(n):
+            if len(running) == IN_FLIGHT:
+                ensemble.combine(running.popleft().result())
+            running.append(inference.start(list(batch)))
+        for outputs in running:
+            ensemble.combine(outputs.result())
+    return n * len(batch)
 
 
 def speed(options: argparse.Namespace, folder: Path) -> None:
@@ -154,7 +190,13 @@ def speed(options: argparse.Namespace, folder: Path) -> None:
     )
     for name, values in found.rates.items():
         print(f"{name:14} {median[name]:8.1f} images/s  ({', '.join(f'{value:.1f}' for value in values)})")
+    for name, spent in found.core_ms.items():
+        print(f"{name:14} {statistics.median(spent):8.1f} core-ms an image")
     print(f"usvit score / the slower of decode and infer: {found.of_the_slower:.3f}")
+    print(
+        f"usvit score / the most that {found.cores} cores allow ({found.most:.1f} images/s): "
+        f"{median['usvit score'] / found.most:.3f}"
+    )
     print(f"usvit score / plain loop: {median['usvit score'] / median['plain loop']:.2f}")
 
 
@@ -194,6 +236,16 @@ def tree(root: int) -> list[tuple[int, int]]:
             known.add(int(name))
             found.append((int(name), int(status.get("VmRSS", "0 kB").split()[0])))
     return found
+
+
+def cpu_seconds() -> float:
+    """Return the processor time that this process and its living descendants have used (Linux)."""
+    ticks = 0
+    for pid, _ in tree(os.getpid()):
+        with contextlib.suppress(OSError):  # the process has ended meanwhile
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

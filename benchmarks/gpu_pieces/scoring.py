@@ -41,6 +41,8 @@ def measure(settings: dict[str, Any], scratch: Path) -> dict[str, Any]:
         "rates": found.rates,
         "medians": found.medians,
         "of_the_slower": found.of_the_slower,
+        "core_ms": found.core_ms,
+        "most": found.most,
         "seconds": time.monotonic() - begun,
         "command": "python -m benchmarks.score_throughput speed --model RUN "
         f"--n {settings['files']} --size {settings['side']} --fold {settings['fold']} "

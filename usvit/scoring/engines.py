@@ -3,6 +3,7 @@
 import itertools
 import logging
 import os
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ Known = Callable[[int], Done]
 
 AHEAD = 2
 """Number of chunks sent to each worker at once, so that it never waits for the next one."""
+LOSSES = 3
+"""Number of Ray workers that may be lost with the same chunk before the job is stopped, because its files may be
+the cause; also the number of workers that may be lost while they start."""
 
 
 @dataclass(frozen=True)
@@ -106,31 +110,127 @@ def score_on_ray(
         refuse_what_never_fits(ray, cpus, gpus)
         n = max(1, int(ray.cluster_resources().get("CPU", 1) // cpus))
         n = min(n, int(ray.cluster_resources()["GPU"])) if gpus else n
-        remote = ray.remote(_Scorer).options(num_cpus=cpus, num_gpus=gpus, max_restarts=2, max_task_retries=2)
         words = (describer.pseudonyms, describer.keep_ids, describer.abstain)  # each worker loads the networks itself
-        actors = [
-            remote.remote(reading, choice, words, batch_size, cpus, gpus > 0, usvit.__version__) for _ in range(n)
-        ]
+        scorer = ray.remote(_Scorer).options(num_cpus=cpus, num_gpus=gpus)
+
+        def start() -> Any:
+            return scorer.remote(reading, choice, words, batch_size, cpus, gpus > 0, usvit.__version__)
+
         logger.info(f"Ray: {n} workers, each with {cpus} CPU" + (f" and {gpus:g} GPU." if gpus else "."))
-        chunks = itertools.groupby(items, key=lambda numbered: numbered[0] // CHUNK)
-        running: dict[Any, Any] = {}
-        free = [actor for actor in actors for _ in range(AHEAD)]
-        exhausted = False
+        chunks = (list(members) for _, members in itertools.groupby(items, key=lambda numbered: numbered[0] // CHUNK))
+        # Only the first item of an interrupted job can be partly done, but the query is cheap.
+        work = (_Chunk(members, {seq: known(seq) for seq, _ in members}) for members in chunks)
+        yield from _RayWorkers(ray, start, n).score(work)
+
+
+@dataclass
+class _Chunk:
+    """Consecutive items, and what an interrupted job has already scored of them."""
+
+    items: list[Numbered]
+    known: dict[int, Done]
+    losses: int = 0
+    """Number of workers that were lost while they had this chunk."""
+
+
+@dataclass(eq=False)
+class _RayWorker:
+    """An actor of Ray that runs ``_Scorer``."""
+
+    actor: Any
+    machine: str = ""
+    n_chunks: int = 0
+    lost: bool = False
+
+
+class _RayWorkers:
+    """The workers of a cluster. If one is lost, as with its machine, the others score its chunks again."""
+
+    def __init__(self, ray: Any, start: Callable[[], Any], n: int):
+        """Start ``n`` actors with ``start``. Those that find no free CPUs become ready later, or never."""
+        self._ray, self._start = ray, start
+        self._all: list[_RayWorker] = []
+        self._starting: dict[Any, _RayWorker] = {}
+        """Future answer -> worker that is not ready yet."""
+        self._running: dict[Any, tuple[_RayWorker, _Chunk]] = {}
+        """Future answer -> its worker and chunk."""
+        self._free: deque[_RayWorker] = deque()
+        """Each worker as often as it takes another chunk."""
+        self._again: list[_Chunk] = []
+        """Chunks of lost workers."""
+        self._failed_starts = 0
+        for _ in range(n):
+            self._add()
+
+    def score(self, chunks: Iterator[_Chunk]) -> Iterator[Batch]:
+        """Yield each chunk as one batch to commit, as soon as it is scored.
+
+        Raises:
+            UsvitError: a worker cannot load the model, or ``LOSSES`` workers were lost with the same chunk.
+        """
         while True:
-            while free and not exhausted:
-                if (chunk := next(chunks, None)) is None:
-                    exhausted = True
-                    break
-                members = list(chunk[1])
-                # Only the first item of an interrupted job can be partly done, but the query is cheap.
-                there = {seq: known(seq) for seq, _ in members}
-                actor = free.pop()
-                running[actor.score.remote(members, there)] = actor
-            if not running:
-                return
-            done, _ = ray.wait(list(running), num_returns=1)
-            free.append(running.pop(done[0]))
-            yield _answer(ray, done[0])
+            while self._free and (chunk := self._again.pop() if self._again else next(chunks, None)) is not None:
+                worker = self._free.popleft()
+                self._running[worker.actor.score.remote(chunk.items, chunk.known)] = worker, chunk
+            if self._free and not self._running:
+                break
+            done, _ = self._ray.wait([*self._running, *self._starting], num_returns=1)
+            if done[0] in self._starting:
+                self._welcome(done[0])
+            elif (batch := self._answer(done[0])) is not None:
+                yield batch
+        counts: Counter[str] = Counter()
+        for worker in self._all:
+            counts[worker.machine] += worker.n_chunks
+        told = ", ".join(f"{n} on {machine}" for machine, n in sorted(counts.items()) if n)
+        logger.info(f"Ray: portions of {CHUNK} files scored: {told or 'none'}.")
+
+    def _add(self) -> None:
+        worker = _RayWorker(self._start())
+        self._all.append(worker)
+        self._starting[worker.actor.ready.remote()] = worker
+
+    def _welcome(self, answer: Any) -> None:
+        """Give work to a worker that is ready, unless it cannot load the model."""
+        worker = self._starting.pop(answer)
+        try:
+            worker.machine, trouble = self._ray.get(answer)
+        except self._ray.exceptions.RayError as error:
+            self._failed_starts += 1
+            if self._failed_starts == LOSSES:
+                raise _lost(error) from error
+            self._add()
+            return
+        if trouble is not None:
+            raise UsvitError(trouble)
+        self._free.extend([worker] * AHEAD)
+
+    def _answer(self, answer: Any) -> Batch | None:
+        """Return the batch of a chunk; None if its worker was lost."""
+        worker, chunk = self._running.pop(answer)
+        try:
+            batch: Batch = self._ray.get(answer)
+        except self._ray.exceptions.RayError as error:
+            chunk.losses += 1
+            if chunk.losses == LOSSES or not isinstance(error, self._ray.exceptions.RayActorError):
+                raise _lost(error) from error
+            self._again.append(chunk)
+            if not worker.lost:  # it may have had other chunks too
+                worker.lost = True
+                self._free = deque(one for one in self._free if one is not worker)
+                logger.warning(f"Ray: a worker on {worker.machine} was lost. Its files are scored again.")
+                self._add()
+            return None
+        worker.n_chunks += 1
+        self._free.append(worker)
+        return batch
+
+
+def _lost(error: Exception) -> UsvitError:
+    return UsvitError(
+        "A Ray worker was lost repeatedly. The completed results are kept: run the same command again to resume. "
+        f"({type(error).__name__})"
+    )
 
 
 class _Scorer:
@@ -163,27 +263,21 @@ class _Scorer:
         self._readers, self._batch_size = reading.open(), batch_size
         self._readers.__enter__()  # for the life of this process
 
-    def score(self, items: list[Numbered], known: dict[int, Done]) -> Batch | str:
-        """Return a chunk as one batch to commit, or an error message if the worker cannot score it."""
-        if self._error is not None:
-            return self._error
+    def ready(self) -> tuple[str, str | None]:
+        """Return the address of this machine, and the reason why this worker cannot score."""
+        import ray
+
+        return ray.util.get_node_ip_address(), self._error
+
+    def score(self, items: list[Numbered], known: dict[int, Done]) -> Batch:
+        """Return a chunk as one batch to commit."""
         whole = Batch()
         messages = self._readers.read(items)
-        for batch in scored(messages, self._describer, batch_size=self._batch_size, known=lambda seq: known[seq]):
-            whole.rows += batch.rows
-            whole.failures += batch.failures
-            whole.ended += batch.ended
+        with closing(
+            scored(messages, self._describer, batch_size=self._batch_size, known=lambda seq: known[seq])
+        ) as batches:
+            for batch in batches:
+                whole.rows += batch.rows
+                whole.failures += batch.failures
+                whole.ended += batch.ended
         return whole
-
-
-def _answer(ray: Any, reference: Any) -> Batch:
-    try:
-        answer: Batch | str = ray.get(reference)
-    except ray.exceptions.RayError as error:
-        raise UsvitError(
-            "A Ray worker was lost repeatedly. The completed results are kept: run the same command again to resume. "
-            f"({type(error).__name__})"
-        ) from error
-    if isinstance(answer, str):
-        raise UsvitError(answer)
-    return answer

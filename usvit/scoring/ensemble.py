@@ -53,6 +53,29 @@ class Scores:
 
 
 @dataclass(frozen=True)
+class Outputs:
+    """Outputs of the networks for B images, in host memory; those of a GPU may still be on their way there."""
+
+    logits: list[list[torch.Tensor]] = field(repr=False)
+    """For each network: (B, K) float32 of the images and, with ``flip``, of their mirror images."""
+    features: list[torch.Tensor | None] = field(repr=False)
+    """For each network: (B, D) float32; None without features."""
+    statistics: torch.Tensor | None = field(repr=False)
+    """(B, 23) of ``picture_statistics``; None if no network has an OOD detector."""
+    copied: torch.cuda.Event | None = None
+    """On a GPU: recorded after the last copy."""
+
+    @property
+    def ready(self) -> bool:
+        return self.copied is None or self.copied.query()
+
+    def wait(self) -> None:
+        """Wait until the outputs can be read."""
+        if self.copied is not None:
+            self.copied.synchronize()
+
+
+@dataclass(frozen=True)
 class EnsembleMember:
     """One network of the ensemble, on its device."""
 
@@ -111,9 +134,9 @@ class Ensemble:
         first = members[0].trained
         self.members, self.flip, self.calibration, self._rule = members, flip, calibration, rule
         self._device, self._point = device, point
-        self._on = torch.device(device.type)
+        self.torch_device = torch.device(device.type)
         for member in members:
-            member.model.to(self._on).eval()
+            member.model.to(self.torch_device).eval()
         self.classes: tuple[str, ...] = first.classes
         self.positive: str = first.positive
         self.preprocessing: Preprocessing = first.preprocessing
@@ -224,21 +247,53 @@ class Ensemble:
             raise ValueError(
                 f"pixels are {pixels.dtype} of shape {pixels.shape}, expected uint8 (B, {side}, {side}, 3)"
             )
+        return self.combine(self.forward(torch.from_numpy(np.ascontiguousarray(pixels))))
+
+    def forward(self, pixels: torch.Tensor) -> Outputs:
+        """Run the networks. On a GPU the work is only launched, on the current stream.
+
+        Args:
+            pixels: (B, S, S, 3) uint8 in host memory, as in ``score``; a GPU reads pinned memory without waiting.
+        """
         with torch.inference_mode():
-            images = torch.from_numpy(np.ascontiguousarray(pixels)).to(self._on)
+            images = pixels.to(self.torch_device, non_blocking=True)
             inputs = self.preprocessing.normalised(images)
-            statistics = picture_statistics(images).cpu().numpy()
-            probs, calibrated, ood = [], [], []
+            rated = any(member.ood is not None for member in self.members)
+            statistics = _to_host(picture_statistics(images)) if rated else None
+            logits, features = [], []
             for member in self.members:
-                logits, features = self._ask(member, inputs)
-                views = [logits, self._ask(member, inputs.flip(3))[0]] if self.flip else [logits]
-                prob = np.mean([softmax(view, axis=1) for view in views], axis=0)
-                probs.append(prob)
-                calibrated.append(self._calibrated(member, views, prob))
-                if member.ood is not None:
-                    ood.append(member.ood.of(Observed(features, statistics)))
+                own, seen = self._ask(member, inputs)
+                logits.append([own, self._ask(member, inputs.flip(3))[0]] if self.flip else [own])
+                features.append(seen)
+            copied = None
+            if self.torch_device.type == "cuda":
+                copied = torch.cuda.Event()
+                copied.record()
+        return Outputs(logits, features, statistics, copied)
+
+    def combine(self, outputs: Outputs) -> Scores:
+        """Compute scores from the outputs of the networks; wait for those of a GPU.
+
+        Raises:
+            UsvitError: the output of a network is not finite.
+        """
+        outputs.wait()
+        probs, calibrated, ood = [], [], []
+        for member, logits, features in zip(self.members, outputs.logits, outputs.features, strict=True):
+            views = [view.numpy().astype(np.float64) for view in logits]
+            if not all(np.isfinite(view).all() for view in views):
+                raise UsvitError(
+                    f"The outputs of the network of fold {member.fold} are not finite. Pass --precision fp32. If that "
+                    "does not help, its weights are damaged."
+                )
+            prob = np.mean([softmax(view, axis=1) for view in views], axis=0)
+            probs.append(prob)
+            calibrated.append(self._calibrated(member, views, prob))
+            if member.ood is not None and outputs.statistics is not None:
+                seen = None if features is None else features.numpy()
+                ood.append(member.ood.of(Observed(seen, outputs.statistics.numpy())))
         prob, each = np.mean(probs, axis=0), np.stack(calibrated)
-        middle = np.median(ood, axis=0) if ood else np.full(len(pixels), np.nan)
+        middle = np.median(ood, axis=0) if ood else np.full(len(prob), np.nan)
         k = self.classes.index(self.positive)
         return Scores(
             prob=prob,
@@ -280,17 +335,11 @@ class Ensemble:
             "device": self._device.describe(),
         }
 
-    def _ask(self, member: EnsembleMember, inputs: torch.Tensor) -> tuple[Float, NDArray[np.float32] | None]:
-        """Return the (B, K) logits of one network, and its features."""
-        with torch.autocast(self._on.type, torch.bfloat16, enabled=self._device.precision == "bf16"):
+    def _ask(self, member: EnsembleMember, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the (B, K) logits of one network, and its features, in host memory (see ``Outputs``)."""
+        with torch.autocast(self.torch_device.type, torch.bfloat16, enabled=self._device.precision == "bf16"):
             logits, features = logits_and_features(member.model, inputs)
-        found = logits.cpu().numpy().astype(np.float64)
-        if not np.isfinite(found).all():
-            raise UsvitError(
-                f"The outputs of the network of fold {member.fold} are not finite. Pass --precision fp32. If that does "
-                "not help, its weights are damaged."
-            )
-        return found, None if features is None else features.cpu().numpy()
+        return _to_host(logits), None if features is None else _to_host(features)
 
     def _calibrated(self, member: EnsembleMember, views: list[Float], prob: Float) -> Float:
         """Return the (B,) calibrated probability of the positive class from one network."""
@@ -329,6 +378,11 @@ class Ensemble:
                 **pooled_rate([rate.content() for rate in rates if rate is not None]),
             },
         }
+
+
+def _to_host(values: torch.Tensor) -> torch.Tensor:
+    """Start a copy to pinned host memory; on a CPU, return the values themselves."""
+    return values.to("cpu", non_blocking=True)
 
 
 def ensemble_sha256(weights: list[str]) -> str:

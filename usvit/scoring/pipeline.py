@@ -5,15 +5,17 @@
 
 import base64
 import math
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.calibration import group_of
-from usvit.scoring.ensemble import Ensemble, Scores
+from usvit.scoring.ensemble import Ensemble, Outputs, Scores
+from usvit.scoring.inference import Inference
 from usvit.scoring.items import DESCRIPTION, FAILURES, Done, Facts, Failure, Frame, ScoringItem
 from usvit.scoring.journal import Batch
 from usvit.scoring.reading.workers import End, Message
@@ -24,6 +26,8 @@ BATCH_SIZE = 32
 CHUNK = 64
 """Number of consecutive items whose images may share a batch. A chunk always gives the same batches, and so the same
 last bits, whichever engine reads it and however often the job was interrupted."""
+IN_FLIGHT = 2
+"""Number of batches that the networks compute or that wait for them, while the next one is gathered."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,8 @@ def scored(
 ) -> Generator[Batch]:
     """Score the frames of items in their order.
 
-    A batch is yielded as soon as it is full, and at the end of a chunk at the latest.
+    The networks compute in a thread of their own. A batch is yielded when it is complete and the consumer asks for the
+    next one, ``IN_FLIGHT`` batches later at the latest.
 
     Args:
         messages: (seq, item, message) in the order of the items, as ``Readers.read`` yields them.
@@ -114,6 +119,28 @@ def scored(
     Yields:
         Batches to commit, in order. Every item ends exactly once, with a row or a failure, or both.
     """
+    gathered = _gathered(messages, describer, batch_size, known)
+    with closing(gathered), Inference(describer.ensemble) as inference:
+        running: deque[_Running] = deque()
+        for full in gathered:
+            if full is not None:
+                if len(running) == IN_FLIGHT:
+                    yield running.popleft().finish(describer)
+                images = [frame.pixels for *_, frame in full.frames]
+                running.append(_Running(full, inference.start(images) if images else None))
+            while running and running[0].done:
+                yield running.popleft().finish(describer)
+        while running:
+            yield running.popleft().finish(describer)
+
+
+def _gathered(
+    messages: Iterable[tuple[int, ScoringItem, Message]],
+    describer: Describer,
+    batch_size: int,
+    known: Callable[[int], Done],
+) -> Generator["_Gathered | None"]:
+    """Yield a batch as soon as it is full, at the end of a chunk at the latest; None after every message."""
     gathering = _Gathering(describer, batch_size)
     for seq, item, event in messages:
         if seq // CHUNK != gathering.chunk:
@@ -132,8 +159,49 @@ def scored(
             gathering.fail(seq, event)
         elif isinstance(event, End):
             gathering.end(seq)
+        yield None
     if not gathering.empty:
         yield gathering.flush()
+
+
+@dataclass
+class _Gathered:
+    """A batch whose frames have not been scored."""
+
+    frames: list[tuple[int, ScoringItem, Facts, Frame]] = field(default_factory=list)
+    batch: Batch = field(default_factory=Batch)
+    """The failures and the ends of items."""
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A batch that the networks compute."""
+
+    gathered: _Gathered
+    outputs: Future[Outputs] | None
+    """None if the batch has no frames."""
+
+    @property
+    def done(self) -> bool:
+        """True if ``finish`` does not wait."""
+        if self.outputs is None:
+            return True
+        return self.outputs.done() and (self.outputs.exception() is not None or self.outputs.result().ready)
+
+    def finish(self, describer: Describer) -> Batch:
+        """Wait for the networks and make the rows.
+
+        Raises:
+            UsvitError: the output of a network is not finite.
+        """
+        batch = self.gathered.batch
+        if self.outputs is not None:
+            scores = describer.ensemble.combine(self.outputs.result())
+            batch.rows = [
+                (seq, frame.number, describer.row(item, facts, frame, scores, k), frame.thumbnail)
+                for k, (seq, item, facts, frame) in enumerate(self.gathered.frames)
+            ]
+        return batch
 
 
 @dataclass
@@ -146,8 +214,7 @@ class _Gathering:
     item: ScoringItem | None = None
     facts: Facts | None = None
     done: Done = field(default_factory=Done)
-    frames: list[tuple[int, ScoringItem, Facts, Frame]] = field(default_factory=list)
-    batch: Batch = field(default_factory=Batch)
+    gathered: _Gathered = field(default_factory=_Gathered)
     changed: bool = False
     """True if the file differs from the one whose frames an interrupted job has scored."""
     told: bool = False
@@ -155,11 +222,11 @@ class _Gathering:
 
     @property
     def empty(self) -> bool:
-        return not (self.frames or self.batch.failures or self.batch.ended)
+        return not (self.gathered.frames or self.gathered.batch.failures or self.gathered.batch.ended)
 
     @property
     def full(self) -> bool:
-        return len(self.frames) >= self.size
+        return len(self.gathered.frames) >= self.size
 
     def begin(self, item: ScoringItem, done: Done) -> None:
         self.item, self.facts, self.done, self.told = item, None, done, bool(done.frames)
@@ -176,29 +243,22 @@ class _Gathering:
         assert self.item is not None and self.facts is not None
         self.told = True
         if frame.number not in self.done.frames and not self.changed:
-            self.frames.append((seq, self.item, self.facts, frame))
+            self.gathered.frames.append((seq, self.item, self.facts, frame))
 
     def fail(self, seq: int, failure: Failure) -> None:
         assert self.item is not None
         self.told = True
         if failure.frame not in self.done.frames and (not self.changed or failure.frame is None):
-            self.batch.failures.append((seq, failure, self.describer.failure(self.item, failure)))
+            self.gathered.batch.failures.append((seq, failure, self.describer.failure(self.item, failure)))
 
     def end(self, seq: int) -> None:
         if not self.told:  # the header states zero frames
             self.fail(seq, Failure("no_pixels"))
-        self.batch.ended.append(seq)
+        self.gathered.batch.ended.append(seq)
 
-    def flush(self) -> Batch:
-        batch, frames = self.batch, self.frames
-        self.batch, self.frames = Batch(), []
-        if frames:
-            scores = self.describer.ensemble.score(np.stack([frame.pixels for *_, frame in frames]))
-            batch.rows = [
-                (seq, frame.number, self.describer.row(item, facts, frame, scores, k), frame.thumbnail)
-                for k, (seq, item, facts, frame) in enumerate(frames)
-            ]
-        return batch
+    def flush(self) -> _Gathered:
+        gathered, self.gathered = self.gathered, _Gathered()
+        return gathered
 
 
 def _finite(value: float) -> float | None:

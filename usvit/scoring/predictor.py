@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -110,13 +111,14 @@ class Predictor:
         shown = progress or NO_PROGRESS
         shown.start("prediction", len(items), "files")
         try:
-            for batch in scored(messages, describer, batch_size=batch_size, known=lambda _: Done()):
-                for seq, failure, _ in batch.failures:
-                    _raise_unless_other_file(items[seq], failure, named)
-                    skipped += 1
-                rows += [row for _, _, row, _ in batch.rows]
-                done += len(batch.ended)
-                shown.update(done)
+            with closing(scored(messages, describer, batch_size=batch_size, known=lambda _: Done())) as batches:
+                for batch in batches:
+                    for seq, failure, _ in batch.failures:
+                        _raise_unless_other_file(items[seq], failure, named)
+                        skipped += 1
+                    rows += [row for _, _, row, _ in batch.rows]
+                    done += len(batch.ended)
+                    shown.update(done)
         finally:
             shown.finish()
         if skipped:

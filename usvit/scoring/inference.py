@@ -1,0 +1,54 @@
+"""Networks that score batches in a thread of their own, while the caller reads, describes and commits others."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import torch
+
+from usvit.data.io import UInt8
+from usvit.scoring.ensemble import Ensemble, Outputs
+
+
+class Inference:
+    """Runs the networks of an ensemble on batches, in the order in which they are started.
+
+    PyTorch releases Python's lock while it computes, so that one thread is enough to overlap inference with everything
+    else. On a GPU the thread only launches the work, on its own stream: it copies a batch from pinned memory while the
+    batch before it is computed, and starts the next one without waiting for results.
+    """
+
+    def __init__(self, ensemble: Ensemble):
+        self._ensemble = ensemble
+        self._thread = ThreadPoolExecutor(1, "inference")
+        self._stream: torch.cuda.Stream | None = None
+        if ensemble.torch_device.type == "cuda":
+            self._stream = torch.cuda.Stream(ensemble.torch_device)
+            self._stream.wait_stream(
+                torch.cuda.current_stream(ensemble.torch_device)
+            )  # which may still copy the weights
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Drop the batches that wait, and wait for the one that is being computed."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def start(self, images: Sequence[UInt8]) -> Future[Outputs]:
+        """Start a batch; ``Ensemble.combine`` makes scores of its outputs.
+
+        Args:
+            images: B >= 1 images (S, S, 3) uint8, resized by ``Ensemble.preprocessing.resized``.
+        """
+        return self._thread.submit(self._forward, images)
+
+    def _forward(self, images: Sequence[UInt8]) -> Outputs:
+        shape = (len(images), *images[0].shape)
+        batch = torch.empty(shape, dtype=torch.uint8, pin_memory=self._stream is not None)
+        np.stack(images, out=batch.numpy())
+        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+            return self._ensemble.forward(batch)
