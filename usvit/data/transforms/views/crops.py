@@ -1,7 +1,7 @@
 """Crops of upstream images, which make a square of a picture of any shape.
 
-A crop draws a ``Window`` from the size of a picture alone; ``cut`` computes its pixels with PIL, and ``gpu_crops`` those
-of a batch on its device.
+A crop draws a ``Window`` from the size of a picture alone; ``cut`` computes its pixels with PIL, and ``gpu_crops``
+those of a batch on its device.
 """
 
 import math

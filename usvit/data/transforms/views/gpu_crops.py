@@ -4,13 +4,12 @@ PIL resizes each axis by a weighted sum over its pixels, horizontally first, and
 product with one matrix for each image and axis here, so that a batch may have any boxes; pixels beyond the edge of a
 resized box are rows of the matrix that repeat. On a GPU nothing waits for the host.
 
-The result is PIL's within rounding (``tests/data/transforms/views/test_gpu_crops.py`` states by how much). Some releases
-of Pillow resize tall pictures vertically first, so that more values there differ by a level.
+The result is PIL's within rounding (``tests/data/transforms/views/test_gpu_crops.py`` states by how much). Some
+releases of Pillow resize tall pictures vertically first, so that more values there differ by a level.
 """
 
 import torch
 from torch import Tensor
-
 
 AT_ONCE = 128
 """Images that are computed at once, which bounds the memory of the matrices and of the sums."""
