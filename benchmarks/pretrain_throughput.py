@@ -223,7 +223,7 @@ def prepared(recipe: str, model: str, folder: str, timed: Timed) -> PretrainingS
 
 
 def iterated(job: PretrainingSetup, decoded: str, folder: str, team: World) -> Generator[Batch]:
-    """Iterate over the training batches with ``source.decoded``, as ``Trainer`` does; images are decoded at the first."""
+    """Iterate over the training batches with ``source.decoded``, as ``Trainer`` does."""
     source = job.config.source.model_copy(update={"decoded": decoded})
     config = job.config.model_copy(update={"source": source})
     stream: InfiniteLoader = training_batches(config, job.sources[0], 0, Path(folder), team, NoProgress())

@@ -137,7 +137,7 @@ def _run_fold(setup: PretrainingSetup, run: RunDirectory, fold: int, world: Worl
     if validation is not None:
         validation = without_near_duplicates(setup, validation, folder / EXCLUDED_VAL, world, progress)
     task = new_task(setup, fold, len(source), world.fabric.device)
-    stream = training_batches(config, source, fold, folder, world, progress)
+    stream = training_batches(config, source, fold, run.path, world, progress)
     checkpoint = folder / "state.pt"
     seed_everything(config.seed, "train", fold)
     result = fit(
