@@ -1,11 +1,14 @@
-"""Measure the cost of the input pipeline: images/s from JPEG files, and of the same step on a resident batch.
+"""Measure the cost of the input pipeline: images/s from JPEG files, from decoded images, and on a resident batch.
 
     PYTHONPATH=. python benchmarks/pretrain_throughput.py --device cuda --workers 14
     PYTHONPATH=. python benchmarks/pretrain_throughput.py --device cpu --model vit_ti16 --batch-size 16 --steps 4
+    PYTHONPATH=. python benchmarks/pretrain_throughput.py --device cpu --input-only --batch-size 64 --workers 1
 
-Each recipe runs with its augmentation, mixing, loss and optimiser on generated JPEG files of 500 x 375 pixels. The
-resident batch consists of random pixels on the device. The two are timed in turns, so that a machine that slows down
-affects both. Batches that workers have prefetched are consumed before the timing starts. MFU counts each
+Each recipe runs with its augmentation, mixing, loss and optimiser on generated JPEG files of 500 x 375 pixels: from the
+files, from a store of them (``source.decoded=auto``), and on a resident batch of random pixels on the device, which is
+the limit. The three are timed in turns, so that a machine that slows down affects all. The share of a step that an
+input costs is the part of its time that the resident batch does not take. With ``--input-only``, batches are made and
+nothing is trained. Batches that workers have prefetched are consumed before the timing starts. MFU counts each
 multiply-accumulate operation of the network as six operations (``usvit.training.step_log``).
 """
 
@@ -13,7 +16,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,10 +28,9 @@ from PIL import Image
 
 from usvit.config import PretrainConfig, build
 from usvit.config.sweep import read_recipe, settings_for
-from usvit.data.loading.augmented_dataset import AugmentedDataset
-from usvit.data.loading.infinite_loader import Batch, InfiniteLoader
-from usvit.data.transforms.views.cpu import Views
-from usvit.experiments.pretraining_setup import new_task, prepare
+from usvit.data.loading import Batch, InfiniteLoader, copied_ahead
+from usvit.experiments.pretraining_batches import training_batches
+from usvit.experiments.pretraining_setup import PretrainingSetup, new_task, prepare
 from usvit.models.trainable import train_mode
 from usvit.progress import NoProgress
 from usvit.training.device import peak_tflops, seed_everything
@@ -53,6 +55,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--peak-tflops", type=float)
+    parser.add_argument("--input-only", action="store_true", help="make batches and train nothing")
     args = parser.parse_args()
     timed = Timed(
         batch_size=args.batch_size,
@@ -65,10 +68,13 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         write_images(Path(folder), args.images)
-        print("recipe       model     files/s  resident/s  ratio (least, most)     MFU")
+        if args.input_only:
+            print("recipe       model     files/s     store/s")
+        else:
+            print("recipe       model     files/s     store/s  resident/s  input: files    store (least, most)     MFU")
         for recipe in args.recipe:
             for model in args.model:
-                one_case(recipe, model, folder, timed)
+                (one_input if args.input_only else one_case)(recipe, model, folder, timed)
 
 
 def write_images(folder: Path, count: int) -> None:
@@ -103,8 +109,10 @@ class OpenCase:
     """A training whose steps can be timed."""
 
     from_files: Iterator[float]
+    from_store: Iterator[float]
     from_memory: Iterator[float]
-    """Seconds of one step after the other: with batches from files, and with a batch that stays on the device."""
+    """Seconds of one step after the other: with batches from files, with batches of decoded images, and with a batch
+    that stays on the device."""
     device: torch.device
     precision: str
     operations: int | None
@@ -120,6 +128,7 @@ class CaseSpeed:
     images: int
     """Images that each entry of the lists took."""
     files_seconds: list[float]
+    store_seconds: list[float]
     resident_seconds: list[float]
     first_step_seconds: float
     """The first step, which compiles the network if that is asked for."""
@@ -132,15 +141,27 @@ class CaseSpeed:
         return statistics.median(self.images / seconds for seconds in self.files_seconds)
 
     @property
+    def store_speed(self) -> float:
+        """Median images/s from decoded images."""
+        return statistics.median(self.images / seconds for seconds in self.store_seconds)
+
+    @property
     def resident_speed(self) -> float:
         """Median images/s of the resident batch."""
         return statistics.median(self.images / seconds for seconds in self.resident_seconds)
 
     @property
-    def ratios(self) -> list[float]:
-        """Speed from files over that of the resident batch, one for each round, ascending."""
-        pairs = zip(self.files_seconds, self.resident_seconds, strict=True)
-        return sorted(resident / files for files, resident in pairs)
+    def files_shares(self) -> list[float]:
+        """Share of a step that the input from files costs, one for each round, ascending."""
+        return self._shares(self.files_seconds)
+
+    @property
+    def store_shares(self) -> list[float]:
+        """Share of a step that the input from decoded images costs, one for each round, ascending."""
+        return self._shares(self.store_seconds)
+
+    def _shares(self, seconds: list[float]) -> list[float]:
+        return sorted(1 - resident / one for one, resident in zip(seconds, self.resident_seconds, strict=True))
 
     def mfu(self, speed: float) -> float | None:
         """Return the share of the device's peak at ``speed`` images/s; None if operations or peak are unknown."""
@@ -161,11 +182,8 @@ def open_case(
         timed: How to run it.
         fabric: Device, precision and strategy, already launched. Default: one process on ``timed.device``.
     """
-    train = {"batch_size": timed.batch_size, "steps": 10**6, "micro_batch": None}
-    over = {"source": {"name": "folder", "path": folder, "val": None, "val_share": 0.0}, "train": train}
-    machine = {"device": timed.device, "precision": timed.precision, "workers": timed.workers}
-    config = build(PretrainConfig, settings_for(read_recipe(recipe), model), over, machine, timed.overrides)
-    job = prepare(config, {}, NoProgress())
+    job = prepared(recipe, model, folder, timed)
+    config = job.config
     seed_everything(0)  # training uses deterministic algorithms, whose cost is part of its speed
     team = World(launch(job.device) if fabric is None else fabric)
     device = team.fabric.device
@@ -175,15 +193,7 @@ def open_case(
     optim = resolve(config.optim, timed.batch_size, len(job.sources[0]) / timed.batch_size)
     wrapped, optimizer = team.setup(objective.module, lambda: make_optimizer(objective.module, optim))
     train_mode(wrapped)
-    views = Views(config.views, config.model.image_size, on_device=job.inputs.on_device)
-    stream = InfiniteLoader(
-        AugmentedDataset(job.sources[0], views),
-        batch_size=timed.batch_size,
-        seed=0,
-        workers=timed.workers,
-        repeats=config.views.repeats,
-    )
-    files = stream.iterate(0, 10**6)
+    files, store = (iterated(job, decoded, folder, team) for decoded in ("files", "auto"))
     resident = {key: value.to(device) for key, value in next(files).items()}
     resident["images"] = torch.randint(0, 256, resident["images"].shape, dtype=torch.uint8, device=device)
 
@@ -199,34 +209,77 @@ def open_case(
             yield time.perf_counter() - begun
 
     operations = None if job.cost is None else job.cost.operations
-    return OpenCase(steps(lambda: next(files)), steps(lambda: resident), device, job.device.precision, operations)
+    found = (steps(lambda: next(files)), steps(lambda: next(store)), steps(lambda: resident))
+    return OpenCase(*found, device, job.device.precision, operations)
+
+
+def prepared(recipe: str, model: str, folder: str, timed: Timed) -> PretrainingSetup:
+    """Resolve a recipe on the images of ``write_images``."""
+    train = {"batch_size": timed.batch_size, "steps": 10**6, "micro_batch": None}
+    over = {"source": {"name": "folder", "path": folder, "val": None, "val_share": 0.0}, "train": train}
+    machine = {"device": timed.device, "precision": timed.precision, "workers": timed.workers}
+    config = build(PretrainConfig, settings_for(read_recipe(recipe), model), over, machine, timed.overrides)
+    return prepare(config, {}, NoProgress())
+
+
+def iterated(job: PretrainingSetup, decoded: str, folder: str, team: World) -> Generator[Batch]:
+    """Iterate over the training batches with ``source.decoded``, as ``Trainer`` does."""
+    source = job.config.source.model_copy(update={"decoded": decoded})
+    config = job.config.model_copy(update={"source": source})
+    stream: InfiniteLoader = training_batches(config, job.sources[0], 0, Path(folder), team, NoProgress())
+    batches = stream.iterate(0, 10**6)
+    yield from (batches if stream.device is not None else copied_ahead(batches, team.fabric.device))
 
 
 def measure(recipe: str, model: str, folder: str, timed: Timed) -> CaseSpeed:
     """Time the steps from files and from memory in turns; the arguments are those of ``open_case``."""
     case = open_case(recipe, model, folder, timed)
     first = next(case.from_memory)
-    files, resident = [], []
+    files: list[float] = []
+    store: list[float] = []
+    resident: list[float] = []
     for _ in range(timed.rounds):
-        sum_of(case.from_files, 2 * timed.workers + 3)
+        for steps, seconds in ((case.from_files, files), (case.from_store, store)):
+            sum_of(steps, 2 * timed.workers + 3)
+            seconds.append(sum_of(steps, timed.steps))
         sum_of(case.from_memory, 1)
-        files.append(sum_of(case.from_files, timed.steps))
         resident.append(sum_of(case.from_memory, timed.steps))
     peak = peak_tflops(case.device, timed.peak_tflops)
     images = timed.steps * timed.batch_size
-    return CaseSpeed(case.device, case.precision, images, files, resident, first, case.operations, peak)
+    return CaseSpeed(case.device, case.precision, images, files, store, resident, first, case.operations, peak)
 
 
 def one_case(recipe: str, model: str, folder: str, timed: Timed) -> None:
     """Measure a case and print its line of the table."""
     speed = measure(recipe, model, folder, timed)
-    ratios, mfu = speed.ratios, speed.mfu(speed.files_speed)
+    shares, mfu = speed.store_shares, speed.mfu(speed.store_speed)
     print(
-        f"{recipe:12} {model:8} {speed.files_speed:8.1f} {speed.resident_speed:11.1f}  "
-        f"{statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f}) "
+        f"{recipe:12} {model:8} {speed.files_speed:8.1f} {speed.store_speed:11.1f} {speed.resident_speed:11.1f}  "
+        f"{statistics.median(speed.files_shares):12.1%} "
+        f"{statistics.median(shares):8.1%} ({shares[0]:.1%} to {shares[-1]:.1%}) "
         f"{'' if mfu is None else f'{mfu:7.3f}'}",
         flush=True,
     )
+
+
+def one_input(recipe: str, model: str, folder: str, timed: Timed) -> None:
+    """Measure the batches of a case without training, and print its line of the table."""
+    job = prepared(recipe, model, folder, timed)
+    team = World(launch(job.device))
+    streams = [iterated(job, decoded, folder, team) for decoded in ("files", "auto")]
+    speeds: list[list[float]] = [[], []]
+    for _ in range(timed.rounds):
+        for batches, found in zip(streams, speeds, strict=True):
+            for _ in range(2 * timed.workers + 1):
+                next(batches)
+            begun = time.perf_counter()
+            for _ in range(timed.steps):
+                next(batches)
+            if team.fabric.device.type == "cuda":
+                torch.cuda.synchronize()
+            found.append(timed.steps * timed.batch_size / (time.perf_counter() - begun))
+    files, store = map(statistics.median, speeds)
+    print(f"{recipe:12} {model:8} {files:8.1f} {store:11.1f}", flush=True)
 
 
 def sum_of(times: Iterator[float], count: int) -> float:

@@ -111,7 +111,7 @@ def _pretrain_full(workers: int) -> list[Measurement]:
         ("mae_b16_compiled", "mae", "vit_b16", 512, True),
     )
     return [
-        _pretrain(name, recipe, model, {**shared, "batch_size": batch}, compile_, 110 if compile_ else 75, 300)
+        _pretrain(name, recipe, model, {**shared, "batch_size": batch}, compile_, 125 if compile_ else 90, 300)
         for name, recipe, model, batch, compile_ in cases
     ]
 

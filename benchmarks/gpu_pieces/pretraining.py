@@ -1,7 +1,8 @@
-"""Pre-training: images/s and MFU from JPEG files and from a batch that stays on the device."""
+"""Pre-training: images/s and MFU from JPEG files, from decoded images, and on a batch that stays on the device."""
 
 import dataclasses
 import gc
+import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -39,15 +40,19 @@ def measure(settings: dict[str, Any], scratch: Path) -> dict[str, Any]:
         "batch_size": timed.batch_size,
         "precision": found.precision,
         "files_speed": found.files_speed,
+        "store_speed": found.store_speed,
         "resident_speed": found.resident_speed,
-        "input_share": 1 - found.ratios[len(found.ratios) // 2],
+        "input_share": statistics.median(found.files_shares),
+        "store_share": statistics.median(found.store_shares),
         "files_mfu": found.mfu(found.files_speed),
+        "store_mfu": found.mfu(found.store_speed),
         "resident_mfu": found.mfu(found.resident_speed),
         "first_step_seconds": found.first_step_seconds,
         "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if cuda else None,
         "operations": found.operations,
         "peak_tflops": found.peak_tflops,
         "files_seconds": found.files_seconds,
+        "store_seconds": found.store_seconds,
         "resident_seconds": found.resident_seconds,
         "command": f"python benchmarks/pretrain_throughput.py --recipe {settings['recipe']} "
         f"--model {settings['model']} --batch-size {timed.batch_size} --steps {timed.steps} --workers {timed.workers} "

@@ -376,3 +376,69 @@ def test_of_two_processes_one_says_what_both_end_with(supervised, tmp_path):
         assert len(said) == 1 and words in said[0], done.stderr
         # The launcher may end the second one (SIGTERM) before it has ended itself.
         assert "exitcode  : 2 " in done.stderr and "bug in usvit" not in done.stderr, done.stderr
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    """Eight pictures of several shapes in two classes, larger than the network's input."""
+    folder, generator = tmp_path_factory.mktemp("photographs"), np.random.default_rng(0)
+    for number in range(8):
+        path = folder / f"class{number % 2}" / f"{number}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        pixels = generator.integers(0, 256, (8 + number, 10, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((60, 48 + 6 * number)).save(path)
+    return folder
+
+
+def from_photographs(folder):
+    source = ("--source", "folder", "--path", folder, "--set", "source.val=null")
+    return ("--recipe", "fractals", *SMALL, *source, "--set", "views.policy=three_augment")
+
+
+def decoded_run(photographs, out, *more):
+    source = (*from_photographs(photographs), "--set", "source.val_share=0.25")
+    steps = ("--set", "train.steps=3", "--set", "train.eval_every=3")
+    usvit("pretrain", *source, *steps, "--out", out, *more)
+    return load_file(out / "fold-0" / "model.safetensors"), read(out / "run.json")
+
+
+@pytest.mark.slow
+def test_decoded_images_train_the_same_weights_wherever_they_lie(photographs, tmp_path):
+    """In memory, in a mapped file with a process that draws, and on the device."""
+    on_device = ("--set", "views.on=device")
+    ways = {
+        "memory": ("--set", "source.decoded=memory", *on_device),
+        "mapped": ("--set", "source.decoded=memory", *on_device, "--set", "source.decoded_gb=0", "--workers", "1"),
+        "device": ("--set", "source.decoded=device"),
+    }
+    found = {name: decoded_run(photographs, tmp_path / name, *way) for name, way in ways.items()}
+    weights, record = found["memory"]
+    assert record["data"]["decoded"] == {"longest_side": 48}
+    for other, _ in found.values():
+        assert all(np.array_equal(weights[key], other[key]) for key in weights)
+    from_files, record = decoded_run(photographs, tmp_path / "files", *on_device)
+    assert "decoded" not in record["data"]
+    assert not all(np.array_equal(weights[key], from_files[key]) for key in weights), "it changes the pixels"
+    on_host, _ = decoded_run(photographs, tmp_path / "host", "--set", "source.decoded=auto")
+    assert all(np.allclose(weights[key], on_host[key], atol=0.05) for key in weights), "crops differ by rounding"
+
+
+@pytest.mark.slow
+def test_two_processes_share_the_decoded_images(photographs, tmp_path):
+    options = (*from_photographs(photographs), "--set", "source.decoded=memory", "--set", "train.steps=2")
+    out = ("--out", tmp_path / "run")
+    done = start(tmp_path / "said.txt", command_line, "pretrain", *options, *out, torchrun=2).wait()
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "run" / "fold-0" / "model.json").exists()
+    assert not list((tmp_path / "run").glob(".decoded*"))
+
+
+def test_what_the_host_alone_computes_cannot_be_cropped_on_the_device(tmp_path):
+    for more, words in (
+        (("--set", "views.policy=randaugment"), "PIL computes views.policy=randaugment"),
+        (("--set", "views.on=cpu"), "views.on is cpu"),
+    ):
+        where = ("--set", "source.decoded=device", "--out", tmp_path / "run")
+        done = usvit("pretrain", *FRACTALS, *where, *more, check=False)
+        assert done.returncode == 2
+        assert words in done.stderr and "set source.decoded=memory" in done.stderr

@@ -7,6 +7,7 @@ that a run never depends on the defaults of a later version. ``RunConfig`` (fine
 """
 
 from usvit.config.pretrain import (
+    HOST_POLICIES,
     BeitConfig,
     DinoConfig,
     DistillConfig,
@@ -57,6 +58,7 @@ from usvit.config.test import HeadRule, TestConfig
 from usvit.config.transfer import VALIDATED, TransferConfig
 
 __all__ = [
+    "HOST_POLICIES",
     "VALIDATED",
     "Attention",
     "BeitConfig",

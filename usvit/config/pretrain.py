@@ -9,6 +9,8 @@ from usvit.config.sections import EarlyStoppingConfig, LossConfig, ModelConfig, 
 
 Share = Annotated[float, Field(ge=0, le=1)]
 ThreeAugmentPart = Literal["gray", "solarize", "blur"]
+HOST_POLICIES = ("randaugment", "autoaugment", "trivialaugment", "dino")
+"""Values of ``views.policy`` that PIL computes on the host, after the crop."""
 Objective = Literal["supervised", "mae", "beit", "tokenizer", "masked_patch", "grafit", "dino"]
 
 
@@ -52,6 +54,19 @@ class SourceConfig(Section):
     downstream."""
     hashes: bool = True
     """Record the pixel hashes of the training images in the metadata, so that none of them can be tested later."""
+    decoded: Literal["files", "auto", "memory", "device"] = "files"
+    """``files``: training images are decoded whenever they are needed, at their own size. Otherwise each is decoded
+    once, before the training, and kept at ``decoded_size``: in ``memory`` (or a memory-mapped file, see
+    ``decoded_gb``), on the ``device``, or, with ``auto``, on a GPU if they take at most a quarter of its free memory,
+    else in memory. Crops are then cut from the smaller image, so that they show less detail than those of the files,
+    and a run has other results; where the images lie changes nothing. Validation and test images are always read from
+    their files."""
+    decoded_size: Annotated[int, Field(ge=32, le=2048)] | None = None
+    """Longest side in pixels to which a decoded image is reduced; smaller ones keep their size. null: 1.5 times
+    ``model.image_size``."""
+    decoded_gb: Annotated[float, Field(ge=0)] | None = None
+    """Decoded images stay in memory up to this many GB, or half of the free memory if that is less or this is null;
+    more are kept in a memory-mapped file."""
 
     @model_validator(mode="after")
     def _val_of_its_source(self) -> "SourceConfig":
@@ -116,7 +131,8 @@ class ViewsConfig(Section):
     """Test images: the short side is resized to the input size divided by this ratio, then the central square is
     cropped."""
     on: Literal["auto", "cpu", "device"] = "auto"
-    """Device that computes flips, 3-Augment and colour jitter; ``auto``: the GPU if there is one."""
+    """Device that computes flips, 3-Augment and colour jitter, and the crops of decoded images (``source.decoded``)
+    unless ``policy`` is one of ``HOST_POLICIES``, which need PIL; ``auto``: the GPU if there is one."""
 
     @model_validator(mode="after")
     def _ranges(self) -> "ViewsConfig":
@@ -342,4 +358,16 @@ class PretrainConfig(Training):
             raise ValueError("objective tokenizer trains a network without LayerScale: set model.layer_scale_from=null")
         if mixes and self.train.batch_size % 2:
             raise ValueError("mix pairs the images of a batch: set an even train.batch_size")
+        if self.source.decoded == "device" and (self.views.on == "cpu" or self.views.policy in HOST_POLICIES):
+            why = "views.on is cpu" if self.views.on == "cpu" else f"PIL computes views.policy={self.views.policy}"
+            raise ValueError(
+                f"source.decoded=device crops images on the device, but {why}, on the host: set source.decoded=memory"
+            )
         return self
+
+    @property
+    def decoded_size(self) -> int | None:
+        """Longest side of decoded images in pixels; None if images are read from their files."""
+        if self.source.decoded == "files":
+            return None
+        return self.source.decoded_size or round(1.5 * self.model.image_size)

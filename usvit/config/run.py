@@ -57,6 +57,7 @@ SPEED_ONLY = (
     "folds_at_once",
     "input.cache_gb",
     "input.device_store",
+    "source.decoded_gb",
     "train.checkpoint_seconds",
     "train.log_every",
     "train.peak_tflops",

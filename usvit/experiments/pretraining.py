@@ -14,12 +14,12 @@ import pandas as pd
 
 from usvit.config import PretrainConfig
 from usvit.data.datasets import UpstreamDataset, descriptions_of_source, made_on_the_fly
-from usvit.data.loading import AugmentedDataset, InfiniteLoader, readable
+from usvit.data.loading import readable
 from usvit.data.near_duplicates import CompactDescriptions
 from usvit.data.splits import write_seen
-from usvit.data.transforms import make_views
 from usvit.experiments.base import Experiment, tensor_bytes, write_model
 from usvit.experiments.model_metadata import upstream_metadata
+from usvit.experiments.pretraining_batches import training_batches
 from usvit.experiments.pretraining_exclusions import EXCLUDED, EXCLUDED_VAL, without_near_duplicates
 from usvit.experiments.pretraining_setup import PretrainingSetup, default_out, describe, new_task, prepare
 from usvit.experiments.pretraining_validation import validation_of
@@ -29,7 +29,6 @@ from usvit.progress import NO_PROGRESS, Progress
 from usvit.records import ModelMetadata, PretrainRecord, load_record, write_record
 from usvit.reports import report_upstream
 from usvit.resources import process_rank, said_once
-from usvit.seeding import derive_seed
 from usvit.training import (
     FitResult,
     StepLog,
@@ -138,16 +137,7 @@ def _run_fold(setup: PretrainingSetup, run: RunDirectory, fold: int, world: Worl
     if validation is not None:
         validation = without_near_duplicates(setup, validation, folder / EXCLUDED_VAL, world, progress)
     task = new_task(setup, fold, len(source), world.fabric.device)
-    views, local = make_views(config.views, config.model.image_size, on_device=setup.inputs.on_device)
-    stream = InfiniteLoader(
-        AugmentedDataset(source, *views, local=local),
-        batch_size=config.train.batch_size,
-        seed=derive_seed(config.seed, "batches", fold),
-        workers=config.workers,
-        repeats=config.views.repeats,
-        rank=world.rank,
-        world=world.size,
-    )
+    stream = training_batches(config, source, fold, run.path, world, progress)
     checkpoint = folder / "state.pt"
     seed_everything(config.seed, "train", fold)
     result = fit(

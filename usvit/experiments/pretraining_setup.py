@@ -13,7 +13,7 @@ from torch import nn
 from usvit.config import DataConfig, PretrainConfig
 from usvit.data.datasets import DATA, Manifest, ManifestSource, UpstreamDataset, open_manifest, open_training
 from usvit.data.splits import folds_sha256, make_folds, rows_of_split
-from usvit.data.transforms import DeviceViews, resolve_on
+from usvit.data.transforms import DeviceViews
 from usvit.errors import UsvitError
 from usvit.experiments.cross_validation_setup import (
     adapt,
@@ -22,6 +22,7 @@ from usvit.experiments.cross_validation_setup import (
     model_of_record,
     new_model_with_report,
 )
+from usvit.experiments.pretraining_batches import views_on_device
 from usvit.files import sha256_of_text
 from usvit.models import (
     Cost,
@@ -98,7 +99,7 @@ def prepare(config: PretrainConfig, roots: dict[str, Path], progress: Progress) 
     if weights.warning:
         logger.warning(weights.warning)
     mean, std = input_statistics(spec, weights)
-    inputs = DeviceViews(config.views, mean, std, on_device=resolve_on(config.views.on, device.type))
+    inputs = DeviceViews(config.views, mean, std, on_device=views_on_device(config, device.type))
     sources, validation, manifest, folds = _sources(config, roots, progress)
     _check_labels(config, sources[0])
     _check_stopping(config, validation)
@@ -235,6 +236,7 @@ def describe(setup: PretrainingSetup, command: str) -> dict[str, Any]:
             "validation": validation,
             "classes": list(setup.classes),
             **excluded,
+            **({} if setup.config.decoded_size is None else {"decoded": {"longest_side": setup.config.decoded_size}}),
             "sha256": sha256_of_text(str(read)),
         },
         **({"learnt_from": {"networks": others, "sha256": sha256_of_text(str(others))}} if others else {}),

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from usvit.config import OptimConfig, TrainConfig
-from usvit.data.loading import Batch, InfiniteLoader
+from usvit.data.loading import Batch, InfiniteLoader, copied_ahead
 from usvit.models import train_mode
 from usvit.progress import Progress
 from usvit.training.checkpoint import CheckpointManager
@@ -121,6 +121,8 @@ class Trainer:
         self._set_up()
         self._resume()
         batches = self.stream.iterate(self.state.step, self.steps)
+        if self.stream.device is None:
+            batches = copied_ahead(batches, self.fabric.device)
         self._progress.start(self._name, self.steps, "steps", done=self.state.step)
         try:
             with stop_requests() as stop, lost_processes(lambda: self.checkpoints.saved_step, batches):
@@ -325,7 +327,7 @@ def training_step(
         fabric: device and precision.
         optimizer: of ``module``.
         task: the loss.
-        batch: this process's share of the batch: B rows of each tensor, on the host.
+        batch: this process's share of the batch: B rows of each tensor, on the host or on the device.
         step: index of the batch.
         lr: learning rate of this step. A parameter group with ``lr_scale`` (layer-wise decay) uses that share of it.
         train: for ``micro_batch``.

@@ -1,9 +1,14 @@
 from .augmented_dataset import AugmentedDataset as AugmentedDataset
 from .augmented_dataset import readable as readable
+from .crop_batches import CropBatches as CropBatches
 from .device_batches import DeviceBatches as DeviceBatches
 from .device_batches import train_batches as train_batches
 from .device_store import DeviceStore as DeviceStore
+from .device_store import fits_on as fits_on
 from .device_store import place_pixels as place_pixels
+from .image_store import ImageStore as ImageStore
+from .image_store import StoredSource as StoredSource
+from .image_store import store_bytes as store_bytes
 from .infinite_loader import Batch as Batch
 from .infinite_loader import InfiniteLoader as InfiniteLoader
 from .manifest_dataset import ManifestDataset as ManifestDataset
@@ -12,3 +17,4 @@ from .pixel_store import PixelStore as PixelStore
 from .pixel_store import Store as Store
 from .pixel_store import TrainBatches as TrainBatches
 from .pixel_store import eval_batches as eval_batches
+from .prefetch import copied_ahead as copied_ahead

@@ -67,7 +67,7 @@ class AugmentedDataset:
         decoded: dict[int, Image.Image] = {}  # images that occur again (repeated augmentation)
         images, local = [], []
         for at, seed in items:
-            picture = decoded.get(at) or self._decoded(at)
+            picture = decoded.get(at) or decoded_image(self.source, at)
             times[at] -= 1
             if times[at]:
                 decoded[at] = picture
@@ -87,13 +87,19 @@ class AugmentedDataset:
             **({"local": torch.from_numpy(np.stack(local))} if local else {}),
         }
 
-    def _decoded(self, index: int) -> Image.Image:
-        try:
-            return self.source.image(index)
-        except BadImage as error:
-            raise UnusableImage(unusable(error.path, error.reason)) from error
-        except UsvitError as error:
-            raise UnusableImage(str(error)) from error
+
+def decoded_image(source: UpstreamDataset, index: int) -> Image.Image:
+    """Decode an image of a running training.
+
+    Raises:
+        UnusableImage: It cannot be read; the error names the file and says how to continue.
+    """
+    try:
+        return source.image(index)
+    except BadImage as error:
+        raise UnusableImage(unusable(error.path, error.reason)) from error
+    except UsvitError as error:
+        raise UnusableImage(str(error)) from error
 
 
 def _stacked(views: Sequence[View], picture: Image.Image, seed: int, kind: str) -> UInt8:

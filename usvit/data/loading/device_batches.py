@@ -67,7 +67,7 @@ class DeviceBatches(InfiniteLoader):
         workers: int = 0,
         device: torch.device,
     ):
-        self._store, self._device = store, device
+        self._store, self.device, self._device = store, device, device
         super().__init__(_Drawn(store, rows, targets, augment), batch_size=batch_size, seed=seed, workers=workers)
 
     def iterate(self, start: int, stop: int) -> Generator[Batch]:

@@ -53,8 +53,13 @@ def place_pixels(
         copies: Number of processes that do so on the same device.
     """
     if where == "auto":
-        where = device.type == "cuda" and copies * store.pixels.nbytes <= SHARE * _free_bytes(device)
+        where = fits_on(device, copies * store.pixels.nbytes)
     return DeviceStore(store, device) if where else store
+
+
+def fits_on(device: torch.device, size: int) -> bool:
+    """Return whether ``auto`` puts that many bytes on a device: a GPU with ``SHARE`` of its free memory for them."""
+    return device.type == "cuda" and size <= SHARE * _free_bytes(device)
 
 
 def _free_bytes(device: torch.device) -> int:

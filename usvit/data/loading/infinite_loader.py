@@ -43,7 +43,12 @@ class InfiniteLoader:
         repeats: views of one example in a batch (repeated augmentation): first one view of each example, then the next.
             If ``batch_size`` is not a multiple (DeiT: 1024 and 3), the last examples lack their last view.
         rank, world: share of each batch for this process, and number of shares, which must divide ``batch_size``.
+
+    Attributes:
+        device: device on which a subclass makes its batches; None: batches are on the host.
     """
+
+    device: torch.device | None = None
 
     def __init__(
         self,

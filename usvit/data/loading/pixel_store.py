@@ -81,17 +81,7 @@ class PixelStore:
         """
         rows = manifest.usable
         shape = (len(rows), preprocessing.image_size, preprocessing.image_size, 3)
-        pixels: UInt8
-        free = free_memory()
-        limit = memory_gb * 1e9 if free is None else min(memory_gb * 1e9, FREE_SHARE * free)
-        if np.prod(shape, dtype=np.int64) <= limit:
-            pixels = np.empty(shape, dtype=np.uint8)
-        else:
-            with disk_errors(folder), tempfile.TemporaryFile(dir=folder) as file:
-                if hasattr(os, "posix_fallocate"):  # a full disk is reported here instead of crashing later
-                    os.posix_fallocate(file.fileno(), 0, int(np.prod(shape, dtype=np.int64)))
-                pixels = np.memmap(file, dtype=np.uint8, mode="r+", shape=shape)
-
+        pixels = pixel_array(shape, memory_gb * 1e9, folder)
         lesions = np.zeros((len(rows), CELLS, CELLS), dtype=np.uint8) if with_lesions else None
 
         def fill(index: int) -> None:
@@ -126,6 +116,33 @@ class PixelStore:
 
     def __len__(self) -> int:
         return len(self.pixels)
+
+
+def pixel_array(shape: tuple[int, ...], limit: float, folder: Path) -> UInt8:
+    """Return an empty array for pixels, in memory or, if it is too large, in a memory-mapped file without a name.
+
+    Args:
+        shape: shape of the array.
+        limit: limit for the array in memory, in bytes; a lower limit is ``FREE_SHARE`` of the free memory.
+        folder: folder of the file.
+
+    Raises:
+        UsvitError: There is no space for the file.
+    """
+    free, size = free_memory(), int(np.prod(shape, dtype=np.int64))
+    if size <= (limit if free is None else min(limit, FREE_SHARE * free)):
+        return np.empty(shape, dtype=np.uint8)
+    with disk_errors(folder), tempfile.TemporaryFile(dir=folder) as file:
+        reserve(file.fileno(), size)
+        return np.memmap(file, dtype=np.uint8, mode="r+", shape=shape)
+
+
+def reserve(file: int, size: int) -> None:
+    """Give a file its size on disk, so that a full disk is reported here instead of crashing later."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+    else:
+        os.truncate(file, size)
 
 
 class TrainBatches(InfiniteLoader):

@@ -17,4 +17,5 @@ from .views.cpu import make_views as make_views
 from .views.cpu import test_view as test_view
 from .views.gpu import DeviceViews as DeviceViews
 from .views.gpu import resolve_on as resolve_on
+from .views.gpu_crops import cut_batch as cut_batch
 from .views.rng import seeded as seeded

@@ -9,7 +9,7 @@ from torchvision.transforms import functional as F
 from usvit.config import ViewsConfig
 from usvit.data.io import UInt8
 from usvit.data.transforms.views.color import recolor
-from usvit.data.transforms.views.crops import interpolation_mode, make_crop
+from usvit.data.transforms.views.crops import Window, cut, interpolation_mode, make_crop
 from usvit.data.transforms.views.dino import FIRST, Place
 from usvit.data.transforms.views.randaugment import make_policy
 from usvit.data.transforms.views.rng import numbers, seeded
@@ -33,13 +33,18 @@ class Views:
     """
 
     def __init__(self, config: ViewsConfig, image_size: int, *, on_device: bool, place: Place = FIRST):
-        self.config, self.on_device = config, on_device
+        self.config, self.on_device, self.image_size = config, on_device, image_size
         self._crop = make_crop(config, image_size)
         self._policy = make_policy(config, place)
 
+    def window(self, width: int, height: int, seed: int) -> Window:
+        """Draw the crop of a picture of this size, as for a picture of the same seed."""
+        with seeded(seed):
+            return self._crop.window(width, height)
+
     def __call__(self, image: Image.Image, seed: int) -> UInt8:
         with seeded(seed):
-            image = self._crop(image)
+            image = cut(image, self._crop.window(image.width, image.height), self.image_size)
             if self._policy is not None:
                 image = self._policy(image)
         if not self.on_device:

@@ -1,9 +1,14 @@
-"""Crops of upstream images, which make a square of a picture of any shape."""
+"""Crops of upstream images, which make a square of a picture of any shape.
+
+A crop draws a ``Window`` from the size of a picture alone; ``cut`` computes its pixels with PIL, and ``gpu_crops``
+those of a batch on its device.
+"""
 
 import math
 import random
-from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
+import torch
 from PIL import Image
 from timm.data.transforms import RandomResizedCropAndInterpolation
 from torchvision.transforms import functional as F
@@ -16,19 +21,44 @@ INCEPTION_ATTEMPTS = 100
 """Boxes that are drawn until one fits, TensorFlow's default."""
 BICUBIC = F.InterpolationMode.BICUBIC
 
-Crop = Callable[[Image.Image], Image.Image]
 Range = tuple[float, float]
 
 
+class Window(NamedTuple):
+    """What a crop shows of a picture: a box, resized, of which S x S pixels are kept. All lengths are in pixels."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+    """The box in the picture."""
+    resized_width: int
+    resized_height: int
+    """Size to which the box is resized."""
+    from_left: int
+    from_top: int
+    """First pixel of the result in the resized box. Pixels outside, negative ones too, are those reflected at its
+    edge, which is not repeated."""
+    bicubic: bool
+    """Interpolation: bicubic or bilinear, both with antialiasing."""
+
+
+class Crop(Protocol):
+    """Draws the window of a picture from Python's global generator."""
+
+    def window(self, width: int, height: int) -> Window:
+        """Draw the window of a picture of this size."""
+
+
 def make_crop(config: ViewsConfig, image_size: int) -> Crop:
-    """Make the crop that ``config.crop`` names; it draws from Python's global generator.
+    """Make the crop that ``config.crop`` names.
 
     Args:
         config: Settings of the views.
         image_size: Side of the result, S, in pixels.
     """
     if config.crop == "rrc":
-        return RandomResizedCropAndInterpolation(image_size, config.scale, config.ratio, config.interpolation)
+        return RandomResizedCrop(image_size, config.scale, config.ratio, config.interpolation)
     if config.crop == "inception":
         return InceptionCrop(image_size, config.scale, config.ratio, config.interpolation)
     if config.crop == "squash_crop":
@@ -36,6 +66,42 @@ def make_crop(config: ViewsConfig, image_size: int) -> Crop:
     if config.crop == "src":
         return SimpleRandomCrop(image_size, config.interpolation)
     return Squash(image_size, config.interpolation)
+
+
+def cut(image: Image.Image, window: Window, image_size: int) -> Image.Image:
+    """Return the S x S pixels of a window, as PIL and torchvision compute them.
+
+    Args:
+        image: Picture of mode RGB.
+        window: The window, drawn for a picture of this size.
+        image_size: S in pixels.
+    """
+    left, top, width, height, across, down, x, y, bicubic = window
+    how = interpolation_mode("bicubic" if bicubic else "bilinear")
+    image = F.resized_crop(image, top, left, height, width, [down, across], how)
+    beyond = max(-x, -y, x + image_size - across, y + image_size - down, 0)
+    if beyond:
+        image, x, y = F.pad(image, [beyond], padding_mode="reflect"), x + beyond, y + beyond
+    return image.crop((x, y, x + image_size, y + image_size))
+
+
+class RandomResizedCrop:
+    """Resizes a random box to S x S, drawn as timm and torchvision draw it.
+
+    Args:
+        image_size: S in pixels.
+        scale: Range of the box's share of the picture's area.
+        ratio: Range of the box's width over height.
+        interpolation: ``bicubic``, ``bilinear`` or ``random``.
+    """
+
+    def __init__(self, image_size: int, scale: Range, ratio: Range, interpolation: str):
+        self.image_size, self.scale, self.ratio, self.interpolation = image_size, scale, ratio, interpolation
+
+    def window(self, width: int, height: int) -> Window:
+        blank = torch.empty(height, width, device="meta")  # timm reads its size alone
+        top, left, down, across = RandomResizedCropAndInterpolation.get_params(blank, self.scale, self.ratio)
+        return resized(self.image_size, (left, top, across, down), self.interpolation)
 
 
 class InceptionCrop:
@@ -58,10 +124,8 @@ class InceptionCrop:
     def __init__(self, image_size: int, scale: Range, ratio: Range, interpolation: str):
         self.image_size, self.scale, self.ratio, self.interpolation = image_size, scale, ratio, interpolation
 
-    def __call__(self, image: Image.Image) -> Image.Image:
-        left, top, width, height = self.box(image.width, image.height)
-        size = [self.image_size, self.image_size]
-        return F.resized_crop(image, top, left, height, width, size, interpolation_mode(self.interpolation))
+    def window(self, width: int, height: int) -> Window:
+        return resized(self.image_size, self.box(width, height), self.interpolation)
 
     def box(self, width: int, height: int) -> tuple[int, int, int, int]:
         """Draw a box of a picture of this size: left, top, width and height in pixels."""
@@ -102,11 +166,11 @@ class SquashCrop:
         self.image_size, self.squashed = image_size, round(image_size / train_crop)
         self.interpolation = interpolation
 
-    def __call__(self, image: Image.Image) -> Image.Image:
-        size = self.image_size
-        image = F.resize(image, [self.squashed, self.squashed], interpolation_mode(self.interpolation))
-        top, left = random.randint(0, self.squashed - size), random.randint(0, self.squashed - size)
-        return image.crop((left, top, left + size, top + size))
+    def window(self, width: int, height: int) -> Window:
+        bicubic = is_bicubic(self.interpolation)
+        room = self.squashed - self.image_size
+        top, left = random.randint(0, room), random.randint(0, room)
+        return Window(0, 0, width, height, self.squashed, self.squashed, left, top, bicubic)
 
 
 class SimpleRandomCrop:
@@ -120,12 +184,13 @@ class SimpleRandomCrop:
     def __init__(self, image_size: int, interpolation: str):
         self.image_size, self.interpolation = image_size, interpolation
 
-    def __call__(self, image: Image.Image) -> Image.Image:
-        size = self.image_size
-        image = F.resize(image, [size], interpolation_mode(self.interpolation))
-        image = F.pad(image, [SRC_PADDING], padding_mode="reflect")
-        top, left = random.randint(0, image.height - size), random.randint(0, image.width - size)
-        return image.crop((left, top, left + size, top + size))
+    def window(self, width: int, height: int) -> Window:
+        bicubic = is_bicubic(self.interpolation)
+        size, short = self.image_size, min(width, height)
+        across, down = (int(size * width / short), int(size * height / short))  # as torchvision rounds it
+        top = random.randint(0, down + 2 * SRC_PADDING - size) - SRC_PADDING
+        left = random.randint(0, across + 2 * SRC_PADDING - size) - SRC_PADDING
+        return Window(0, 0, width, height, across, down, left, top, bicubic)
 
 
 class Squash:
@@ -134,8 +199,18 @@ class Squash:
     def __init__(self, image_size: int, interpolation: str):
         self.image_size, self.interpolation = image_size, interpolation
 
-    def __call__(self, image: Image.Image) -> Image.Image:
-        return F.resize(image, [self.image_size, self.image_size], interpolation_mode(self.interpolation))
+    def window(self, width: int, height: int) -> Window:
+        return resized(self.image_size, (0, 0, width, height), self.interpolation)
+
+
+def resized(image_size: int, box: tuple[int, int, int, int], interpolation: str) -> Window:
+    """Return the window of a box (left, top, width, height) that is resized to S x S."""
+    return Window(*box, image_size, image_size, 0, 0, is_bicubic(interpolation))
+
+
+def is_bicubic(interpolation: str) -> bool:
+    """Return whether the interpolation is bicubic; ``random`` is drawn from Python's global generator."""
+    return interpolation_mode(interpolation) is BICUBIC
 
 
 def interpolation_mode(name: str) -> F.InterpolationMode:
