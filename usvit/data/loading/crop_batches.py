@@ -45,7 +45,7 @@ class CropBatches(InfiniteLoader):
         self.device, self._device = on, on
         self._store, self._several = store, len(views) > 1
         self._sides = {"images": views[0].image_size} | ({"local": local[0].image_size} if local else {})
-        super().__init__(_Drawn(source, store, views, local), **arguments)
+        super().__init__(_DrawnWindows(source, store, views, local), **arguments)
 
     def iterate(self, start: int, stop: int) -> Generator[Batch]:
         """Iterate over batches ``start`` to ``stop - 1``; on a GPU, nothing waits for them to be made."""
@@ -66,7 +66,7 @@ class CropBatches(InfiniteLoader):
         }
 
 
-class _Drawn:
+class _DrawnWindows:
     """Windows of the crops of a batch. It holds nothing that is on a GPU, since it is sent to processes."""
 
     def __init__(self, source: UpstreamDataset, store: ImageStore, views: Sequence[Views], local: Sequence[Views]):
