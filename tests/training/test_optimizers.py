@@ -162,15 +162,16 @@ def test_settings_that_change_nothing_are_refused(settings, says):
         OptimConfig(**settings)
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lamb"])
-def test_the_fused_kernels_of_a_gpu_do_what_the_others_do(name):
-    """PyTorch has them for a CPU as well; LAMB is timm's and has none."""
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_the_fused_kernels_do_what_the_others_do(name):
     weights = []
-    for device_type in ("cpu", "cuda"):
+    for fused in (True, False):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(5, 4), nn.LayerNorm(4), nn.Linear(4, 2))
-        optimizer = make_optimizer(model, OptimConfig(name=name, lr=0.05, weight_decay=0.1), device_type)
-        assert bool(optimizer.defaults.get("fused")) is (device_type == "cuda" and name != "lamb")
+        optimizer = make_optimizer(model, OptimConfig(name=name, lr=0.05, weight_decay=0.1))
+        assert all(group["fused"] for group in optimizer.param_groups)
+        for group in optimizer.param_groups:
+            group["fused"] = fused
         for step in range(4):
             optimizer.param_groups[0]["lr"] = 0.05 / (step + 1)
             optimizer.zero_grad()
@@ -180,4 +181,4 @@ def test_the_fused_kernels_of_a_gpu_do_what_the_others_do(name):
     assert torch.allclose(weights[0], weights[1], rtol=1e-4, atol=1e-6)
     torch.manual_seed(0)
     fresh = nn.Sequential(nn.Linear(5, 4), nn.LayerNorm(4), nn.Linear(4, 2))
-    assert (weights[1] - nn.utils.parameters_to_vector(fresh.parameters())).abs().max() > 0.01
+    assert (weights[0] - nn.utils.parameters_to_vector(fresh.parameters())).abs().max() > 0.01

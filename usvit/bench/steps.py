@@ -85,7 +85,7 @@ def _training(case: BenchmarkCase, device: Device, model: nn.Module) -> Step:
     train, optim = TrainConfig(batch_size=case.batch, steps=1), OptimConfig(name="sgd")
     if case.hardware.compile:
         model.compile()
-    wrapped, optimizer = fabric.setup(model, make_optimizer(model, optim, fabric.device.type))
+    wrapped, optimizer = fabric.setup(model, make_optimizer(model, optim))
     train_mode(wrapped)
     loss_fn = WeightedCrossEntropy(None, case.n_classes).to(fabric.device)
     task = ClassificationTask(model, loss_fn, _preprocessing(spec, config).normalised)

@@ -12,13 +12,12 @@ from usvit.errors import UsvitError
 
 _TIMM_NAMES = {"sgd": "momentum", "adam": "adam", "adamw": "adamw", "lamb": "lamb"}
 """timm's "sgd" uses Nesterov momentum; the papers mean plain momentum unless they say otherwise."""
-
-
 _FUSED = ("sgd", "adam", "adamw")
-"""Optimizers of PyTorch, which update all parameters in one kernel if that is asked for."""
+"""Optimizers of PyTorch, whose fused kernels read and write each parameter once; they differ from the others by
+rounding."""
 
 
-def make_optimizer(model: nn.Module, config: OptimConfig, device_type: str = "cpu") -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
     """Make the optimizer of a recipe for the trainable parameters. Biases and normalization layers get no weight decay.
 
     With ``config.layer_decay`` = d, the groups of layer l of L carry ``lr_scale`` = d ** (L - l), the head's 1
@@ -32,7 +31,6 @@ def make_optimizer(model: nn.Module, config: OptimConfig, device_type: str = "cp
     Args:
         model: the network.
         config: the optimizer and its settings.
-        device_type: device of the training. On a GPU, PyTorch's fused kernels are used, which differ by rounding.
 
     Raises:
         UsvitError: layer-wise decay is set, but the network does not assign its parameters to layers.
@@ -47,7 +45,7 @@ def make_optimizer(model: nn.Module, config: OptimConfig, device_type: str = "cp
         momentum=config.momentum,  # only SGD reads it
         layer_decay=config.layer_decay,
         **_moments(config),
-        **_fused(config, device_type),
+        **({"fused": True} if config.name in _FUSED else {}),
     )
     if config.momentum_dtype == "bfloat16":
         optimizer.register_step_post_hook(_round_momentum)
@@ -67,10 +65,6 @@ def _moments(config: OptimConfig) -> dict[str, Any]:
         return {}
     given = {"betas": config.betas, "eps": config.eps}
     return {key: value for key, value in given.items() if value is not None}
-
-
-def _fused(config: OptimConfig, device_type: str) -> dict[str, Any]:
-    return {"fused": True} if device_type == "cuda" and config.name in _FUSED else {}
 
 
 def resolve(config: OptimConfig, batch_size: int, steps_per_epoch: float) -> OptimConfig:

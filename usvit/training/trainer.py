@@ -170,7 +170,7 @@ class Trainer:
         )
 
     def _optimizer(self, module: nn.Module) -> torch.optim.Optimizer:
-        return make_optimizer(module, self.optim, self.fabric.device.type)
+        return make_optimizer(module, self.optim)
 
     def _resume(self) -> None:
         self.checkpoints.restore(self.state)
