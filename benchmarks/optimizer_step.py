@@ -25,7 +25,8 @@ def measure(model: str, name: str, rounds: int) -> dict[str, float]:
         parameter.grad = 1e-3 * torch.randn_like(parameter)
     optimizers = {}
     for implementation, fused in IMPLEMENTATIONS.items():
-        optimizers[implementation] = make_optimizer(network, OptimConfig(name=name, lr=1e-4))
+        config = OptimConfig.model_validate({"name": name, "lr": 1e-4})
+        optimizers[implementation] = make_optimizer(network, config)
         for group in optimizers[implementation].param_groups:
             group["fused"] = fused
         optimizers[implementation].step()  # makes the moments

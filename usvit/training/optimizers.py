@@ -37,6 +37,7 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
     """
     if config.layer_decay is not None:
         check_layers(model)
+    fused: dict[str, Any] = {"fused": True} if config.name in _FUSED else {}
     optimizer = create_optimizer_v2(
         model,
         opt="sgd" if config.name == "sgd" and config.nesterov else _TIMM_NAMES[config.name],
@@ -45,7 +46,7 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
         momentum=config.momentum,  # only SGD reads it
         layer_decay=config.layer_decay,
         **_moments(config),
-        **({"fused": True} if config.name in _FUSED else {}),
+        **fused,
     )
     if config.momentum_dtype == "bfloat16":
         optimizer.register_step_post_hook(_round_momentum)
