@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from timm.optim import create_optimizer_v2
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from usvit.config import OptimConfig
 from usvit.errors import UsvitError
@@ -37,7 +38,9 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
     """
     if config.layer_decay is not None:
         check_layers(model)
-    fused: dict[str, Any] = {"fused": True} if config.name in _FUSED else {}
+    # PyTorch has no fused SGD for parameters that FSDP has divided among processes.
+    divided = any(isinstance(parameter, DTensor) for parameter in model.parameters())
+    fused: dict[str, Any] = {"fused": True} if config.name in _FUSED and not divided else {}
     optimizer = create_optimizer_v2(
         model,
         opt="sgd" if config.name == "sgd" and config.nesterov else _TIMM_NAMES[config.name],
