@@ -147,7 +147,7 @@ def test_a_signal_stops_all_folds_which_save(tmp_path, number, error):
     sender = threading.Thread(target=send)
     sender.start()
     before = signal.getsignal(number)
-    with pytest.raises(error, match="SIGTERM" if error is Stopped else ""):
+    with pytest.raises(error, match="SIGTERM" if error is Stopped else None):
         run_folds(tmp_path, "never")
     sender.join()
     assert signal.getsignal(number) is before

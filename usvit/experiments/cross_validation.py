@@ -58,6 +58,7 @@ from usvit.training import (
     fit,
     predict,
     seed_everything,
+    torch_threads,
 )
 
 logger = logging.getLogger(__name__)
@@ -141,21 +142,10 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
     if at_once > 1:
         train_side_by_side(setup, run, todo, decode, _fold_trainer, at_once, threads, progress, log_result)
         return
-    with _torch_threads(threads):
+    with torch_threads(threads):
         train = _fold_trainer(setup, *decode(), progress)
         for fold in todo:
             log_result(fold, train(run, fold))
-
-
-@contextmanager
-def _torch_threads(number: int) -> Iterator[None]:
-    """Let PyTorch compute with a number of threads for a while."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _fold_trainer(

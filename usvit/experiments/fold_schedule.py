@@ -8,6 +8,8 @@ The number of threads changes the last digits of a result on a CPU. It depends o
 only, not on the load, and ``run.json`` keeps it, so that a resumed run continues with the same number.
 """
 
+import sys
+
 from usvit.resources import total_memory
 
 PARALLEL_SHARE = 0.8
@@ -21,7 +23,7 @@ PROCESS_BYTES, PARAMETER_BYTES = 4 * 10**9, 16
 def most_at_once(n_parameters: int) -> int:
     """Return the number of trainings that the memory of the machine holds, at least 1."""
     memory = total_memory()
-    return 1000 if memory is None else max(1, memory // (PROCESS_BYTES + PARAMETER_BYTES * n_parameters))
+    return sys.maxsize if memory is None else max(1, memory // (PROCESS_BYTES + PARAMETER_BYTES * n_parameters))
 
 
 def best_at_once(n_folds: int, cores: int, most: int) -> int:

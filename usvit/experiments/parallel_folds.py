@@ -68,7 +68,7 @@ def train_side_by_side(
         todo: Numbers of the folds.
         decode: Returns the decoded images and their statistics; it is called once, while the processes start.
         make_trainer: Makes the function that trains a fold; a function of a module (``FoldWork``).
-        at_once: Largest number of folds that are trained at the same time.
+        at_once: Number of folds that are trained at the same time, at most all of ``todo``.
         threads: Number of threads of PyTorch in each process.
         progress: Shows the progress of all folds together.
         on_result: Called with each fold and its result, in the order of ``todo``.
@@ -78,7 +78,6 @@ def train_side_by_side(
         Stopped: A signal requested it. All have saved their state.
         KeyboardInterrupt: As above, by Ctrl-C.
     """
-    at_once = min(at_once, len(todo))
     crew = _Crew(setup, run, todo, _Board(setup, progress, len(todo), at_once), on_result)
     with crew.started(at_once, make_trainer.__module__):
         store, statistics = decode()
@@ -182,7 +181,9 @@ class _Crew:
             with hidden_main_script(), _signals_blocked():
                 process.start()
         except OSError as error:
-            raise UsvitError(f"No process can be started to train a fold: {error}. Lower folds_at_once.") from error
+            raise UsvitError(
+                f"No process can be started to train a fold: {error}. Set folds_at_once=1, or fewer than now."
+            ) from error
         finally:
             theirs.close()
         self._workers.append(_Worker(process, ours))
@@ -254,8 +255,8 @@ class _Crew:
             how = f"was ended by the signal {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             self._fail(
                 worker,
-                f"its process {how}. The usual reason is lack of memory: try fewer folds_at_once. The other folds in "
-                "training have saved their state, and the same command continues from there.",
+                f"its process {how}. The usual reason is lack of memory: set folds_at_once=1, or fewer than now. The "
+                "other folds in training have saved their state, and the same command continues from there.",
                 UsvitError.exit_code,
             )
 

@@ -13,6 +13,7 @@ from usvit.data.loading import (
     CropBatches,
     ImageStore,
     InfiniteLoader,
+    LoaderArguments,
     StoredSource,
     fits_on,
     store_bytes,
@@ -50,29 +51,18 @@ def training_batches(
     on_device = views_on_device(config, device.type)
     views, local = make_views(config.views, config.model.image_size, on_device=on_device)
     store = decoded_images(config, source, folder, world, progress)
+    arguments: LoaderArguments = {
+        "batch_size": config.train.batch_size,
+        "seed": derive_seed(config.seed, "batches", fold),
+        "workers": config.workers,
+        "repeats": config.views.repeats,
+        "rank": world.rank,
+        "world": world.size,
+    }
     if store is not None and on_device and config.views.policy not in HOST_POLICIES:
-        return CropBatches(
-            source,
-            store,
-            views,
-            local,
-            on=device,
-            batch_size=config.train.batch_size,
-            seed=derive_seed(config.seed, "batches", fold),
-            workers=config.workers,
-            repeats=config.views.repeats,
-            rank=world.rank,
-            world=world.size,
-        )
-    return InfiniteLoader(
-        AugmentedDataset(source if store is None else StoredSource(source, store), *views, local=local),
-        batch_size=config.train.batch_size,
-        seed=derive_seed(config.seed, "batches", fold),
-        workers=config.workers,
-        repeats=config.views.repeats,
-        rank=world.rank,
-        world=world.size,
-    )
+        return CropBatches(source, store, views, local, on=device, **arguments)
+    examples = AugmentedDataset(source if store is None else StoredSource(source, store), *views, local=local)
+    return InfiniteLoader(examples, **arguments)
 
 
 def decoded_images(

@@ -8,26 +8,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
-from torch import nn
 
 from usvit.data.io import UInt8
 from usvit.data.splits import Described, Gap, copies_of_seen, seen_by, together
 from usvit.data.transforms import Preprocessing
-from usvit.errors import UsvitError, unknown
-from usvit.files import sha256_of_file, sha256_of_text
+from usvit.errors import UsvitError
 from usvit.metrics.clustered_wilson import pooled_rate
 from usvit.metrics.threshold_choice import Rule
-from usvit.models import (
-    Observed,
-    OodDetector,
-    TrainedModel,
-    fold_folders,
-    load_trained,
-    logits_and_features,
-    picture_statistics,
-    read_ood_detector,
-)
+from usvit.models import Observed, logits_and_features, picture_statistics
 from usvit.scoring.calibration import LocalCalibration, read_calibration
+from usvit.scoring.ensemble_members import (
+    EnsembleMember,
+    ensemble_sha256,
+    load_members,
+    refuse_mixed_temperatures,
+)
 from usvit.scoring.items import ReadSettings
 from usvit.scoring.operating_point import ScoringThreshold, of_calibration, of_member, of_run, parse_rule
 from usvit.training import Device, resolve_device
@@ -73,41 +68,6 @@ class Outputs:
         """Wait until the outputs can be read."""
         if self.copied is not None:
             self.copied.synchronize()
-
-
-@dataclass(frozen=True)
-class EnsembleMember:
-    """One network of the ensemble, on its device."""
-
-    fold: int
-    trained: TrainedModel
-    sha256: str
-    """Hash of its weights file."""
-    folder: Path = field(repr=False)
-    ood: OodDetector | None = field(repr=False)
-
-    @property
-    def model(self) -> nn.Module:
-        return self.trained.model
-
-    def describe(self) -> dict[str, Any]:
-        metadata = self.trained.metadata
-        rate = None if metadata.novelty is None else metadata.novelty.in_distribution
-        return {
-            "fold": self.fold,
-            "weights_sha256": self.sha256,
-            "architecture": self.trained.spec.name,
-            "temperature": self.trained.temperature,
-            "temperature_reason": metadata.temperature_reason,
-            "novelty": None
-            if self.ood is None
-            else {
-                "thresholds": self.ood.limits,
-                "left_out": self.ood.left_out,
-                "in_distribution": None if rate is None else rate.content(),
-            },
-            "novelty_reason": metadata.novelty_reason,
-        }
 
 
 class Ensemble:
@@ -173,10 +133,9 @@ class Ensemble:
         """
         wanted, where = parse_rule(rule), resolve_device(device, precision)
         fit = None if calibration is None else read_calibration(calibration)
-        members = [_member(folder) for folder in _chosen(model, folds)]
-        _refuse_mixed(members)
+        members = load_members(model, folds)
         if fit is None:
-            _refuse_mixed_temperatures(members)
+            refuse_mixed_temperatures(members)
         first = members[0].trained
         if fit is not None:
             fit.refuse_other(ensemble_sha256([member.sha256 for member in members]), first.classes, first.positive)
@@ -383,72 +342,3 @@ class Ensemble:
 def _to_host(values: torch.Tensor) -> torch.Tensor:
     """Start a copy to pinned host memory; on a CPU, return the values themselves."""
     return values.to("cpu", non_blocking=True)
-
-
-def ensemble_sha256(weights: list[str]) -> str:
-    """Return the hash of a set of networks, from the hashes of their weights files in the order of the folds."""
-    return sha256_of_text("\n".join(weights))
-
-
-def _chosen(model: Path, folds: str) -> list[Path]:
-    """Return the folders of the chosen networks, in the order of the folds, each once."""
-    there = fold_folders(model)
-    if folds.strip() == "all":
-        return there
-    if there == [model]:
-        raise UsvitError(f"{model} is the folder of one network. Leave out --fold, or pass the run.")
-    known = {str(number): folder for number, folder in enumerate(there)}
-    wanted = {number.strip() for number in folds.split(",")}
-    for number in sorted(wanted):
-        if number not in known:
-            raise unknown("fold", number, known, "--fold takes 'all', or numbers from 0, such as 0,2.")
-    return [folder for number, folder in known.items() if number in wanted]
-
-
-def _member(folder: Path) -> EnsembleMember:
-    trained = load_trained(folder)
-    weights = sha256_of_file(folder / "model.safetensors")
-    ood = read_ood_detector(folder, trained.metadata)
-    return EnsembleMember(trained.metadata.fold or 0, trained, weights, folder, ood)
-
-
-def _refuse_mixed(members: list[EnsembleMember]) -> None:
-    """Raise ``UsvitError`` if the probabilities of the networks cannot be averaged."""
-    first = members[0]
-    for other in members[1:]:
-        for what, one, two in (
-            ("the classes", first.trained.classes, other.trained.classes),
-            ("the positive class", first.trained.positive, other.trained.positive),
-            ("the preprocessing", first.trained.preprocessing, other.trained.preprocessing),
-        ):
-            if one != two:
-                raise UsvitError(
-                    f"The networks do not belong together: {what} of {first.folder.name} is {one}, but that of "
-                    f"{other.folder.name} is {two}. Choose folds that agree (--fold), or restore the run."
-                )
-        if first.trained.spec != other.trained.spec:
-            raise UsvitError(
-                f"The networks do not belong together: {first.folder.name} is {first.trained.spec.name}, "
-                f"but {other.folder.name} is {other.trained.spec.name}, or has other model settings. Restore the run."
-            )
-        if other.fold == first.fold:
-            raise UsvitError(
-                f"{first.folder.name} and {other.folder.name} are both fold {first.fold}. Restore the run."
-            )
-
-
-def _refuse_mixed_temperatures(members: list[EnsembleMember]) -> None:
-    """Raise ``UsvitError`` if only some of the networks have a temperature."""
-    without = [member for member in members if member.trained.temperature is None]
-    if not without or len(without) == len(members):
-        return
-    reasons = "; ".join(
-        f"{member.folder.name}: {member.trained.metadata.temperature_reason or 'no reason is recorded'}"
-        for member in without
-    )
-    able = ",".join(str(member.fold) for member in members if member.trained.temperature is not None)
-    raise UsvitError(
-        f"{len(without)} of {len(members)} networks have no temperature ({reasons}), so that the mean would mix "
-        f"calibrated probabilities with others. Score with the networks that have one (--fold {able}); usvit "
-        "recalibrate can then fit one temperature to their mean (--calibration)."
-    )

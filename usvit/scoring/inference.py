@@ -27,9 +27,8 @@ class Inference:
         self._stream: torch.cuda.Stream | None = None
         if ensemble.torch_device.type == "cuda":
             self._stream = torch.cuda.Stream(ensemble.torch_device)
-            self._stream.wait_stream(
-                torch.cuda.current_stream(ensemble.torch_device)
-            )  # which may still copy the weights
+            # The current stream may still copy the weights.
+            self._stream.wait_stream(torch.cuda.current_stream(ensemble.torch_device))
 
     def __enter__(self) -> Self:
         return self

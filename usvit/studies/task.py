@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import usvit
 from usvit.bench import benchmark
 from usvit.errors import UsvitError
@@ -16,7 +14,7 @@ from usvit.logging import configure_logging, messages_of
 from usvit.progress import PlainProgress, Progress
 from usvit.studies.specification import Kind
 from usvit.studies.steps import SCHEMAS, BenchConfig
-from usvit.training import Stopped
+from usvit.training import Stopped, torch_threads
 
 
 @dataclass(frozen=True)
@@ -78,11 +76,8 @@ def make_run(task: StudyTask, cpus: int | None, progress: Progress) -> TaskResul
             the last digits: the same number gives the same predictions on every machine.
         progress: Where progress is shown.
     """
-    threads = torch.get_num_threads()
     try:
-        if cpus is not None:
-            torch.set_num_threads(cpus)
-        with messages_of(task.id):
+        with torch_threads(cpus), messages_of(task.id):
             (_bench if task.kind == "bench" else _experiment)(task, cpus, progress)
     except Stopped:  # a signal asked for the end of the whole study
         raise
@@ -91,7 +86,6 @@ def make_run(task: StudyTask, cpus: int | None, progress: Progress) -> TaskResul
     except Exception as error:  # out of memory, or a bug: the other runs continue
         return TaskResult(task.id, f"{type(error).__name__}: {error}", traceback.format_exc())
     finally:
-        torch.set_num_threads(threads)
         progress.finish()
     return TaskResult(task.id)
 

@@ -3,6 +3,7 @@ from .device import Device as Device
 from .device import check_compiler as check_compiler
 from .device import resolve_device as resolve_device
 from .device import seed_everything as seed_everything
+from .device import torch_threads as torch_threads
 from .distributed import World as World
 from .distributed import check_share as check_share
 from .distributed import full_state as full_state

@@ -6,6 +6,8 @@ import platform
 import random
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,6 +108,18 @@ def seed_everything(seed: int, *purpose: str | int) -> None:
     # read uninitialized memory (PyTorch's reference of torch.utils.deterministic).
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = False
+
+
+@contextmanager
+def torch_threads(number: int | None) -> Iterator[None]:
+    """Let PyTorch compute with a number of threads in the block; None keeps the current number."""
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def check_compiler(device_type: str, option: str, without: str) -> None:

@@ -11,6 +11,7 @@ from .image_store import StoredSource as StoredSource
 from .image_store import store_bytes as store_bytes
 from .infinite_loader import Batch as Batch
 from .infinite_loader import InfiniteLoader as InfiniteLoader
+from .infinite_loader import LoaderArguments as LoaderArguments
 from .manifest_dataset import ManifestDataset as ManifestDataset
 from .manifest_dataset import load_dataset as load_dataset
 from .pixel_store import PixelStore as PixelStore

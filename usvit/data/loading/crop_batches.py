@@ -6,7 +6,7 @@ and otherwise the squares of the images.
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from usvit.data.datasets import UpstreamDataset
 from usvit.data.loading.image_store import ImageStore
-from usvit.data.loading.infinite_loader import Batch, InfiniteLoader
+from usvit.data.loading.infinite_loader import Batch, InfiniteLoader, LoaderArguments
 from usvit.data.loading.prefetch import copied_ahead
 from usvit.data.transforms import Views, cut_batch
 from usvit.seeding import derive_seed
@@ -32,6 +32,8 @@ class CropBatches(InfiniteLoader):
         **arguments: those of ``InfiniteLoader``.
     """
 
+    device: torch.device
+
     def __init__(
         self,
         source: UpstreamDataset,
@@ -40,16 +42,16 @@ class CropBatches(InfiniteLoader):
         local: Sequence[Views] = (),
         *,
         on: torch.device,
-        **arguments: Any,
+        **arguments: Unpack[LoaderArguments],
     ):
-        self.device, self._device = on, on
+        self.device = on
         self._store, self._several = store, len(views) > 1
         self._sides = {"images": views[0].image_size} | ({"local": local[0].image_size} if local else {})
         super().__init__(_DrawnWindows(source, store, views, local), **arguments)
 
     def iterate(self, start: int, stop: int) -> Generator[Batch]:
         """Iterate over batches ``start`` to ``stop - 1``; on a GPU, nothing waits for them to be made."""
-        with closing(copied_ahead(super().iterate(start, stop), self._device)) as batches:
+        with closing(copied_ahead(super().iterate(start, stop), self.device)) as batches:
             for batch in batches:
                 yield self._made(batch)
 

@@ -55,6 +55,8 @@ class DeviceBatches(InfiniteLoader):
         device: Device that gathers and augments.
     """
 
+    device: torch.device
+
     def __init__(
         self,
         store: PixelStore | DeviceStore,
@@ -67,7 +69,7 @@ class DeviceBatches(InfiniteLoader):
         workers: int = 0,
         device: torch.device,
     ):
-        self._store, self.device, self._device = store, device, device
+        self._store, self.device = store, device
         super().__init__(_Drawn(store, rows, targets, augment), batch_size=batch_size, seed=seed, workers=workers)
 
     def iterate(self, start: int, stop: int) -> Generator[Batch]:
@@ -80,11 +82,11 @@ class DeviceBatches(InfiniteLoader):
         if isinstance(self._store, DeviceStore):
             images = self._store.gather(batch["rows"])
         else:
-            images = batch["images"].to(self._device, non_blocking=True)
+            images = batch["images"].to(self.device, non_blocking=True)
         if "draws" in batch:
             draws: BatchDraws = batch["draws"]
-            images = augment_batch(images, draws.to(self._device))
-        return {"images": images, "targets": batch["targets"].to(self._device, non_blocking=True)}
+            images = augment_batch(images, draws.to(self.device))
+        return {"images": images, "targets": batch["targets"].to(self.device, non_blocking=True)}
 
 
 class _Drawn:

@@ -7,7 +7,7 @@ worker processes gives the same batches, and several ranks together have the bat
 import atexit
 import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Required, TypedDict
 
 import numpy as np
 import torch
@@ -18,6 +18,17 @@ from usvit.seeding import derive_seed
 
 Batch = dict[str, torch.Tensor]
 """Name (``images``, ``targets``, ``seeds``, ...) -> tensor with one row per example."""
+
+
+class LoaderArguments(TypedDict, total=False):
+    """Arguments of ``InfiniteLoader`` besides the examples."""
+
+    batch_size: Required[int]
+    seed: Required[int]
+    workers: int
+    repeats: int
+    rank: int
+    world: int
 
 
 class Examples(Protocol):

@@ -99,12 +99,16 @@ class RandomResizedCrop:
         self.image_size, self.scale, self.ratio, self.interpolation = image_size, scale, ratio, interpolation
 
     def window(self, width: int, height: int) -> Window:
+        return resized(self.image_size, self.box(width, height), self.interpolation)
+
+    def box(self, width: int, height: int) -> tuple[int, int, int, int]:
+        """Draw a box of a picture of this size: left, top, width and height in pixels."""
         blank = torch.empty(height, width, device="meta")  # timm reads its size alone
         top, left, down, across = RandomResizedCropAndInterpolation.get_params(blank, self.scale, self.ratio)
-        return resized(self.image_size, (left, top, across, down), self.interpolation)
+        return left, top, across, down
 
 
-class InceptionCrop:
+class InceptionCrop(RandomResizedCrop):
     """Resizes a random box to S x S, drawn as TensorFlow's ``sample_distorted_bounding_box`` draws it.
 
     The code of ViT and AugReg (vision_transformer, big_vision) calls it without an object to cover. It differs from the
@@ -113,22 +117,9 @@ class InceptionCrop:
     the picture, where the other is drawn again. After 100 boxes outside the range of areas the result is the whole
     picture, not its centre. As in TensorFlow, the box never touches the right or lower border unless it spans the
     picture.
-
-    Args:
-        image_size: S in pixels.
-        scale: Range of the box's share of the picture's area.
-        ratio: Range of the box's width over height.
-        interpolation: ``bicubic``, ``bilinear`` or ``random``.
     """
 
-    def __init__(self, image_size: int, scale: Range, ratio: Range, interpolation: str):
-        self.image_size, self.scale, self.ratio, self.interpolation = image_size, scale, ratio, interpolation
-
-    def window(self, width: int, height: int) -> Window:
-        return resized(self.image_size, self.box(width, height), self.interpolation)
-
     def box(self, width: int, height: int) -> tuple[int, int, int, int]:
-        """Draw a box of a picture of this size: left, top, width and height in pixels."""
         for _ in range(INCEPTION_ATTEMPTS):
             size = self._size(width, height, random.uniform(*self.ratio))
             if size is not None:
