@@ -1,6 +1,7 @@
 # make demo   set everything up, run the main job on the embedded phantom, print the report's path
-# make test   set everything up, run all tests, show what they do not cover
+# make test   set everything up, run all tests
 # make test-fast   set everything up, run the quick tests: the inner loop
+# make coverage   run all tests and show the lines that they do not reach; this takes more than twice as long
 # make lint   style and types
 # One environment, .venv, made again when pyproject.toml, constraints.txt or requirements.lock is newer.
 # make LOCKED=1 demo (test, lint)   the environment from requirements.lock: every file must have the hash that stands there
@@ -9,16 +10,19 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-fast lint clean
+.PHONY: demo test test-fast coverage lint clean
 
 demo: $(READY)
 	$(VENV)/bin/usvit cv
 
 test: $(READY)
-	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal --cov
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-fast: $(READY)
 	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow"
+
+coverage: $(READY)
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal --cov
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

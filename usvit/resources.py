@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import platformdirs
-
 from usvit.errors import SaidElsewhere, UsvitError
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -132,4 +130,6 @@ def said_once() -> Iterator[None]:
 
 def cache_dir() -> Path:
     """Return the user's cache folder (``USVIT_CACHE``, else the system's convention); its content can be recreated."""
+    import platformdirs  # here, because ``usvit --help`` must answer quickly
+
     return Path(os.environ.get("USVIT_CACHE") or platformdirs.user_cache_dir("usvit", appauthor=False))

@@ -197,9 +197,8 @@ def one_by_one(small_phantom, tmp_path_factory):
     return out
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_continued_failed_and_continued_it_gives_the_bytes_of_one_after_another(
-    one_by_one, small_phantom, tmp_path, number
+    one_by_one, small_phantom, tmp_path
 ):
     out = tmp_path / "run"
     process = subprocess.Popen(
@@ -209,9 +208,9 @@ def test_stopped_continued_failed_and_continued_it_gives_the_bytes_of_one_after_
     while not list(out.glob("fold-*/state.pt")):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
-    os.killpg(process.pid, number)  # as a terminal does for Ctrl-C, and a cluster for its signals
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does for Ctrl-C, and a cluster for its signals
     said = process.communicate(timeout=ROOMY)[1]
-    assert process.returncode == (143 if number == signal.SIGTERM else 130), said
+    assert process.returncode == 130, said
     assert "Traceback" not in said
     assert "same command" in said
     begun = list(out.glob("fold-*/state.pt"))

@@ -132,7 +132,7 @@ def test_scores_are_those_of_the_cross_validation(score, run, small_phantom, tmp
 
 
 @pytest.mark.slow
-def test_a_job_that_is_killed_three_times_ends_as_one_that_was_not(run, export, tmp_path):
+def test_a_job_that_is_killed_twice_ends_as_one_that_was_not(run, export, tmp_path):
     shutil.copy(Path(make_key(tmp_path)), tmp_path / "key")
 
     def arguments(out):
@@ -144,9 +144,9 @@ def test_a_job_that_is_killed_three_times_ends_as_one_that_was_not(run, export, 
         return subprocess.run([sys.executable, "-m", "usvit", *arguments(out)], capture_output=True).returncode
 
     assert finish("whole") == 3
-    for where in ("torn", "after", "torn"):
+    for where in ("torn", "after"):
         kill(arguments("killed"), export.frames // 10, where)  # about a quarter of the batches
-    assert 0.4 < progress_of(tmp_path / "killed") / export.frames < 0.9
+    assert 0.25 < progress_of(tmp_path / "killed") / export.frames < 0.9
     assert finish("killed") == 3
     for name in TABLES:
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name

@@ -14,7 +14,7 @@ from tests.two_machines import ray_cluster
 pytestmark = pytest.mark.slow
 
 TABLES = ("scores.csv", "scores.parquet", "failures.csv", "files.csv", "studies.csv", "patients.csv")
-N_FILES = 1024
+N_FILES = 512
 
 
 @pytest.fixture(scope="module")
