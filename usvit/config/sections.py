@@ -51,7 +51,8 @@ PositionAt = Literal["stem", "layers", "shared"]
 Attention = Literal["global", "axial", "talking"]
 ClassKeys = Literal["all", "patches"]
 Residual = Literal["layer_scale", "layer_scale_uniform", "scalar", "fixup", "t_fixup"]
-Tune = Literal["full", "head", "attn", "ffn", "norm"]
+Tune = Literal["full", "head", "attn", "ffn", "norm", "lora"]
+LoraTarget = Literal["q", "k", "v", "proj", "fc1", "fc2"]
 
 
 class ViTConfig(Section):
@@ -80,6 +81,26 @@ class ViTConfig(Section):
     class_layer_scale: bool | None = None
 
 
+class LoraConfig(Section):
+    """Low-rank adapters of ``model.tune=lora`` (Hu et al. 2022): W + alpha / rank B A instead of a frozen matrix W."""
+
+    rank: Annotated[int, Field(ge=1, le=1024)] = 8
+    """Rows of A and columns of B."""
+    alpha: Annotated[float, Field(gt=0)] = 8.0
+    """The adapter's output is multiplied by ``alpha / rank``."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Dropout rate of the adapter's input; the frozen matrix sees the whole input."""
+    targets: Annotated[tuple[LoraTarget, ...], Field(min_length=1)] = ("q", "v")
+    """Matrices with an adapter: queries, keys, values and output (``proj``) of attention, and the two layers of each
+    MLP (``fc1``, ``fc2``). Hu et al. adapt queries and values (section 7.1)."""
+
+    @model_validator(mode="after")
+    def _each_once(self) -> "LoraConfig":
+        if len(set(self.targets)) < len(self.targets):
+            raise ValueError("model.lora.targets names a matrix twice: name each once")
+        return self
+
+
 class ModelConfig(Section):
     """Network, its initial weights, and which of its layers are trained."""
 
@@ -102,10 +123,18 @@ class ModelConfig(Section):
     that have it."""
     tune: Tune = "full"
     """Layers to train: all, only the ``head``, or the head and the attention layers (with position embeddings), the
-    MLPs (``ffn``), or the normalisation layers."""
+    MLPs (``ffn``), or the normalisation layers; ``lora``: the head and small adapters beside frozen matrices
+    (``model.lora``)."""
+    lora: LoraConfig = LoraConfig()
     grad_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, about a third more time, the same result."""
     vit: ViTConfig = ViTConfig()
+
+    @model_validator(mode="after")
+    def _adapters_are_trained(self) -> "ModelConfig":
+        if self.tune != "lora" and self.lora != LoraConfig():
+            raise ValueError(f"model.lora belongs to model.tune=lora, not {self.tune}: set model.tune=lora")
+        return self
 
 
 class InputConfig(Section):
@@ -142,23 +171,28 @@ class LossConfig(Section):
 class OptimConfig(Section):
     """Optimizer and learning rate."""
 
-    name: Literal["sgd", "adam", "adamw", "lamb"] = "sgd"
+    name: Literal["sgd", "adam", "adamw", "lamb", "muon", "nadamuon", "schedule_free_adamw"] = "sgd"
+    """``muon`` orthogonalises the momentum of each hidden matrix (Jordan et al. 2024), and ``nadamuon`` also divides
+    by a second moment (AdaMuon, Si et al. 2025) with Nesterov's momentum; both train all other parameters by AdamW.
+    ``schedule_free_adamw`` averages the weights instead of lowering the rate (Defazio et al. 2024)."""
     lr: Annotated[float, Field(gt=0)] = 1e-3
-    """Peak learning rate."""
+    """Peak learning rate. That of ``muon`` and ``nadamuon`` is meant as for AdamW: updates of matrices are scaled to
+    AdamW's size (Liu et al. 2025)."""
     lr_batch: Annotated[int, Field(ge=1)] | None = None
     """The batch size that ``lr`` and ``min_lr`` are meant for: they are scaled by ``train.batch_size`` / this
     (Goyal et al. 2017). null: they are not scaled."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """SGD only."""
+    """SGD, and the matrices of Muon and NAdaMuon (their papers: 0.95)."""
     momentum_dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision to which the momentum (the first moment of Adam, AdamW and LAMB) is rounded after each step:
     ``bfloat16`` in the fine-tuning of Steiner et al. 2022. It changes the numbers, not the memory."""
     nesterov: bool = False
-    """SGD only: Nesterov's momentum."""
+    """SGD and Muon: Nesterov's momentum. NAdaMuon always has it."""
     betas: tuple[float, float] | None = None
-    """Adam, AdamW and LAMB; null: (0.9, 0.999)."""
+    """All but SGD; null: (0.9, 0.999), or (0.9, 0.95) for Muon and NAdaMuon. The first is the share of the average in
+    the point of schedule-free AdamW's gradients."""
     eps: Annotated[float, Field(gt=0)] | None = None
-    """Adam, AdamW and LAMB; null: the optimiser's own."""
+    """All but SGD; null: the optimiser's own."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Never applied to biases and normalisation layers."""
     weight_decay_end: Annotated[float, Field(ge=0)] | None = None
@@ -196,6 +230,23 @@ class OptimConfig(Section):
             )
         if self.clip_each and self.clip_norm is None:
             raise ValueError("optim.clip_each needs optim.clip_norm: set it, or optim.clip_each=false")
+        return self
+
+    @model_validator(mode="after")
+    def _schedule_free_has_no_schedule(self) -> "OptimConfig":
+        if self.name != "schedule_free_adamw":
+            return self
+        if self.schedule != "constant":
+            raise ValueError(
+                f"optim.name=schedule_free_adamw replaces the decay of the learning rate, but optim.schedule is "
+                f"{self.schedule}: set optim.schedule=constant (a warm-up is kept)"
+            )
+        if self.momentum_dtype != "float32":
+            raise ValueError(
+                "optim.name=schedule_free_adamw has no momentum to round: set optim.momentum_dtype=float32"
+            )
+        if self.betas is not None and self.betas[0] == 0:
+            raise ValueError("optim.name=schedule_free_adamw divides by the first of optim.betas: set it above 0")
         return self
 
 

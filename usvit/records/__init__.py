@@ -31,6 +31,7 @@ from usvit.records.metrics import (
     WorstCase,
 )
 from usvit.records.model import (
+    AdapterRecord,
     ClassifierMetadata,
     ExportedMetadata,
     ModelMetadata,
@@ -91,6 +92,7 @@ TABLE_ROWS: tuple[type[CsvRow], ...] = (FailureRow, FoldRow, PredictionRow, Scor
 __all__ = [
     "FILE_RECORDS",
     "TABLE_ROWS",
+    "AdapterRecord",
     "AtPrevalence",
     "AuditRecord",
     "BenchRecord",
