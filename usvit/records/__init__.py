@@ -32,9 +32,11 @@ from usvit.records.metrics import (
 )
 from usvit.records.model import (
     ClassifierMetadata,
+    ContaminationRecord,
     ExportedMetadata,
     ModelMetadata,
     PreprocessingRecord,
+    SeenCollectionRecord,
     SeenFileRecord,
     SeenHashes,
     ThresholdRecord,
@@ -100,6 +102,7 @@ __all__ = [
     "ClassCalibration",
     "ClassifierMetadata",
     "CompareRecord",
+    "ContaminationRecord",
     "CsvRow",
     "DecisionCurveRecord",
     "ExplainRecord",
@@ -135,6 +138,7 @@ __all__ = [
     "Record",
     "RunRecord",
     "ScoreRow",
+    "SeenCollectionRecord",
     "SeenFileRecord",
     "SeenHashes",
     "SpreadRow",

@@ -236,4 +236,5 @@ def _build(config: TransferConfig, spec: ModelSpec, weights: Weights, n_classes:
 
 
 def _origin(choice: str) -> str:
-    return choice.replace(":", "-") if choice == "scratch" or choice.startswith("hub") else Path(choice).stem
+    named = choice == "scratch" or choice.startswith("hub")
+    return choice.partition("=")[0].replace(":", "-") if named else Path(choice).stem
