@@ -148,6 +148,31 @@ class FoundationModel(_Entry):
         known = self.pretraining
         return SeenCollection(self.title, known.known, known.collection, known.source, known.note, tuple(sets))
 
+    def facts(self) -> list[tuple[str, str]]:
+        """Return the entry as pairs of heading and text, as terminal and documentation show it."""
+        known, network = self.pretraining, self.network
+        options = ", ".join(f"{key}={value}" for key, value in network.options.items()) if network else ""
+        own = f"{network.architecture}{f' ({options})' if options else ''}" if network else str(self.no_network)
+        sets = ", ".join(f"{one.name} ({one.card})" if one.card else one.name for one in known.sets)
+        return [
+            ("Model", f"{self.title} ({self.source})"),
+            ("Weights", self.by),
+            ("Licence", self.license),
+            ("Address", self.address + (f" ({self.file})" if self.file else "")),
+            ("Code", self.repository),
+            ("Network", own),
+            ("Names in the file", self.keys),
+            ("Heads", str(self.heads or "not examined")),
+            ("Pooling", self.pooling),
+            ("Normalisation", self.norm),
+            ("Positions", self.positions),
+            ("Image", f"{self.image_size} pixels, mean {self.mean}, sd {self.std}" if self.mean else "not examined"),
+            ("Pre-trained on", f"{known.collection or 'not known'}: {sets}" if sets else "not known"),
+            ("Note", f"{known.note} (source: {known.source})"),
+            *((f"Unconfirmed: {key}", why) for key, why in self.unconfirmed.items()),
+            *((f"Source of {key}", where) for key, where in self.evidence.items()),
+        ]
+
 
 @functools.cache
 def foundation_models() -> Mapping[str, FoundationModel]:

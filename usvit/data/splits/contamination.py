@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from usvit.errors import LeakageError
-from usvit.records import SeenCollectionRecord
+from usvit.records import ContaminationRecord, SeenCollectionRecord
 
 ALLOW = "--allow-contaminated"
 """Option that goes on in spite of contamination."""
@@ -61,17 +61,26 @@ class Contamination:
     collection: str | None
     source: str
 
+    @classmethod
+    def of_record(cls, record: ContaminationRecord) -> "Contamination":
+        """Return what an entry of ``run.json`` or of a result describes."""
+        return cls(record.dataset, record.listed_as, record.network, record.collection, record.source)
+
     def describe(self) -> dict[str, Any]:
         """Return the entry of ``run.json``, ``metrics.json``, ``transfer.json`` and ``test.json``."""
         return asdict(self)
 
     def phrase(self) -> str:
         """Return ``bus_bra ('BUS-BRA' in OpenUS-46, which USF-MAE was pre-trained on; list: ...)``."""
-        where = f"in {self.collection}, which {self.network}" if self.collection else f"on the list of what {self.network}"
+        where = (
+            f"in {self.collection}, which {self.network}" if self.collection else f"on the list of what {self.network}"
+        )
         return f"{self.dataset} ('{self.listed_as}' {where} was pre-trained on; list: {self.source})"
 
 
-def tested_names(datasets: Iterable[str], same: Mapping[str, Sequence[str]] | None = None) -> dict[str, tuple[str, ...]]:
+def tested_names(
+    datasets: Iterable[str], same: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, tuple[str, ...]]:
     """Return each tested data set -> all names of data sets with its images, itself first.
 
     Args:
@@ -150,4 +159,4 @@ def unlisted(collections: Iterable[SeenCollection]) -> str | None:
     unknown = [f"{one.network}: {one.note}" for one in collections if one.known == "unknown"]
     if not unknown:
         return None
-    return f"Contamination of the test is unknown, as there is no confirmed list of pre-training data sets ({'; '.join(unknown)})."
+    return f"There is no confirmed list of the data sets that were used in pre-training. {'; '.join(unknown)}."
