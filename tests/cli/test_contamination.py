@@ -1,4 +1,4 @@
-"""A network whose foundation model was pre-trained on the test data: refused by every command, or named on its pages."""
+"""A foundation model that was pre-trained on the test data: refused by every command, or named on its pages."""
 
 import json
 import shutil
@@ -107,6 +107,6 @@ def test_the_list_of_foundation_models_shows_licences_and_data_sets(usvit):
     assert "MIT" in line and "OpenUS-46" in line and "bus_bra" in line
     answer = usvit("models", "hub", "usf_mae")
     assert "BUS-BRA (bus_bra)" in said(answer) and "Yusufii9/USF-MAE@e58c291" in said(answer)
-    assert [one["name"] for one in json.loads(usvit("models", "hub", "--json").out)][0] == "usfm"
+    assert json.loads(usvit("models", "hub", "--json").out)[0]["name"] == "usfm"
     answer = usvit("models", "hub", "usf-mae")
     assert answer.code == 2 and "usf_mae" in said(answer)

@@ -156,7 +156,7 @@ def perception_encoder(state: State, image: Tensor, heads: int) -> Tensor:
 
 
 def siglip2(arrays: State, image: Tensor, heads: int) -> Tensor:
-    """big_vision's image network of SigLIP 2, with flax's axes: pre-norm blocks, tanh GELU, pooling by a probe (MAP)."""
+    """big_vision's image network of SigLIP 2, with flax's axes: pre-norm blocks, tanh GELU, MAP pooling."""
     state = {key.removeprefix("params/img/"): value for key, value in arrays.items() if key.startswith("params/img/")}
 
     def dense(x: Tensor, name: str) -> Tensor:

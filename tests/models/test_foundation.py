@@ -1,4 +1,4 @@
-"""The foundation models of the hub: entries against timm's registry and data cards, files against reference networks."""
+"""Foundation models of the hub: entries against timm's registry and data cards, files against reference networks."""
 
 import dataclasses
 import math

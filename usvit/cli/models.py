@@ -92,7 +92,7 @@ def info(
 
     facts = describe_model(spec, image_size, classes)
     if json_:
-        print(json.dumps(facts.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        print(json.dumps(facts.content(), indent=2, ensure_ascii=False))
         return
     _print_info(facts)
 
@@ -179,9 +179,8 @@ def _print_info(facts: "ModelsInfoRecord") -> None:
         print(f"{'':17}{pin}")
         if one.foundation is not None:
             known = one.foundation.pretraining
-            print(
-                f"{'':17}pre-trained on {known.collection or 'data sets that are not listed'}: usvit models hub {one.upstream}"
-            )
+            collection = known.collection or "data sets that are not listed"
+            print(f"{'':17}pre-trained on {collection}: usvit models hub {one.upstream}")
     for number, line in enumerate(facts.paper.figures):
         params = f"{line.params_millions} M" if line.params_millions is not None else ""
         macs = f"{line.macs_billions} G" if line.macs_billions is not None else ""

@@ -30,7 +30,7 @@ WeightsOption = Annotated[
     str | None,
     typer.Option(
         "--weights",
-        help="Initial weights: hub, hub:UPSTREAM, hub:UPSTREAM=FILE, scratch, a file, or a run. (default: the recipe's)",
+        help="Initial weights: hub, hub:UPSTREAM[=FILE], scratch, a file, or a run. (default: the recipe's)",
         metavar="W",
     ),
 ]
@@ -100,7 +100,7 @@ AllowContaminated = Annotated[
     bool,
     typer.Option(
         "--allow-contaminated",
-        help="Test on a data set that the initial weights were pre-trained on, by a published list. Every page says so.",
+        help="Test on a data set that the initial weights were pre-trained on, by its list. Every page says so.",
     ),
 ]
 ListRecipes = Annotated[bool, typer.Option("--list-recipes", help="Show the recipes and stop.")]

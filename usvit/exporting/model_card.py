@@ -109,7 +109,7 @@ def model_card(metadata: ExportedMetadata, format_: str, checked: str) -> str:
     )
 
 
-def _collections(metadata: ModelMetadata) -> list[str]:
+def _collections(metadata: ExportedMetadata) -> list[str]:
     """Return a line for each foundation model that the network started from, with its published data sets."""
     lines = []
     for one in metadata.seen_collections or ():

@@ -1,6 +1,8 @@
 """``summary.json`` and ``job.json`` of a scored set."""
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from usvit.records.base import (
     OPEN,

@@ -307,13 +307,15 @@ def unrecorded(seen: SeenImages, who: str) -> str | None:
         seen: images that the network has seen.
         who: name of the network, such as ``The network of --weights RUN``.
     """
+    unknown = unlisted(seen.collections)
     if not seen.unhashed:
         if not seen.gaps or not len(seen):
-            return unlisted(seen.collections)
+            return unknown
         what = "; ".join(dict.fromkeys(gap.what for gap in seen.gaps))
         return (
             f"{who} has seen images of which there are no near-duplicate descriptions ({what}). Test images with the "
             "same pixels as these are recognised, but near-duplicates with other pixels are not."
+            f"{f' {unknown}' if unknown else ''}"
         )
     return (
         f"{who} has learnt from {' and '.join(seen.unhashed)} with source.hashes=false: which images these were is "

@@ -72,8 +72,8 @@ class RenamedState:
 def to_network_names(checkpoint: Checkpoint, model: nn.Module) -> RenamedState:
     """Rename a checkpoint's tensors to the network's names, and leave out those that only pre-training needs.
 
-    Supported are DeiT, DeiT III (also parallel), CaiT, ResMLP, MAE, BEiT and USFM as their authors released them, AugReg,
-    big_vision and BiT (``flax``), and everything that timm's own filters convert. Unknown names are kept.
+    Supported are DeiT, DeiT III (also parallel), CaiT, ResMLP, MAE, BEiT and USFM as their authors released them,
+    AugReg, big_vision and BiT (``flax``), and everything that timm's own filters convert. Unknown names are kept.
     """
     if checkpoint.flax:
         converted = from_flax(checkpoint.tensors)
@@ -124,10 +124,10 @@ def by_timm(named: RenamedState, model: nn.Module) -> None:
 
 def _without_prefix(named: RenamedState, own: set[str]) -> None:
     """Remove ``model.``, the name that a wrapper gave to the whole network (TinyUSFM), if all names begin with it."""
-    if named.tensors and all(key.startswith(_WRAPPER) for key in named.tensors):
-        if not any(key.startswith(_WRAPPER) for key in own):
-            for key in list(named.tensors):
-                named.move(key, key.removeprefix(_WRAPPER))
+    wrapped = all(key.startswith(_WRAPPER) for key in named.tensors)
+    if wrapped and not any(key.startswith(_WRAPPER) for key in own):
+        for key in list(named.tensors):
+            named.move(key, key.removeprefix(_WRAPPER))
 
 
 def _blocks(named: RenamedState, own: set[str]) -> None:

@@ -91,7 +91,7 @@ def contamination_of_set(
     """
     told = scored.seen_record.collections if scored.seen_record is not None else None
     collections = [SeenCollection.of_record(one) for one in told or ()]
-    column = rows["dataset"] if "dataset" in rows else ()
+    column = rows.get("dataset", ())
     names = dataset.split("+") if dataset else [one for one in column if isinstance(one, str) and one]
     found = refuse_contaminated(tested_names(names), {"The model": collections}, allow=allow)
     listed = sorted({card for one in collections for card in one.cards})
