@@ -142,10 +142,15 @@ def narrow(name: str) -> ModelSpec:
     return dataclasses.replace(spec, options={**spec.options, "embed_dim": WIDTH, "depth": DEPTH})
 
 
+def double(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors of a file in double precision, in which rounding does not hide a wrong layer."""
+    return {key: value.double() for key, value in state.items()}
+
+
 def assert_features_equal(name: str, path, expected: torch.Tensor, image: torch.Tensor) -> None:
     spec = narrow(name)
     weights = resolve_weights(f"hub:{name}={path}", spec)
-    model = build_model(spec, weights, n_classes=2, image_size=image.shape[-1]).eval()
+    model = build_model(spec, weights, n_classes=2, image_size=image.shape[-1]).eval().double()
     with torch.no_grad():
         own = model.forward_head(model.forward_features(image), pre_logits=True)
     assert expected.abs().max() > 0.5
@@ -154,16 +159,16 @@ def assert_features_equal(name: str, path, expected: torch.Tensor, image: torch.
 
 def image_of(name: str) -> torch.Tensor:
     side = foundation_models()[name].image_size
-    return torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(3))
+    return torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(3)).double()
 
 
 @pytest.mark.parametrize("prefix", ["module.model.", "module.", "model.", ""])
 def test_tinyusfm_is_a_vit_with_twelve_heads_normalised_after_the_mean(tmp_path, prefix):
     state, image = random_tensors(plain_shapes("fc_norm")), image_of("tinyusfm")
     torch.save({f"{prefix}{key}": value for key, value in state.items()}, tmp_path / "TinyUSFM.pth")
-    expected = layouts.plain_vit(state, image, 12, "fc_norm")
+    expected = layouts.plain_vit(double(state), image, 12, "fc_norm")
     assert_features_equal("tinyusfm", tmp_path / "TinyUSFM.pth", expected, image)
-    fewer = layouts.plain_vit(state, image, 3, "fc_norm")  # the usual number of heads of a ViT-Ti
+    fewer = layouts.plain_vit(double(state), image, 3, "fc_norm")  # the usual number of heads of a ViT-Ti
     assert (fewer - expected).abs().max() > 0.01
 
 
@@ -172,13 +177,13 @@ def test_tinyusfm_is_a_vit_with_twelve_heads_normalised_after_the_mean(tmp_path,
 def test_maes_encoder_is_averaged_and_then_normalised(tmp_path, name, table):
     state, image = mae_file(), image_of(name)
     torch.save({table: state, "epoch": 99} if table else state, tmp_path / "checkpoint.pth")
-    assert_features_equal(name, tmp_path / "checkpoint.pth", layouts.plain_vit(state, image, 12, "norm"), image)
+    assert_features_equal(name, tmp_path / "checkpoint.pth", layouts.plain_vit(double(state), image, 12, "norm"), image)
 
 
 def test_usfm_is_beit_with_relative_positions_that_all_layers_share(tmp_path):
     state, image = usfm_file(), image_of("usfm")
     torch.save(state, tmp_path / "USFM_latest.pth")
-    assert_features_equal("usfm", tmp_path / "USFM_latest.pth", layouts.usfm(state, image, 12), image)
+    assert_features_equal("usfm", tmp_path / "USFM_latest.pth", layouts.usfm(double(state), image, 12), image)
 
 
 @pytest.mark.parametrize("name", ["dinov3_s16", "dinov3_b16"])
@@ -186,7 +191,7 @@ def test_dinov3_gives_its_class_token_under_the_authors_names(tmp_path, name):
     heads = foundation_models()[name].heads
     state, image = dinov3_file(heads), image_of(name)
     torch.save(state, tmp_path / "dinov3.pth")
-    assert_features_equal(name, tmp_path / "dinov3.pth", layouts.dinov3(state, image, heads), image)
+    assert_features_equal(name, tmp_path / "dinov3.pth", layouts.dinov3(double(state), image, heads), image)
 
 
 @pytest.mark.parametrize("name", ["pe_core_b16", "pe_core_l14"])
@@ -195,13 +200,15 @@ def test_the_perception_encoder_pools_by_attention_under_the_authors_names(tmp_p
     patch = int(name[-2:])
     state = pe_file((entry.image_size // patch) ** 2, patch)
     torch.save(state, tmp_path / "pe.pt")
-    assert_features_equal(name, tmp_path / "pe.pt", layouts.perception_encoder(state, image, entry.heads), image)
+    assert_features_equal(
+        name, tmp_path / "pe.pt", layouts.perception_encoder(double(state), image, entry.heads), image
+    )
 
 
 def test_siglip2_pools_by_attention_and_has_the_tanh_gelu(tmp_path):
     state, image = siglip2_file(12), image_of("siglip2_b16")
     np.savez(tmp_path / "siglip2_b16_224.npz", **{key: value.numpy() for key, value in state.items()})
-    expected = layouts.siglip2(state, image, 12)
+    expected = layouts.siglip2(double(state), image, 12)
     assert_features_equal("siglip2_b16", tmp_path / "siglip2_b16_224.npz", expected, image)
 
 

@@ -262,7 +262,7 @@ def test_the_list_is_filtered():
     assert {row.family for row in rows(family="cait")} == {"cait"}
     assert set(NINE) <= {row.name for row in rows(source="gheflati")}
     assert {row.name for row in rows(search="NASNET")} == {"nasnet_large"}
-    assert {row.name for row in rows(search="mae")} == {"vit_b16", "vit_l16", "vit_h14"}
+    assert {row.name for row in rows(search="mae")} == {"vit_b16", "vit_l16", "vit_h14", "usf_mae"}
     small = rows(max_params=6)
     assert {"vit_ti16", "deit_ti", "efficientnet_b0"} <= {row.name for row in small}
     assert max(row.params for row in small) <= 6e6

@@ -11,10 +11,10 @@ from usvit.data.datasets import descriptions_of
 from usvit.data.splits import (
     Contamination,
     described_among,
+    names_with_same_images,
     refuse_contaminated,
     refuse_seen,
     seen_by,
-    tested_names,
     together,
 )
 from usvit.errors import UsvitError, unknown
@@ -300,7 +300,7 @@ def _contamination(found: Predictions, files: Mapping[int | None, Path], allow: 
     )
     tested = found.table.loc[found.table["part"] == "test", "dataset"]
     who = "The network" if len(files) != 1 else f"The network of {next(iter(files.values())).parent}"
-    return refuse_contaminated(tested_names(tested), {who: seen.collections}, allow=allowed)
+    return refuse_contaminated(names_with_same_images(tested), {who: seen.collections}, allow=allowed)
 
 
 def _refuse_seen(found: Predictions, files: Mapping[int | None, Path], metadata: Path | None) -> None:

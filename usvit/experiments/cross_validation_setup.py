@@ -19,12 +19,12 @@ from usvit.data.splits import (
     leaking_groups,
     make_folds,
     n_repeats,
+    names_with_same_images,
     refuse_contaminated,
     refuse_seen,
     repeat_of,
     rows_of_split,
     seen_by_weights,
-    tested_names,
     together,
     unrecorded,
 )
@@ -122,7 +122,7 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     seen = together(seen_by_weights(weights.of_fold(fold)) for fold in range(max(1, len(weights.folds))))
     in_test = [rows_of_split(folds, rows, "test", fold) for fold in range(int(folds.fold.nunique()))]
     datasets = rows.dataset.iloc[np.concatenate(in_test)]
-    tested = tested_names(datasets, same_images(config.data.dataset))
+    tested = names_with_same_images(datasets, same_images(config.data.dataset))
     contamination = refuse_contaminated(tested, {who: seen.collections}, allow=config.allow_contaminated)
     if warning := contamination_warning(contamination):
         logger.warning(warning)

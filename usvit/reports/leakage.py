@@ -9,8 +9,8 @@ from usvit.data.splits import (
     Described,
     contamination_of,
     described_among,
+    names_with_same_images,
     seen_by,
-    tested_names,
     together,
     unlisted,
 )
@@ -144,7 +144,7 @@ def _listed(run: Run) -> Check:
     if not run.metadata:
         return Check(question, None, "Not checked: model.json is missing.")
     seen = together(seen_by(metadata, run.folder / f"fold-{fold}") for fold, metadata in run.metadata.items())
-    found = contamination_of(tested_names(run.predicted["dataset"]), seen.collections)
+    found = contamination_of(names_with_same_images(run.predicted["dataset"]), seen.collections)
     if found:
         return Check(question, len(found), f"Yes: {'; '.join(one.phrase() for one in found)}.")
     if doubt := unlisted(seen.collections):

@@ -10,11 +10,11 @@ from usvit.data.splits import (
     SeenCollection,
     contamination_of,
     contamination_warning,
+    names_with_same_images,
     passed_on,
     refuse_contaminated,
     seen_by,
     seen_by_weights,
-    tested_names,
     together,
     unlisted,
     unrecorded,
@@ -41,19 +41,19 @@ def test_a_listed_data_set_is_recognised_by_its_card_by_its_listed_name_and_by_a
     for tested in ({"bus_bra": ("bus_bra",)}, {"Private": ("private",)}, {"mine": ("mine", "bus_bra")}):
         (found,) = contamination_of(tested, [LISTED, UNKNOWN])
         assert found.dataset == next(iter(tested)) and found.network == "USF-X"
-    assert contamination_of(tested_names(["busi", "busi", "b"]), [LISTED, UNKNOWN]) == ()
-    assert tested_names(["b", "b", "a"], {"b": ("c",)}) == {"b": ("b", "c"), "a": ("a",)}
+    assert contamination_of(names_with_same_images(["busi", "busi", "b"]), [LISTED, UNKNOWN]) == ()
+    assert names_with_same_images(["b", "b", "a"], {"b": ("c",)}) == {"b": ("b", "c"), "a": ("a",)}
 
 
 def test_one_contaminated_data_set_of_a_union_is_enough_to_refuse_it():
-    tested = tested_names(["busi", "bus_bra"])
+    tested = names_with_same_images(["busi", "bus_bra"])
     said = r"Contamination: The network N was pre-trained .*bus_bra \('BUS-BRA' in Open-3, which USF-X .*README.md.*"
     with pytest.raises(LeakageError, match=said + "--allow-contaminated"):
         refuse_contaminated(tested, {"The network N": [LISTED]}, allow=False)
     (found,) = refuse_contaminated(tested, {"The network N": [LISTED], "Another": [LISTED]}, allow=True)
     assert found.listed_as == "BUS-BRA"
     assert contamination_warning([found]).startswith("CONTAMINATED. ") and contamination_warning([]) is None
-    assert refuse_contaminated(tested_names(["busi"]), {"N": [LISTED]}, allow=False) == ()
+    assert refuse_contaminated(names_with_same_images(["busi"]), {"N": [LISTED]}, allow=False) == ()
 
 
 def test_every_network_that_starts_from_a_foundation_model_inherits_its_list(tmp_path):
@@ -75,6 +75,6 @@ def test_metadata_without_foundation_models_has_no_new_key(tmp_path):
 
 def test_a_model_without_a_list_is_a_note_and_not_a_refusal():
     seen = seen_by_weights(FoundationWeights(collections=(UNKNOWN,)))
-    assert refuse_contaminated(tested_names(["busi"]), {"N": seen.collections}, allow=False) == ()
+    assert refuse_contaminated(names_with_same_images(["busi"]), {"N": seen.collections}, allow=False) == ()
     assert "nobody lists its images" in unrecorded(seen, "The network N")
     assert unlisted([LISTED]) is None and unrecorded(seen_by_weights(FoundationWeights()), "N") is None

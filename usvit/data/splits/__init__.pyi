@@ -3,8 +3,8 @@ from .contamination import Contamination as Contamination
 from .contamination import SeenCollection as SeenCollection
 from .contamination import contamination_of as contamination_of
 from .contamination import contamination_warning as contamination_warning
+from .contamination import names_with_same_images as names_with_same_images
 from .contamination import refuse_contaminated as refuse_contaminated
-from .contamination import tested_names as tested_names
 from .contamination import unlisted as unlisted
 from .folds import SPLITS as SPLITS
 from .folds import check_folds as check_folds

@@ -78,7 +78,7 @@ class Contamination:
         return f"{self.dataset} ('{self.listed_as}' {where} was pre-trained on; list: {self.source})"
 
 
-def tested_names(
+def names_with_same_images(
     datasets: Iterable[str], same: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, tuple[str, ...]]:
     """Return each tested data set -> all names of data sets with its images, itself first.
@@ -96,7 +96,7 @@ def contamination_of(
     """Find tested data sets that are listed, by name, in the order of the tested ones.
 
     Args:
-        tested: Result of ``tested_names``.
+        tested: Result of ``names_with_same_images``.
         collections: ``SeenImages.collections`` of the tested networks.
     """
     found: dict[Contamination, None] = {}
@@ -118,7 +118,7 @@ def refuse_contaminated(
     """Refuse to test networks on data sets that a foundation model behind them was pre-trained on.
 
     Args:
-        tested: Result of ``tested_names``.
+        tested: Result of ``names_with_same_images``.
         collections: Name of each network in the error -> ``SeenImages.collections``.
         allow: Return the contamination instead of refusing it.
         option: What the user passes to allow it.

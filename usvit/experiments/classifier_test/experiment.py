@@ -10,7 +10,13 @@ import pandas as pd
 
 from usvit.config import TestConfig
 from usvit.data.datasets import same_images
-from usvit.data.splits import Contamination, contamination_warning, refuse_contaminated, tested_names, unrecorded
+from usvit.data.splits import (
+    Contamination,
+    contamination_warning,
+    names_with_same_images,
+    refuse_contaminated,
+    unrecorded,
+)
 from usvit.errors import UsvitError
 from usvit.experiments.base import Experiment, head_of_record, in_runs
 from usvit.experiments.classifier_test.classifiers import FixedClassifier, joint_sha256_text, resolve_classifiers
@@ -86,7 +92,7 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
             if doubt := unrecorded(images, who):
                 logger.warning(doubt)
         datasets = [name for one in sets for name in one.images.table().dataset]
-        tested = tested_names(datasets, same_images(config.data.dataset))
+        tested = names_with_same_images(datasets, same_images(config.data.dataset))
         lists = {who: images.collections for who, images in seen.items()}
         contamination = refuse_contaminated(tested, lists, allow=config.allow_contaminated)
         if warning := contamination_warning(contamination):

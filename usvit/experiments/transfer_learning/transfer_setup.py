@@ -16,9 +16,9 @@ from usvit.data.splits import (
     SeenImages,
     contamination_warning,
     load_metadata,
+    names_with_same_images,
     refuse_contaminated,
     seen_by_weights,
-    tested_names,
 )
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
@@ -195,7 +195,7 @@ def checked(setups: Sequence[TransferSetup], progress: Progress) -> list[Transfe
     if warning := setups[0].weights.warning:
         logger.warning(warning)
     config, splits = setups[0].config, setups[0].splits
-    tested = tested_names(splits.test.table().dataset, same_images(config.data.dataset))
+    tested = names_with_same_images(splits.test.table().dataset, same_images(config.data.dataset))
     lists = {who: known.collections for who, known in seen.items()}
     contamination = refuse_contaminated(tested, lists, allow=config.allow_contaminated)
     if contaminated := contamination_warning(contamination):

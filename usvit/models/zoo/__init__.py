@@ -30,6 +30,7 @@ from usvit.models.zoo.timm_family import family_of
 
 _FAMILIES = (
     vit,
+    foundation,
     hybrid,
     deit,
     deit3,
@@ -41,7 +42,6 @@ _FAMILIES = (
     patchconvnet,
     cnn,
     axial_resnet,
-    foundation,
 )
 
 ZOO: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in family.MODELS}

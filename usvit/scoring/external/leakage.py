@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from usvit.data.splits import Contamination, SeenCollection, copies_of_seen, refuse_contaminated, tested_names
+from usvit.data.splits import Contamination, SeenCollection, copies_of_seen, names_with_same_images, refuse_contaminated
 from usvit.errors import LeakageError
 from usvit.scoring.calibration import LocalCalibration, group_sha256
 from usvit.scoring.external.labels import LabelledSet
@@ -93,7 +93,7 @@ def contamination_of_set(
     collections = [SeenCollection.of_record(one) for one in told or ()]
     column = rows.get("dataset", ())
     names = dataset.split("+") if dataset else [one for one in column if isinstance(one, str) and one]
-    found = refuse_contaminated(tested_names(names), {"The model": collections}, allow=allow)
+    found = refuse_contaminated(names_with_same_images(names), {"The model": collections}, allow=allow)
     listed = sorted({card for one in collections for card in one.cards})
     if names or not listed:
         return found, None
