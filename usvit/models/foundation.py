@@ -56,7 +56,7 @@ class ListedDataset(_Entry):
     """Data card of usvit for the same data set; None if there is none."""
 
 
-class Pretraining(_Entry):
+class PublishedPretraining(_Entry):
     """What is published about the images that a foundation model was pre-trained on."""
 
     known: Literal["listed", "unknown"]
@@ -74,7 +74,7 @@ class Pretraining(_Entry):
         return [{"name": one} if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
 
     @model_validator(mode="after")
-    def _listed_means_sets(self) -> "Pretraining":
+    def _listed_means_sets(self) -> "PublishedPretraining":
         if (self.known == "listed") != bool(self.sets):
             raise ValueError("'sets' has entries exactly if the data sets are known to be 'listed'")
         return self
@@ -116,7 +116,7 @@ class FoundationModel(_Entry):
     """Key of the entry -> where it was read."""
     unconfirmed: dict[str, _Text] = {}
     """Key of the entry -> what is not confirmed about it, and why."""
-    pretraining: Pretraining
+    pretraining: PublishedPretraining
 
     @field_validator("mean", "std", mode="before")
     @classmethod

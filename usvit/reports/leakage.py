@@ -150,11 +150,11 @@ def _listed(run: Run) -> Check:
     if doubt := unlisted(seen.collections):
         return Check(question, None, f"Not known. {doubt}")
     names = [one.network for one in seen.collections]
-    return Check(
-        question,
-        0,
-        f"No, by the published list of {' and '.join(names)}." if names else "No foundation model is on record.",
-    )
+    if not names:
+        return Check(question, 0, "No foundation model is on record.", clean="none on record")
+    notes = "; ".join(one.note for one in seen.collections)
+    answer = f"Not by the name of a data set on the published list of {' and '.join(names)}: {notes}."
+    return Check(question, 0, answer, clean="not on the list")
 
 
 def _from_scratch(run: Run) -> bool:
