@@ -33,6 +33,7 @@ class Before:
     metadata: dict[str, Any]
     path: Path
     unknown_training: None = None
+    collections: tuple = ()
 
 
 def found(run_dir):

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from tests.studies.conftest import CHAIN, CONTENT, study_of
+from usvit.records import StudyRecord
+from usvit.studies import formatters
 from usvit.studies.plan import make_plan
 from usvit.studies.specification import StudyConfig
 from usvit.studies.state import open_study
@@ -16,7 +18,16 @@ def value(x, ci95=None):
     return {"value": x, "ci95": ci95, "method": "m", "n_groups": 9}
 
 
-def metrics_of(accuracy, ci95):
+CONTAMINATION = {
+    "dataset": "bus_bra",
+    "listed_as": "BUS-BRA",
+    "network": "Net-X",
+    "collection": None,
+    "source": "a/b@1",
+}
+
+
+def metrics_of(accuracy, ci95, **more):
     """A ``metrics.json`` of two classes with little in it."""
     of_each = {"m": value(0.5), "n": value(0.5)}
     figures = {
@@ -41,10 +52,11 @@ def metrics_of(accuracy, ci95):
         "folds": [{"fold": 0, **figures}],
         "mean_sd": means,
         "confusion": {"labels": ["m", "n"], "counts": [[12, 12], [12, 12]]},
+        **more,
     }
 
 
-def filled(tmp_path, accuracies, *, interval=True, dataset=None, **changes):
+def filled(tmp_path, accuracies, *, interval=True, dataset=None, figures=None, **changes):
     """The table of runs whose accuracies are given by seed and model; None: not finished."""
     plan = make_plan(study_of(**changes), dataset=dataset)
     with open_study(tmp_path / "study", plan, "command") as study:
@@ -55,7 +67,8 @@ def filled(tmp_path, accuracies, *, interval=True, dataset=None, **changes):
                 continue
             study.run_path(run.id).mkdir(parents=True)
             ci95 = [accuracy - 0.05, accuracy + 0.05] if interval else None
-            (study.run_path(run.id) / "metrics.json").write_text(json.dumps(metrics_of(accuracy, ci95)))
+            content = metrics_of(accuracy, ci95, **(figures or {}))
+            (study.run_path(run.id) / "metrics.json").write_text(json.dumps(content))
             (study.run_path(run.id) / "run.json").write_text('{"seconds": 1.5}')
         fill(study, plan)
         return study.record
@@ -244,3 +257,12 @@ def test_the_spread_of_seeds_is_that_of_the_finished_runs(tmp_path):
 
 def test_a_single_seed_has_no_spread(tmp_path):
     assert filled(tmp_path, {(0, "timm:test_resnet"): 0.5, (0, "timm:test_vit"): 0.35})["seed_spread"] == []
+
+
+def test_a_run_on_the_pre_training_data_of_a_foundation_model_is_named_above_all_other_caveats(tmp_path):
+    accuracies = {(0, "timm:test_resnet"): 0.5, (0, "timm:test_vit"): 0.6}
+    record = StudyRecord.model_validate(filled(tmp_path / "a", accuracies, figures={"contamination": [CONTAMINATION]}))
+    assert len(record.contamination) == 2
+    assert all("CONTAMINATED" in line and "bus_bra" in line for line in formatters.caveats(record)[:2])
+    clean = filled(tmp_path / "b", accuracies)
+    assert "contamination" not in clean

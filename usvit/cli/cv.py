@@ -39,6 +39,7 @@ def _command(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None
         skip_bad: o.SkipBad = False,
         keep_conflicts: o.KeepConflicts = False,
         keep_ids: o.KeepIds = False,
+        allow_contaminated: o.AllowContaminated = False,
         set_: o.Set = None,
         json_: o.Json = False,
     ) -> None:
@@ -54,6 +55,7 @@ def _command(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None
             data__skip_bad=skip_bad,
             data__keep_label_conflicts=keep_conflicts,
             data__keep_ids=keep_ids,
+            allow_contaminated=allow_contaminated,
             device=device,
             precision=precision,
             workers=workers,

@@ -86,6 +86,13 @@ def evaluate(
     key: given.Key = None,
     input_root: given.InputRoot = None,
     drop_seen: given.DropSeen = False,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="Public data set of a scored set, if the labels do not name it in a column 'dataset'.", metavar="D[+D]"
+        ),
+    ] = None,
+    allow_contaminated: o.AllowContaminated = False,
     unit: Annotated[
         str | None, typer.Option(help="Unit of a scored set: frame, item, study or patient. (default: frame)")
     ] = None,
@@ -120,6 +127,7 @@ def evaluate(
         "--key": key,
         "--input-root": input_root,
         "--drop-seen": drop_seen,
+        "--dataset": dataset,
     }
     scored |= {"--unit": unit, "--roll-up": roll_up, "--calibration": calibration}
     if labels is not None:
@@ -136,6 +144,8 @@ def evaluate(
             drop_seen=drop_seen,
             calibration=calibration,
             prevalence=prevalence,
+            dataset=dataset,
+            allow_contaminated=allow_contaminated,
             out=out,
         )
     else:
@@ -153,6 +163,7 @@ def evaluate(
             metadata=metadata,
             by=limits,
             prevalence=prevalence,
+            allow_contaminated=allow_contaminated,
             out=out,
         )
     if json_:

@@ -92,9 +92,51 @@ def info(
 
     facts = describe_model(spec, image_size, classes)
     if json_:
-        print(json.dumps(facts.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        print(json.dumps(facts.content(), indent=2, ensure_ascii=False))
         return
     _print_info(facts)
+
+
+@app.command()
+def hub(
+    name: Annotated[
+        str | None, typer.Argument(help="One entry in full. (default: a list of all)", metavar="[NAME]")
+    ] = None,
+    json_: o.Json = False,
+) -> None:
+    """Show the foundation models: licence, address, and the public data sets that they were pre-trained on.
+
+    A test on a listed data set is refused as contamination; --allow-contaminated goes on and marks every page.
+    """
+    from usvit.errors import unknown
+    from usvit.models import foundation_models
+
+    entries = foundation_models()
+    if name is not None and name not in entries:
+        raise unknown("foundation model", name, entries)
+    chosen = [entry for entry in entries.values() if name in (None, entry.name)]
+    if json_:
+        print(json.dumps([entry.model_dump(mode="json") for entry in chosen], indent=2, ensure_ascii=False))
+        return
+    if name is not None:
+        for heading, text in chosen[0].facts():
+            _print_wrapped(heading, text, indent=24)
+        return
+    _print_table(
+        ["name", "licence", "pre-trained on", "data cards among these", "weights"],
+        [
+            [
+                entry.name,
+                entry.license,
+                entry.pretraining.collection or "not known",
+                ", ".join(entry.seen_collection().cards) or "-",
+                "hub" if entry.timm else "a file" if entry.network else "none",
+            ]
+            for entry in chosen
+        ],
+        numbers=(),
+    )
+    print(f"\n{len(chosen)} foundation models. Data sets and sources: usvit models hub NAME.")
 
 
 @app.command()
@@ -130,10 +172,15 @@ def _print_info(facts: "ModelsInfoRecord") -> None:
     if not facts.weights:
         print("weights        not released; use --weights scratch or a file")
     for number, one in enumerate(facts.weights):
-        print(f"{'' if number else 'weights':15}{one.upstream}: {one.hub}")
+        place = one.hub or (one.foundation.address if one.foundation else "")
+        print(f"{'' if number else 'weights':15}{one.upstream}: {place}")
         print(f"{'':17}{one.by}; {one.input_size} pixels; licence {one.license or 'not stated'}")
         pin = f"pinned to revision {one.revision}, SHA-256 {one.sha256}" if one.sha256 else "not pinned"
         print(f"{'':17}{pin}")
+        if one.foundation is not None:
+            known = one.foundation.pretraining
+            collection = known.collection or "data sets that are not listed"
+            print(f"{'':17}pre-trained on {collection}: usvit models hub {one.upstream}")
     for number, line in enumerate(facts.paper.figures):
         params = f"{line.params_millions} M" if line.params_millions is not None else ""
         macs = f"{line.macs_billions} G" if line.macs_billions is not None else ""

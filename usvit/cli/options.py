@@ -31,7 +31,7 @@ WeightsOption = Annotated[
     str | None,
     typer.Option(
         "--weights",
-        help="Initial weights: hub, hub:UPSTREAM, scratch, a file, or a run. (default: the recipe's)",
+        help="Initial weights: hub, hub:UPSTREAM[=FILE], scratch, a file, or a run. (default: the recipe's)",
         metavar="W",
     ),
 ]
@@ -95,6 +95,13 @@ SplitBy = Annotated[
     typer.Option(
         help="group keeps patients and near-duplicates in one split. image LEAKS; use it to measure by how much.",
         metavar="group|image",
+    ),
+]
+AllowContaminated = Annotated[
+    bool,
+    typer.Option(
+        "--allow-contaminated",
+        help="Test on a data set that the initial weights were pre-trained on, by its list. Every page says so.",
     ),
 ]
 ListRecipes = Annotated[bool, typer.Option("--list-recipes", help="Show the recipes and stop.")]

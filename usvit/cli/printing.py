@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from usvit.records import (
         ClassCalibration,
+        ContaminationRecord,
         MetricsRecord,
         OutcomeRecord,
         PlainValue,
@@ -17,6 +20,14 @@ if TYPE_CHECKING:
 
 TITLE = 28
 POOLED = 24
+
+
+def print_contamination(found: "Sequence[ContaminationRecord] | None") -> None:
+    """Print the warning about tested data sets that a foundation model was pre-trained on, if there are any."""
+    if found:
+        from usvit.data.splits import Contamination, contamination_warning
+
+        print(contamination_warning(map(Contamination.of_record, found)))
 
 
 def print_figures(metrics: "MetricsRecord") -> None:

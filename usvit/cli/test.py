@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from usvit.cli import options as o
-from usvit.cli.printing import with_interval
+from usvit.cli.printing import print_contamination, with_interval
 
 if TYPE_CHECKING:
     from usvit.experiments import RunResult
@@ -67,6 +67,7 @@ def test(
     out: o.UpstreamOut = None,
     device: o.DeviceOption = None,
     precision: o.Precision = None,
+    allow_contaminated: o.AllowContaminated = False,
     set_: o.Set = None,
     base: o.Base = None,
     json_: o.Json = False,
@@ -82,7 +83,13 @@ def test(
     from usvit.files import read_json
     from usvit.progress import make_progress
 
-    options = o.given(source__path=path, model__image_size=image_size, device=device, precision=precision)
+    options = o.given(
+        source__path=path,
+        model__image_size=image_size,
+        device=device,
+        precision=precision,
+        allow_contaminated=allow_contaminated,
+    )
     overrides = merge(options, parse_overrides(set_ or []))
     with o.resumable():
         outcome = experiments.test(
@@ -106,6 +113,7 @@ def test(
 
 def _print(outcome: "RunResult[TestRecord]") -> None:
     result = outcome.result
+    print_contamination(result.contamination)
     for one in result.sources:
         told = [f"{one.n_images:,} images", f"{one.n_classes_with_images:,} of {one.n_classes:,} classes"]
         told += [f"{one.n_groups:,} patients or clusters"] if one.n_groups != one.n_images else []

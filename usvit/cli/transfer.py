@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from usvit.cli import options as o
-from usvit.cli.printing import go_on, with_interval
+from usvit.cli.printing import go_on, print_contamination, with_interval
 
 if TYPE_CHECKING:
     from usvit.experiments import RunResult
@@ -78,6 +78,7 @@ def transfer(
     device: o.DeviceOption = None,
     precision: o.Precision = None,
     workers: o.Workers = None,
+    allow_contaminated: o.AllowContaminated = False,
     set_: o.Set = None,
     json_: o.Json = False,
     list_recipes: o.ListRecipes = False,
@@ -102,6 +103,7 @@ def transfer(
         device=device,
         precision=precision,
         workers=workers,
+        allow_contaminated=allow_contaminated,
     )
     overrides = merge(options, parse_overrides(set_ or []))
     with o.resumable():
@@ -130,6 +132,7 @@ def transfer(
 def _print(outcome: "RunResult[TransferRecord]") -> None:
     result = outcome.result
     images, of_card = result.images, (outcome.record.config.source or {}).get("name") == "data"
+    print_contamination(result.contamination)
     dropped = {why: count for why, count in result.dropped.model_dump().items() if count}
     print(
         f"{images.source}: {len(images.classes)} classes; {images.n_train} training, {images.n_val} "

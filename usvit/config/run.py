@@ -54,6 +54,9 @@ class RunConfig(Training):
     """Configuration of a cross-validation or hold-out."""
 
     input: InputConfig = InputConfig()
+    allow_contaminated: bool = False
+    """Test on data sets that a foundation model behind the initial weights was pre-trained on, by its published list.
+    ``false`` refuses them; ``true`` tests them, and every record and page says so."""
     folds_at_once: Annotated[int, Field(ge=1, le=100)] | None = None
     """Folds that are trained at the same time, each in a process of its own; they share the GPUs of the machine, or the
     cores. null: on a CPU, what takes the least time on its cores; on a GPU, 1. The result is that of one fold after

@@ -72,6 +72,9 @@ class TestConfig(Section):
     leaks: Literal["refuse", "drop", "report"] = "refuse"
     """Treatment of test images that a classifier was trained on: ``refuse`` stops with an error; ``drop`` removes them
     from the test of all classifiers and reports their number; ``report`` tests them and warns of their number."""
+    allow_contaminated: bool = False
+    """Test on data sets that a foundation model behind a classifier was pre-trained on, by its published list.
+    ``false`` refuses them; ``true`` tests them, and every record and page says so."""
     data: DataConfig = DataConfig()
     source: TestSourceConfig = TestSourceConfig()
     model: TestModelConfig = TestModelConfig()

@@ -85,6 +85,9 @@ class TransferConfig(PretrainConfig):
     leaks: Literal["refuse", "drop"] = "refuse"
     """Treatment of test images that are pixel-identical to training images, or to images that the initial weights were
     trained on: ``refuse`` stops with an error; ``drop`` removes them from the test and reports their number."""
+    allow_contaminated: bool = False
+    """Test on data sets that a foundation model behind the initial weights was pre-trained on, by its published list.
+    ``false`` refuses them; ``true`` tests them, and every record and page says so."""
 
     @model_validator(mode="after")
     def _can_be_done(self) -> "TransferConfig":

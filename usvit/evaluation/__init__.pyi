@@ -14,7 +14,7 @@ from .evaluate_predictions import measure as measure
 from .evaluate_predictions import refuse_occupied as refuse_occupied
 from .foreign_tables import Columns
 from .metrics_record import listed as listed
-from .metrics_record import summarise
+from .metrics_record import summarise, with_contamination
 from .metrics_sections import SUBGROUP_COLUMNS as SUBGROUP_COLUMNS
 from .pooled_figures import figure_points as figure_points
 from .pooled_figures import figures_with_intervals as figures_with_intervals
@@ -47,4 +47,5 @@ __all__ = [
     "predictions_table",
     "read_predictions",
     "summarise",
+    "with_contamination",
 ]

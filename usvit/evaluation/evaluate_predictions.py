@@ -8,10 +8,18 @@ from typing import Any
 import pandas as pd
 
 from usvit.data.datasets import descriptions_of
-from usvit.data.splits import described_among, refuse_seen, seen_by
+from usvit.data.splits import (
+    Contamination,
+    described_among,
+    names_with_same_images,
+    refuse_contaminated,
+    refuse_seen,
+    seen_by,
+    together,
+)
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation.foreign_tables import Columns, as_predictions, positive_of, read_raw, with_columns
-from usvit.evaluation.metrics_record import summarise
+from usvit.evaluation.metrics_record import summarise, with_contamination
 from usvit.evaluation.metrics_sections import NO_PATIENT_ID, SUBGROUP_COLUMNS
 from usvit.evaluation.predictions import check_complete, classes_of, read_predictions
 from usvit.evaluation.run_checks import refuse_upstream
@@ -49,6 +57,8 @@ class Predictions:
     test_over_train: float | None = None
     """Mean over folds of test images / training images; None if it is not known."""
     warnings: list[str] = field(default_factory=list)
+    contamination: tuple[Contamination, ...] = ()
+    """Tested data sets that a foundation model behind the network was pre-trained on, which the user allowed."""
 
     @property
     def split_by_image(self) -> bool:
@@ -65,6 +75,7 @@ def evaluate(
     metadata: Path | None = None,
     by: Mapping[str, Sequence[float] | None] | None = None,
     prevalence: float | None = None,
+    allow_contaminated: bool = False,
     out: str | Path | None = None,
 ) -> MetricsRecord:
     """Compute every figure of metrics.json from a run directory or from any table of predictions.
@@ -78,6 +89,8 @@ def evaluate(
         by: columns that make subgroups, each with ascending limits that cut it or None; they are added to the usual
             ones.
         prevalence: share of positives in (0, 1) at which PPV and NPV are wanted.
+        allow_contaminated: go on if a tested data set is one that a foundation model behind the network of
+            ``metadata`` was pre-trained on; metrics.json then says so. A run has its own setting.
         out: folder to write metrics.json and predictions.csv (the table as it was understood) into; None writes none.
 
     Returns:
@@ -86,7 +99,7 @@ def evaluate(
     Raises:
         UsvitError: as ``open_predictions`` and ``summarise``; ``predictions`` is a scored set; ``out`` holds other
             files.
-        LeakageError: the network was trained on an image of the test.
+        LeakageError: the network was trained on an image of the test, or, by a published list, on its data set.
 
     Example:
         >>> import usvit
@@ -102,7 +115,14 @@ def evaluate(
     if out is not None:
         refuse_occupied(out)
     with fitting(path):
-        found = open_predictions(path, columns=columns, positive=positive, manifest=manifest, metadata=metadata)
+        found = open_predictions(
+            path,
+            columns=columns,
+            positive=positive,
+            manifest=manifest,
+            metadata=metadata,
+            allow_contaminated=allow_contaminated,
+        )
         metrics = measure(found, by, prevalence)
     if out is not None:
         write_csv(out / "predictions.csv", found.table)
@@ -125,7 +145,7 @@ def measure(
     # Without groups there are no patients either; the table's own warning already says so.
     own = [one for one in metrics["warnings"] if not (found.warnings and one.startswith(NO_PATIENT_ID))]
     metrics["warnings"] = [*found.warnings, *own]
-    return metrics
+    return with_contamination(metrics, found.contamination)
 
 
 def open_predictions(
@@ -135,6 +155,7 @@ def open_predictions(
     positive: str | None = None,
     manifest: Path | None = None,
     metadata: Path | None = None,
+    allow_contaminated: bool = False,
 ) -> Predictions:
     """Read the predictions of all folds of a run, or any table of predictions.
 
@@ -145,6 +166,8 @@ def open_predictions(
         manifest: Parquet file with more columns of the images (by dataset and image_id); by default that of the run,
             also for a table inside a run.
         metadata: model.json of the network that made the table; by default that of the run.
+        allow_contaminated: go on if a tested data set is listed as pre-training data of a foundation model behind
+            ``metadata``. For a run, its own setting counts.
 
     Raises:
         UsvitError: a file is missing or damaged; folds are missing or images predicted twice; columns,
@@ -169,7 +192,9 @@ def open_predictions(
         found = _with_manifest(found, manifest, follow=True)
     elif run is not None and (run / "manifest.parquet").exists():
         found = _with_manifest(found, run / "manifest.parquet", follow=False)
-    _refuse_seen(found, run, metadata)
+    files = _metadata_files(found, run, metadata)
+    found = replace(found, contamination=_contamination(found, files, allow_contaminated))
+    _refuse_seen(found, files, metadata)
     return found
 
 
@@ -252,16 +277,37 @@ def _with_manifest(found: Predictions, path: Path, *, follow: bool) -> Predictio
     return replace(found, columns=manifest)
 
 
-def _refuse_seen(found: Predictions, run: Path | None, metadata: Path | None) -> None:
-    files: dict[int | None, Path]  # model.json of each fold; None is for all images
+def _metadata_files(found: Predictions, run: Path | None, metadata: Path | None) -> dict[int | None, Path]:
+    """Return the model.json of each fold, or under None the one of all images; without those that were not kept."""
     if metadata is not None:
-        if found.columns is None:
-            raise UsvitError(f"--metadata {metadata} lists images by the hash of their pixels: give --manifest, too.")
-        files = {None: metadata / "model.json" if metadata.is_dir() else metadata}
-    elif run is None or found.split_by_image:
+        return {None: metadata / "model.json" if metadata.is_dir() else metadata}
+    folds = [] if run is None else sorted(set(found.table["fold"].tolist()))
+    files = {fold: Path(str(run)) / f"fold-{fold}" / "model.json" for fold in folds}
+    return {fold: file for fold, file in files.items() if file.is_file()}
+
+
+def _contamination(found: Predictions, files: Mapping[int | None, Path], allow: bool) -> tuple[Contamination, ...]:
+    """Return the contamination that a run, or the caller, allows; that of a run without networks is in its record.
+
+    Raises:
+        LeakageError: There is contamination that nobody has allowed.
+    """
+    if found.record is not None and not files:
+        return tuple(map(Contamination.of_record, found.record.data.contamination or []))
+    allowed = allow or (found.record is not None and found.record.config.as_written().get("allow_contaminated") is True)
+    seen = together(
+        seen_by(load_record(file, ModelMetadata, follow=fold is None), file.parent) for fold, file in files.items()
+    )
+    tested = found.table.loc[found.table["part"] == "test", "dataset"]
+    who = "The network" if len(files) != 1 else f"The network of {next(iter(files.values())).parent}"
+    return refuse_contaminated(names_with_same_images(tested), {who: seen.collections}, allow=allowed)
+
+
+def _refuse_seen(found: Predictions, files: Mapping[int | None, Path], metadata: Path | None) -> None:
+    if metadata is not None and found.columns is None:
+        raise UsvitError(f"--metadata {metadata} lists images by the hash of their pixels: give --manifest, too.")
+    if metadata is None and (not files or found.split_by_image):
         return
-    else:
-        files = {fold: run / f"fold-{fold}" / "model.json" for fold in sorted(set(found.table["fold"].tolist()))}
     if found.columns is None or "sha256" not in found.columns:
         if metadata is not None:
             raise UsvitError("The manifest has no column sha256, so that nothing can be looked up in the metadata.")
@@ -270,8 +316,6 @@ def _refuse_seen(found: Predictions, run: Path | None, metadata: Path | None) ->
     tested = with_columns(test[[*KEY, "group_id", "fold"]], found.columns, {"sha256": "sha256"})
     described = descriptions_of(found.columns, Path("of the test images"))
     for fold, file in files.items():
-        if fold is not None and not file.is_file():
-            continue  # the weights of the run were not kept
         seen = seen_by(load_record(file, ModelMetadata, follow=fold is None), file.parent)
         own = tested if fold is None else tested[tested["fold"] == fold]
         copies = seen.copies_among(described_among(described, own["sha256"])[0])

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from usvit.data.splits import Contamination, contamination_warning
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation.cross_validation_headline import headline_section
 from usvit.evaluation.decisions import decided_at
@@ -110,6 +111,15 @@ def summarise(
         summary["at_prevalence"] = prevalence_section(decided.reference, decided.called, rows.group, prevalence)
     summary["warnings"] = warnings_of(table, summary)
     return {key: listed(value) for key, value in summary.items()}
+
+
+def with_contamination(metrics: dict[str, Any], found: Sequence[Contamination]) -> dict[str, Any]:
+    """Add contamination to the content of metrics.json, and a warning before all others; unchanged if there is none."""
+    warning = contamination_warning(found)
+    if warning is None:
+        return metrics
+    said = [warning, *(one for one in metrics["warnings"] if one != warning)]
+    return {**metrics, "warnings": said, "contamination": [one.describe() for one in found]}
 
 
 def _in_order(table: pd.DataFrame, classes: list[str]) -> pd.DataFrame:

@@ -25,7 +25,14 @@ from usvit.data.loading import PixelStore, Store, eval_batches, place_pixels, tr
 from usvit.data.splits import check_folds, folds_sha256, read_folds, repeat_of, rows_of_split, write_seen
 from usvit.data.transforms import make_augment, resolve_on
 from usvit.errors import UsvitError
-from usvit.evaluation import check_complete, predictions_table, read_predictions, repeats_of, summarise
+from usvit.evaluation import (
+    check_complete,
+    predictions_table,
+    read_predictions,
+    repeats_of,
+    summarise,
+    with_contamination,
+)
 from usvit.experiments.base import Experiment, adapt, new_model_with_report, write_model
 from usvit.experiments.cross_validation_setup import (
     CrossValidationSetup,
@@ -354,7 +361,7 @@ def _conclude(setup: CrossValidationSetup, run: RunDirectory) -> None:
     # The inner validation rows choose thresholds and fit temperatures; the test rows are measured.
     measured = pd.concat([pooled, inner], ignore_index=True)
     metrics = summarise(measured, classes=setup.classes, positive=setup.manifest.positive_class, columns=rows)
-    write_record(run.path / "metrics.json", metrics, MetricsRecord)
+    write_record(run.path / "metrics.json", with_contamination(metrics, setup.contamination), MetricsRecord)
     if setup.manifest.skipped:
         write_csv(run.path / "skipped.csv", pd.DataFrame(setup.manifest.skipped_rows))
 

@@ -5,17 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 import torch
 
 from usvit.config import RunConfig
-from usvit.data.datasets import Manifest, open_manifest
+from usvit.data.datasets import Manifest, open_manifest, same_images
 from usvit.data.splits import (
+    Contamination,
+    contamination_warning,
     described_among,
     folds_sha256,
     leaking_groups,
     make_folds,
     n_repeats,
+    names_with_same_images,
+    refuse_contaminated,
     refuse_seen,
     repeat_of,
     rows_of_split,
@@ -60,6 +65,8 @@ class CrossValidationSetup:
     n_parameters: int
     tuned: TuneReport
     loaded: LoadReport
+    contamination: tuple[Contamination, ...] = ()
+    """Tested data sets that a foundation model behind the weights was pre-trained on, which the user allowed."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -111,15 +118,33 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     manifest = open_manifest(config.data, roots, progress)
     rows = manifest.usable
     folds = make_folds(kind, rows, config.split, config.split_seed, manifest.own_ids)
-    _check_initial_weights(weights, manifest, folds, config.model.weights)
+    who = f"The network of --weights {config.model.weights}"
     seen = together(seen_by_weights(weights.of_fold(fold)) for fold in range(max(1, len(weights.folds))))
-    if doubt := unrecorded(seen, f"The network of --weights {config.model.weights}"):
+    in_test = [rows_of_split(folds, rows, "test", fold) for fold in range(int(folds.fold.nunique()))]
+    datasets = rows.dataset.iloc[np.concatenate(in_test)]
+    tested = names_with_same_images(datasets, same_images(config.data.dataset))
+    contamination = refuse_contaminated(tested, {who: seen.collections}, allow=config.allow_contaminated)
+    if warning := contamination_warning(contamination):
+        logger.warning(warning)
+    _check_initial_weights(weights, manifest, folds, config.model.weights)
+    if doubt := unrecorded(seen, who):
         logger.warning(doubt)
     # Build the model once up front, so that mismatched weights or an invalid image size fail before any output.
     model, loaded = new_model_with_report(config, spec, weights, len(manifest.classes), fold=0)
     tuned = adapt(model, config)
     return CrossValidationSetup(
-        kind, config, spec, weights, device, manifest, folds, preprocessing, count_parameters(model), tuned, loaded
+        kind,
+        config,
+        spec,
+        weights,
+        device,
+        manifest,
+        folds,
+        preprocessing,
+        count_parameters(model),
+        tuned,
+        loaded,
+        contamination,
     )
 
 
@@ -189,6 +214,7 @@ def describe(job: CrossValidationSetup, command: str) -> dict[str, Any]:
                 for _, row in job.manifest.excluded.iterrows()
             ],
             "skipped": job.manifest.skipped_rows,
+            **({"contamination": [one.describe() for one in job.contamination]} if job.contamination else {}),
         },
         "folds": {
             "n": job.n_folds,

@@ -13,7 +13,7 @@ from safetensors.torch import save as safetensors_bytes
 from torch import nn
 
 import usvit
-from usvit.data.splits import FILES, GAPS, SeenImages, passed_on, seen_by, seen_by_weights
+from usvit.data.splits import COLLECTIONS, FILES, GAPS, SeenImages, passed_on, seen_by, seen_by_weights
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError, unknown
 from usvit.files import read_bytes
@@ -185,6 +185,7 @@ def of_spec(
         "data_licenses": {},
         "seen_sha256": {"train": [], "val": [], **inherited["seen_sha256"]},
         "seen_copies": inherited["seen_copies"],
+        **({COLLECTIONS: inherited[COLLECTIONS]} if COLLECTIONS in inherited else {}),
         "measured": None,
     }
     return replace(_source(model, content, preprocessing, paper=spec.source), seen=seen)

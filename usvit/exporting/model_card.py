@@ -103,9 +103,19 @@ def model_card(metadata: ExportedMetadata, format_: str, checked: str) -> str:
             + ("not calibrated." if metadata.temperature is None else "calibrated on those images only.")
             + " `model.json` lists the pixel hashes and, if recorded, the near-duplicate descriptions of the images "
             "that it has seen: do not test it on these images or on near-duplicates of them.",
+            *_collections(metadata),
             "",
         ]
     )
+
+
+def _collections(metadata: ExportedMetadata) -> list[str]:
+    """Return a line for each foundation model that the network started from, with its published data sets."""
+    lines = []
+    for one in metadata.seen_collections or ():
+        names = ", ".join(listed.name for listed in one.sets) or "not known"
+        lines.append(f"- {one.network} was pre-trained on: {names} ({one.source}).")
+    return ["", "Do not test it on these data sets either:", "", *lines] if lines else []
 
 
 def _untrained(metadata: ExportedMetadata) -> list[str]:

@@ -34,6 +34,8 @@ from .features import logits_and_features as logits_and_features
 from .features import vectors as vectors
 from .fixed_network import FixedNetwork as FixedNetwork
 from .fixed_network import resolve_networks as resolve_networks
+from .foundation import FoundationModel as FoundationModel
+from .foundation import foundation_models as foundation_models
 from .heads import check_classes as check_classes
 from .heads import has_distillation_head as has_distillation_head
 from .heads import load_head as load_head

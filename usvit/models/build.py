@@ -178,11 +178,14 @@ def input_statistics(spec: ModelSpec, weights: Weights | None = None) -> tuple[S
             weights, the statistics of the recommended weights are assumed.
     """
     ours = weights.metadata.preprocessing if weights and weights.metadata else None
+    chosen = hub_entry(spec, weights)
+    foundation = chosen.foundation if chosen else None
     if ours is not None:
         mean, std = tuple(ours.mean), tuple(ours.std)
+    elif foundation is not None and foundation.mean is not None and foundation.std is not None:
+        mean, std = foundation.mean, foundation.std
     else:
-        chosen = hub_entry(spec, weights)
-        config = timm.get_pretrained_cfg(chosen.timm if chosen else spec.architecture)
+        config = timm.get_pretrained_cfg(chosen.timm if chosen and chosen.timm else spec.architecture)
         mean, std = (config.mean, config.std) if config else ((0.5,) * 3, (0.5,) * 3)
     return (mean[0], mean[1], mean[2]), (std[0], std[1], std[2])
 
@@ -198,7 +201,9 @@ def timm_test_config(spec: ModelSpec, weights: Weights | None = None) -> dict[st
         The keys of timm's ``resolve_data_config``; None if timm has no configuration of the network.
     """
     chosen = hub_entry(spec, weights)
-    config = timm.get_pretrained_cfg(chosen.timm if chosen else spec.architecture)
+    if chosen is not None and chosen.timm is None:
+        return None
+    config = timm.get_pretrained_cfg(chosen.timm if chosen and chosen.timm else spec.architecture)
     if config is None:
         return None
     found: dict[str, Any] = timm.data.resolve_data_config(pretrained_cfg=config.to_dict(), use_test_size=True)

@@ -110,7 +110,8 @@ def count_zoo() -> dict[str, Any]:
     for spec in ZOO.values():
         by_size = {size: count(spec, size) for size in sizes(spec)}
         counts[spec.name] = {str(size): [one.params, one.macs] for size, one in by_size.items()}
-    names = sorted({weights.timm for spec in ZOO.values() for weights in spec.weights.values()})
+    weights = [one for spec in ZOO.values() for one in spec.weights.values()]
+    names = sorted({one.timm for one in weights if one.timm is not None})
     return {"counts": counts, "licenses": {name: licence(name) for name in names}}
 
 

@@ -64,14 +64,17 @@ def describe_model(spec: ModelSpec, image_size: int | None = None, n_classes: in
 
 
 def _weights(upstream: str, hub: Pretrained, recommended: bool) -> dict[str, object]:
-    config, pin = timm.get_pretrained_cfg(hub.timm), pin_of(f"timm/{hub.timm}")
+    config, pin = (timm.get_pretrained_cfg(hub.timm), pin_of(f"timm/{hub.timm}")) if hub.timm else (None, None)
+    entry = hub.foundation
+    known = config.input_size[-1] if config else None
     return {
         "upstream": upstream,
-        "hub": f"timm/{hub.timm}",
+        "hub": f"timm/{hub.timm}" if hub.timm else None,
         "by": hub.by,
-        "license": licence(hub.timm),
-        "input_size": config.input_size[-1] if config else None,
+        "license": entry.license if entry else licence(str(hub.timm)),
+        "input_size": entry.image_size if entry else known,
         "recommended": recommended,
         "revision": pin.revision if pin else None,
         "sha256": pin.sha256 if pin else None,
+        **({} if entry is None else {"foundation": entry.model_dump(mode="json", exclude={"name", "network"})}),
     }

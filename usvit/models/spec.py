@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from usvit.config import Attention, ClassKeys, Head, Pool, Position, PositionAt, Residual, Stem
+from usvit.models.foundation import FoundationModel
 
 ZooFamily = Literal["vit", "hybrid", "deit", "deit3", "parallel", "sovit", "cait", "resmlp", "patchconvnet", "cnn"]
 Family = ZooFamily | Literal["hierarchical", "mlp"]
@@ -81,10 +82,13 @@ class ViTShape:
 class Pretrained:
     """Pre-trained weights on the hub."""
 
-    timm: str
-    """timm's ``architecture.tag``; ``timm/<this>`` is the repository on the Hugging Face hub."""
+    timm: str | None
+    """timm's ``architecture.tag``; ``timm/<this>`` is the repository on the Hugging Face hub. None if timm does not
+    have these weights: then the user downloads the file from ``foundation.address``."""
     by: str
     """Authors of the weights, and the images they were pre-trained on."""
+    foundation: FoundationModel | None = None
+    """Entry of a foundation model: its licence, statistics, and the data sets that it was pre-trained on."""
 
 
 @dataclass(frozen=True)

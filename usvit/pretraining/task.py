@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from usvit.config import PretrainConfig
-from usvit.models import Cost, ModelSpec
+from usvit.data.splits import SeenCollection
+from usvit.models import Cost, ModelSpec, foundation_models
 from usvit.records import ModelMetadata
 from usvit.training import TrainingTask
 
@@ -83,6 +84,12 @@ class UpstreamModel:
         if self.metadata is not None or self.weights_sha256 is None:
             return None
         return f"the {self.role} {(self.weights or {}).get('name') or self.architecture}"
+
+    @property
+    def collections(self) -> tuple[SeenCollection, ...]:
+        """Published lists of its data sets, if its weights are those of a foundation model."""
+        entry = foundation_models().get(str((self.weights or {}).get("upstream")))
+        return () if self.metadata is not None or entry is None else (entry.seen_collection(),)
 
     def describe(self) -> dict[str, Any]:
         """Return the entries of ``run.json`` and ``model.json``, without the path, which is valid on one machine."""

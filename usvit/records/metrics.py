@@ -20,6 +20,7 @@ from usvit.records.base import (
     optional,
     written,
 )
+from usvit.records.model import ContaminationRecord
 from usvit.records.values import MeanSd, NonNegative, ShareValue, Value
 
 OneFigure = TypeVar("OneFigure", ShareValue, MeanSd)
@@ -542,7 +543,7 @@ class MetricsRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "metrics"
-    VERSION: ClassVar[str] = "1.3"
+    VERSION: ClassVar[str] = "1.4"
     schema_version: Version
     positive_class: Name = key(
         "Class that the headline, the operating points and the decision curve describe; one of 'classes'."
@@ -555,6 +556,11 @@ class MetricsRecord(FileRecord):
     class_counts: Counts = key("Test images by reference label.")
     class_groups: Counts | None = written("Groups with a test image of the class; a group may count for two classes.")
     warnings: list[Text] | None = written("Sentences for a reader of the figures; empty if there are none.")
+    contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
+        "Tested data sets that a foundation model behind the network was pre-trained on (--allow-contaminated), since "
+        "schema 1.4. The figures are inflated.",
+        minItems=1,
+    )
     headline: Headline | None = written("Figures to quote. Since schema 1.3.")
     pooled: FiguresRecord = key(
         "Figures of all test images as one set, each predicted by the model that was not trained on it, with "

@@ -188,6 +188,34 @@ class SeenCopies(Record):
     gaps: list[SeenGap] | None = written()
 
 
+class ListedSet(Record):
+    """Public data set in the published list of a foundation model."""
+
+    name: Text = key("Name in the list.")
+    cards: list[Name] = key("Data cards with these images; empty if there is none.")
+
+
+class SeenCollectionRecord(Record):
+    """What is published about the data sets that a foundation model was pre-trained on."""
+
+    network: Text = key("The foundation model.")
+    known: Literal["listed", "unknown"] = key("unknown: there is no confirmed list of its data sets.")
+    collection: Text | None = key("Name of the collection of these data sets.")
+    source: Text = key("Where the list was read.")
+    note: Text
+    sets: Annotated[list[ListedSet], Field(max_length=10_000)]
+
+
+class ContaminationRecord(Record):
+    """A tested data set that a foundation model behind the network was pre-trained on, by a published list."""
+
+    dataset: Text = key("The tested data set.")
+    listed_as: Text = key("Its name in the list.")
+    network: Text = key("The foundation model.")
+    collection: Text | None = key("Name of the collection that the list describes.")
+    source: Text = key("Where the list was read.")
+
+
 class ExportedLicenses(Record):
     """Licences of the initial weights and of the training data."""
 
@@ -280,6 +308,11 @@ class ModelMetadata(FileRecord):
     seen_sha256: SeenHashes | None = written()
     seen_copies: SeenCopies | None = written(
         "Near-duplicate descriptions, since schema 1.2. Without them it is unknown whether a near-duplicate was seen."
+    )
+    seen_collections: Annotated[list[SeenCollectionRecord], Field(max_length=1000)] | None = optional(
+        "Published lists of the data sets of foundation models that this network started from, since schema 1.4. A "
+        "test on a listed data set is refused as contamination.",
+        minItems=1,
     )
     intended_use: Text | None = written(minLength=1)
     exported: ExportedRecord | None = optional()

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from usvit.records.base import FileRecord, Name, Number, Record, Text, Version, key
+from usvit.records.base import FileRecord, Name, Number, Record, Text, Version, key, optional
 
 _Whole = Annotated[int, Field(ge=1, le=10**15)]
 
@@ -35,11 +35,55 @@ class Shape(Record):
     class_layer_scale: bool
 
 
+class FoundationDataset(Record):
+    """Public data set in a published list of pre-training images."""
+
+    name: Text = key("Name in the list.")
+    card: Name | None = key("Data card of usvit for the same data set; null if there is none.")
+
+
+class FoundationPretraining(Record):
+    """What is published about the images that a foundation model was pre-trained on."""
+
+    known: Literal["listed", "unknown"] = key("unknown: private, or no list of them has been confirmed.")
+    collection: Text | None
+    source: Text = key("Where the list, or the statement without a list, was read.")
+    note: Text
+    sets: list[FoundationDataset]
+
+
+class FoundationFacts(Record):
+    """Facts about a foundation model that its file does not show, each with its source."""
+
+    title: Text
+    by: Text
+    source: Text = key("Short name of the paper.")
+    license: Text
+    repository: Text = key("The authors' code.")
+    address: Text = key("Where the weights are.")
+    file: Text | None = key("The authors' name of the file.")
+    timm: Name | None = key("Name in timm's registry; null if timm does not host the weights.")
+    no_network: Text | None = key("Reason why usvit does not have the network.")
+    keys: Text = key("Names of the tensors in the file.")
+    heads: _Whole | None
+    pooling: Text
+    norm: Text
+    positions: Text
+    image_size: _Whole | None
+    mean: list[Number] | None
+    std: list[Number] | None
+    evidence: dict[str, Text] = key("Key -> where it was read.")
+    unconfirmed: dict[str, Text] = key("Key -> what is not confirmed about it, and why.")
+    pretraining: FoundationPretraining
+
+
 class HubWeights(Record):
-    """Pre-trained weights on the Hugging Face hub."""
+    """Pre-trained weights on a hub."""
 
     upstream: Name = key("Text after 'hub:' in --weights, such as in21k.")
-    hub: Name = key("The repository.", pattern="^timm/")
+    hub: Annotated[Name, Field(pattern="^timm/")] | None = key(
+        "The repository on the Hugging Face hub; null if the file has to be downloaded from foundation.address."
+    )
     by: Text = key("Authors of the pre-training, and its images.")
     license: Text | None = key("Licence as timm states it.")
     input_size: int | None = key("Side of the images that they were trained on, in pixels.")
@@ -50,6 +94,7 @@ class HubWeights(Record):
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = key(
         "SHA-256 that the file must have; null if not pinned."
     )
+    foundation: FoundationFacts | None = optional("Entry of a foundation model, since schema 1.3.")
 
 
 class PaperFiguresRecord(Record):
@@ -75,7 +120,7 @@ class ModelsInfoRecord(FileRecord):
     """One network: its cost, counted on request, its weights on the hub, and the figures of its papers."""
 
     KIND: ClassVar[str] = "models-info"
-    VERSION: ClassVar[str] = "1.2"
+    VERSION: ClassVar[str] = "1.3"
     schema_version: Version
     name: Name = key("Name of the network on the command line.")
     family: Literal[

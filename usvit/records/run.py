@@ -33,6 +33,7 @@ from usvit.records.base import (
     read_record,
     written,
 )
+from usvit.records.model import ContaminationRecord
 
 MAX_FOLDS = 10_000
 MAX_CLASSES = 100_000
@@ -88,6 +89,11 @@ class Data(Record):
     manifest_sha256: Sha256 | None = optional()
     excluded: list[ExcludedImage] | None = optional("Images that were left out, each with the reason.")
     skipped: list[UnreadableFile] | None = optional("Files that could not be read (--skip-bad).")
+    contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
+        "Tested data sets that a foundation model behind the weights was pre-trained on, since schema 1.3: the run was "
+        "started with --allow-contaminated.",
+        minItems=1,
+    )
     validation: dict[str, Any] | None = optional(
         "Validation images of usvit pretrain; absent for other runs.", null=True
     )
@@ -254,7 +260,7 @@ class RunRecord(FileRecord):
 
     model_config = ConfigDict(json_schema_extra={"x-open": True, **_TEST_OR_TRAINING})
     KIND: ClassVar[str] = "run"
-    VERSION: ClassVar[str] = "1.2"
+    VERSION: ClassVar[str] = "1.3"
     kind: Literal["cv", "train", "pretrain", "transfer", "test"] | None = written("'test' since schema 1.2.")
     name: Name | None = written()
     command: Text | None = written("The command line that began the run.")

@@ -1,6 +1,8 @@
 """``summary.json`` and ``job.json`` of a scored set."""
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from usvit.records.base import (
     OPEN,
@@ -20,7 +22,7 @@ from usvit.records.base import (
     optional,
     written,
 )
-from usvit.records.model import SeenGap
+from usvit.records.model import SeenCollectionRecord, SeenGap
 
 _FAILED = {"properties": {"rows": {"minimum": 1}}}
 
@@ -119,6 +121,9 @@ class ModelSeen(Record):
     n_hashes: Count | None = written()
     n_descriptions: Count | None = written()
     gaps: list[SeenGap] | None = written()
+    collections: Annotated[list[SeenCollectionRecord], Field(max_length=1000)] | None = optional(
+        "Published lists of the data sets of foundation models that the networks started from.", minItems=1
+    )
 
 
 class ScoringModelRecord(Record):

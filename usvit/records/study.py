@@ -139,7 +139,7 @@ class StudyRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "study"
-    VERSION: ClassVar[str] = "2.0"
+    VERSION: ClassVar[str] = "2.1"
     schema_version: Annotated[str, Field(pattern=r"^2\.\d{1,4}$")]
     name: Name
     title: Text = written(empty=str)
@@ -162,6 +162,10 @@ class StudyRecord(FileRecord):
     changed: list[Text] = written("Settings of the command line, for all runs.", empty=list)
     paper: StudyPaper | None = written(null=True)
     notes: list[Text] = written(empty=list)
+    contamination: dict[str, Text] | None = optional(
+        "Run -> warning, for runs that were tested on pre-training data of a foundation model, since schema 2.1.",
+        minProperties=1,
+    )
     runs_folder: Text = written("Folder of the runs, relative to that of the study.", empty=lambda: "runs")
     engine: Literal["sequential", "ray"] | None = written(
         "Engine of the last call that ran something; null before the first such call.", null=True

@@ -1,8 +1,11 @@
 """``test.json`` and the rows of its ``predictions.csv``: fixed classifiers on labelled images."""
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from usvit.records.base import Count, FileRecord, Name, Number, Record, Share, Text, Version, key, nullable
+from pydantic import Field
+
+from usvit.records.base import Count, FileRecord, Name, Number, Record, Share, Text, Version, key, nullable, optional
+from usvit.records.model import ContaminationRecord
 from usvit.records.tables import CsvRow
 from usvit.records.values import ShareValue
 
@@ -105,12 +108,17 @@ class TestRecord(FileRecord):
 
     __test__: ClassVar[bool] = False  # for pytest: this is no class of tests
     KIND: ClassVar[str] = "test"
-    VERSION: ClassVar[str] = "1.0"
+    VERSION: ClassVar[str] = "1.1"
     schema_version: Version
     classifiers: list[TestedClassifier] = key(minItems=1)
     sources: list[TestSource] = key(minItems=1)
     results: list[TestResult] = key(minItems=1)
     disagreement: list[DisagreementMatrix] = key("One entry for each source; empty for a single classifier and head.")
+    contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
+        "Tested data sets that a foundation model behind a classifier was pre-trained on (--allow-contaminated), since "
+        "schema 1.1.",
+        minItems=1,
+    )
     machine: TestMachine
 
 

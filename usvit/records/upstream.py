@@ -1,8 +1,8 @@
 """``pretrain.json`` and ``transfer.json``: results of runs that train or evaluate initial weights."""
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from usvit.records.base import (
     Classes,
@@ -19,7 +19,7 @@ from usvit.records.base import (
     optional,
     written,
 )
-from usvit.records.model import TUNE
+from usvit.records.model import TUNE, ContaminationRecord
 from usvit.records.values import PlainValue
 
 
@@ -183,7 +183,7 @@ class TransferRecord(FileRecord):
     """Evaluation of upstream weights on other images."""
 
     KIND: ClassVar[str] = "transfer"
-    VERSION: ClassVar[str] = "1.1"
+    VERSION: ClassVar[str] = "1.2"
     schema_version: Version | None = written()
     how: Literal["fewshot", "linear", "knn", "retrieval", "clusters", "separability", "finetune"] | None = written()
     images: TransferImages = written(empty=TransferImages)
@@ -201,4 +201,9 @@ class TransferRecord(FileRecord):
     chosen: Chosen = written(empty=Chosen)
     predictions: Name | None = written(null=True, enum=["predictions.csv", None])
     predictions_missing: Text | None = written("Reason why there is no predictions.csv.", null=True)
+    contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
+        "Tested data sets that a foundation model behind the weights was pre-trained on (--allow-contaminated), since "
+        "schema 1.2.",
+        minItems=1,
+    )
     recommended: Recommended | None = written("Choice among upstream networks; null for a single one.", null=True)

@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError
 from usvit.evaluation import FIGURES as DECISION_FIGURES
 from usvit.evaluation import KEY as DECIDED_KEY
@@ -143,7 +144,9 @@ def compare_predictions(
     test_rows = first_repeat(first.table)
     test_rows = test_rows[test_rows["part"] == "test"]
     n_groups = int(test_rows["group_id"].nunique())
-    said = [*dict.fromkeys(warning for one in opened for warning in one.warnings)]
+    contaminated = [(name, contamination_warning(one.contamination)) for one, name in zip(opened, names, strict=True)]
+    said = [f"{name}: {warning}" for name, warning in contaminated if warning]
+    said += [*dict.fromkeys(warning for one in opened for warning in one.warnings)]
     tested = rows_of(first.table, "test", first.classes)
     said += few_groups_sentences(tested.label, group_codes(tested.group, len(tested))[0], first.classes)
     if any(one.split_by_image for one in opened):

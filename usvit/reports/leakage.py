@@ -5,7 +5,15 @@ from dataclasses import dataclass
 import pandas as pd
 
 from usvit.data.datasets import descriptions_of
-from usvit.data.splits import Described, described_among, seen_by, together
+from usvit.data.splits import (
+    Described,
+    contamination_of,
+    described_among,
+    names_with_same_images,
+    seen_by,
+    together,
+    unlisted,
+)
 from usvit.reports.run_files import Run
 
 BY_HASH = "not found by exact hash"
@@ -62,6 +70,7 @@ def leakage_checks(run: Run) -> list[Check]:
             ("upstream",),
             "Were the initial weights trained on one of the test images, or on a near-duplicate of one?",
         ),
+        _listed(run),
         _untested(run),
     ]
 
@@ -127,6 +136,25 @@ def _seen(run: Run, parts: pd.DataFrame | None, described: Described, keys: tupl
         f"No near-duplicate found: the test images were compared with {compared:,} near-duplicate descriptions and "
         f"{looked:,} pixel hashes, which cover all images that were seen.",
     )
+
+
+def _listed(run: Run) -> Check:
+    """Look up the tested data sets in the published lists of the foundation models behind the networks."""
+    question = "Was a foundation model behind the initial weights pre-trained on a tested data set?"
+    if not run.metadata:
+        return Check(question, None, "Not checked: model.json is missing.")
+    seen = together(seen_by(metadata, run.folder / f"fold-{fold}") for fold, metadata in run.metadata.items())
+    found = contamination_of(names_with_same_images(run.predicted["dataset"]), seen.collections)
+    if found:
+        return Check(question, len(found), f"Yes: {'; '.join(one.phrase() for one in found)}.")
+    if doubt := unlisted(seen.collections):
+        return Check(question, None, f"Not known. {doubt}")
+    names = [one.network for one in seen.collections]
+    if not names:
+        return Check(question, 0, "No foundation model is on record.", clean="none on record")
+    notes = "; ".join(one.note for one in seen.collections)
+    answer = f"Not by the name of a data set on the published list of {' and '.join(names)}: {notes}."
+    return Check(question, 0, answer, clean="not on the list")
 
 
 def _from_scratch(run: Run) -> bool:

@@ -2,7 +2,7 @@
 
 from usvit.data.datasets import DataCard
 from usvit.metrics.intervals import FEW_GROUPS
-from usvit.reports.formatting import count, listed
+from usvit.reports.formatting import contaminated_sentence, count, listed
 from usvit.reports.run_files import Run
 
 
@@ -16,6 +16,8 @@ def limits_of(run: Run, cards: dict[str, DataCard | None]) -> list[str]:
             f"The split leaks: {count(folds.leaking_groups)} groups occur in two splits of a fold. The "
             "figures are inflated and do not apply to new patients."
         )
+    if contaminated := contaminated_sentence(metrics.contamination):
+        found.append(contaminated)
     if patients(run) in ("none", "some"):
         found.append(
             f"{'No' if patients(run) == 'none' else 'Not every'} image carries a patient identifier. Images of one "

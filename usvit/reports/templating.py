@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from usvit.reports.formatting import (
     NOT_RECORDED,
+    contaminated_sentence,
     count,
     decimals,
     duration,
@@ -34,6 +35,7 @@ def environment() -> Environment:
     )
     filters = {"count": count, "decimals": decimals, "duration": duration, "estimate": estimate, "interval": interval}
     made.filters |= filters | {
+        "contaminated": contaminated_sentence,
         "listed": listed,
         "p_words": p_words,
         "capitalize_first": lambda words: words[:1].upper() + words[1:],

@@ -321,6 +321,7 @@ class Ensemble:
             "n_hashes": len(self._seen),
             "n_descriptions": len(self._seen.descriptions),
             "gaps": gaps,
+            **({"collections": [one.entry() for one in self._seen.collections]} if self._seen.collections else {}),
         }
 
     def _novelty(self) -> dict[str, Any] | None:

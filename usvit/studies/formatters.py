@@ -135,7 +135,7 @@ def correlation_grid(record: StudyRecord) -> tuple[list[str], list[list[str]]]:
 
 def caveats(record: StudyRecord) -> list[str]:
     """Return the caveats of the table, the most serious first."""
-    said = []
+    said = [f"{run}: {warning}" for run, warning in (record.contamination or {}).items()]
     if record.scale == "tiny":
         said.append(
             "Tiny networks on generated images: these figures show that the study runs from its first step to this "

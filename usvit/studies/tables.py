@@ -1,12 +1,14 @@
 """The study's table: figures of each row with their intervals, figures of the paper, and the spread over seeds."""
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from scipy.stats import pearsonr, spearmanr
 
-from usvit.records import MetricsRecord, RunRecord, load_record
+from usvit.data.splits import Contamination, contamination_warning
+from usvit.records import ContaminationRecord, MetricsRecord, RunRecord, load_record
 from usvit.studies.metric_names import OF_NETWORK
 from usvit.studies.plan import PlannedRow, PlannedRun, StudyPlan, steps_of
 from usvit.studies.results import Found, difference_of, figure_of, figure_of_network, mean_of, read_result
@@ -20,6 +22,7 @@ class RunFigures:
     figures: dict[str, Found]
     n_images: int | None = None
     n_groups: int | None = None
+    contamination: tuple[ContaminationRecord, ...] = ()
 
 
 def fill(study: StudyDir, plan: StudyPlan) -> None:
@@ -37,6 +40,10 @@ def fill(study: StudyDir, plan: StudyPlan) -> None:
     several = len(plan.seeds) > 1
     study.record["seed_spread"] = [_spread(plan, row, results) for row in plan.rows] if several else []
     study.record["correlations"] = [_correlation(plan, *pair, results) for pair in plan.study.correlations]
+    contaminated = {run: told for run, result in results.items() if (told := _contaminated(result.contamination))}
+    study.record.pop("contamination", None)
+    if contaminated:
+        study.record["contamination"] = dict(sorted(contaminated.items()))
     for run in study.record["runs"]:
         path = study.run_path(run["id"]) / "run.json"
         if run["id"] in results and run["seconds"] is None and path.is_file():
@@ -46,9 +53,15 @@ def fill(study: StudyDir, plan: StudyPlan) -> None:
 def _figures_of(study: StudyDir, plan: StudyPlan, run: PlannedRun) -> RunFigures:
     result = read_result(run.kind, study.run_path(run.id))
     figures = {name: figure_of(run.kind, result, name) for name in plan.figures_of[run.id]}
+    contamination = tuple(getattr(result, "contamination", None) or ())
     if isinstance(result, MetricsRecord):
-        return RunFigures(figures, result.n_images, result.n_groups)
-    return RunFigures(figures)
+        return RunFigures(figures, result.n_images, result.n_groups, contamination)
+    return RunFigures(figures, contamination=contamination)
+
+
+def _contaminated(found: Sequence[ContaminationRecord]) -> str | None:
+    """Return the warning of a run that was tested on pre-training data of a foundation model."""
+    return contamination_warning(Contamination.of_record(one) for one in found)
 
 
 def _row(study: StudyDir, plan: StudyPlan, row: PlannedRow, results: dict[str, RunFigures]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class FirstWeights:
     metadata: ModelMetadata | None
     path: Path | None
     unknown_training: str | None = None
+    collections: tuple = ()
 
 
 def of(content):

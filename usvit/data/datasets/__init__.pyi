@@ -4,6 +4,7 @@ from .cards import card_names as card_names
 from .cards import load_card as load_card
 from .cards import load_cards as load_cards
 from .cards import read_prose as read_prose
+from .cards import same_images as same_images
 from .data_root import DataRoot as DataRoot
 from .data_root import roots_from as roots_from
 from .identities import Identities as Identities

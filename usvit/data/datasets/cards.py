@@ -175,6 +175,21 @@ def load_cards(datasets: str) -> list[DataCard]:
     return cards
 
 
+def same_images(datasets: str) -> dict[str, tuple[str, ...]]:
+    """Return each data set of ``busi+b`` -> others with the same images, by its card; names without a card are absent.
+
+    The names of a user's own manifest may be those of no card.
+    """
+    found = {}
+    for name in datasets.split("+"):
+        try:
+            card = load_card(name)
+        except UsvitError:
+            continue
+        found[card.name] = card.same_images_as
+    return found
+
+
 def read_card(path: Path) -> DataCard:
     """Parse and check one card file.
 

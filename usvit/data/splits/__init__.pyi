@@ -1,3 +1,11 @@
+from .contamination import ALLOW as ALLOW
+from .contamination import Contamination as Contamination
+from .contamination import SeenCollection as SeenCollection
+from .contamination import contamination_of as contamination_of
+from .contamination import contamination_warning as contamination_warning
+from .contamination import names_with_same_images as names_with_same_images
+from .contamination import refuse_contaminated as refuse_contaminated
+from .contamination import unlisted as unlisted
 from .folds import SPLITS as SPLITS
 from .folds import check_folds as check_folds
 from .folds import folds_sha256 as folds_sha256
@@ -11,6 +19,7 @@ from .groups import OwnIds as OwnIds
 from .groups import group_ids as group_ids
 from .groups import label_conflicts as label_conflicts
 from .groups import possibly_one_patient as possibly_one_patient
+from .leakage import COLLECTIONS as COLLECTIONS
 from .leakage import FILES as FILES
 from .leakage import GAPS as GAPS
 from .leakage import Gap as Gap

@@ -5,6 +5,7 @@ those of its initial weights. Long lists are in separate files beside it, sorted
 names with their SHA-256.
 Near-duplicate descriptions of the same images are in further files (``usvit.data.splits.seen_files``), which recognise
 an image that was stored again. Images that are missing in either record are listed as gaps.
+Of a foundation model, the published list of its data sets takes the place of hashes (``contamination``).
 """
 
 import functools
@@ -18,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from usvit.data.near_duplicates import CompactDescriptions, SeenNearDuplicate
+from usvit.data.splits.contamination import SeenCollection, unlisted
 from usvit.data.splits.seen_files import (
     MAX_DESCRIBED,
     PARTS,
@@ -42,6 +44,8 @@ UNHASHED = "unhashed"
 """Optional key beside the splits: names of sources whose images were seen but not hashed."""
 GAPS = "gaps"
 """Key beside the files in ``seen_copies``: images that are not on record."""
+COLLECTIONS = "seen_collections"
+"""Optional key of ``model.json``: published lists of the data sets of foundation models (``contamination``)."""
 _OLD = "a model.json of an earlier usvit, which has no near-duplicate descriptions"
 _SILENT = "a model.json that lists no images"
 
@@ -55,6 +59,10 @@ class Trained(Protocol):
     @property
     def unknown_training(self) -> str | None:
         """Name of trained weights without metadata; None if they have metadata or are random."""
+
+    @property
+    def collections(self) -> tuple[SeenCollection, ...]:
+        """Published lists of the data sets of foundation weights; empty for other weights without metadata."""
 
     @property
     def metadata(self) -> ModelMetadata | None: ...
@@ -93,6 +101,8 @@ class SeenImages:
     """Files of the near-duplicate descriptions of the same images."""
     gaps: tuple[Gap, ...] = ()
     """Images that are missing in ``described`` and possibly in the hashes."""
+    collections: tuple[SeenCollection, ...] = ()
+    """Published lists of the data sets of foundation models among the initial weights."""
 
     def __contains__(self, sha256: object) -> bool:
         return any(sha256 in hashes for hashes in self.listed.values()) or any(sha256 in file for file in self.files)
@@ -122,13 +132,14 @@ class SeenImages:
         return copies_of_seen(tested, self.descriptions) if self.described and tested else {}
 
     def of_parts(self, *parts: str) -> "SeenImages":
-        """Select some of the splits ``train``, ``val`` and ``upstream``; ``unhashed`` belongs to ``upstream``."""
+        """Select some of the splits; ``unhashed`` and ``collections`` belong to ``upstream``."""
         return SeenImages(
             {part: hashes for part, hashes in self.listed.items() if part in parts},
             tuple(file for file in self.files if file.part in parts),
             self.unhashed if "upstream" in parts else (),
             tuple(file for file in self.described if file.part in parts),
             tuple(gap for gap in self.gaps if gap.part in parts),
+            self.collections if "upstream" in parts else (),
         )
 
     def without_descriptions(self) -> "SeenImages":
@@ -168,19 +179,25 @@ def seen_by(metadata: ModelMetadata, folder: Path | None = None) -> SeenImages:
     listed = {part: frozenset(hashes) for part, hashes in lists.items()}
     files = tuple(HashFile.checked(entry, folder) for entry in told.files or ())
     unhashed = tuple(told.unhashed or ())
+    collections = tuple(map(SeenCollection.of_record, metadata.seen_collections or ()))
     if copies is None:
         what = _SILENT if metadata.seen_sha256 is None else _OLD
-        return SeenImages(listed, files, unhashed, (), tuple(Gap(part, "nothing", what) for part in PARTS))
+        gaps = tuple(Gap(part, "nothing", what) for part in PARTS)
+        return SeenImages(listed, files, unhashed, (), gaps, collections)
     described = tuple(CopyFile.checked(entry, folder) for entry in copies.files or ())
     gaps = tuple(Gap(gap.part, gap.known, gap.what) for gap in copies.gaps or ())
-    return SeenImages(listed, files, unhashed, described, gaps)
+    return SeenImages(listed, files, unhashed, described, gaps, collections)
 
 
 def seen_by_weights(weights: Trained) -> SeenImages:
-    """Return ``seen_by`` of the metadata of weights; trained weights without metadata are a gap."""
+    """Return ``seen_by`` of the metadata of weights; trained weights without metadata are a gap.
+
+    Foundation weights have no metadata; what is published of their data sets is in ``collections``.
+    """
     if weights.metadata is None:
         unknown = weights.unknown_training
-        return SeenImages() if unknown is None else SeenImages(gaps=(Gap("upstream", "nothing", unknown),))
+        gaps = () if unknown is None else (Gap("upstream", "nothing", unknown),)
+        return SeenImages(gaps=gaps, collections=weights.collections)
     return seen_by(weights.metadata, None if weights.path is None else weights.path.parent)
 
 
@@ -209,7 +226,7 @@ def write_seen(
 
     Returns:
         ``seen_sha256``: ``train``, ``val`` and ``upstream`` -> hashes, and optionally ``files`` and ``unhashed``;
-        ``seen_copies``: ``files`` of descriptions and ``gaps``.
+        ``seen_copies``: ``files`` of descriptions and ``gaps``; optionally ``seen_collections``.
 
     Raises:
         UsvitError: A file of ``before`` is missing or has other content, or the disk is full.
@@ -234,7 +251,7 @@ def write_seen(
             record[part] = []
     earlier.copy_files(folder)
     record |= ({FILES: files} if files else {}) | ({UNHASHED: unknown} if unknown else {})
-    return {"seen_sha256": record, "seen_copies": copies}
+    return {**inherited, "seen_sha256": record, "seen_copies": copies}
 
 
 def together(seen: Iterable[SeenImages]) -> SeenImages:
@@ -244,20 +261,30 @@ def together(seen: Iterable[SeenImages]) -> SeenImages:
     described: dict[tuple[str, str], CopyFile] = {}
     unhashed: set[str] = set()
     gaps: dict[Gap, None] = {}
+    collections: dict[SeenCollection, None] = {}
     for one in seen:
+        collections |= dict.fromkeys(one.collections)
         unhashed |= set(one.unhashed)
         described |= {(file.part, file.sha256): file for file in one.described}
         gaps |= dict.fromkeys(one.gaps)
         listed |= {part: listed.get(part, frozenset()) | hashes for part, hashes in one.listed.items()}
         files |= {(file.part, file.sha256): file for file in one.files}
-    return SeenImages(listed, tuple(files.values()), tuple(sorted(unhashed)), tuple(described.values()), tuple(gaps))
+    return SeenImages(
+        listed,
+        tuple(files.values()),
+        tuple(sorted(unhashed)),
+        tuple(described.values()),
+        tuple(gaps),
+        tuple(collections),
+    )
 
 
 def passed_on(seen: SeenImages) -> dict[str, Any]:
     """Return the record for metadata of a network that starts from this one: everything becomes ``upstream``.
 
     Returns:
-        ``seen_sha256`` with ``upstream``, and ``files`` and ``unhashed`` if any; ``seen_copies``.
+        ``seen_sha256`` with ``upstream``, and ``files`` and ``unhashed`` if any; ``seen_copies``; and
+        ``seen_collections`` if any.
     """
     listed = {sha256 for hashes in seen.listed.values() for sha256 in hashes}
     files = {file.sha256: replace(file, part="upstream").entry() for file in seen.files}
@@ -267,23 +294,28 @@ def passed_on(seen: SeenImages) -> dict[str, Any]:
     return {
         "seen_sha256": {"upstream": sorted(listed)} | ({FILES: list(files.values())} if files else {}) | unhashed,
         "seen_copies": {FILES: list(copies.values()), GAPS: [gap.entry() for gap in gaps]},
+        **({COLLECTIONS: [one.entry() for one in seen.collections]} if seen.collections else {}),
     }
 
 
 def unrecorded(seen: SeenImages, who: str) -> str | None:
     """Return a warning for tests of a network with seen images that are not on record; None if all are.
 
+    Of a foundation model nothing is on record but the list of its data sets; the warning says if there is no list.
+
     Args:
         seen: images that the network has seen.
         who: name of the network, such as ``The network of --weights RUN``.
     """
+    unknown = unlisted(seen.collections)
     if not seen.unhashed:
         if not seen.gaps or not len(seen):
-            return None
+            return unknown
         what = "; ".join(dict.fromkeys(gap.what for gap in seen.gaps))
         return (
             f"{who} has seen images of which there are no near-duplicate descriptions ({what}). Test images with the "
             "same pixels as these are recognised, but near-duplicates with other pixels are not."
+            f"{f' {unknown}' if unknown else ''}"
         )
     return (
         f"{who} has learnt from {' and '.join(seen.unhashed)} with source.hashes=false: which images these were is "

@@ -9,7 +9,14 @@ from typing import Any
 import pandas as pd
 
 from usvit.config import TestConfig
-from usvit.data.splits import unrecorded
+from usvit.data.datasets import same_images
+from usvit.data.splits import (
+    Contamination,
+    contamination_warning,
+    names_with_same_images,
+    refuse_contaminated,
+    unrecorded,
+)
 from usvit.errors import UsvitError
 from usvit.experiments.base import Experiment, head_of_record, in_runs
 from usvit.experiments.classifier_test.classifiers import FixedClassifier, joint_sha256_text, resolve_classifiers
@@ -44,6 +51,8 @@ class ClassifierTestSetup:
     """(classifier, test set) -> which outputs compete and which are right."""
     known: dict[str, str]
     """Classifier -> what is known of the images that it was trained on."""
+    contamination: tuple[Contamination, ...] = ()
+    """Tested data sets that a foundation model behind a classifier was pre-trained on, which the user allowed."""
 
 
 class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
@@ -82,6 +91,12 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
         for who, images in seen.items():
             if doubt := unrecorded(images, who):
                 logger.warning(doubt)
+        datasets = [name for one in sets for name in one.images.table().dataset]
+        tested = names_with_same_images(datasets, same_images(config.data.dataset))
+        lists = {who: images.collections for who, images in seen.items()}
+        contamination = refuse_contaminated(tested, lists, allow=config.allow_contaminated)
+        if warning := contamination_warning(contamination):
+            logger.warning(warning)
         crops = {one.view.crop for one in classifiers}
         sets = [without_seen(with_crop(one, crops), config, seen, self.progress) for one in sets]
         known = {
@@ -90,7 +105,7 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
             )
             for one in classifiers
         }
-        return ClassifierTestSetup(config, device, classifiers, sets, matchings, known)
+        return ClassifierTestSetup(config, device, classifiers, sets, matchings, known, contamination)
 
     def default_out(self, setup: ClassifierTestSetup) -> Path:
         sources = "+".join(dict.fromkeys(one.label for one in setup.sets))
@@ -101,7 +116,11 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
         sources = [one.describe() for one in setup.sets]
         return {
             **head_of_record("test", self.default_out(setup), setup.config, setup.device, self.command),
-            "data": {"sources": sources, "sha256": sha256_of_text(str(sources))},
+            "data": {
+                "sources": sources,
+                "sha256": sha256_of_text(str(sources)),
+                **({"contamination": [one.describe() for one in setup.contamination]} if setup.contamination else {}),
+            },
             "classifiers": {
                 "networks": [one.describe() for one in setup.classifiers],
                 "sha256": sha256_of_text(joint_sha256_text(setup.classifiers)),
@@ -132,6 +151,7 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
                 "results": [one.figures() for one in trained],
                 "disagreement": disagreement(trained),
                 "machine": {**setup.device.describe(), "batch_size": setup.config.batch_size},
+                **({"contamination": [one.describe() for one in setup.contamination]} if setup.contamination else {}),
             },
             TestRecord,
         )

@@ -10,8 +10,16 @@ from typing import Any
 from torch import nn
 
 from usvit.config import PretrainConfig, TransferConfig
-from usvit.data.datasets import DATA, Manifest
-from usvit.data.splits import SeenImages, load_metadata, seen_by_weights
+from usvit.data.datasets import DATA, Manifest, same_images
+from usvit.data.splits import (
+    Contamination,
+    SeenImages,
+    contamination_warning,
+    load_metadata,
+    names_with_same_images,
+    refuse_contaminated,
+    seen_by_weights,
+)
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
 from usvit.experiments.base import head_of_record, in_runs, model_of_record
@@ -53,6 +61,8 @@ class TransferSetup:
     preprocessing: Preprocessing
     n_parameters: int
     loaded: LoadReport
+    contamination: tuple[Contamination, ...] = ()
+    """Tested data sets that a foundation model behind the weights was pre-trained on, which the user allowed."""
 
     def network(self) -> nn.Module:
         """Build the network with its initial weights and a new head on the CPU; each call returns the same network."""
@@ -184,8 +194,14 @@ def checked(setups: Sequence[TransferSetup], progress: Progress) -> list[Transfe
     seen = {f"The network of --weights {one.config.model.weights}": forbidden(one, alone=alone) for one in setups}
     if warning := setups[0].weights.warning:
         logger.warning(warning)
-    splits, dropped = without_leaks(setups[0].splits, setups[0].config, seen, progress)
-    return [replace(setup, splits=splits, dropped=dropped) for setup in setups]
+    config, splits = setups[0].config, setups[0].splits
+    tested = names_with_same_images(splits.test.table().dataset, same_images(config.data.dataset))
+    lists = {who: known.collections for who, known in seen.items()}
+    contamination = refuse_contaminated(tested, lists, allow=config.allow_contaminated)
+    if contaminated := contamination_warning(contamination):
+        logger.warning(contaminated)
+    splits, dropped = without_leaks(splits, config, seen, progress)
+    return [replace(setup, splits=splits, dropped=dropped, contamination=contamination) for setup in setups]
 
 
 def forbidden(setup: TransferSetup, *, alone: bool) -> SeenImages:
@@ -220,6 +236,7 @@ def describe(setup: TransferSetup, command: str) -> dict[str, Any]:
             **splits,
             "positive_class": positive,
             "dropped": setup.dropped,
+            **({"contamination": [one.describe() for one in setup.contamination]} if setup.contamination else {}),
             "sha256": sha256_of_text(str((splits, setup.dropped))),
         },
         "folds": {"n": 1},
@@ -236,4 +253,5 @@ def _build(config: TransferConfig, spec: ModelSpec, weights: Weights, n_classes:
 
 
 def _origin(choice: str) -> str:
-    return choice.replace(":", "-") if choice == "scratch" or choice.startswith("hub") else Path(choice).stem
+    named = choice == "scratch" or choice.startswith("hub")
+    return choice.partition("=")[0].replace(":", "-") if named else Path(choice).stem

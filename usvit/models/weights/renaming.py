@@ -34,6 +34,7 @@ _LEFT_OUT = (
     (re.compile(r"(.*\.)?relative_position_index"), "is computed from the image size"),
     (re.compile(r"AuxLogits\..*"), "the second head, used only in training"),
 )
+_WRAPPER = "model."
 _PARALLEL = {  # DeiT's blocks with two branches (models_v2.py), and timm's
     "norm1": "attns.0.norm",
     "norm11": "attns.1.norm",
@@ -71,8 +72,8 @@ class RenamedState:
 def to_network_names(checkpoint: Checkpoint, model: nn.Module) -> RenamedState:
     """Rename a checkpoint's tensors to the network's names, and leave out those that only pre-training needs.
 
-    Supported are DeiT, DeiT III (also parallel), CaiT, ResMLP, MAE and BEiT as their authors released them, AugReg,
-    big_vision and BiT (``flax``), and everything that timm's own filters convert. Unknown names are kept.
+    Supported are DeiT, DeiT III (also parallel), CaiT, ResMLP, MAE, BEiT and USFM as their authors released them,
+    AugReg, big_vision and BiT (``flax``), and everything that timm's own filters convert. Unknown names are kept.
     """
     if checkpoint.flax:
         converted = from_flax(checkpoint.tensors)
@@ -81,6 +82,7 @@ def to_network_names(checkpoint: Checkpoint, model: nn.Module) -> RenamedState:
     else:
         named = RenamedState(dict(checkpoint.tensors), {key: key for key in checkpoint.tensors})
     own = set(model.state_dict())
+    _without_prefix(named, own)
     for key in list(named.tensors):
         why = next((why for pattern, why in _LEFT_OUT if pattern.fullmatch(key)), None)
         if why and key not in own:
@@ -118,6 +120,14 @@ def by_timm(named: RenamedState, model: nn.Module) -> None:
             named.skipped[named.source[key]] = "timm's own loader converts it or leaves it out"
     named.source = {key: named.source[old] if old else "(converted by timm)" for key, old in origin.items()}
     named.tensors = after
+
+
+def _without_prefix(named: RenamedState, own: set[str]) -> None:
+    """Remove ``model.``, the name that a wrapper gave to the whole network (TinyUSFM), if all names begin with it."""
+    wrapped = all(key.startswith(_WRAPPER) for key in named.tensors)
+    if wrapped and not any(key.startswith(_WRAPPER) for key in own):
+        for key in list(named.tensors):
+            named.move(key, key.removeprefix(_WRAPPER))
 
 
 def _blocks(named: RenamedState, own: set[str]) -> None:

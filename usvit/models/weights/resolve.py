@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from usvit.data.splits import load_metadata
+from usvit.data.splits import SeenCollection, load_metadata
 from usvit.errors import UsvitError, unknown
 from usvit.files import sha256_of_text
+from usvit.models.foundation import FoundationModel
 from usvit.models.spec import ModelSpec, Pretrained, ViTShape
 from usvit.models.weights.adapter_base import find_base, refusal
 from usvit.models.weights.pins import Pin, pin_of, revision_of
@@ -53,6 +54,8 @@ class Weights:
     """The base of adapters, whose file holds only them and the head; None for the weights of a whole network."""
     folds: tuple["Weights", ...] = field(default=(), repr=False)
     """Initial weights of each fold, if they come from a run with several folds."""
+    collections: tuple[SeenCollection, ...] = ()
+    """Published lists of the data sets of foundation weights, which have no metadata."""
     content: Checkpoint | None = field(default=None, repr=False, compare=False)
     """Content of the file, kept so that it is read only once. If None (folds of a run), ``read`` reads the file."""
 
@@ -103,8 +106,9 @@ def resolve_weights(choice: str, spec: ModelSpec, sha256: str | None = None) -> 
     """Find the weights that ``--weights`` names; download them only for ``hub``, and only if not cached.
 
     Args:
-        choice: ``hub`` (the recommended weights), ``hub:UPSTREAM`` (a key of ``spec.weights``), ``scratch``, a file
-            with one of ``FILE_SUFFIXES``, a finished run of usvit, or the folder of one of its folds.
+        choice: ``hub`` (the recommended weights), ``hub:UPSTREAM`` (a key of ``spec.weights``), ``hub:UPSTREAM=FILE``
+            (a downloaded copy of these), ``scratch``, a file with one of ``FILE_SUFFIXES``, a finished run of usvit, or
+            the folder of one of its folds.
         spec: the network that the weights are for.
         sha256: required SHA-256 of the file (``model.weights_sha256``).
 
@@ -117,12 +121,34 @@ def resolve_weights(choice: str, spec: ModelSpec, sha256: str | None = None) -> 
             raise UsvitError("model.weights_sha256 requires a file, but --weights scratch has none. Leave it out.")
         return Weights("scratch")
     weights = _from_hub(choice, spec) if choice == "hub" or choice.startswith("hub:") else _from_disk(choice, spec)
+    weights = _with_collections(weights, spec)
     if sha256 and weights.sha256 != sha256:
         raise UsvitError(
             f"--weights {choice}: the SHA-256 is {weights.sha256}, but model.weights_sha256 requires {sha256}. "
             "Get the file again, or give the hash that it has."
         )
     return weights
+
+
+def _with_collections(weights: Weights, spec: ModelSpec) -> Weights:
+    """Add the published data sets of foundation weights.
+
+    A file without metadata for the network of a foundation model is taken to be the release: the network is its own.
+    """
+    if weights.metadata is not None or weights.folds:
+        return weights
+    upstream = weights.upstream or next(iter(spec.weights), None)
+    chosen = spec.weights.get(upstream) if upstream else None
+    if chosen is None or chosen.foundation is None:
+        return weights
+    entry = chosen.foundation
+    return replace(
+        weights,
+        upstream=entry.name,
+        license=entry.license,
+        pretrained_by=entry.by,
+        collections=(entry.seen_collection(),),
+    )
 
 
 def _from_disk(choice: str, spec: ModelSpec) -> Weights:
@@ -244,6 +270,7 @@ def _from_hub(choice: str, spec: ModelSpec, *, pinned: bool = True) -> Weights:
     import timm
 
     upstream = choice.partition(":")[2] if ":" in choice else next(iter(spec.weights), "")
+    upstream, copied, file = upstream.partition("=")
     if spec.weights and upstream not in spec.weights:
         raise unknown(
             f"pre-trained weights of {spec.name}",
@@ -252,7 +279,17 @@ def _from_hub(choice: str, spec: ModelSpec, *, pinned: bool = True) -> Weights:
             f"'usvit models info {spec.name}' shows them.",
         )
     chosen = spec.weights.get(upstream)
-    config = timm.get_pretrained_cfg(chosen.timm) if chosen else None
+    if chosen and copied:
+        found = _from_disk(file, spec)
+        if found.source != "file" or found.metadata is not None:
+            raise UsvitError(
+                f"--weights {choice}: {file} was trained by usvit, so it is not a copy of the weights {upstream}. Pass "
+                f"--weights {file}."
+            )
+        return replace(found, upstream=upstream, pretrained_by=chosen.by)
+    if chosen and chosen.foundation and chosen.timm is None:
+        raise UsvitError(_not_hosted(chosen.foundation))
+    config = timm.get_pretrained_cfg(chosen.timm) if chosen and chosen.timm else None
     repository = config.hf_hub_id if config else None
     if not chosen or not config or not repository:
         raise UsvitError(f"There are no hub weights for the model {spec.name}. {_without_hub()}")
@@ -344,6 +381,14 @@ def _hub_answers() -> bool:
         return True
     except (OSError, http.client.HTTPException, ValueError):  # ValueError: HF_ENDPOINT is not an address
         return False
+
+
+def _not_hosted(entry: FoundationModel) -> str:
+    file = f" ({entry.file})" if entry.file else ""
+    return (
+        f"The weights of {entry.title} are not on a hub that usvit downloads from. Download the file{file} from "
+        f"{entry.address} (licence {entry.license}), and pass --weights hub:{entry.name}=FILE."
+    )
 
 
 def _without_hub() -> str:

@@ -17,6 +17,7 @@ from usvit.models.zoo import (
     cnn,
     deit,
     deit3,
+    foundation,
     hybrid,
     parallel,
     patchconvnet,
@@ -27,7 +28,21 @@ from usvit.models.zoo import (
 )
 from usvit.models.zoo.timm_family import family_of
 
-_FAMILIES = (vit, hybrid, deit, deit3, parallel, sovit, cait, resmlp, resmlp_ablations, patchconvnet, cnn, axial_resnet)
+_FAMILIES = (
+    vit,
+    foundation,
+    hybrid,
+    deit,
+    deit3,
+    parallel,
+    sovit,
+    cait,
+    resmlp,
+    resmlp_ablations,
+    patchconvnet,
+    cnn,
+    axial_resnet,
+)
 
 ZOO: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in family.MODELS}
 """Name -> specification, family by family."""
@@ -107,6 +122,9 @@ def _named(name: str) -> ModelSpec:
         return ZOO[name]
     if name in ERRATA:
         raise UsvitError(f"The model '{name}' does not exist: {ERRATA[name]}")
+    if name in foundation.WITHOUT_NETWORK:
+        entry = foundation.WITHOUT_NETWORK[name]
+        raise UsvitError(f"There is no network {name} ({entry.title}): {entry.no_network}.")
     if name.startswith("timm:"):
         return _of_timm(name)
     spec = next((found for parse in _PARSERS if (found := parse(name)) is not None), None)

@@ -8,6 +8,24 @@ from usvit.models.spec import Family, ModelSpec, PaperFigures, Pretrained, ViTSh
 DOSOVITSKIY, STEINER, GHEFLATI = "Dosovitskiy 2021", "Steiner 2022", "Gheflati 2022"
 THESIS, THREE, SOVIT = "Touvron 2022", "Three things 2022", "Alabdulmohsin 2023"
 BEYER, LIU = "Beyer 2023", "Liu 2022"
+_FOUNDATION_MODELS = {
+    "Jiao 2024": "Jiao et al., USFM: a universal ultrasound foundation model generalized to tasks and organs towards "
+    "label efficient image analysis, Medical Image Analysis 96, 2024",
+    "Ma 2026": "Ma et al., TinyUSFM: towards compact and efficient ultrasound foundation models, IEEE Journal of "
+    "Biomedical and Health Informatics, 2026",
+    "Megahed 2026": "Megahed et al., USF-MAE: ultrasound self-supervised foundation model with masked autoencoding, "
+    "Biomedical Signal Processing and Control 122, 2026",
+    "Jiang 2025": "Jiang et al., From pretraining to privacy: federated ultrasound foundation model with "
+    "self-supervised learning, npj Digital Medicine 8, 2025",
+    "Siméoni 2025": "Siméoni et al., DINOv3, arXiv 2508.10104, 2025",
+    "Bolya 2025": "Bolya et al., Perception Encoder: the best visual embeddings are not at the output of the network, "
+    "arXiv 2504.13181, 2025",
+    "Tschannen 2025": "Tschannen et al., SigLIP 2: multilingual vision-language encoders with improved semantic "
+    "understanding, localization, and dense features, arXiv 2502.14786, 2025",
+    "Zheng 2025": "Zheng et al., OpenUS: a fully open-source foundation model for ultrasound image analysis via "
+    "self-adaptive masked contrastive learning, arXiv 2511.11510, 2025",
+}
+"""Papers of the entries of ``foundation.yaml``."""
 
 SOURCES = {
     DOSOVITSKIY: "Dosovitskiy et al., An image is worth 16x16 words, ICLR 2021",
@@ -18,6 +36,7 @@ SOURCES = {
     SOVIT: "Alabdulmohsin et al., Getting ViT in shape: scaling laws for compute-optimal model design, NeurIPS 2023",
     BEYER: "Beyer et al., FlexiViT: one model for all patch sizes, CVPR 2023",
     LIU: "Liu et al., A ConvNet for the 2020s, CVPR 2022",
+    **_FOUNDATION_MODELS,
 }
 
 SIZES = {

@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any, get_args
 
 from usvit.errors import unknown
-from usvit.models.spec import ModelSpec, PaperFigures, ZooFamily
+from usvit.models.spec import ModelSpec, PaperFigures, Pretrained, ZooFamily
 from usvit.models.zoo import ZOO
 from usvit.models.zoo.common import SOURCES
 
@@ -112,8 +112,17 @@ def _row(spec: ModelSpec) -> ZooRow:
         *counted(spec.name, spec.image_size),
         spec.image_size,
         tuple(spec.weights),
-        _facts()["licenses"][best.timm] if best else None,
+        _license(best),
     )
+
+
+def _license(weights: Pretrained | None) -> str | None:
+    if weights is None:
+        return None
+    if weights.foundation is not None:
+        return weights.foundation.license
+    license_: str | None = _facts()["licenses"][weights.timm]
+    return license_
 
 
 def zoo_counts(name: str) -> dict[int, tuple[int, int]]:

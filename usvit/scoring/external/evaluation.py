@@ -40,7 +40,7 @@ from usvit.scoring.external.labels import (
     LabelTable,
     join_labels,
 )
-from usvit.scoring.external.leakage import seen_check, without_seen
+from usvit.scoring.external.leakage import contamination_of_set, seen_check, without_seen
 from usvit.scoring.external.scored_set import ScoredSet, read_scored_set
 from usvit.scoring.items import PRIVATE_COLUMNS
 
@@ -73,6 +73,8 @@ def evaluate_scores(
     drop_seen: bool = False,
     calibration: Path | None = None,
     prevalence: float | None = None,
+    dataset: str | None = None,
+    allow_contaminated: bool = False,
     out: Path | None = None,
 ) -> tuple[MetricsRecord, Predictions]:
     """Evaluate a scored set against labels: all figures of ``usvit evaluate``, and those of an external test.
@@ -87,6 +89,9 @@ def evaluate_scores(
         drop_seen: leave out groups of which the model has seen an image, instead of raising ``LeakageError``.
         calibration: file that ``usvit recalibrate`` wrote; its temperature and thresholds replace those of the job.
         prevalence: share of positives, in (0, 1), for which to compute PPV and NPV.
+        dataset: name of the data set that the images are from, or of several joined by '+'; None if a column
+            ``dataset`` of the label table names it, or if it is none of the public ones.
+        allow_contaminated: go on if a foundation model behind the networks was pre-trained on that data set.
         out: folder for metrics.json, predictions.csv (pseudonyms only) and unmatched.csv.
 
     Returns:
@@ -95,7 +100,8 @@ def evaluate_scores(
     Raises:
         UsvitError: see ``read_scored_set``, ``join_labels`` and ``read_calibration``; or a column of ``by`` is unknown
             or private, or ``out`` holds other files.
-        LeakageError: the model or the calibration has seen an image of the test, or a near-duplicate of one.
+        LeakageError: the model or the calibration has seen an image of the test, or a near-duplicate of one; or, by a
+            published list, its data set.
     """
     if prevalence is not None:
         check_prevalence(prevalence)
@@ -107,13 +113,19 @@ def evaluate_scores(
     refit = None if calibration is None else read_calibration(calibration)
     if refit is not None:
         refit.refuse_other(scored.model_sha256, scored.classes, scored.positive)
+    contamination, doubt = contamination_of_set(scored, labelled.rows, dataset, allow=allow_contaminated)
     rows, dropped = without_seen(scored, labelled, refit, drop=drop_seen)
     if refit is not None:
         prob = refit.scaled(rows[[f"prob_{name}" for name in scored.classes]].to_numpy(np.float64))
         rows[f"calibrated_{scored.positive}"] = prob[:, scored.classes.index(scored.positive)]
     table, said = predictions_of(rows, scored, unit, roll_up, [*labelled.extra, *(by or {})])
     found = Predictions(
-        folder.absolute().name, table, list(scored.classes), scored.positive, warnings=[*labelled.said, *said]
+        folder.absolute().name,
+        table,
+        list(scored.classes),
+        scored.positive,
+        warnings=[*labelled.said, *said, *([doubt] if doubt else [])],
+        contamination=contamination,
     )
     divided = {"unusual": None} if table["unusual"].nunique() > 1 else {}
     metrics = measure(found, {**divided, **(by or {})} or None)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from usvit.data.splits import copies_of_seen
+from usvit.data.splits import Contamination, SeenCollection, copies_of_seen, names_with_same_images, refuse_contaminated
 from usvit.errors import LeakageError
 from usvit.scoring.calibration import LocalCalibration, group_sha256
 from usvit.scoring.external.labels import LabelledSet
@@ -70,6 +70,38 @@ def without_seen(
             f"would be used for the {use}, the images themselves or near-duplicates: {shown}. {advice}"
         )
     return rows[~at].reset_index(drop=True), rows[at]
+
+
+def contamination_of_set(
+    scored: ScoredSet, rows: pd.DataFrame, dataset: str | None, *, allow: bool
+) -> tuple[tuple[Contamination, ...], str | None]:
+    """Refuse labelled images of a data set that a foundation model behind the networks was pre-trained on.
+
+    Args:
+        scored: the scored set.
+        rows: the labelled rows; a column ``dataset`` of the label table names the data set of each.
+        dataset: data set of all images, if the user named it.
+        allow: return the contamination instead of refusing it.
+
+    Returns:
+        The contamination, and a warning if data sets are listed but nobody says which one the images are from.
+
+    Raises:
+        LeakageError: there is contamination, and it is not allowed.
+    """
+    told = scored.seen_record.collections if scored.seen_record is not None else None
+    collections = [SeenCollection.of_record(one) for one in told or ()]
+    column = rows.get("dataset", ())
+    names = dataset.split("+") if dataset else [one for one in column if isinstance(one, str) and one]
+    found = refuse_contaminated(names_with_same_images(names), {"The model": collections}, allow=allow)
+    listed = sorted({card for one in collections for card in one.cards})
+    if names or not listed:
+        return found, None
+    return found, (
+        f"The model started from {' and '.join(one.network for one in collections)}, which was pre-trained on public "
+        f"data sets, among them {', '.join(listed)}. Which data set these images are from is not known: name it with "
+        "--dataset, or in a column 'dataset' of the label table, so that contamination is recognised."
+    )
 
 
 def seen_check(scored: ScoredSet, rows: pd.DataFrame, refit: LocalCalibration | None) -> SeenCheck:
