@@ -43,6 +43,16 @@ from usvit.records.model import (
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.phantom import PhantomRecord
 from usvit.records.run import RunRecord, load_run_record, read_run_record
+from usvit.records.scaling import (
+    DimensionName,
+    NamedShape,
+    ScalingDimension,
+    ScalingPoint,
+    ScalingRecord,
+    ScalingValue,
+    ShapeRecord,
+    ShapeValue,
+)
 from usvit.records.scores import JobRecord, ModelSeen, SummaryRecord
 from usvit.records.study import (
     SpreadRow,
@@ -79,6 +89,8 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     PhantomRecord,
     PretrainRecord,
     RunRecord,
+    ScalingRecord,
+    ShapeRecord,
     StudyRecord,
     SummaryRecord,
     TestRecord,
@@ -101,6 +113,7 @@ __all__ = [
     "ClassifierMetadata",
     "CompareRecord",
     "CsvRow",
+    "DimensionName",
     "DecisionCurveRecord",
     "ExplainRecord",
     "ExplainedImage",
@@ -118,6 +131,7 @@ __all__ = [
     "MainFigures",
     "MeanSd",
     "MetricsRecord",
+    "NamedShape",
     "ModelMetadata",
     "ModelSeen",
     "ModelsInfoRecord",
@@ -134,9 +148,15 @@ __all__ = [
     "Recommended",
     "Record",
     "RunRecord",
+    "ScalingDimension",
+    "ScalingPoint",
+    "ScalingRecord",
+    "ScalingValue",
     "ScoreRow",
     "SeenFileRecord",
     "SeenHashes",
+    "ShapeRecord",
+    "ShapeValue",
     "SpreadRow",
     "StudyColumn",
     "StudyCorrelation",
