@@ -94,17 +94,13 @@ def fit_shapes(
     folder = Path(out) if out is not None else path.parent / "shape-fit"
     make_folder(folder)
     record = _record(sweep, found, surfaces, command, seed)
-    written = write_record(
-        folder / "scaling.json", record.model_dump(mode="json", by_alias=True), ScalingRecord
-    )
+    written = write_record(folder / "scaling.json", record.model_dump(mode="json", by_alias=True), ScalingRecord)
     from usvit.scaling.pages import write_fit_page
 
     return ShapeFit(written, folder / "scaling.json", write_fit_page(folder, written))
 
 
-def _record(
-    sweep: SweepTable, found: FitResult, surfaces: Sequence[Surface], command: str, seed: int
-) -> ScalingRecord:
+def _record(sweep: SweepTable, found: FitResult, surfaces: Sequence[Surface], command: str, seed: int) -> ScalingRecord:
     from usvit import __version__
 
     surface = found.surface

@@ -9,7 +9,8 @@ from typing import Any
 from usvit.config import PretrainConfig, build, merge, nested, read_recipe, settings_for
 from usvit.errors import UsvitError
 from usvit.files import write_text
-from usvit.scaling.shapes import DIMENSIONS, TITLES, NetworkShape, ShapeRule
+from usvit.plain_yaml import parse_yaml
+from usvit.scaling.shapes import DIMENSIONS, NetworkShape, ShapeRule
 from usvit.scaling.sweeps import SweepCell, Values, cells_of, check_cells, grid, star, star_values
 
 PAPER_CENTRE = (1968, 40, 6144)
@@ -102,26 +103,12 @@ def plan_shapes(
         27
     """
     path = Path(out)
-    if path.suffix not in (".yaml", ".yml"):
-        raise UsvitError(f"The study's file is {path}: give a name that ends in .yaml.")
-    if path.exists():
-        raise UsvitError(f"{path} exists. Remove it, or give another file with --out.")
+    _check_out(path)
     if sweep not in ("star", "grid", "both"):
         raise UsvitError(f"Unknown sweep '{sweep}'. Known: star, grid, both.")
-    changes = nested({**settings, **(overrides or {})})
-    config = build(PretrainConfig, settings_for(read_recipe(recipe), model), {"model": {"name": model}}, changes)
-    rule = ShapeRule(
-        model=model,
-        vit=tuple(
-            (key, value)
-            for key, value in config.model.vit.model_dump(exclude_none=True).items()
-            if key not in (*DIMENSIONS, "heads")
-        ),
-        image_size=config.model.image_size,
-        heads=heads,
-        head_dim=head_dim,
-    )
     _check_numbers(budgets, center, heads, head_dim)
+    setup = _setup(recipe, model, nested({**settings, **(overrides or {})}), heads, head_dim, warmup)
+    rule, batch_size = setup.rule, setup.config.train.batch_size
     given: Values = {
         name: values for name, values in (("width", widths), ("depth", depths), ("mlp", mlps)) if values is not None
     }
@@ -137,17 +124,21 @@ def plan_shapes(
     for part, (shapes, several) in parts.items():
         if sweep not in (part, "both"):
             continue
-        more, lost = cells_of(shapes, several, rule, config.train.batch_size, min_steps, max_steps)
+        more, lost = cells_of(shapes, several, rule, batch_size, min_steps, max_steps)
         check_cells(part, more, lost, min_steps, max_steps)
         made += more
         left_out += lost
     if len(made) > MAX_CELLS:
-        raise UsvitError(f"The sweep has {len(made):,} trainings, more than {MAX_CELLS:,}. Give fewer values or budgets.")
+        raise UsvitError(
+            f"The sweep has {len(made):,} trainings, more than {MAX_CELLS:,}. Give fewer values or budgets."
+        )
     made = _once(made)
-    title = name or path.stem
-    write_text(path, _study(title, made, left_out, rule, config, middle, recipe, changes, warmup))
+    n_shapes = len({cell.shape for cell in made})
+    comment = f"A sweep of {n_shapes} shapes of {model}, written by usvit shape plan."
+    title = f"Shapes: {len(made)} trainings of {n_shapes} networks around {middle}"
+    write_text(path, _study(name or path.stem, title, made, left_out, setup, comment))
     _check_study(path)
-    seconds, where = _estimate(made, rule, config.train.batch_size)
+    seconds, where = _estimate(made, rule, batch_size)
     return ShapePlan(path, tuple(made), tuple(left_out), seconds, where)
 
 
@@ -165,43 +156,49 @@ def _once(cells: Sequence[SweepCell]) -> list[SweepCell]:
     return list({(cell.shape, cell.steps): cell for cell in reversed(cells)}.values())[::-1]
 
 
+@dataclass(frozen=True)
+class _Setup:
+    """What all trainings of a sweep have in common."""
+
+    recipe: str
+    settings: Mapping[str, Any]
+    config: PretrainConfig
+    rule: ShapeRule
+    warmup: float
+
+
 def _study(
-    name: str,
-    cells: Sequence[SweepCell],
-    left_out: Sequence[SweepCell],
-    rule: ShapeRule,
-    config: PretrainConfig,
-    center: NetworkShape,
-    recipe: str,
-    changes: Mapping[str, Any],
-    warmup: float,
+    name: str, title: str, cells: Sequence[SweepCell], left_out: Sequence[SweepCell], setup: _Setup, comment: str
 ) -> str:
     """Return the study's file."""
-    n_shapes = len({cell.shape for cell in cells})
+    settings = merge({"optim": {"warmup_epochs": None}}, dict(setup.settings))
+    step = {"run": "pretrain", "recipe": setup.recipe, "settings": settings}
     lines = [
-        f"# A sweep of {n_shapes} shapes of {rule.model}, written by usvit shape plan.",
+        f"# {comment}",
         "#   usvit study FILE --out DIR",
         "#   usvit shape fit DIR/study.csv",
         "",
-        *_yaml({"name": _plain(name), "title": f"Shapes: {len(cells)} trainings around {center}"}),
+        f"name: {_flow(_plain(name))}",
+        f"title: {_flow(title)}",
         "steps:",
-        f"  train: {{run: pretrain, recipe: {_flow(recipe)}, settings: {_flow(merge({'optim': _NO_EPOCHS}, dict(changes)))}}}",
+        f"  train: {_flow(step)}",
         "columns:",
         *(f"  {name}: {name}" for name in DIMENSIONS),
         "  params: params",
         "  gflops: gflops",
         "  loss: val_loss",
-        *(["  accuracy: val_accuracy"] if config.objective == "supervised" else []),
+        *(["  accuracy: val_accuracy"] if setup.config.objective == "supervised" else []),
         "rows:",
     ]
     for cell in cells:
-        settings = {
-            "model": {"vit": rule.settings(cell.shape)},
+        changed = {
+            "model": {"vit": setup.rule.settings(cell.shape)},
             "train": {"steps": cell.steps, "epochs": None, "eval_every": cell.steps},
-            "optim": {"warmup_steps": round(warmup * cell.steps)},
+            "optim": {"warmup_steps": round(setup.warmup * cell.steps)},
         }
-        row = {"name": cell.name, "group": cell.sweep, "model": rule.model, "settings": settings}
-        lines.append(f"  - {_flow(row)}")
+        lines.append(
+            f"  - {_flow({'name': cell.name, 'group': cell.sweep, 'model': setup.rule.model, 'settings': changed})}"
+        )
     notes = ["The compute is that of forward and backward passes, 6 FLOPs for each MAC, without the head."]
     if left_out:
         few = ", ".join(f"{cell.name} ({cell.steps:,})" for cell in left_out[:5])
@@ -211,7 +208,63 @@ def _study(
     return "\n".join(lines) + "\n"
 
 
-_NO_EPOCHS = {"warmup_epochs": None}
+def _setup(
+    recipe: str, model: str, changes: Mapping[str, Any], heads: int | None, head_dim: int, warmup: float
+) -> _Setup:
+    """Build the configuration that all trainings share, and the rule by which shapes become networks."""
+    config = build(PretrainConfig, settings_for(read_recipe(recipe), model), {"model": {"name": model}}, dict(changes))
+    kept = config.model.vit.model_dump(exclude_none=True)
+    vit = tuple((key, value) for key, value in kept.items() if key not in (*DIMENSIONS, "heads"))
+    rule = ShapeRule(model, vit, config.model.image_size, heads, head_dim)
+    return _Setup(recipe, changes, config, rule, warmup)
+
+
+def setup_like(study: Path) -> _Setup:
+    """Return the setup of a sweep from the study's file that ``plan_shapes`` wrote.
+
+    Raises:
+        UsvitError: The file is missing, or is not such a study.
+    """
+    where = f"The study {study}"
+    try:
+        content = parse_yaml(study.read_text(encoding="utf-8"), where)
+        step, first = content["steps"]["train"], content["rows"][0]
+        row = first["settings"]
+        vit, steps, warmup = row["model"]["vit"], row["train"]["steps"], row["optim"]["warmup_steps"]
+        settings = {key: value for key, value in step["settings"].items()}
+        heads_vary = len({one["settings"]["model"]["vit"]["heads"] for one in content["rows"]}) > 1
+        heads, head_dim = int(vit["heads"]), int(vit["width"]) // int(vit["heads"])
+        recipe, model = str(step["recipe"]), str(first["model"])
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsvitError(f"{where} cannot be read: {' '.join(str(error).split())}") from error
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+        raise UsvitError(f"{where} was not written by 'usvit shape plan' (it lacks {error}).") from error
+    same = not heads_vary and len({one["settings"]["model"]["vit"]["width"] for one in content["rows"]}) > 1
+    return _setup(recipe, model, settings, heads if same else None, head_dim, warmup / steps)
+
+
+def write_neighbours(path: Path, shapes: Sequence[tuple[str, NetworkShape]], setup: _Setup, flops: float) -> Path:
+    """Write the study that trains a predicted shape and its neighbours with the settings of the sweep.
+
+    Raises:
+        UsvitError: The file exists, or a shape cannot be trained for a single step.
+    """
+    _check_out(path)
+    made, left_out = cells_of(shapes, [flops], setup.rule, setup.config.train.batch_size, 1, None)
+    if not any(cell.sweep == "predicted" for cell in made):
+        raise UsvitError(f"{flops:.3g} FLOPs are less than one step of the predicted shape. Give more compute.")
+    title = f"The predicted shape and its neighbours at {flops:.3g} FLOPs"
+    comment = "A predicted shape and its neighbours, written by usvit shape predict."
+    write_text(path, _study(path.stem, title, made, left_out, setup, comment))
+    _check_study(path)
+    return path
+
+
+def _check_out(path: Path) -> None:
+    if path.suffix not in (".yaml", ".yml"):
+        raise UsvitError(f"The study's file is {path}: give a name that ends in .yaml.")
+    if path.exists():
+        raise UsvitError(f"{path} exists. Remove it, or give another file.")
 
 
 def _flow(value: Any) -> str:
@@ -248,9 +301,4 @@ def _estimate(cells: Sequence[SweepCell], rule: ShapeRule, batch_size: int) -> t
     if measured is None:
         return sum(cell.flops for cell in cells) / H200_FLOPS, "one H200 at 40 % of its peak"
     seconds = sum(cell.steps * measured.seconds(cell.flops / cell.steps) for cell in cells)
-    return seconds, "this machine's CPU, without reading of images and evaluation"
-
-
-def title_of(dimension: str) -> str:
-    """Return the name of a dimension in a sentence."""
-    return TITLES[dimension]
+    return seconds, "one thread of this machine's CPU, without reading of images and evaluation"

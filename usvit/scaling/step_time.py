@@ -8,6 +8,7 @@ import torch
 
 from usvit.models import Weights, build_model, find_model
 from usvit.scaling.shapes import NetworkShape, ShapeRule
+from usvit.training import torch_threads
 
 PROBE_FLOPS = 2e10
 """Largest FLOPs of a measured step: larger batches are cut, and larger networks are not measured."""
@@ -26,7 +27,7 @@ class StepTime:
 
 
 def measure_step_time(rule: ShapeRule, shapes: Sequence[NetworkShape], batch_size: int) -> StepTime | None:
-    """Time forward and backward passes of the cheapest and the dearest network on the CPU.
+    """Time forward and backward passes of the cheapest and the dearest network on one thread of the CPU.
 
     Reading of images, the optimizer and evaluation are not included.
 
@@ -38,7 +39,8 @@ def measure_step_time(rule: ShapeRule, shapes: Sequence[NetworkShape], batch_siz
     if not small:
         return None
     cheapest, dearest = (pick(small, key=rule.flops) for pick in (min, max))
-    points = [_seconds(rule, shape, batch_size) for shape in dict.fromkeys((cheapest, dearest))]
+    with torch_threads(1):
+        points = [_seconds(rule, shape, batch_size) for shape in dict.fromkeys((cheapest, dearest))]
     (few, fast), (many, slow) = points[0], points[-1]
     slope = max(0.0, (slow - fast) / (many - few)) if many > few else fast / few
     return StepTime(max(0.0, fast - slope * few), slope)

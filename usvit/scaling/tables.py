@@ -68,7 +68,9 @@ def read_sweep(path: Path, loss: str, compute: str, dimensions: Sequence[str], d
     """
     if wrong := [name for name in dimensions if name not in DIMENSIONS]:
         raise unknown("dimension", wrong[0], DIMENSIONS)
-    table = read_csv(path, hint="Give the study.csv of 'usvit study', or a table with shape, compute and loss.", follow=True)
+    table = read_csv(
+        path, hint="Give the study.csv of 'usvit study', or a table with shape, compute and loss.", follow=True
+    )
     wanted = [*dimensions, compute, loss]
     for name in wanted:
         if name not in table.columns:

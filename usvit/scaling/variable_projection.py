@@ -2,7 +2,7 @@
 
 For given exponents the form is linear in its coefficients, so these are solved exactly, without negative values, inside
 the search over the exponents alone. A search over all of them at once, or parabolas through each budget, is less
-reliable: parabolas are biased (Czech et al. 2026, arXiv:2603.22339).
+reliable: parabolas are biased (arXiv:2603.22339).
 
 Residuals are relative, (f - y) / y, because the paper minimises the relative error. The loss of a residual is Huber's, as
 weights that are computed again from the residuals until they stay (iteratively reweighted least squares).
@@ -125,7 +125,8 @@ class SweepFitter:
         weighted = columns * root[:, None]
         size = np.linalg.norm(weighted, axis=0)
         size[size == 0] = 1.0
-        q, r = np.linalg.qr(np.column_stack([weighted / size, root]))  # the small triangle has the same minimum
+        stacked = np.column_stack([weighted / size, root])
+        r = np.linalg.qr(stacked, mode="r")  # this small triangle has the same minimum
         coefficients = nnls(r[:, :-1], r[:, -1], maxiter=50 * r.shape[1])[0]
         used = coefficients > 0
         basis = np.linalg.qr(weighted[:, used] / size[used])[0] if used.any() else np.zeros((self.n, 0))
