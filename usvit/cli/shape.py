@@ -26,15 +26,14 @@ def plan(
         str, typer.Option(help="Centre of the star sweep. (default: the paper's)", metavar="WIDTH,DEPTH,MLP")
     ] = "1968,40,6144",
     widths: Annotated[
-        str | None, typer.Option(help="Widths of the star sweep. (default: six below half the centre's)", metavar="N,...")
+        str | None,
+        typer.Option(help="Widths of the star sweep. (default: six up to half the centre's)", metavar="N,..."),
     ] = None,
     depths: Annotated[str | None, typer.Option(help="Depths of the star sweep, likewise.", metavar="N,...")] = None,
     mlps: Annotated[str | None, typer.Option(help="MLP widths of the star sweep, likewise.", metavar="N,...")] = None,
     grid: Annotated[
         str | None,
-        typer.Option(
-            help="Values of the grid sweep. (default: those of the star sweep)", metavar="WIDTHS:DEPTHS:MLPS"
-        ),
+        typer.Option(help="Values of the grid sweep. (default: those of the star sweep)", metavar="WIDTHS:DEPTHS:MLPS"),
     ] = None,
     grid_budget: Annotated[
         list[str] | None, typer.Option(help="Budget of the grid sweep; repeat it. (default: the smallest)", metavar="F")
@@ -119,9 +118,7 @@ def fit(
     dimensions: Annotated[
         str, typer.Option(help="Columns of the dimensions to fit.", metavar="D,...")
     ] = "width,depth,mlp",
-    drop_missing: Annotated[
-        bool, typer.Option("--drop-missing", help="Leave out trainings without a loss.")
-    ] = False,
+    drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out trainings without a loss.")] = False,
     draws: Annotated[int, typer.Option(help="Number of bootstrap draws.")] = 400,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
     json_: o.Json = False,

@@ -1,10 +1,10 @@
-"""``scaling.json`` and ``shape.json``: the fitted loss by shape and compute, and the best shape for a compute budget."""
+"""``scaling.json`` and ``shape.json``: the fitted loss by shape and compute, and the best shape for a budget."""
 
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from usvit.records.base import Count, FileRecord, Name, Number, Record, Share, Sha256, Text, Version, key, nullable
+from usvit.records.base import Count, FileRecord, Name, Number, Record, Sha256, Share, Text, Version, key, nullable
 from usvit.records.values import Interval
 
 DimensionName = Literal["width", "depth", "mlp"]

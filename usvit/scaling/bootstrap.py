@@ -13,8 +13,8 @@ def bootstrap(fitter: SweepFitter, losses: Array, found: FitResult, draws: int =
     """Refit the surface to losses whose residuals are drawn again.
 
     The networks of a sweep are chosen, not drawn, so that residuals are resampled and not networks (Davison and Hinkley
-    1997, section 6.2.3). The residuals are those of the fit, divided by sqrt(1 - p / n), because a fit with p parameters
-    leaves residuals that are too small.
+    1997, section 6.2.3). The residuals are those of the fit, divided by sqrt(1 - p / n), because a fit with p
+    parameters leaves residuals that are too small.
 
     Args:
         fitter: The networks.

@@ -66,7 +66,9 @@ def residual_plot(record: ScalingRecord) -> Plot:
         for panel, values, label in zip(axes, (compute, fitted), ("Compute (FLOPs)", "Fitted loss"), strict=True):
             panel.axhline(0, color=pens.muted, linewidth=0.8)
             for chosen, colour in ((~outlier, pens.series[0]), (outlier, pens.series[1])):
-                panel.plot(values[chosen], residuals[chosen], color=colour, marker="o", markersize=3.5, linestyle="none")
+                panel.plot(
+                    values[chosen], residuals[chosen], color=colour, marker="o", markersize=3.5, linestyle="none"
+                )
             panel.set_xlabel(label)
         axes[0].set_xscale("log")
         axes[0].set_ylabel("Residual (% of the loss)")

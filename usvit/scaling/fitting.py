@@ -188,8 +188,8 @@ def exponent_of(surface: Surface, place: int, drawn: Array) -> ScalingValue:
     if found is None:
         share = float(np.mean(~np.isfinite(drawn)))
         return _missing(
-            f"in {100 * share:.0f} % of the bootstrap draws the loss has no minimum over it. Space the values wider, or "
-            "train more networks or seeds"
+            f"in {100 * share:.0f} % of the bootstrap draws the loss has no minimum over it. Space the values wider, "
+            "or train more networks or seeds"
         )
     return _within(float(surface.exponents[place]), found)
 
@@ -203,8 +203,8 @@ def _within(value: float, found: tuple[float, float]) -> ScalingValue:
     low, high = found
     if high > WIDEST * low:
         return _missing(
-            f"its 95 % band of {low:.3g} to {high:.3g} is wider than a factor of {WIDEST:g}. Space the values wider, or "
-            "train more networks or seeds"
+            f"its 95 % band of {low:.3g} to {high:.3g} is wider than a factor of {WIDEST:g}. Space the values wider, "
+            "or train more networks or seeds"
         )
     return ScalingValue(value=value, ci95=[low, high], reason=None)
 

@@ -15,18 +15,21 @@ from usvit.scaling.shapes import DIMENSIONS, TITLES
 from usvit.scaling.simulation import PAPER_EXPONENTS
 
 
-
 def write_fit_page(folder: Path, record: ScalingRecord) -> Path:
     """Write ``scaling.html`` of a fit; the same record gives the same bytes."""
     surface, _ = surfaces_of(record)
-    page = _environment().get_template("scaling.html.j2").render(
-        fit=record,
-        titles=TITLES,
-        paper=PAPER_EXPONENTS,
-        fitted=fit_plot(record, surface),
-        residuals=residual_plot(record),
-        number=_number,
-        lost=[one for one in record.dimensions if one.exponent.value is None],
+    page = (
+        _environment()
+        .get_template("scaling.html.j2")
+        .render(
+            fit=record,
+            titles=TITLES,
+            paper=PAPER_EXPONENTS,
+            fitted=fit_plot(record, surface),
+            residuals=residual_plot(record),
+            number=_number,
+            lost=[one for one in record.dimensions if one.exponent.value is None],
+        )
     )
     return _write(folder / "scaling.html", page)
 
@@ -34,16 +37,20 @@ def write_fit_page(folder: Path, record: ScalingRecord) -> Path:
 def write_shape_page(folder: Path, fit: ScalingRecord, record: ShapeRecord) -> Path:
     """Write ``shape.html`` of a prediction; the same records give the same bytes."""
     surface, draws = surfaces_of(fit)
-    page = _environment().get_template("shape.html.j2").render(
-        shape=record,
-        fit=fit,
-        titles=TITLES,
-        dimensions=DIMENSIONS,
-        isoflop=isoflop_plot(fit, record, surface),
-        frontier=frontier_plot(fit, record, surface, draws),
-        number=_number,
-        in_words=in_words,
-        any_measured=record.verdict is not None,
+    page = (
+        _environment()
+        .get_template("shape.html.j2")
+        .render(
+            shape=record,
+            fit=fit,
+            titles=TITLES,
+            dimensions=DIMENSIONS,
+            isoflop=isoflop_plot(fit, record, surface),
+            frontier=frontier_plot(fit, record, surface, draws),
+            number=_number,
+            in_words=in_words,
+            any_measured=record.verdict is not None,
+        )
     )
     return _write(folder / "shape.html", page)
 

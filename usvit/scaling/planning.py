@@ -125,7 +125,7 @@ def plan_shapes(
         if sweep not in (part, "both"):
             continue
         more, lost = cells_of(shapes, several, rule, batch_size, min_steps, max_steps)
-        check_cells(part, more, lost, min_steps, max_steps)
+        check_cells(more, lost, min_steps, max_steps)
         made += more
         left_out += lost
     if len(made) > MAX_CELLS:
@@ -231,7 +231,7 @@ def setup_like(study: Path) -> _Setup:
         step, first = content["steps"]["train"], content["rows"][0]
         row = first["settings"]
         vit, steps, warmup = row["model"]["vit"], row["train"]["steps"], row["optim"]["warmup_steps"]
-        settings = {key: value for key, value in step["settings"].items()}
+        settings = dict(step["settings"])
         heads_vary = len({one["settings"]["model"]["vit"]["heads"] for one in content["rows"]}) > 1
         heads, head_dim = int(vit["heads"]), int(vit["width"]) // int(vit["heads"])
         recipe, model = str(step["recipe"]), str(first["model"])

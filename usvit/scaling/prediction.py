@@ -234,8 +234,8 @@ def _scaled(
     if lost:
         said = "; ".join(f"{TITLES[one.name]}: {one.exponent.reason}" for one in lost)
         raise UsvitError(
-            f"The data do not identify the exponents that scale the start. {said}. Extend the sweep, or hold a dimension "
-            "with --fix, such as --fix mlp=1536."
+            f"The data do not identify the exponents that scale the start. {said}. Extend the sweep, or hold a "
+            "dimension with --fix, such as --fix mlp=1536."
         )
     names = [one.name for one in record.dimensions]
     drawn = np.array([one.exponents for one in draws])
@@ -382,6 +382,6 @@ def verdict(record: ShapeRecord) -> str:
         )
     named = ", ".join(f"{one.name} ({one.measured_loss:.4f})" for one in better)
     return (
-        f"The predicted shape does not win: its loss is {ours:.4f}, and {len(better)} of {len(rivals)} neighbours have a "
-        f"lower one: {named}."
+        f"The predicted shape does not win: its loss is {ours:.4f}, and {len(better)} of {len(rivals)} neighbours have "
+        f"a lower one: {named}."
     )

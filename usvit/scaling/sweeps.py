@@ -110,7 +110,7 @@ def cells_of(
 
 
 def check_cells(
-    sweep: str, made: Sequence[SweepCell], left_out: Sequence[SweepCell], min_steps: int, max_steps: int | None
+    made: Sequence[SweepCell], left_out: Sequence[SweepCell], min_steps: int, max_steps: int | None
 ) -> None:
     """Refuse a sweep in which a budget has no network, or too few values of a dimension.
 
@@ -119,20 +119,16 @@ def check_cells(
     """
     cells = [*made, *left_out]
     for budget in sorted({cell.budget for cell in cells}):
-        kept = [cell for cell in made if cell.budget == budget]
         lost = [cell for cell in left_out if cell.budget == budget]
-        groups = {cell.sweep for cell in cells}
-        short = [
-            one
-            for one in sorted(groups)
-            if len({cell.shape for cell in kept if cell.sweep == one or one == "grid"}) < (1 if one == "grid" else 2)
-        ]
-        if not kept or short:
-            which = f"no network of the {sweep} sweep" if not kept else f"fewer than two networks of '{short[0]}'"
+        for part in sorted({cell.sweep for cell in cells}):
+            kept = [cell for cell in made if cell.budget == budget and cell.sweep == part]
+            if len(kept) >= (1 if part == "grid" else 2) or not lost:
+                continue
             longest = f" and at most {max_steps:,}" if max_steps is not None else ""
+            which = "no network" if not kept else "only one network"
             smallest, largest = (pick(lost, key=lambda cell: cell.steps) for pick in (min, max))
             raise UsvitError(
-                f"At the budget of {budget:.3g} FLOPs, {which} can be trained for at least {min_steps:,} steps"
+                f"At the budget of {budget:.3g} FLOPs, {which} of the sweep '{part}' can be trained for at least {min_steps:,} steps"
                 f"{longest}: {smallest.shape} would have {smallest.steps:,} steps, {largest.shape} {largest.steps:,}. "
                 "Give other budgets, smaller networks, or other limits of the steps."
             )

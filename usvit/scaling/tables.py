@@ -87,8 +87,8 @@ def read_sweep(path: Path, loss: str, compute: str, dimensions: Sequence[str], d
     if missing.any() and not drop_missing:
         which = [names[place] for place in np.flatnonzero(missing)]
         raise UsvitError(
-            f"{path}: {len(which)} of {len(table)} trainings have no {loss}: {_some(which)}. Run the study again, which "
-            "continues it, or fit the others with --drop-missing."
+            f"{path}: {len(which)} of {len(table)} trainings have no {loss}: {_some(which)}. Run the study again, "
+            "which continues it, or fit the others with --drop-missing."
         )
     kept = numbers[~missing]
     for name in wanted:
@@ -124,15 +124,15 @@ def _check(sweep: SweepTable) -> None:
         values = np.unique(sweep.shapes[:, place])
         if len(values) < FEWEST:
             raise UsvitError(
-                f"{sweep.path}: the {TITLES[name]} has only the values {', '.join(f'{one:g}' for one in values)}, and a "
-                f"fit needs {FEWEST}. Add networks to the sweep, or leave the {TITLES[name]} out of the fit if it is "
+                f"{sweep.path}: the {TITLES[name]} has only the values {', '.join(f'{one:g}' for one in values)}, and "
+                f"a fit needs {FEWEST}. Add networks to the sweep, or leave the {TITLES[name]} out of the fit if it is "
                 "the same in all."
             )
     if sweep.n_budgets < FEWEST:
         several = ", ".join(f"{one:.4g}" for one in budgets_of(sweep.compute))
+        budgets = "budget" if sweep.n_budgets == 1 else "budgets"
         raise UsvitError(
-            f"{sweep.path} has {sweep.n_budgets} compute {'budget' if sweep.n_budgets == 1 else 'budgets'} ({several}), "
-            f"and a fit needs {FEWEST}: with fewer, the data exponent c and the irreducible loss cannot be told apart. "
+            f"{sweep.path} has {sweep.n_budgets} compute {budgets} ({several}), and a fit needs {FEWEST}: with fewer, the data exponent c and the irreducible loss cannot be told apart. "
             "Train the same shapes with other budgets too (usvit shape plan --budget ...)."
         )
     if len(sweep.losses) <= 4 * k + 3:

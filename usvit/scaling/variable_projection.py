@@ -4,8 +4,8 @@ For given exponents the form is linear in its coefficients, so these are solved 
 the search over the exponents alone. A search over all of them at once, or parabolas through each budget, is less
 reliable: parabolas are biased (arXiv:2603.22339).
 
-Residuals are relative, (f - y) / y, because the paper minimises the relative error. The loss of a residual is Huber's, as
-weights that are computed again from the residuals until they stay (iteratively reweighted least squares).
+Residuals are relative, (f - y) / y, because the paper minimises the relative error. The loss of a residual is Huber's,
+as weights that are computed again from the residuals until they stay (iteratively reweighted least squares).
 """
 
 from dataclasses import dataclass
