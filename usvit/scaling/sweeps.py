@@ -126,9 +126,9 @@ def check_cells(
                 continue
             longest = f" and at most {max_steps:,}" if max_steps is not None else ""
             which = "no network" if not kept else "only one network"
-            smallest, largest = (pick(lost, key=lambda cell: cell.steps) for pick in (min, max))
+            few, many = (pick(lost, key=lambda cell: cell.steps) for pick in (min, max))
             raise UsvitError(
-                f"At the budget of {budget:.3g} FLOPs, {which} of the sweep '{part}' can be trained for at least {min_steps:,} steps"
-                f"{longest}: {smallest.shape} would have {smallest.steps:,} steps, {largest.shape} {largest.steps:,}. "
-                "Give other budgets, smaller networks, or other limits of the steps."
+                f"At the budget of {budget:.3g} FLOPs, {which} of the sweep '{part}' can be trained for at "
+                f"least {min_steps:,} steps{longest}: {few.shape} would have {few.steps:,} steps, {many.shape} "
+                f"{many.steps:,}. Give other budgets, smaller networks, or other limits of the steps."
             )

@@ -132,7 +132,8 @@ def _check(sweep: SweepTable) -> None:
         several = ", ".join(f"{one:.4g}" for one in budgets_of(sweep.compute))
         budgets = "budget" if sweep.n_budgets == 1 else "budgets"
         raise UsvitError(
-            f"{sweep.path} has {sweep.n_budgets} compute {budgets} ({several}), and a fit needs {FEWEST}: with fewer, the data exponent c and the irreducible loss cannot be told apart. "
+            f"{sweep.path} has {sweep.n_budgets} compute {budgets} ({several}), and a fit needs {FEWEST}: "
+            "with fewer, the data exponent c and the irreducible loss cannot be told apart. "
             "Train the same shapes with other budgets too (usvit shape plan --budget ...)."
         )
     if len(sweep.losses) <= 4 * k + 3:
