@@ -2,7 +2,7 @@
 
     python -m benchmarks.shape_scaling coverage --sweeps 200    # exponents and their bands, for two sizes of the noise
     python -m benchmarks.shape_scaling speed                    # fits of 90 to 1,000 points
-    python -m benchmarks.shape_scaling chinchilla               # needs the package chinchilla (MIT), which usvit does not
+    python -m benchmarks.shape_scaling chinchilla               # needs the package chinchilla (MIT)
 
 A sweep is a star sweep of 90 trainings around the paper's centre, whose losses follow a known surface with the paper's
 exponents (``usvit.scaling.simulation``) times 1 plus a normal error.

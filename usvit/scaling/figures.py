@@ -163,7 +163,7 @@ def _band(panel: Axes, compute: Array, values: Array, colour: str) -> None:
 
 
 def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(min(9.0, 1.0 + 2.4 * count), height), layout="constrained")
+    figure = Figure(figsize=(8.2, height), layout="constrained")
     return figure, list(np.atleast_1d(figure.subplots(1, count)))
 
 

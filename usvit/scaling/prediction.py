@@ -88,6 +88,9 @@ def predict_shape(
             and heads.
         command: What the user called, for the record.
 
+    Returns:
+        The record, its file and its page, and the study's file if one was requested.
+
     Raises:
         UsvitError: The fit cannot be read, a value is wrong, or the data do not identify the shape.
 
