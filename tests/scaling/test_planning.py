@@ -5,6 +5,7 @@ import pytest
 import usvit
 from usvit.errors import UsvitError
 from usvit.models import count, find_model
+from usvit.plain_yaml import parse_yaml
 from usvit.scaling.shapes import NetworkShape, ShapeRule
 from usvit.scaling.step_time import StepTime
 from usvit.scaling.sweeps import star, star_values
@@ -24,7 +25,8 @@ def test_a_star_sweep_is_a_study_that_can_be_run(tmp_path):
     plan = usvit.plan_shapes([1e11, 2e11, 4e11], out=tmp_path / "sweep.yaml", **TINY)
     assert len(plan.cells) == 3 * 9
     record = usvit.run_study(plan.path, dry_run=True).record
-    assert [row.name for row in record.table] == [cell.name for cell in plan.cells]
+    rows = parse_yaml(plan.path.read_text(), "the study")["rows"]
+    assert [row["name"] for row in rows] == [cell.name for cell in plan.cells]
     run = record.runs[0].config
     assert run["model"]["vit"] == {"width": 16, "depth": 4, "mlp": 128, "heads": 2, "patch": 8}
     assert run["train"]["steps"] == plan.cells[0].steps and run["train"]["batch_size"] == 32

@@ -10,6 +10,7 @@ from usvit.records.values import Interval
 DimensionName = Literal["width", "depth", "mlp"]
 _Positive = Annotated[Number, Field(gt=0)]
 _Amount = Annotated[Number, Field(ge=0)]
+_Large = Annotated[int, Field(ge=0, le=10**18)]
 
 
 class ScalingValue(Record):
@@ -93,8 +94,8 @@ class NamedShape(Record):
     name: Name
     shape: dict[DimensionName, Count]
     heads: Count
-    params: Count = key("Parameters without the head.")
-    macs: Count = key("MACs of one image without the head.")
+    params: _Large = key("Parameters without the head.")
+    macs: _Large = key("MACs of one image without the head.")
     images: _Amount = key("Number of images on which the compute trains it.")
     predicted_loss: ScalingValue
     measured_loss: Number | None = nullable("Loss after a training with this compute, if it was trained.")

@@ -11,7 +11,16 @@ import numpy as np
 from usvit.errors import UsvitError
 from usvit.files import make_folder, read_csv, sha256_of_file
 from usvit.models import find_model
-from usvit.records import NamedShape, ScalingRecord, ScalingValue, ShapeRecord, ShapeValue, load_record, write_record
+from usvit.records import (
+    DimensionName,
+    NamedShape,
+    ScalingRecord,
+    ScalingValue,
+    ShapeRecord,
+    ShapeValue,
+    load_record,
+    write_record,
+)
 from usvit.scaling.planning import setup_like, write_neighbours
 from usvit.scaling.shapes import DIMENSIONS, TITLES, NetworkShape, ShapeRule
 from usvit.scaling.surface import Array, Surface, surface_of
@@ -22,6 +31,8 @@ NEIGHBOUR = 1.3
 """Ratio of a neighbour's dimension to the predicted one, before rounding."""
 FURTHEST = 10.0
 """Beyond this multiple of the largest compute in the sweep, the prediction is called a far extrapolation."""
+MOST = 1e5
+"""Largest dimension of a predicted network."""
 PRINTED = ("sovit_400m_14", "sovit_150m_14")
 """The paper's own optimised shapes."""
 
@@ -125,6 +136,12 @@ def predict_shape(
     setup = None if like is None else setup_like(Path(like))
     vit = {} if patch is None else {"patch": patch}
     rule = setup.rule if setup else ShapeRule(model, tuple(vit.items()), image_size, heads, head_dim)
+    largest = max(ideal.values(), key=lambda one: one.value)
+    if largest.value > MOST:
+        raise UsvitError(
+            f"At {flops:.3g} FLOPs, the extrapolated shape has a dimension of {largest.value:.3g}, and no such network "
+            "can be trained. Give less compute."
+        )
     chosen = rule.snap(*(ideal[name].value for name in DIMENSIONS))
     folder = Path(out) if out is not None else path.parent
     measured = {} if trained is None else _measured(Path(trained))
@@ -323,7 +340,7 @@ def _named(
     cost = rule.cost(shape)
     return NamedShape(
         name=name,
-        shape=dataclasses.asdict(shape),
+        shape=_as_record(shape),
         heads=rule.n_heads(shape),
         params=cost.params,
         macs=cost.macs,
@@ -331,6 +348,10 @@ def _named(
         predicted_loss=_loss(record, shape, flops),
         measured_loss=measured.get(shape),
     )
+
+
+def _as_record(shape: NetworkShape) -> dict[DimensionName, int]:
+    return {"width": shape.width, "depth": shape.depth, "mlp": shape.mlp}
 
 
 def _loss(record: ScalingRecord, shape: NetworkShape, flops: float) -> ScalingValue:
@@ -351,7 +372,7 @@ def _printed(name: str, flops: float) -> NamedShape:
     cost = rule.cost(shape)
     return NamedShape(
         name=name,
-        shape=dataclasses.asdict(shape),
+        shape=_as_record(shape),
         heads=spec.shape.heads,
         params=cost.params,
         macs=cost.macs,
@@ -364,8 +385,10 @@ def _printed(name: str, flops: float) -> NamedShape:
 def _measured(table: Path) -> dict[NetworkShape, float]:
     """Read the losses of trained shapes from a study.csv; several trainings of a shape are averaged."""
     rows = read_csv(table, text=False, follow=True, needed=[*DIMENSIONS, "loss"]).dropna(subset=[*DIMENSIONS, "loss"])
-    found = rows.groupby(list(DIMENSIONS))["loss"].mean()
-    return {NetworkShape(*(round(float(one)) for one in shape)): float(value) for shape, value in found.items()}
+    found: dict[NetworkShape, list[float]] = {}
+    for width, depth, mlp, loss in rows[[*DIMENSIONS, "loss"]].itertuples(index=False):
+        found.setdefault(NetworkShape(round(width), round(depth), round(mlp)), []).append(float(loss))
+    return {shape: sum(losses) / len(losses) for shape, losses in found.items()}
 
 
 def verdict(record: ShapeRecord) -> str:

@@ -74,5 +74,7 @@ def surface_of(numbers: Sequence[float], reference: Array, compute_reference: fl
 
 def numbers_of(surface: Surface) -> list[float]:
     """Return alpha, a, beta and b of all dimensions, then xi, c and eps."""
-    parts = [surface.alpha, surface.a, surface.beta, surface.b, [surface.xi, surface.c, surface.eps]]
-    return [float(one) for part in parts for one in part]
+    whole = np.concatenate(
+        [surface.alpha, surface.a, surface.beta, surface.b, [surface.xi, surface.c, surface.eps]], dtype=np.float64
+    )
+    return [float(one) for one in whole]

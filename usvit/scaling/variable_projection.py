@@ -126,7 +126,7 @@ class SweepFitter:
         size = np.linalg.norm(weighted, axis=0)
         size[size == 0] = 1.0
         stacked = np.column_stack([weighted / size, root])
-        r = np.linalg.qr(stacked, mode="r")  # this small triangle has the same minimum
+        r: Array = np.asarray(np.linalg.qr(stacked, mode="r"))  # this small triangle has the same minimum
         coefficients = nnls(r[:, :-1], r[:, -1], maxiter=50 * r.shape[1])[0]
         used = coefficients > 0
         basis = np.linalg.qr(weighted[:, used] / size[used])[0] if used.any() else np.zeros((self.n, 0))
