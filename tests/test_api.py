@@ -37,6 +37,9 @@ FUNCTIONS = (
     "run_study",
     "list_studies",
     "benchmark",
+    "plan_shapes",
+    "fit_shapes",
+    "predict_shape",
 )
 """In the order in which their examples build on each other."""
 
@@ -67,6 +70,9 @@ COMMANDS = {
     "models info": "usvit.models.describe_model",
     "models export": "usvit.exporting.export",
     "models pin": "usvit.models.add_pin",
+    "shape plan": "usvit.scaling.plan_shapes",
+    "shape fit": "usvit.scaling.fit_shapes",
+    "shape predict": "usvit.scaling.predict_shape",
 }
 """Command -> the one function that does its work."""
 

@@ -17,6 +17,7 @@ PACKAGE = REPOSITORY / "usvit"
 
 ROOMS = {
     "cli": "parses options, calls one public function, prints",
+    "scaling": "scaling laws of a network's shape: sweeps, fits, predictions",
     "studies": "many runs as one: plan, engines, tables",
     "experiments": "cross-validation, pre-training, transfer and tests of classifiers; the run directory",
     "scoring": "scores files and DICOM: discovery, readers, models, journal, tables, DICOM out",
@@ -38,6 +39,7 @@ ROOMS = {
 FLOORS = [
     {"__main__"},
     {"cli"},
+    {"scaling"},
     {"studies"},
     {"experiments"},
     {"scoring"},

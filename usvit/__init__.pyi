@@ -18,6 +18,9 @@ from .models import create_model as create_model
 from .models import list_models as list_models
 from .reports import audit as audit
 from .reports import compare as compare
+from .scaling import fit_shapes as fit_shapes
+from .scaling import plan_shapes as plan_shapes
+from .scaling import predict_shape as predict_shape
 from .scoring import Predictor as Predictor
 from .scoring import load_model as load_model
 from .scoring import score as score

@@ -11,7 +11,7 @@ from usvit.studies import formatters
 from usvit.studies.plan import make_plan
 from usvit.studies.specification import StudyConfig
 from usvit.studies.state import open_study
-from usvit.studies.tables import fill
+from usvit.studies.tables import fill, long_table
 
 
 def value(x, ci95=None):
@@ -266,3 +266,49 @@ def test_a_run_on_the_pre_training_data_of_a_foundation_model_is_named_above_all
     assert all("CONTAMINATED" in line and "bus_bra" in line for line in formatters.caveats(record)[:2])
     clean = filled(tmp_path / "b", accuracies)
     assert "contamination" not in clean
+
+
+def test_the_table_of_a_sweep_has_shape_compute_and_loss_of_every_row_and_seed(tmp_path):
+    vit = {"width": 32, "depth": 2, "mlp": 48, "heads": 2, "patch": 8}
+    settings = {"model": {"vit": vit, "image_size": 32}, "train": {"steps": 7, "epochs": None, "batch_size": 4}}
+    study = StudyConfig.model_validate(
+        {
+            "name": "sweep",
+            "title": "A sweep",
+            "seeds": [0, 1],
+            "steps": {"train": {"run": "pretrain", "recipe": "fractals"}},
+            "columns": {
+                **{name: name for name in ("width", "depth", "mlp", "gflops")},
+                "loss": {"figure": "val_loss", "title": "loss"},
+            },
+            "rows": [
+                {"name": "small", "group": "star, width", "model": "vit", "settings": settings},
+                {"name": "resnet", "model": "resnet50", "settings": {"model": {"image_size": 32}}},
+            ],
+        }
+    )
+    plan = make_plan(study)
+    first = plan.rows[0].runs[0]["train"]
+    with open_study(tmp_path / "study", plan, "command") as opened:
+        opened.settle(first, finished=True)
+        folder = opened.run_path(first)
+        (folder / "fold-0").mkdir(parents=True)
+        (folder / "fold-0" / "history.csv").write_text("step,epoch,val_loss\n7,1,2.5\n")
+        (folder / "pretrain.json").write_text(
+            json.dumps({"schema_version": "1.0", "kept": [{"fold": 0, "step": 7, "epoch": 1.0, "val_loss": 2.5}]})
+        )
+        (folder / "run.json").write_text('{"seconds": 1.5}')
+        fill(opened, plan)
+        table = long_table(opened, plan)
+    assert list(table.columns) == [
+        *("group", "row", "model", "seed", "state", "width", "depth", "mlp", "gflops", "loss"),
+    ]
+    assert [(row.row, row.seed, row.state) for row in table.itertuples()] == [
+        *(("small", 0, "finished"), ("small", 1, "waiting"), ("resnet", 0, "waiting"), ("resnet", 1, "waiting")),
+    ]
+    # 7 steps of 4 images, 6 FLOPs for each MAC: 17 tokens, 2 layers, 16 patches of 192 numbers.
+    macs = 2 * (17 * (4 * 32**2 + 2 * 32 * 48) + 2 * 17**2 * 32) + 16 * 192 * 32
+    assert table.loc[0, ["width", "depth", "mlp", "gflops", "loss"]].tolist() == pytest.approx(
+        [32, 2, 48, 7 * 4 * 6 * macs / 1e9, 2.5]
+    )
+    assert np.isnan(table.loc[1, "loss"]) and table.loc[2, ["width", "depth", "mlp"]].isna().all()

@@ -25,6 +25,7 @@ from usvit.cli import (
     recalibrate,
     report,
     score,
+    shape,
     study,
     test,
     transfer,
@@ -70,7 +71,9 @@ app.command("explain")(explain.explain)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
-for _inner in (app, data.app, models.app):  # Typer keeps the line breaks of a docstring after its first paragraph
+app.add_typer(shape.app, name="shape")
+# Typer keeps the line breaks of a docstring after its first paragraph.
+for _inner in (app, data.app, models.app, shape.app):
     for _command in _inner.registered_commands:
         _paragraphs = inspect.cleandoc(_command.help or _command.callback.__doc__ or "").split("\n\n")
         _command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in _paragraphs)

@@ -21,6 +21,8 @@ from .build import count_parameters as count_parameters
 from .build import input_statistics as input_statistics
 from .build import start_off_zero as start_off_zero
 from .build import timm_test_config as timm_test_config
+from .closed_form import count_plain as count_plain
+from .complexity import Complexity as Complexity
 from .complexity import Cost as Cost
 from .complexity import blank as blank
 from .complexity import count as count

@@ -46,6 +46,16 @@ from usvit.records.model import (
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.phantom import PhantomRecord
 from usvit.records.run import RunRecord, load_run_record, read_run_record
+from usvit.records.scaling import (
+    DimensionName,
+    NamedShape,
+    ScalingDimension,
+    ScalingPoint,
+    ScalingRecord,
+    ScalingValue,
+    ShapeRecord,
+    ShapeValue,
+)
 from usvit.records.scores import JobRecord, ModelSeen, SummaryRecord
 from usvit.records.study import (
     SpreadRow,
@@ -82,6 +92,8 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     PhantomRecord,
     PretrainRecord,
     RunRecord,
+    ScalingRecord,
+    ShapeRecord,
     StudyRecord,
     SummaryRecord,
     TestRecord,
@@ -107,6 +119,7 @@ __all__ = [
     "ContaminationRecord",
     "CsvRow",
     "DecisionCurveRecord",
+    "DimensionName",
     "ExplainRecord",
     "ExplainedImage",
     "ExplanationRecord",
@@ -126,6 +139,7 @@ __all__ = [
     "ModelMetadata",
     "ModelSeen",
     "ModelsInfoRecord",
+    "NamedShape",
     "OneFigure",
     "OperatingPointRecord",
     "OutcomeRecord",
@@ -139,10 +153,16 @@ __all__ = [
     "Recommended",
     "Record",
     "RunRecord",
+    "ScalingDimension",
+    "ScalingPoint",
+    "ScalingRecord",
+    "ScalingValue",
     "ScoreRow",
     "SeenCollectionRecord",
     "SeenFileRecord",
     "SeenHashes",
+    "ShapeRecord",
+    "ShapeValue",
     "SpreadRow",
     "StudyColumn",
     "StudyCorrelation",

@@ -7,6 +7,10 @@ from .formatting import quoted as quoted
 from .formatting import usefulness as usefulness
 from .page import write_report
 from .scores_page import write_scores_page as write_scores_page
+from .svg import LegendEntry as LegendEntry
+from .svg import Pens as Pens
+from .svg import Plot as Plot
+from .templating import environment as environment
 from .test_page import report_test as report_test
 from .thumbnails import may_show as may_show
 from .upstream_page import report_upstream as report_upstream

@@ -6,7 +6,7 @@ from typing import Any
 
 from usvit.config import PretrainConfig, RunConfig, TestConfig, TransferConfig, merge
 from usvit.errors import UsvitError
-from usvit.models import ViTShape, count, find_model, zoo_counts
+from usvit.models import ViTShape, count, count_plain, find_model, zoo_counts
 from usvit.studies.plan import PlannedRun, StudyPlan
 from usvit.studies.steps import SCHEMAS
 
@@ -52,13 +52,13 @@ def hours(plan: StudyPlan) -> float | None:
     total = 0.0
     for run in plan.runs:
         try:
-            total += BENCH_HOURS if run.kind == "bench" else _operations(run, plan) / SUSTAINED_FLOPS / 3600
+            total += BENCH_HOURS if run.kind == "bench" else operations(run, plan) / SUSTAINED_FLOPS / 3600
         except UsvitError:  # the network is not known before its weights are read
             return None
     return total
 
 
-def _operations(run: PlannedRun, plan: StudyPlan) -> float:
+def operations(run: PlannedRun, plan: StudyPlan) -> float:
     """Return the FLOPs of a run: two per MAC, and three times those of a forward pass for a training step."""
     config: Any = SCHEMAS[run.kind].model_validate(run.config)
     macs = _macs(*_network(run, plan))
@@ -139,7 +139,10 @@ def _macs(model: str, vit: str, image_size: int) -> float:
 
 
 def _macs_of_vit(shape: ViTShape, image_size: int) -> float:
-    """Return the MACs of a plain ViT in closed form: projections, attention and MLPs of its tokens."""
+    """Return the MACs of a ViT without its head in closed form; without the formula of a part, nearly."""
+    known = count_plain(shape, image_size)
+    if known is not None:
+        return float(known.macs)
     tokens, width = (image_size // shape.patch) ** 2 + 1, shape.width
     block = 4 * tokens * width**2 + 2 * tokens**2 * width + 2 * tokens * width * shape.mlp
     return float(shape.depth * shape.branches * block + tokens * width * 3 * shape.patch**2)

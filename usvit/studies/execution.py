@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from usvit.errors import UsvitError
+from usvit.files import write_text
 from usvit.progress import Progress
 from usvit.records import StudyRecord, StudyRun
 from usvit.studies.engines import Engine
@@ -15,7 +16,7 @@ from usvit.studies.pages import write_pages
 from usvit.studies.plan import StudyPlan
 from usvit.studies.state import StudyDir, now, open_study
 from usvit.studies.steps import replaced
-from usvit.studies.tables import fill
+from usvit.studies.tables import fill, long_table
 from usvit.studies.task import StudyTask
 
 logger = logging.getLogger(__name__)
@@ -126,4 +127,5 @@ def _show(study: StudyDir, plan: StudyPlan) -> StudyOutcome:
     """Write the table and its pages for the runs that are finished."""
     fill(study, plan)
     record = study.save()
+    write_text(study.path / "study.csv", long_table(study, plan).to_csv(index=False, lineterminator="\n"))
     return StudyOutcome(study.path, record, write_pages(study.path, record))

@@ -36,10 +36,23 @@ OF_CLASS = {
 """Figures of one class, of ``cv`` and ``train``: ``sensitivity.malignant``; ``.positive`` is the positive class of each
 run's data."""
 
-OF_NETWORK = {"params": "parameters (millions)", "macs": "MACs (billions)"}
-"""Counts of the row's network with a head of 1,000 classes; no run is needed."""
+OF_NETWORK = {
+    "params": "parameters (millions)",
+    "macs": "MACs (billions)",
+    "width": "width",
+    "depth": "depth",
+    "mlp": "MLP width",
+}
+"""Counts of the row's network with a head of 1,000 classes, and the shape of a plain ViT; no run is needed."""
 
-OF_PRETRAIN = {"val_accuracy": "accuracy on validation images", "val_loss": "loss on validation images"}
+OF_LENGTH = {"gflops": "compute of the training (GFLOPs)"}
+"""Figure of ``pretrain`` that follows from the run's settings: 6 FLOPs per MAC of the network without its head, for
+each example; frozen networks have 2."""
+OF_PRETRAIN = {
+    "val_accuracy": "accuracy on validation images",
+    "val_loss": "loss on validation images",
+    **OF_LENGTH,
+}
 OF_TRANSFER = {
     "accuracy": "accuracy",
     "mean_class_accuracy": "mean accuracy per class",
@@ -116,7 +129,7 @@ def _fits(kind: str, head: str, part: str) -> bool:
     if kind in ("cv", "train"):
         return (head in OF_CLASS) == bool(part)
     if kind == "pretrain":
-        return not part or _EPOCH.fullmatch(part) is not None
+        return not part or (head not in OF_LENGTH and _EPOCH.fullmatch(part) is not None)
     return not part or (kind == "transfer" and head != "val_accuracy")
 
 

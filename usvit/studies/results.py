@@ -81,15 +81,20 @@ def difference_of(one: Found, other: Found) -> Found:
 
 
 def figure_of_network(model: str, settings: Mapping[str, Any], name: str) -> Found:
-    """Return ``params`` in millions or ``macs`` in billions of a network with a head of 1,000 classes.
+    """Return ``params`` in millions or ``macs`` in billions of a network with a head of 1,000 classes, or its shape.
 
     Args:
         model: Name of the network.
         settings: ``vit`` and ``image_size`` of the section ``model``, if they are changed.
-        name: ``params`` or ``macs``.
+        name: One of ``metric_names.OF_NETWORK``.
     """
     vit = settings.get("vit", {})
-    return Found(_counted(model, json.dumps(vit, sort_keys=True), settings.get("image_size"))[name])
+    if name in ("params", "macs"):
+        return Found(_counted(model, json.dumps(vit, sort_keys=True), settings.get("image_size"))[name])
+    shape = find_model(model, vit).shape
+    if shape is None:
+        return Found(reason=f"{model} is not a plain ViT")
+    return Found(float(getattr(shape, name)))
 
 
 @functools.cache

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import pandas as pd
 from scipy.stats import pearsonr, spearmanr
 
 from usvit.data.splits import Contamination, contamination_warning
 from usvit.records import ContaminationRecord, MetricsRecord, RunRecord, load_record
-from usvit.studies.metric_names import OF_NETWORK
+from usvit.studies.estimate import operations
+from usvit.studies.metric_names import OF_LENGTH, OF_NETWORK
 from usvit.studies.plan import PlannedRow, PlannedRun, StudyPlan, steps_of
 from usvit.studies.results import Found, difference_of, figure_of, figure_of_network, mean_of, read_result
 from usvit.studies.state import StudyDir
@@ -50,9 +52,34 @@ def fill(study: StudyDir, plan: StudyPlan) -> None:
             run["seconds"] = load_record(path, RunRecord).seconds
 
 
+def long_table(study: StudyDir, plan: StudyPlan) -> pd.DataFrame:
+    """Return a line for each row and seed: group, row, model, seed, state, and the value of each column.
+
+    A value is missing if its run is not finished or has no such figure.
+    """
+    lines: list[dict[str, str | float | None]] = []
+    for row in plan.rows:
+        for seed in plan.seeds:
+            found = {name: _ours(plan, row, name, seed, study.results) for name in plan.study.columns}
+            lines.append(
+                {
+                    "group": row.group,
+                    "row": row.name,
+                    "model": row.model,
+                    "seed": seed,
+                    "state": _state([study.state_of(run) for run in row.runs[seed].values()]),
+                    **{name: None if one is None else one.value for name, one in found.items()},
+                }
+            )
+    return pd.DataFrame(lines)
+
+
 def _figures_of(study: StudyDir, plan: StudyPlan, run: PlannedRun) -> RunFigures:
     result = read_result(run.kind, study.run_path(run.id))
-    figures = {name: figure_of(run.kind, result, name) for name in plan.figures_of[run.id]}
+    figures = {
+        name: Found(operations(run, plan) / 1e9) if name in OF_LENGTH else figure_of(run.kind, result, name)
+        for name in plan.figures_of[run.id]
+    }
     contamination = tuple(getattr(result, "contamination", None) or ())
     if isinstance(result, MetricsRecord):
         return RunFigures(figures, result.n_images, result.n_groups, contamination)

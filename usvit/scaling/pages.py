@@ -1,0 +1,78 @@
+"""The pages ``scaling.html`` and ``shape.html``: one file each, no script, no network."""
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader
+
+from usvit.files import write_text
+from usvit.records import ScalingRecord, ScalingValue, ShapeRecord
+from usvit.reports import environment
+from usvit.scaling.figures import fit_plot, frontier_plot, isoflop_plot, residual_plot
+from usvit.scaling.prediction import surfaces_of
+from usvit.scaling.shapes import DIMENSIONS, TITLES
+from usvit.scaling.simulation import PAPER_EXPONENTS
+
+
+def write_fit_page(folder: Path, record: ScalingRecord) -> Path:
+    """Write ``scaling.html`` of a fit; the same record gives the same bytes."""
+    surface, _ = surfaces_of(record)
+    page = (
+        _environment()
+        .get_template("scaling.html.j2")
+        .render(
+            fit=record,
+            titles=TITLES,
+            paper=PAPER_EXPONENTS,
+            fitted=fit_plot(record, surface),
+            residuals=residual_plot(record),
+            number=_number,
+            lost=[one for one in record.dimensions if one.exponent.value is None],
+        )
+    )
+    return _write(folder / "scaling.html", page)
+
+
+def write_shape_page(folder: Path, fit: ScalingRecord, record: ShapeRecord) -> Path:
+    """Write ``shape.html`` of a prediction; the same records give the same bytes."""
+    surface, draws = surfaces_of(fit)
+    page = (
+        _environment()
+        .get_template("shape.html.j2")
+        .render(
+            shape=record,
+            fit=fit,
+            titles=TITLES,
+            dimensions=DIMENSIONS,
+            isoflop=isoflop_plot(fit, record, surface),
+            frontier=frontier_plot(fit, record, surface, draws),
+            number=_number,
+            in_words=in_words,
+            any_measured=record.verdict is not None,
+        )
+    )
+    return _write(folder / "shape.html", page)
+
+
+def in_words(shape: Mapping[str, float]) -> str:
+    """Format a shape: ``width 1152, depth 27, MLP width 4304``."""
+    return ", ".join(f"{TITLES[name]} {shape[name]:,.0f}" for name in DIMENSIONS)
+
+
+def _number(value: ScalingValue, digits: int = 3) -> str:
+    """Format ``0.221 [0.203, 0.240]``, or that the value is not identified."""
+    if value.value is None:
+        return "not identified"
+    text = f"{value.value:.{digits}f}"
+    return text if value.ci95 is None else f"{text} [{value.ci95[0]:.{digits}f}, {value.ci95[1]:.{digits}f}]"
+
+
+def _write(path: Path, page: str) -> Path:
+    write_text(path, page)
+    return path
+
+
+@functools.cache
+def _environment() -> Environment:
+    return environment().overlay(loader=ChoiceLoader([PackageLoader("usvit.scaling"), PackageLoader("usvit.reports")]))
