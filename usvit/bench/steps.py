@@ -14,6 +14,7 @@ from usvit.data.transforms import Preprocessing
 from usvit.models import (
     ModelSpec,
     Weights,
+    add_lora,
     build_model,
     checkpoint_gradients,
     find_model,
@@ -56,6 +57,8 @@ def new_network(case: BenchmarkCase) -> nn.Module:
     if case.mode == "train":
         if config.grad_checkpointing:
             checkpoint_gradients(model)
+        if config.tune == "lora":
+            add_lora(model, config.lora, config.image_size)
         set_trainable(model, config.tune)
     return model
 

@@ -356,6 +356,11 @@ class PretrainConfig(Training):
             raise ValueError(f"objective {self.objective} has no local crops: set views.local_count to 0")
         if self.objective == "tokenizer" and self.model.layer_scale_from is not None:
             raise ValueError("objective tokenizer trains a network without LayerScale: set model.layer_scale_from=null")
+        if self.model.tune == "lora":
+            raise ValueError(
+                "model.tune=lora is for 'usvit cv' and 'usvit train': an upstream training saves whole networks, so "
+                "set model.tune=attn, or another part"
+            )
         if mixes and self.train.batch_size % 2:
             raise ValueError("mix pairs the images of a batch: set an even train.batch_size")
         if self.source.decoded == "device" and (self.views.on == "cpu" or self.views.policy in HOST_POLICIES):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from usvit.config.sections import (
     DataConfig,
@@ -49,6 +49,20 @@ class RunConfig(Training):
     """Folds that are trained at the same time, each in a process of its own; they share the GPUs of the machine, or the
     cores. null: on a CPU, what takes the least time on its cores; on a GPU, 1. The result is that of one fold after
     another with as many threads (``folds.threads`` of ``run.json``)."""
+
+    @model_validator(mode="after")
+    def _adapts_trained_weights(self) -> "RunConfig":
+        if self.model.tune == "lora" and self.model.weights == "scratch":
+            raise ValueError(
+                "model.tune=lora adapts trained weights, but model.weights is scratch: name the weights to adapt "
+                "(--weights hub, a file or a run), or train all of a random network with model.tune=full"
+            )
+        if self.model.tune == "lora" and self.optim.name == "lamb":
+            raise ValueError(
+                "optim.name=lamb moves a matrix by a fraction of its own norm, and one matrix of each adapter of "
+                "model.tune=lora begins at zero: set optim.name=adamw"
+            )
+        return self
 
 
 SPEED_ONLY = (

@@ -51,7 +51,8 @@ PositionAt = Literal["stem", "layers", "shared"]
 Attention = Literal["global", "axial", "talking"]
 ClassKeys = Literal["all", "patches"]
 Residual = Literal["layer_scale", "layer_scale_uniform", "scalar", "fixup", "t_fixup"]
-Tune = Literal["full", "head", "attn", "ffn", "norm"]
+Tune = Literal["full", "head", "attn", "ffn", "norm", "lora"]
+LoraTarget = Literal["q", "k", "v", "proj", "fc1", "fc2"]
 
 
 class ViTConfig(Section):
@@ -80,6 +81,26 @@ class ViTConfig(Section):
     class_layer_scale: bool | None = None
 
 
+class LoraConfig(Section):
+    """Low-rank adapters of ``model.tune=lora`` (Hu et al. 2022): W + alpha / rank B A instead of a frozen matrix W."""
+
+    rank: Annotated[int, Field(ge=1, le=1024)] = 8
+    """Rows of A and columns of B."""
+    alpha: Annotated[float, Field(gt=0)] = 8.0
+    """The adapter's output is multiplied by ``alpha / rank``."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Dropout rate of the adapter's input; the frozen matrix sees the whole input."""
+    targets: Annotated[tuple[LoraTarget, ...], Field(min_length=1)] = ("q", "v")
+    """Matrices with an adapter: queries, keys, values and output (``proj``) of attention, and the two layers of each
+    MLP (``fc1``, ``fc2``). Hu et al. adapt queries and values (section 7.1)."""
+
+    @model_validator(mode="after")
+    def _each_once(self) -> "LoraConfig":
+        if len(set(self.targets)) < len(self.targets):
+            raise ValueError("model.lora.targets names a matrix twice: name each once")
+        return self
+
+
 class ModelConfig(Section):
     """Network, its initial weights, and which of its layers are trained."""
 
@@ -102,10 +123,18 @@ class ModelConfig(Section):
     that have it."""
     tune: Tune = "full"
     """Layers to train: all, only the ``head``, or the head and the attention layers (with position embeddings), the
-    MLPs (``ffn``), or the normalisation layers."""
+    MLPs (``ffn``), or the normalisation layers; ``lora``: the head and small adapters beside frozen matrices
+    (``model.lora``)."""
+    lora: LoraConfig = LoraConfig()
     grad_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, about a third more time, the same result."""
     vit: ViTConfig = ViTConfig()
+
+    @model_validator(mode="after")
+    def _adapters_are_trained(self) -> "ModelConfig":
+        if self.tune != "lora" and self.lora != LoraConfig():
+            raise ValueError(f"model.lora belongs to model.tune=lora, not {self.tune}: set model.tune=lora")
+        return self
 
 
 class InputConfig(Section):

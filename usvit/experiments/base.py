@@ -19,6 +19,7 @@ from usvit.models import (
     ModelSpec,
     TuneReport,
     Weights,
+    add_lora,
     build_with_report,
     checkpoint_gradients,
     set_trainable,
@@ -113,7 +114,12 @@ class Experiment(ABC, Generic[Setup, Trained, Result]):
         run.finish(time.monotonic() - begun)
 
 
-def write_model(folder: Path, state: Mapping[str, Tensor], metadata: Callable[[str], dict[str, Any]]) -> None:
+def write_model(
+    folder: Path,
+    state: Mapping[str, Tensor],
+    metadata: Callable[[str], dict[str, Any]],
+    header: Mapping[str, str] | None = None,
+) -> None:
     """Write ``model.safetensors`` and, after it, the metadata ``model.json``.
 
     Args:
@@ -121,15 +127,17 @@ def write_model(folder: Path, state: Mapping[str, Tensor], metadata: Callable[[s
         state: The tensors by name, on any device.
         metadata: Returns the content of ``model.json``. It is called with the SHA-256 of ``model.safetensors`` after
             that file has been written, and may write further files: ``model.json`` is the last.
+        header: Texts for the header of ``model.safetensors``.
     """
-    content = tensor_bytes(state)
+    content = tensor_bytes(state, header)
     write_bytes(folder / "model.safetensors", content)
     write_record(folder / "model.json", metadata(hashlib.sha256(content).hexdigest()), ModelMetadata)
 
 
-def tensor_bytes(state: Mapping[str, Tensor]) -> bytes:
-    """Return the content of a safetensors file."""
-    return save({key: value.detach().cpu().contiguous() for key, value in state.items()})
+def tensor_bytes(state: Mapping[str, Tensor], header: Mapping[str, str] | None = None) -> bytes:
+    """Return the content of a safetensors file, with texts in its header."""
+    tensors = {key: value.detach().cpu().contiguous() for key, value in state.items()}
+    return save(tensors, metadata=None if header is None else dict(header))
 
 
 def in_runs(*parts: str) -> Path:
@@ -196,7 +204,7 @@ def new_model_with_report(
 def adapt(model: nn.Module, config: Training) -> TuneReport:
     """Prepare a new network for its training: freeze the parts that are not tuned, and set gradient checkpointing.
 
-    A head that starts at zero gets small random weights if LAMB trains it.
+    With ``model.tune=lora`` it gets adapters. A head that starts at zero gets small random weights if LAMB trains it.
 
     Raises:
         UsvitError: The network has no such parts, or does not support a setting.
@@ -207,4 +215,6 @@ def adapt(model: nn.Module, config: Training) -> TuneReport:
         check_layers(model)
     if config.optim.name == "lamb":
         start_off_zero(model)
+    if config.model.tune == "lora":
+        add_lora(model, config.model.lora, config.model.image_size)
     return set_trainable(model, config.model.tune)

@@ -5,6 +5,7 @@ training, every choice (early stopping) and the test use three different splits,
 near-duplicates) is in two of them.
 """
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -35,12 +36,12 @@ from usvit.experiments.cross_validation_setup import (
     prepare,
 )
 from usvit.experiments.fold_worker import TrainFold
-from usvit.experiments.model_metadata import calibration_of, downstream_metadata, ood_of
+from usvit.experiments.model_metadata import adapter_of, calibration_of, downstream_metadata, ood_of
 from usvit.experiments.parallel_folds import train_side_by_side
 from usvit.experiments.run_directory import RunDirectory
 from usvit.files import write_atomic, write_bytes, write_csv
 from usvit.metrics.basic import auc
-from usvit.models import ood, statistics_of
+from usvit.models import lora_state, ood, statistics_of
 from usvit.progress import Progress
 from usvit.pseudonyms import for_the_owner_alone
 from usvit.records import MetricsRecord, write_record
@@ -282,7 +283,11 @@ def _run_fold(
         return downstream_metadata(setup, fold, result, {"weights_sha256": weights_sha256, **learnt}, seen)
 
     with times.phase("files"):
-        write_model(folder, model.state_dict(), metadata)
+        if config.model.tune == "lora":
+            adapter = adapter_of(config, setup.weights.of_fold(fold))
+            write_model(folder, lora_state(model), metadata, {"usvit": json.dumps(adapter, sort_keys=True)})
+        else:
+            write_model(folder, model.state_dict(), metadata)
     run.enter(fold, {**result.describe(), "phases": times.describe()})
     write_csv(folder / "predictions.csv", table)  # the last file: it marks the fold as complete
     checkpoint.unlink(missing_ok=True)

@@ -84,12 +84,28 @@ def downstream_metadata(
         "architecture": setup.spec.name,
         **_network(setup, setup.manifest.positive_class, used.image_size, used.resize, used, used.crop),
         "tune": setup.config.model.tune,
+        **adapter_of(setup.config, setup.weights.of_fold(fold)),
         **learnt,
         **_training(setup.config, fold, result),
         **_origin(setup, fold, setup.manifest),
         **seen,
         "intended_use": "research only; not a medical device",
     }
+
+
+def adapter_of(config: Training, weights: Weights) -> dict[str, Any]:
+    """Return the metadata's entry ``adapter``; empty unless the adapters of ``model.tune=lora`` are trained.
+
+    Args:
+        config: The settings of the run.
+        weights: The initial weights of the fold, which are the base of the adapters.
+    """
+    if config.model.tune != "lora":
+        return {}
+    lora = config.model.lora
+    base = {key: getattr(weights, key) for key in ("source", "name", "sha256", "upstream")}
+    settings = {"rank": lora.rank, "alpha": lora.alpha, "targets": list(lora.targets)}
+    return {"adapter": {"method": "lora", **settings, "base": base}}
 
 
 def upstream_metadata(

@@ -136,6 +136,7 @@ def open_source(
 def _of_run(folder: Path) -> ExportSource:
     trained, inside = load_trained(folder), only_fold(folder)
     content = read_record(inside / "model.json", ClassifierMetadata)
+    content.pop("adapter", None)  # the exported weights are whole: adapters are merged into those of their base
     if "measured" not in content:
         content["measured"] = _measured(folder, trained.metadata.fold or 0)
     source = _source(trained.model, content, trained.preprocessing, paper=trained.spec.source)

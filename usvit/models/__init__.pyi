@@ -41,6 +41,9 @@ from .image_statistics import picture_statistics as picture_statistics
 from .image_statistics import statistics_of as statistics_of
 from .info import describe_model as describe_model
 from .layer_scale import fix_layer_scale as fix_layer_scale
+from .lora import add_lora as add_lora
+from .lora import lora_state as lora_state
+from .lora import merge_lora as merge_lora
 from .mlp_head import give_mlp_head as give_mlp_head
 from .mlp_head import is_mlp_head as is_mlp_head
 from .ood import FILE as FILE

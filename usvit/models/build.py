@@ -10,6 +10,7 @@ from torch import nn
 
 import usvit.models.architectures  # noqa: F401  (registers ours with timm)
 from usvit.errors import UsvitError
+from usvit.models.lora import load_lora, lora_config
 from usvit.models.regularize import Schedule, set_drop_path, set_dropout
 from usvit.models.spec import ModelSpec
 from usvit.models.weights import LoadReport, Weights, load_checkpoint
@@ -91,15 +92,24 @@ def build_with_report(
         raise _impossible(spec, image_size, error) from error
     report = LoadReport()
     if weights.source != "scratch":
-        where = str(weights.path or weights.name)
-        checkpoint = weights.read()
-        try:
-            report = load_checkpoint(model, checkpoint, file=where, name=spec.name)
-        except UsvitError as error:
-            raise UsvitError(f"{error}{_parts_of(weights)}") from error
+        report = _load(model, weights, spec, image_size)
     if spec.family != "cnn":
         zero_head(model)
     return model, report
+
+
+def _load(model: nn.Module, weights: Weights, spec: ModelSpec, image_size: int) -> LoadReport:
+    """Load all weights except the head's; adapters are merged into those of their base."""
+    where = str(weights.path or weights.name)
+    if weights.base is not None:
+        assert weights.metadata is not None and weights.metadata.adapter is not None
+        report = _load(model, weights.base, spec, image_size)
+        load_lora(model, weights.read().tensors, lora_config(weights.metadata.adapter), image_size, where)
+        return report
+    try:
+        return load_checkpoint(model, weights.read(), file=where, name=spec.name)
+    except UsvitError as error:
+        raise UsvitError(f"{error}{_parts_of(weights)}") from error
 
 
 def _parts_of(weights: Weights) -> str:

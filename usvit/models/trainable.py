@@ -9,6 +9,7 @@ Kinds of layers are recognised by their names and classes in timm's networks and
 - ``ffn``: everything under ``mlp``; and the head and the position embeddings, as in the paper's comparison.
 - ``norm``: every normalisation layer, including ResMLP's affine layers; and the head.
 - ``head``: the classifiers, including the hidden layer of a hidden head.
+- ``lora``: the adapters that ``usvit.models.lora.add_lora`` has put beside frozen matrices; and the head.
 """
 
 import re
@@ -26,7 +27,8 @@ _NO_ATTENTION = re.compile(r"(mlp|norm|ls)\d?")
 _MLP = re.compile(r"mlp(_channels|_in)?")
 _POSITION = re.compile(r".*pos_embed.*|pos_(block|emb)|(patch|pixel)_pos|rel_pos.*|relative.*|attention_biases")
 _NORM_CLASS = re.compile(r".*Norm.*|Affine")  # LayerNorm2d, BatchNormAct2d, RmsNorm, ...; ResMLP's Affine
-_WHAT = {"attn": "attention layers", "ffn": "MLPs", "norm": "normalisation layers"}
+_LORA = re.compile(r"lora_[ab]")
+_WHAT = {"attn": "attention layers", "ffn": "MLPs", "norm": "normalisation layers", "lora": "adapters"}
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def _chosen(model: nn.Module, tune: Tune) -> set[str]:
         return of_head
     found = {kind: _of_kind(model, kind) - of_head for kind in _WHAT}
     if not found[tune]:
-        able = ["full", "head", *(kind for kind, names in found.items() if names)]
+        able = ["full", "head", *(kind for kind, names in found.items() if names and kind != "lora")]
         raise UsvitError(
             f"This network ({type(model).__name__}) has no {_WHAT[tune]}, so model.tune={tune} would train nothing. "
             f"It supports model.tune={', '.join(able)}."
@@ -151,10 +153,12 @@ def _of_kind(model: nn.Module, kind: str) -> set[str]:
             if _NORM_CLASS.fullmatch(type(module).__name__)
             for parameter, _ in module.named_parameters(recurse=False)
         }
-    return {name for name, _ in model.named_parameters() if _layer_of(name) == kind}
+    if kind == "lora":
+        return {name for name, _ in model.named_parameters() if any(map(_LORA.fullmatch, name.split(".")))}
+    return {name for name, _ in model.named_parameters() if layer_of(name) == kind}
 
 
-def _layer_of(name: str) -> str | None:
+def layer_of(name: str) -> str | None:
     """Return the outermost kind of layer in a parameter's name, ``attn`` or ``ffn``; None if there is none."""
     for part, inner in pairwise(name.split(".")):
         if part == "attn_pool" and _NO_ATTENTION.fullmatch(inner):

@@ -15,7 +15,8 @@ from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
 from usvit.models.build import build_model, count_parameters
 from usvit.models.spec import ModelSpec
-from usvit.models.weights import Weights, read_state_dict, refuse_endless
+from usvit.models.trainable import head_parts
+from usvit.models.weights import Weights, read_state_dict, refuse_endless, resolve_weights
 from usvit.models.weights.run_folds import only_fold
 from usvit.models.zoo import find_model
 from usvit.records import ClassifierMetadata, ModelMetadata, ThresholdRecord, load_record
@@ -85,12 +86,22 @@ def load_trained(folder: Path) -> TrainedModel:
             f"The weights {file} are not those that {where} describes: their SHA-256 differs. "
             "Copy both from the same fold."
         )
-    state = read_state_dict(file)
-    _refuse_larger(spec, n_classes, preprocessing.image_size, state, f"{file} are not those of {spec.name}")
+    what = f"{file} are not those of {spec.name}"
+    if metadata.adapter is None:
+        weights, state = Weights("scratch"), read_state_dict(file)
+        _refuse_larger(spec, n_classes, preprocessing.image_size, state, what)
+    else:
+        # The base gives all tensors except the head's, into which the adapters are merged.
+        weights = resolve_weights(str(fold), spec)
+        state = weights.read().tensors
+        _refuse_larger(spec, n_classes, preprocessing.image_size, _with_base(weights), what)
     with torch.random.fork_rng(devices=[]):
-        model = build_model(spec, Weights("scratch"), n_classes=n_classes, image_size=preprocessing.image_size)
+        model = build_model(spec, weights, n_classes=n_classes, image_size=preprocessing.image_size)
     try:
-        model.load_state_dict(state)
+        if metadata.adapter is None:
+            model.load_state_dict(state)
+        else:
+            _load_head(model, state)
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:300]
         raise UsvitError(
@@ -98,6 +109,32 @@ def load_trained(folder: Path) -> TrainedModel:
             f"describes. Copy both from the same fold. ({reason})"
         ) from error
     return TrainedModel(model.eval(), spec, metadata, preprocessing)
+
+
+def _with_base(weights: Weights) -> dict[str, torch.Tensor]:
+    """Return the tensors of adapters and of their base, by names that differ; positions may be enlarged to the image's
+    grid, so that the base counts twice."""
+    found: dict[str, torch.Tensor] = {}
+    level: Weights | None = weights
+    while level is not None:
+        found |= {f"{len(found)}.{key}": value for key, value in level.read().tensors.items()}
+        if level.base is None:
+            found |= {f"twice.{key}": value for key, value in level.read().tensors.items()}
+        level = level.base
+    return found
+
+
+def _load_head(model: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
+    """Load the head of a network from the file of its adapters.
+
+    Raises:
+        RuntimeError: A tensor is missing or has another shape.
+    """
+    parts = {id(tensor) for part in head_parts(model) for tensor in (*part.parameters(), *part.buffers())}
+    own = [key for key, value in model.state_dict(keep_vars=True).items() if id(value) in parts]
+    if missing := [key for key in own if key not in state]:
+        raise RuntimeError(f"the head lacks {', '.join(missing[:3])}")
+    model.load_state_dict({key: state[key] for key in own}, strict=False)
 
 
 def _refuse_larger(

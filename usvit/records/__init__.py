@@ -31,6 +31,7 @@ from usvit.records.metrics import (
     WorstCase,
 )
 from usvit.records.model import (
+    AdapterRecord,
     ClassifierMetadata,
     ExportedMetadata,
     ModelMetadata,
@@ -89,6 +90,7 @@ TABLE_ROWS: tuple[type[CsvRow], ...] = (FailureRow, FoldRow, PredictionRow, Scor
 """Models of the rows of CSV tables."""
 
 __all__ = [
+    "AdapterRecord",
     "FILE_RECORDS",
     "TABLE_ROWS",
     "AtPrevalence",

@@ -24,7 +24,7 @@ from usvit.records.values import Interval
 
 MAX_SIDE = 4096
 """Largest side of the network's input, in pixels."""
-TUNE = ["full", "head", "attn", "ffn", "norm"]
+TUNE = ["full", "head", "attn", "ffn", "norm", "lora"]
 SeenSplit = Literal["train", "val", "upstream"]
 _FILE = r"^seen-[0-9a-f]{16}\."
 
@@ -123,6 +123,25 @@ class UpstreamRecord(Record):
     lineage: list[dict[str, Any]] | None = optional("Trainings that led to the weights, the last one first.")
 
 
+class BaseRecord(Record):
+    """The weights beside which adapters were trained."""
+
+    source: Literal["hub", "file", "run"]
+    name: Text = key("Repository of the hub, or name of the file or of the run; no path.")
+    sha256: Sha256 = key("SHA-256 of the file of the base's weights.")
+    upstream: Text | None = key("Name of the hub's weights, as in --weights hub:UPSTREAM; null for others.")
+
+
+class AdapterRecord(Record):
+    """Low-rank adapters: model.safetensors holds only them and the head, and all else comes from the base."""
+
+    method: Literal["lora"]
+    rank: Annotated[int, Field(ge=1, le=1024)]
+    alpha: Annotated[float, Field(gt=0)] = key("The product of each pair of matrices is multiplied by alpha / rank.")
+    targets: Annotated[list[Literal["q", "k", "v", "proj", "fc1", "fc2"]], Field(min_length=1, max_length=6)]
+    base: BaseRecord
+
+
 class SeenFileRecord(Record):
     """File beside model.json that describes images which the network has seen."""
 
@@ -218,7 +237,7 @@ class ModelMetadata(FileRecord):
 
     model_config = ConfigDict(json_schema_extra={"x-open": True, **_UPSTREAM_OR_CLASSIFIER})
     KIND: ClassVar[str] = "model"
-    VERSION: ClassVar[str] = "1.3"
+    VERSION: ClassVar[str] = "1.4"
     schema_version: Annotated[str, Field(pattern=r"^\d{1,4}\.\d{1,4}$")] | None = written()
     stage: Name | None = optional(
         "Present only for initial weights (usvit pretrain and transfer), which do not classify ultrasound images.",
@@ -243,6 +262,7 @@ class ModelMetadata(FileRecord):
     preprocessing: PreprocessingRecord | None = written()
     tune: Name | None = written(enum=TUNE)
     weights_sha256: Sha256 | None = written("SHA-256 of model.safetensors.")
+    adapter: AdapterRecord | None = optional("Present only if model.tune is lora. Since schema 1.4.")
     temperature: Annotated[float, Field(ge=1e-6, le=1e6)] | None = written(
         "Divisor of the logits before the softmax. If it is null, none was fitted, and 1 is used.", null=True
     )

@@ -15,6 +15,7 @@ from usvit.data.splits import load_metadata
 from usvit.errors import UsvitError, unknown
 from usvit.files import sha256_of_text
 from usvit.models.spec import ModelSpec, Pretrained, ViTShape
+from usvit.models.weights.adapter_base import find_base, refusal
 from usvit.models.weights.pins import Pin, pin_of, revision_of
 from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights, weights_bytes
 from usvit.models.weights.run_folds import fold_folders
@@ -48,6 +49,8 @@ class Weights:
     """Trainings that led to weights of usvit, the last one first."""
     metadata: ModelMetadata | None = field(default=None, repr=False)
     """Content of the ``model.json`` beside weights of usvit: among others, which images they have seen."""
+    base: "Weights | None" = field(default=None, repr=False)
+    """The base of adapters, whose file holds only them and the head; None for the weights of a whole network."""
     folds: tuple["Weights", ...] = field(default=(), repr=False)
     """Initial weights of each fold, if they come from a run with several folds."""
     content: Checkpoint | None = field(default=None, repr=False, compare=False)
@@ -136,8 +139,9 @@ def _from_disk(choice: str, spec: ModelSpec) -> Weights:
     metadata = load_metadata(path)
     _check_network(metadata, spec, path)
     data, sha256 = _read(path)
-    content = parse_weights(data, path)
-    return Weights("file", path, path.name, sha256, **_lineage(metadata), metadata=metadata, content=content)
+    content, base = parse_weights(data, path), _base(metadata, path, spec)
+    _refuse_lone_adapters(content, metadata, path)
+    return Weights("file", path, path.name, sha256, **_lineage(metadata), metadata=metadata, base=base, content=content)
 
 
 def _from_run(path: Path, spec: ModelSpec) -> Weights:
@@ -153,11 +157,33 @@ def _from_run(path: Path, spec: ModelSpec) -> Weights:
         _check_network(metadata, spec, folder)
         data, sha256 = _read(file)
         content = parse_weights(data, file) if len(folders) == 1 else None  # many networks are not kept in memory
-        folds.append(Weights("run", file, name, sha256, **_lineage(metadata), metadata=metadata, content=content))
+        base = _base(metadata, file, spec)
+        one = Weights("run", file, name, sha256, **_lineage(metadata), metadata=metadata, base=base, content=content)
+        folds.append(one)
     if len(folds) == 1:
         return folds[0]
     together = sha256_of_text("".join(f"{fold.sha256}\n" for fold in folds))
     return replace(folds[0], path=path, sha256=together, folds=tuple(folds))
+
+
+def _base(metadata: ModelMetadata | None, file: Path, spec: ModelSpec) -> Weights | None:
+    """Find the base of adapters; None for the weights of a whole network."""
+    if metadata is None or metadata.adapter is None:
+        return None
+    choice = find_base(metadata.adapter, file)
+    try:
+        return resolve_weights(choice, spec, metadata.adapter.base.sha256)
+    except UsvitError as error:
+        raise refusal(metadata.adapter, file, str(error)) from error
+
+
+def _refuse_lone_adapters(content: Checkpoint, metadata: ModelMetadata | None, path: Path) -> None:
+    """Refuse adapters without the metadata that names their base."""
+    if (metadata is None or metadata.adapter is None) and any(".lora_a." in name for name in content.tensors):
+        raise UsvitError(
+            f"The weights {path} are adapters (LoRA), not a whole network, and no model.json beside them names their "
+            "base. Copy model.json from the same fold."
+        )
 
 
 def _lineage(metadata: ModelMetadata | None) -> dict[str, Any]:
