@@ -35,6 +35,15 @@ class Training(Section):
     train: TrainConfig = TrainConfig(steps=250)
     split: SplitConfig = SplitConfig()
 
+    @model_validator(mode="after")
+    def _one_average(self) -> "Training":
+        if self.optim.name == "schedule_free_adamw" and self.train.ema is not None:
+            raise ValueError(
+                "optim.name=schedule_free_adamw already averages the weights: set train.ema to null, or another "
+                "optim.name"
+            )
+        return self
+
     @property
     def split_seed(self) -> int:
         """Seed of the folds: ``data.split_seed`` if it is set, otherwise the run's seed."""

@@ -171,23 +171,28 @@ class LossConfig(Section):
 class OptimConfig(Section):
     """Optimizer and learning rate."""
 
-    name: Literal["sgd", "adam", "adamw", "lamb"] = "sgd"
+    name: Literal["sgd", "adam", "adamw", "lamb", "muon", "nadamuon", "schedule_free_adamw"] = "sgd"
+    """``muon`` orthogonalises the momentum of each hidden matrix (Jordan et al. 2024), and ``nadamuon`` also divides
+    by a second moment (AdaMuon, Si et al. 2025) with Nesterov's momentum; both train all other parameters by AdamW.
+    ``schedule_free_adamw`` averages the weights instead of lowering the rate (Defazio et al. 2024)."""
     lr: Annotated[float, Field(gt=0)] = 1e-3
-    """Peak learning rate."""
+    """Peak learning rate. That of ``muon`` and ``nadamuon`` is meant as for AdamW: updates of matrices are scaled to
+    AdamW's size (Liu et al. 2025)."""
     lr_batch: Annotated[int, Field(ge=1)] | None = None
     """The batch size that ``lr`` and ``min_lr`` are meant for: they are scaled by ``train.batch_size`` / this
     (Goyal et al. 2017). null: they are not scaled."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """SGD only."""
+    """SGD, and the matrices of Muon and NAdaMuon (their papers: 0.95)."""
     momentum_dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision to which the momentum (the first moment of Adam, AdamW and LAMB) is rounded after each step:
     ``bfloat16`` in the fine-tuning of Steiner et al. 2022. It changes the numbers, not the memory."""
     nesterov: bool = False
-    """SGD only: Nesterov's momentum."""
+    """SGD and Muon: Nesterov's momentum. NAdaMuon always has it."""
     betas: tuple[float, float] | None = None
-    """Adam, AdamW and LAMB; null: (0.9, 0.999)."""
+    """All but SGD; null: (0.9, 0.999), or (0.9, 0.95) for Muon and NAdaMuon. The first is the share of the average in
+    the point of schedule-free AdamW's gradients."""
     eps: Annotated[float, Field(gt=0)] | None = None
-    """Adam, AdamW and LAMB; null: the optimiser's own."""
+    """All but SGD; null: the optimiser's own."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Never applied to biases and normalisation layers."""
     weight_decay_end: Annotated[float, Field(ge=0)] | None = None
@@ -225,6 +230,23 @@ class OptimConfig(Section):
             )
         if self.clip_each and self.clip_norm is None:
             raise ValueError("optim.clip_each needs optim.clip_norm: set it, or optim.clip_each=false")
+        return self
+
+    @model_validator(mode="after")
+    def _schedule_free_has_no_schedule(self) -> "OptimConfig":
+        if self.name != "schedule_free_adamw":
+            return self
+        if self.schedule != "constant":
+            raise ValueError(
+                f"optim.name=schedule_free_adamw replaces the decay of the learning rate, but optim.schedule is "
+                f"{self.schedule}: set optim.schedule=constant (a warm-up is kept)"
+            )
+        if self.momentum_dtype != "float32":
+            raise ValueError(
+                "optim.name=schedule_free_adamw has no momentum to round: set optim.momentum_dtype=float32"
+            )
+        if self.betas is not None and self.betas[0] == 0:
+            raise ValueError("optim.name=schedule_free_adamw divides by the first of optim.betas: set it above 0")
         return self
 
 

@@ -27,7 +27,7 @@ from usvit.models import (
 )
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.records import ModelMetadata, write_record
-from usvit.training import Device, check_layers, seed_everything
+from usvit.training import Device, check_optimizer, seed_everything
 
 Setup = TypeVar("Setup")
 Trained = TypeVar("Trained")
@@ -207,14 +207,14 @@ def adapt(model: nn.Module, config: Training) -> TuneReport:
     With ``model.tune=lora`` it gets adapters. A head that starts at zero gets small random weights if LAMB trains it.
 
     Raises:
-        UsvitError: The network has no such parts, or does not support a setting.
+        UsvitError: The network has no such parts, or does not support a setting or the optimizer.
     """
     if config.model.grad_checkpointing:
         checkpoint_gradients(model)
-    if config.optim.layer_decay is not None:
-        check_layers(model)
     if config.optim.name == "lamb":
         start_off_zero(model)
     if config.model.tune == "lora":
         add_lora(model, config.model.lora, config.model.image_size)
-    return set_trainable(model, config.model.tune)
+    tuned = set_trainable(model, config.model.tune)
+    check_optimizer(model, config.optim)
+    return tuned

@@ -21,7 +21,7 @@ from .losses import balanced_class_weights as balanced_class_weights
 from .losses import binary_cross_entropy as binary_cross_entropy
 from .losses import soft_cross_entropy as soft_cross_entropy
 from .mixup import Mixup as Mixup
-from .optimizers import check_layers as check_layers
+from .optimizers import check_optimizer as check_optimizer
 from .optimizers import half_cosine as half_cosine
 from .optimizers import make_optimizer as make_optimizer
 from .signals import SIGNALS as SIGNALS

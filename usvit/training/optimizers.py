@@ -1,18 +1,33 @@
-"""Optimizers (from timm) and learning-rate schedules per step."""
+"""Optimizers (from timm, and schedule-free AdamW) and learning-rate schedules per step."""
 
 import math
+import re
 from typing import Any
 
 import torch
-from timm.optim import create_optimizer_v2
+from timm.optim import create_optimizer_v2, param_groups_layer_decay, param_groups_weight_decay
 from torch import nn
 from torch.distributed.tensor import DTensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from usvit.config import OptimConfig
 from usvit.errors import UsvitError
+from usvit.models import head_parts
+from usvit.training.schedule_free import ScheduleFreeAdamW
 
-_TIMM_NAMES = {"sgd": "momentum", "adam": "adam", "adamw": "adamw", "lamb": "lamb"}
+_TIMM_NAMES = {
+    "sgd": "momentum",
+    "adam": "adam",
+    "adamw": "adamw",
+    "lamb": "lamb",
+    "muon": "muon",
+    "nadamuon": "nadamuon",
+}
 """timm's "sgd" uses Nesterov momentum; the papers mean plain momentum unless they say otherwise."""
+_NESTEROV = {"sgd": "sgd", "muon": "nmuon"}
+_MUON = ("muon", "nadamuon")
+_NOT_HIDDEN = re.compile(r"patch_embed|stem|.*(token|embed|position|latent|queries).*|rel_pos.*|relative.*|.*bias.*")
+"""Parts of names of parameters that are no hidden matrices: patch embeddings, tokens, position embeddings and biases."""
 _FUSED = ("sgd", "adam", "adamw")
 """Optimizers of PyTorch, whose fused kernels read and write each parameter once; they differ from the others by
 rounding."""
@@ -24,6 +39,10 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
     With ``config.layer_decay`` = d, the groups of layer l of L carry ``lr_scale`` = d ** (L - l), the head's 1
     (Bao et al. 2022, BEiT; Clark et al. 2020, ELECTRA); the layers are those of the network's ``group_matcher``.
     timm's LAMB (You et al. 2020) also clips gradients to a norm of 1, its default, which is kept.
+
+    Muon and NAdaMuon (timm's) train the matrices of ``hidden_matrices`` and leave all other parameters to AdamW, with
+    the same learning rate: the update of a matrix is scaled to the root mean square of AdamW's, 0.2 (Liu et al. 2025,
+    Muon is Scalable for LLM Training, section 2.2). The queries, keys and values of ``qkv`` are one matrix.
 
     With ``config.momentum_dtype`` = bfloat16, the momentum is rounded to bfloat16 after each step, as if it were stored
     so and the step were computed in float32. It is held as float32, because PyTorch converts the state of an optimizer
@@ -41,19 +60,84 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
     # PyTorch has no fused SGD for parameters that FSDP has divided among processes.
     divided = any(isinstance(parameter, DTensor) for parameter in model.parameters())
     fused: dict[str, Any] = {"fused": True} if config.name in _FUSED and not divided else {}
+    if config.name == "schedule_free_adamw":
+        return ScheduleFreeAdamW(_groups(model, config), lr=config.lr, **_moments(config))
+    names = [name for name, _ in model.named_parameters()]
+    by_adamw = set(names) - hidden_matrices(model) if config.name in _MUON else set()
     optimizer = create_optimizer_v2(
         model,
-        opt="sgd" if config.name == "sgd" and config.nesterov else _TIMM_NAMES[config.name],
+        opt=_NESTEROV[config.name] if config.nesterov and config.name in _NESTEROV else _TIMM_NAMES[config.name],
         lr=config.lr,
         weight_decay=config.weight_decay,
-        momentum=config.momentum,  # only SGD reads it
+        momentum=config.momentum,  # only SGD and Muon read it
         layer_decay=config.layer_decay,
+        fallback_list=[name for name in names if name in by_adamw],
         **_moments(config),
         **fused,
     )
     if config.momentum_dtype == "bfloat16":
         optimizer.register_step_post_hook(_round_momentum)
     return optimizer
+
+
+def hidden_matrices(model: nn.Module) -> set[str]:
+    """Return the names of the trained matrices between the embeddings and the heads of a network.
+
+    The matrices of adapters (LoRA) are among them; kernels of convolutions are not.
+    """
+    heads = {
+        id(parameter)
+        for module in model.modules()
+        if hasattr(module, "get_classifier")
+        for part in head_parts(module)
+        for parameter in part.parameters()
+    }
+    return {
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+        and parameter.ndim == 2
+        and min(parameter.shape) > 1
+        and id(parameter) not in heads
+        and not any(map(_NOT_HIDDEN.fullmatch, name.split(".")))
+    }
+
+
+def check_optimizer(model: nn.Module, config: OptimConfig) -> None:
+    """Raise if the optimizer of a recipe cannot train the trainable parameters of a network as it is meant to.
+
+    Raises:
+        UsvitError: Muon has no matrix to train, or schedule-free AdamW would evaluate batch normalisation whose
+            statistics belong to other weights.
+    """
+    if config.layer_decay is not None:
+        check_layers(model)
+    if config.name in _MUON and not hidden_matrices(model):
+        raise UsvitError(
+            f"optim.name={config.name} trains hidden matrices, and of this network ({type(model).__name__}) none is "
+            "trained: set optim.name=adamw, which trains all that is left, or another model.tune."
+        )
+    trained_norms = (module for module in model.modules() if isinstance(module, _BatchNorm))
+    if config.name == "schedule_free_adamw" and any(
+        parameter.requires_grad for norm in trained_norms for parameter in norm.parameters()
+    ):
+        raise UsvitError(
+            f"optim.name=schedule_free_adamw evaluates averaged weights, but the running statistics of batch "
+            f"normalisation in this network ({type(model).__name__}) belong to the weights before the average: set "
+            "optim.name=adamw, or choose a network without batch normalisation."
+        )
+
+
+def _groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
+    """Return the groups of parameters that timm makes for the optimizers of its own."""
+    kept: set[str] = getattr(model, "no_weight_decay", set)()
+    if config.layer_decay is None:
+        groups = param_groups_weight_decay(model, config.weight_decay, no_weight_decay_list=kept)
+    else:
+        groups = param_groups_layer_decay(
+            model, config.weight_decay, layer_decay=config.layer_decay, no_weight_decay_list=kept
+        )
+    return list(groups)
 
 
 @torch.no_grad()

@@ -25,6 +25,7 @@ from usvit.training.evaluation import Evaluator, Figures
 from usvit.training.optimizers import learning_rate, make_optimizer, resolve, weight_decay
 from usvit.training.phases import PhaseTimes
 from usvit.training.running_loss import RunningLoss, check_weights
+from usvit.training.schedule_free import AveragedWeights
 from usvit.training.signals import StopRequest, stop_requests, stopped
 from usvit.training.state import TrainState
 from usvit.training.task import ON_HOST, TrainingTask
@@ -152,9 +153,11 @@ class Trainer:
             check_compiler(self.fabric.device.type, "train.compile", "set train.compile to false")
             module.compile()
         self.ema = None if train.ema is None else Ema(module, train.ema)  # before parameters are sharded
+        self.averaged = AveragedWeights(module) if self.optim.name == "schedule_free_adamw" else None
         self.wrapped, self.optimizer = self.world.setup(module, lambda: self._optimizer(module))
-        self.kept = module if self.ema is None else self.ema.module
-        evaluated = self.wrapped if self.ema is None else self.world.setup_ema(self.ema.module)
+        average = self.ema or self.averaged
+        self.kept = module if average is None else average.module
+        evaluated = self.wrapped if average is None else self.world.setup_ema(average.module)
         self.state = TrainState(EarlyStopping(train.early_stopping), RunningLoss(self.world))
         self.checkpoints = CheckpointManager(
             self._checkpoint, self._identity, self.world, module, self.optimizer, self.ema
@@ -241,6 +244,7 @@ class Trainer:
                 logged = {**row, "loss": loss, "images_per_second": speed, "seconds_left": left}
                 self.world.on_main(self.log.add, logged)
         if at_evaluation:
+            self._refresh_average()
             self.evaluator.run(state, row, speed, self.checkpoints.saved_step)
             train_mode(self.wrapped)
         self._progress.update(step, _note(speed, state.history))
@@ -249,9 +253,10 @@ class Trainer:
     def _finish(self) -> FitResult:
         """Load the kept weights into the task's module."""
         state, module, world = self.state, self.task.module, self.world
+        self._refresh_average()
         world.average_statistics(self.kept)
         keep_best = self.train.early_stopping.keep == "best" and bool(state.best_weights)
-        if keep_best or self.ema is not None:
+        if keep_best or self.kept is not module:
             load_full_state(module, state.best_weights if keep_best else full_state(self.kept))
         # The last step may have made the weights NaN or infinite, too.
         weights = full_state(module, keep=world.is_main)
@@ -266,6 +271,11 @@ class Trainer:
             ),
             images_per_second=state.step * self.stream.batch_size / max(state.training_seconds, 1e-9),
         )
+
+    def _refresh_average(self) -> None:
+        """Compute the weights that schedule-free AdamW keeps; nothing for other optimizers."""
+        if self.averaged is not None:
+            self.averaged.refresh(self.task.module, self.optimizer)
 
     def _check_losses(self) -> None:
         self.state.losses.check(self.optim, self.steps, self.checkpoints.saved_step)
