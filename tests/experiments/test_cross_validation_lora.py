@@ -18,7 +18,10 @@ from usvit.experiments.run_directory import load_run_record
 from usvit.files import sha256_of_file
 from usvit.models.trained_model import load_trained
 
-LORA = ("--model", "timm:test_vit", "--set", "optim.lr=0.05", "--set", "model.tune=lora", "--set", "split.folds=2")
+LORA = (
+    *("--model", "timm:test_vit", "--set", "model.tune=lora", "--set", "split.folds=2"),
+    *("--set", "optim.name=adamw", "--set", "optim.lr=0.02", "--set", "optim.warmup_steps=0"),
+)
 pytestmark = pytest.mark.slow
 
 
@@ -69,7 +72,7 @@ def test_a_fold_holds_adapters_and_head_and_loads_as_the_whole_network(run, base
     assert found.numpy() == pytest.approx(logits(out, fold=0), abs=1e-5)
 
     # An export is whole: it needs no base.
-    answer = usvit("export", out / "fold-0", "--out", tmp_path / "export", "--format", "safetensors")
+    answer = usvit("models", "export", out / "fold-0", "--out", tmp_path / "export", "--format", "safetensors")
     assert answer.code == 0, answer.err
     assert "adapter" not in json.loads((tmp_path / "export" / "model.json").read_text())
     base_moved = tmp_path / "elsewhere"
@@ -93,7 +96,7 @@ def test_another_base_or_none_is_refused_in_one_paragraph(run, usvit, tmp_path, 
 
     def refused(said):
         before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-        answer = usvit("export", out / "fold-0", "--out", tmp_path / "export", "--format", "safetensors")
+        answer = usvit("models", "export", out / "fold-0", "--out", tmp_path / "export", "--format", "safetensors")
         message = answer.err.strip()
         assert answer.code == 2 and said in message.replace("\n", " ") and "Traceback" not in message
         assert sha256_of_file(kept) in message.replace("\n", "").replace(" ", "")

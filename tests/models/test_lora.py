@@ -88,16 +88,14 @@ MATRICES = {
     "parallel": ALL,
     "attention pooling": ALL,
     "cait": ALL,
-    "resmlp": (),
     "hybrid": ALL,
     "ours": ALL,
     "ours, whole": ALL,
     "axial": ALL,
-    "ours, hybrid": ALL,
 }
 
 
-@pytest.mark.parametrize("family", [family for family, targets in MATRICES.items() if targets])
+@pytest.mark.parametrize("family", MATRICES)
 def test_merged_is_unmerged_in_every_family(family):
     model = trained(network(family), targets=MATRICES[family])
     expected, before = logits(model), set(model.state_dict())
@@ -141,7 +139,7 @@ def test_a_saved_file_has_the_adapters_and_the_head_and_gives_the_same_network()
 def test_adapters_of_another_network_are_refused(change):
     state = lora_state(trained(network()))
     change(state)
-    with pytest.raises(UsvitError, match=r"adapters x\.safetensors do not fit this network .* attn\.qkv\.lora_a\.q"):
+    with pytest.raises(UsvitError, match=r"adapters x\.safetensors do not fit this network .*attn\.qkv\.lora_a\.q"):
         load_lora(network(), state, LoraConfig(rank=2), SIZE, "x.safetensors")
 
 

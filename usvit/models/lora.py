@@ -67,7 +67,7 @@ class LoraLinear(nn.Linear):
     def _whole_b(self) -> Tensor:
         """Return B of all parts, (out, rank * number of adapters); rows of parts without an adapter are zero."""
         none = self.weight.new_zeros(self.height, 0)
-        return torch.block_diag(*(self.lora_b[part] if part in self.lora_b else none for part in self.parts))
+        return torch.block_diag(*(self.lora_b.get(part, none) for part in self.parts))
 
 
 def add_lora(model: nn.Module, config: LoraConfig, image_size: int) -> None:
@@ -86,7 +86,9 @@ def add_lora(model: nn.Module, config: LoraConfig, image_size: int) -> None:
     """
     heads = {id(module) for part in head_parts(model) for module in part.modules()}
     linears = [
-        (name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and id(layer) not in heads
+        (name, layer)
+        for name, layer in model.named_modules()
+        if isinstance(layer, nn.Linear) and id(layer) not in heads
     ]
     added: dict[str, LoraLinear] = {}
     possible: set[str] = set()

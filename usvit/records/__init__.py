@@ -90,9 +90,9 @@ TABLE_ROWS: tuple[type[CsvRow], ...] = (FailureRow, FoldRow, PredictionRow, Scor
 """Models of the rows of CSV tables."""
 
 __all__ = [
-    "AdapterRecord",
     "FILE_RECORDS",
     "TABLE_ROWS",
+    "AdapterRecord",
     "AtPrevalence",
     "AuditRecord",
     "BenchRecord",

@@ -27,7 +27,7 @@ _TIMM_NAMES = {
 _NESTEROV = {"sgd": "sgd", "muon": "nmuon"}
 _MUON = ("muon", "nadamuon")
 _NOT_HIDDEN = re.compile(r"patch_embed|stem|.*(token|embed|position|latent|queries).*|rel_pos.*|relative.*|.*bias.*")
-"""Parts of names of parameters that are no hidden matrices: patch embeddings, tokens, position embeddings and biases."""
+"""Parts of names of parameters that are no hidden matrices: patch and position embeddings, tokens and biases."""
 _FUSED = ("sgd", "adam", "adamw")
 """Optimizers of PyTorch, whose fused kernels read and write each parameter once; they differ from the others by
 rounding."""
