@@ -25,7 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
-CASES = ("full", "attn", "ffn", "norm", "head", "full+checkpointing")
+CASES = ("full", "attn", "ffn", "norm", "lora", "head", "full+checkpointing")
 
 
 def main() -> None:
@@ -83,9 +83,10 @@ def all_cases(args: argparse.Namespace) -> None:
 def one_case(args: argparse.Namespace) -> None:
     import torch
 
-    from usvit.config import OptimConfig, TrainConfig
+    from usvit.config import LoraConfig, OptimConfig, TrainConfig
     from usvit.data.transforms.preprocessing import Preprocessing
     from usvit.models.build import build_model
+    from usvit.models.lora import add_lora
     from usvit.models.trainable import checkpoint_gradients, set_trainable, train_mode
     from usvit.models.weights import Weights
     from usvit.models.zoo import find_model
@@ -99,6 +100,8 @@ def one_case(args: argparse.Namespace) -> None:
     seed_everything(0)
     model = build_model(find_model(args.model), Weights("scratch"), n_classes=3, image_size=args.image_size)
     tune, _, checkpointing = args.case.partition("+")
+    if tune == "lora":
+        add_lora(model, LoraConfig(), args.image_size)
     report = set_trainable(model, tune)
     if checkpointing:
         checkpoint_gradients(model)

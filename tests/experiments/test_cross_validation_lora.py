@@ -16,6 +16,7 @@ from usvit.errors import UsvitError
 from usvit.evaluation.predictions import read_predictions
 from usvit.experiments.run_directory import load_run_record
 from usvit.files import sha256_of_file
+from usvit.models.fixed_network import resolve_networks
 from usvit.models.trained_model import load_trained
 
 LORA = (
@@ -70,6 +71,9 @@ def test_a_fold_holds_adapters_and_head_and_loads_as_the_whole_network(run, base
     with torch.no_grad():
         found = trained.model(trained.preprocessing.normalised(torch.stack([torch.as_tensor(one) for one in images])))
     assert found.numpy() == pytest.approx(logits(out, fold=0), abs=1e-5)
+
+    fixed = next(iter(resolve_networks(str(out / "fold-0")))).network().eval()  # as usvit test uses it
+    assert all(torch.equal(value, own[key]) for key, value in fixed.state_dict().items())
 
     # An export is whole: it needs no base.
     answer = usvit("models", "export", out / "fold-0", "--out", tmp_path / "export", "--format", "safetensors")
