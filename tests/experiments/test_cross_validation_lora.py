@@ -3,6 +3,8 @@
 import json
 import shutil
 
+import numpy as np
+import pandas as pd
 import pytest
 import timm
 import torch
@@ -66,10 +68,10 @@ def test_a_fold_holds_adapters_and_head_and_loads_as_the_whole_network(run, base
     moved = {key for key in begun if not key.startswith("head.") and not torch.equal(own[key], begun[key])}
     assert moved == {key for key in begun if key.endswith("attn.qkv.weight")}
     table = read_predictions(out / "fold-0" / "predictions.csv")
-    paths = dict(zip(*([*map(list, column)] for column in _paths(out)), strict=True))
+    paths = pd.read_parquet(out / "manifest.parquet").set_index("image_id").path
     images = [trained.preprocessing.resized(read_image(small_phantom / paths[name])) for name in table.image_id]
     with torch.no_grad():
-        found = trained.model(trained.preprocessing.normalised(torch.stack([torch.as_tensor(one) for one in images])))
+        found = trained.model(trained.preprocessing.normalised(torch.tensor(np.stack(images))))
     assert found.numpy() == pytest.approx(logits(out, fold=0), abs=1e-5)
 
     fixed = next(iter(resolve_networks(str(out / "fold-0")))).network().eval()  # as usvit test uses it
@@ -82,13 +84,6 @@ def test_a_fold_holds_adapters_and_head_and_loads_as_the_whole_network(run, base
     base_moved = tmp_path / "elsewhere"
     shutil.copytree(tmp_path / "export", base_moved)
     assert torch.equal(load_trained(base_moved).model.state_dict()["head.weight"], own["head.weight"])
-
-
-def _paths(out):
-    import pandas as pd
-
-    table = pd.read_parquet(out / "manifest.parquet")
-    return table.image_id, table.path
 
 
 def test_another_base_or_none_is_refused_in_one_paragraph(run, usvit, tmp_path, monkeypatch):

@@ -137,8 +137,10 @@ def _from_disk(choice: str, spec: ModelSpec) -> Weights:
     if path.suffix not in FILE_SUFFIXES:
         raise UsvitError(f"--weights {choice}: files of this kind are not read; known: {_suffixes()}.")
     metadata = load_metadata(path)
-    _check_network(metadata, spec, path)
     data, sha256 = _read(path)
+    if metadata is not None and metadata.adapter is not None and metadata.weights_sha256 != sha256:
+        metadata = None  # adapters and their base may lie in one folder, whose model.json describes the adapters
+    _check_network(metadata, spec, path)
     content, base = parse_weights(data, path), _base(metadata, path, spec)
     _refuse_lone_adapters(content, metadata, path)
     return Weights("file", path, path.name, sha256, **_lineage(metadata), metadata=metadata, base=base, content=content)
