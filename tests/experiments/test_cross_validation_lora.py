@@ -93,20 +93,23 @@ def test_another_base_or_none_is_refused_in_one_paragraph(run, usvit, tmp_path, 
     kept = tmp_path / "kept.safetensors"
     base.rename(kept)
 
-    def refused(said):
+    export = ("models", "export", out / "fold-0", "--format", "safetensors", "--out")
+
+    def refused(said, *more):
         before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-        answer = usvit("models", "export", out / "fold-0", "--out", tmp_path / "export", "--format", "safetensors")
+        answer = usvit(*export, tmp_path / "export", *more)
         message = answer.err.strip()
         assert answer.code == 2 and said in message.replace("\n", " ") and "Traceback" not in message
         assert sha256_of_file(kept) in message.replace("\n", "").replace(" ", "")
         assert not (tmp_path / "export").exists()
         assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
-    refused("Set USVIT_BASE to that file or run")
+    refused("Name that file or run by --base or USVIT_BASE")
     monkeypatch.setenv("USVIT_BASE", str(other))
-    refused(f"USVIT_BASE={other}")
-    monkeypatch.setenv("USVIT_BASE", str(kept))
-    load_trained(out / "fold-0")
+    refused(f"{other}, as named")
+    refused("as named: there is no file of weights", "--base", base)
+    answer = usvit(*export, tmp_path / "given", "--base", kept)
+    assert answer.code == 0, answer.err
     monkeypatch.delenv("USVIT_BASE")
     shutil.copy(other, base)  # the path of the run holds another file now
     refused("has SHA-256")

@@ -82,6 +82,7 @@ def explain(
         ),
     ] = False,
     data_root: o.DataRoot = None,
+    base: o.Base = None,
     json_: o.Json = False,
 ) -> None:
     """Show where a network looks, and compare the maps with lesion masks.

@@ -37,6 +37,7 @@ def export(
             "of an image can be reconstructed from them.",
         ),
     ] = True,
+    base: o.Base = None,
     json_: o.Json = False,
 ) -> None:
     """Write a network with its metadata and a model card as safetensors, ONNX, or a MONAI bundle.

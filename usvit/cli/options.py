@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -97,6 +98,25 @@ SplitBy = Annotated[
     ),
 ]
 ListRecipes = Annotated[bool, typer.Option("--list-recipes", help="Show the recipes and stop.")]
+
+
+def _name_base(base: Path | None) -> Path | None:
+    """Name the base of adapters for whatever loads networks, also in processes that this one starts."""
+    if base is not None:
+        os.environ["USVIT_BASE"] = str(base)
+    return base
+
+
+Base = Annotated[
+    Path | None,
+    typer.Option(
+        "--base",
+        callback=_name_base,
+        help="Weights beside which the adapters of a LoRA run were trained. (default: $USVIT_BASE, or where the run "
+        "found them)",
+        metavar="FILE|RUN",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

@@ -96,6 +96,7 @@ def score(
         typer.Option(help="Address of the Ray cluster. (default: start one on this machine)", metavar="HOST:PORT"),
     ] = None,
     cpus: Annotated[int | None, typer.Option(help="CPUs of each Ray worker. (default: 2)", min=1)] = None,
+    base: o.Base = None,
     json_: o.Json = False,
 ) -> None:
     """Score every image in the inputs, and list what cannot be scored with the reason.

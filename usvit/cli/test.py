@@ -68,6 +68,7 @@ def test(
     device: o.DeviceOption = None,
     precision: o.Precision = None,
     set_: o.Set = None,
+    base: o.Base = None,
     json_: o.Json = False,
 ) -> None:
     """Test fixed classifiers on labelled images, such as ImageNet, ReaL, ImageNet-V2, -A, -R, -Sketch and ObjectNet.

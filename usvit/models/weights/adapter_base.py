@@ -3,8 +3,8 @@
 A fold's ``model.json`` names its base and the SHA-256 of the base's file, but no path, since paths differ between
 machines. The base is the first file with this hash among
 
-1. what the environment variable ``USVIT_BASE`` names: files, folders of a fold, or runs, separated as in ``PATH``;
-   nothing else is tried if it is set;
+1. what ``--base`` or the environment variable ``USVIT_BASE`` names: files, folders of a fold, or runs, separated as
+   in ``PATH``; nothing else is tried if one is named;
 2. what the run was given (``model.weights`` in ``run.json``);
 3. a file beside the adapters, in the folder of the fold or of the run, under its own name or as ``base.safetensors``;
 4. the hub's weights, if they were the base.
@@ -51,7 +51,7 @@ def find_base(adapter: AdapterRecord, file: Path) -> str:
             found.append(f"{candidate} has SHA-256 {sha256}")
     if not given and adapter.base.source == "hub":
         return "hub" if adapter.base.upstream is None else f"hub:{adapter.base.upstream}"
-    where = f"{VARIABLE}={os.environ.get(VARIABLE)}" if given else "the places where it is looked for"
+    where = f"{os.environ[VARIABLE]}, as named" if given else "where it is looked for"
     reason = "; ".join(found[:3]) if found else "there is no file of weights"
     raise refusal(adapter, file, f"not in {where}: {reason}")
 
@@ -61,8 +61,8 @@ def refusal(adapter: AdapterRecord, file: Path, why: str) -> UsvitError:
     base = adapter.base
     return UsvitError(
         f"The weights {file} are adapters (LoRA) of another file, their base: the {base.source} weights "
-        f"{shortened(base.name)} with SHA-256 {base.sha256}. It was not found ({why}). Set {VARIABLE} to that file or "
-        f"run, or copy the file into {file.parent} as {_BESIDE}. Nothing was changed."
+        f"{shortened(base.name)} with SHA-256 {base.sha256}. It was not found ({why}). Name that file or run by --base "
+        f"or {VARIABLE}, or copy the file into {file.parent} as {_BESIDE}. Nothing was changed."
     )
 
 
