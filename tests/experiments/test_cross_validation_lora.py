@@ -106,8 +106,8 @@ def test_another_base_or_none_is_refused_in_one_paragraph(run, usvit, tmp_path, 
 
     refused("Name that file or run by --base or USVIT_BASE")
     monkeypatch.setenv("USVIT_BASE", str(other))
-    refused(f"{other}, as named")
-    refused("as named: there is no file of weights", "--base", base)
+    refused(f"--base or USVIT_BASE names {other}; {other} has SHA-256")
+    refused(f"names {base}; there is no file of weights", "--base", base)
     answer = usvit(*export, tmp_path / "given", "--base", kept)
     assert answer.code == 0, answer.err
     monkeypatch.delenv("USVIT_BASE")

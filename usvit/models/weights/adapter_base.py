@@ -51,9 +51,9 @@ def find_base(adapter: AdapterRecord, file: Path) -> str:
             found.append(f"{candidate} has SHA-256 {sha256}")
     if not given and adapter.base.source == "hub":
         return "hub" if adapter.base.upstream is None else f"hub:{adapter.base.upstream}"
-    where = f"{os.environ[VARIABLE]}, as named" if given else "where it is looked for"
-    reason = "; ".join(found[:3]) if found else "there is no file of weights"
-    raise refusal(adapter, file, f"not in {where}: {reason}")
+    reason = "; ".join(found[:3]) or "there is no file of weights"
+    named = f"--base or {VARIABLE} names {os.environ[VARIABLE]}" if given else "none is where it is looked for"
+    raise refusal(adapter, file, f"{named}; {reason}")
 
 
 def refusal(adapter: AdapterRecord, file: Path, why: str) -> UsvitError:
