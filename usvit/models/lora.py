@@ -16,7 +16,7 @@ from torch.nn.functional import linear
 
 from usvit.config import LoraConfig, LoraTarget
 from usvit.errors import UsvitError
-from usvit.models.trainable import head_parts, layer_of
+from usvit.models.trainable import head_names, head_parts, layer_of
 from usvit.records import AdapterRecord
 
 _FUSED: dict[str, tuple[LoraTarget, ...]] = {"qkv": ("q", "k", "v"), "kv": ("k", "v")}
@@ -118,16 +118,8 @@ def merge_lora(model: nn.Module) -> None:
 
 def lora_state(model: nn.Module) -> dict[str, Tensor]:
     """Return the trained tensors of a network with adapters: A and B of each adapter, and the head."""
-    head = {id(tensor) for part in head_parts(model) for tensor in (*part.parameters(), *part.buffers())}
-    of_adapters = {
-        f"{name}.{key}"
-        for name, layer in model.named_modules()
-        if isinstance(layer, LoraLinear)
-        for key, _ in layer.named_parameters()
-        if key not in ("weight", "bias")
-    }
-    state = model.state_dict(keep_vars=True)
-    return {key: value.detach() for key, value in state.items() if key in of_adapters or id(value) in head}
+    names = head_names(model) | {key for key in model.state_dict() if _is_adapter(key)}
+    return {key: value.detach() for key, value in model.state_dict().items() if key in names}
 
 
 def load_lora(model: nn.Module, tensors: Mapping[str, Tensor], config: LoraConfig, image_size: int, what: str) -> None:

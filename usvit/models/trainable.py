@@ -88,6 +88,12 @@ def head_parts(model: nn.Module) -> tuple[nn.Module, ...]:
     return tuple(nn.Sequential(hidden, part) for part in parts) if isinstance(hidden, nn.Module) else parts
 
 
+def head_names(model: nn.Module) -> set[str]:
+    """Return the names of the classifiers' tensors in the state of a network, those of hidden layers included."""
+    parts = {id(tensor) for part in head_parts(model) for tensor in (*part.parameters(), *part.buffers())}
+    return {name for name, value in model.state_dict(keep_vars=True).items() if id(value) in parts}
+
+
 def checkpoint_gradients(model: nn.Module) -> None:
     """Enable gradient checkpointing: activations are computed again in the backward pass instead of being stored.
 

@@ -15,7 +15,7 @@ from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
 from usvit.models.build import build_model, count_parameters
 from usvit.models.spec import ModelSpec
-from usvit.models.trainable import head_parts
+from usvit.models.trainable import head_names
 from usvit.models.weights import Weights, read_state_dict, refuse_endless, resolve_weights
 from usvit.models.weights.run_folds import only_fold
 from usvit.models.zoo import find_model
@@ -112,8 +112,7 @@ def load_trained(folder: Path) -> TrainedModel:
 
 
 def _with_base(weights: Weights) -> dict[str, torch.Tensor]:
-    """Return the tensors of adapters and of their base, by names that differ; positions may be enlarged to the image's
-    grid, so that the base counts twice."""
+    """Return the tensors of adapters and, twice, of their base, whose positions may be enlarged to a larger image."""
     found: dict[str, torch.Tensor] = {}
     level: Weights | None = weights
     while level is not None:
@@ -130,9 +129,8 @@ def _load_head(model: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
     Raises:
         RuntimeError: A tensor is missing or has another shape.
     """
-    parts = {id(tensor) for part in head_parts(model) for tensor in (*part.parameters(), *part.buffers())}
-    own = [key for key, value in model.state_dict(keep_vars=True).items() if id(value) in parts]
-    if missing := [key for key in own if key not in state]:
+    own = head_names(model)
+    if missing := sorted(own - set(state)):
         raise RuntimeError(f"the head lacks {', '.join(missing[:3])}")
     model.load_state_dict({key: state[key] for key in own}, strict=False)
 
