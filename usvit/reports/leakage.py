@@ -70,8 +70,8 @@ def leakage_checks(run: Run) -> list[Check]:
             ("upstream",),
             "Were the initial weights trained on one of the test images, or on a near-duplicate of one?",
         ),
-        _listed(run),
         _untested(run),
+        _listed(run),
     ]
 
 
