@@ -87,6 +87,13 @@ def test_a_dimension_can_be_held(fit):
     assert len(record.neighbours) == 4
 
 
+def test_a_fit_that_was_changed_is_refused(fit, tmp_path):
+    content = json.loads(fit.read_text())
+    (tmp_path / "scaling.json").write_text(json.dumps({**content, "parameters": content["parameters"][1:]}))
+    with pytest.raises(UsvitError, match="14 parameters for 3 dimensions"):
+        usvit.predict_shape(tmp_path, 1e20)
+
+
 def test_neighbours_differ_in_one_dimension_each():
     chosen = NetworkShape(64, 1, 64)
     found = neighbours(chosen, ShapeRule(), {})

@@ -9,7 +9,9 @@ DRAWS = 400
 LEVEL = 0.95
 
 
-def bootstrap(fitter: SweepFitter, losses: Array, found: SurfaceFit, draws: int = DRAWS, seed: int = 0) -> list[Surface]:
+def bootstrap(
+    fitter: SweepFitter, losses: Array, found: SurfaceFit, draws: int = DRAWS, seed: int = 0
+) -> list[Surface]:
     """Refit the surface to losses whose residuals are drawn again.
 
     The networks of a sweep are chosen, not drawn, so that residuals are resampled and not networks (Davison and Hinkley

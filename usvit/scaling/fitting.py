@@ -99,7 +99,9 @@ def fit_shapes(
     return ShapeFit(written, folder / "scaling.json", write_fit_page(folder, written))
 
 
-def _record(sweep: SweepTable, found: SurfaceFit, surfaces: Sequence[Surface], command: str, seed: int) -> ScalingRecord:
+def _record(
+    sweep: SweepTable, found: SurfaceFit, surfaces: Sequence[Surface], command: str, seed: int
+) -> ScalingRecord:
     from usvit import __version__
 
     surface = found.surface
@@ -144,6 +146,7 @@ def _record(sweep: SweepTable, found: SurfaceFit, surfaces: Sequence[Surface], c
             "huber": HUBER,
             "n_outliers": int((found.weights < 1).sum()),
             "seed": seed,
+            "parameters": numbers_of(surface),
             "draws": [numbers_of(one) for one in surfaces],
             "points": [
                 ScalingPoint(
