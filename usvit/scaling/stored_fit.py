@@ -16,8 +16,8 @@ def surfaces_of(record: ScalingRecord) -> tuple[Surface, list[Surface]]:
     wanted = 4 * len(record.dimensions) + 3
     if wrong := [one for one in (record.parameters, *record.draws) if len(one) != wanted]:
         raise UsvitError(
-            f"scaling.json is damaged: it has {len(wrong[0])} parameters for {len(record.dimensions)} dimensions, which "
-            f"have {wanted}. Fit the sweep again."
+            f"scaling.json is damaged: it has {len(wrong[0])} parameters for {len(record.dimensions)} dimensions, "
+            f"which have {wanted}. Fit the sweep again."
         )
     reference = np.array([one.reference for one in record.dimensions])
     fitted, *drawn = (
