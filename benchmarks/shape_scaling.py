@@ -27,10 +27,11 @@ def main() -> None:
     parser.add_argument("part", choices=("coverage", "speed", "chinchilla"))
     parser.add_argument("--sweeps", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="Seed of the first sweep.")
+    parser.add_argument("--noise", type=float, action="append", help="SD of the relative error; repeat it.")
     parser.add_argument("--draws", type=int, default=200)
     arguments = parser.parse_args()
     if arguments.part == "coverage":
-        for noise in NOISES:
+        for noise in arguments.noise or NOISES:
             coverage(noise, arguments.sweeps, arguments.first, arguments.draws)
     elif arguments.part == "speed":
         speed()

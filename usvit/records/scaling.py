@@ -72,6 +72,9 @@ class ScalingRecord(FileRecord):
     huber: _Positive = key("Residuals beyond this number of standard deviations have less weight.")
     n_outliers: Count = key("Points with a weight below 1.")
     seed: Count
+    parameters: list[Number] = key(
+        "All fitted parameters, in the order of the draws; 'dimensions' says which of them the data identify."
+    )
     draws: list[list[Number]] = key(
         "Bootstrap draws of the parameters: alpha, a, beta and b of all dimensions, then xi, c and eps."
     )

@@ -3,13 +3,15 @@
 import numpy as np
 
 from usvit.scaling.surface import Array, Surface
-from usvit.scaling.variable_projection import FitResult, SweepFitter
+from usvit.scaling.variable_projection import SurfaceFit, SweepFitter
 
 DRAWS = 400
 LEVEL = 0.95
 
 
-def bootstrap(fitter: SweepFitter, losses: Array, found: FitResult, draws: int = DRAWS, seed: int = 0) -> list[Surface]:
+def bootstrap(
+    fitter: SweepFitter, losses: Array, found: SurfaceFit, draws: int = DRAWS, seed: int = 0
+) -> list[Surface]:
     """Refit the surface to losses whose residuals are drawn again.
 
     The networks of a sweep are chosen, not drawn, so that residuals are resampled and not networks (Davison and Hinkley

@@ -10,10 +10,11 @@ from usvit.errors import UsvitError
 from usvit.files import make_folder, sha256_of_file
 from usvit.records import ScalingDimension, ScalingPoint, ScalingRecord, ScalingValue, write_record
 from usvit.scaling.bootstrap import DRAWS, band, bootstrap
+from usvit.scaling.pages import write_fit_page
 from usvit.scaling.shapes import DIMENSIONS, TITLES
 from usvit.scaling.surface import Array, Surface, numbers_of
 from usvit.scaling.tables import SweepTable, read_sweep
-from usvit.scaling.variable_projection import BOUNDS, HUBER, FitResult, SweepFitter
+from usvit.scaling.variable_projection import BOUNDS, HUBER, SurfaceFit, SweepFitter
 
 WIDEST = 3.0
 """An exponent is identified if the upper end of its band is at most this multiple of the lower end."""
@@ -95,12 +96,12 @@ def fit_shapes(
     make_folder(folder)
     record = _record(sweep, found, surfaces, command, seed)
     written = write_record(folder / "scaling.json", record.model_dump(mode="json", by_alias=True), ScalingRecord)
-    from usvit.scaling.pages import write_fit_page
-
     return ShapeFit(written, folder / "scaling.json", write_fit_page(folder, written))
 
 
-def _record(sweep: SweepTable, found: FitResult, surfaces: Sequence[Surface], command: str, seed: int) -> ScalingRecord:
+def _record(
+    sweep: SweepTable, found: SurfaceFit, surfaces: Sequence[Surface], command: str, seed: int
+) -> ScalingRecord:
     from usvit import __version__
 
     surface = found.surface
@@ -145,6 +146,7 @@ def _record(sweep: SweepTable, found: FitResult, surfaces: Sequence[Surface], co
             "huber": HUBER,
             "n_outliers": int((found.weights < 1).sum()),
             "seed": seed,
+            "parameters": numbers_of(surface),
             "draws": [numbers_of(one) for one in surfaces],
             "points": [
                 ScalingPoint(

@@ -10,9 +10,9 @@ from usvit.files import write_text
 from usvit.records import ScalingRecord, ScalingValue, ShapeRecord
 from usvit.reports import environment
 from usvit.scaling.figures import fit_plot, frontier_plot, isoflop_plot, residual_plot
-from usvit.scaling.prediction import surfaces_of
 from usvit.scaling.shapes import DIMENSIONS, TITLES
 from usvit.scaling.simulation import PAPER_EXPONENTS
+from usvit.scaling.stored_fit import surfaces_of
 
 
 def write_fit_page(folder: Path, record: ScalingRecord) -> Path:

@@ -232,15 +232,15 @@ def setup_like(study: Path) -> _Setup:
         row = first["settings"]
         vit, steps, warmup = row["model"]["vit"], row["train"]["steps"], row["optim"]["warmup_steps"]
         settings = dict(step["settings"])
-        heads_vary = len({one["settings"]["model"]["vit"]["heads"] for one in content["rows"]}) > 1
+        built = [one["settings"]["model"]["vit"] for one in content["rows"]]
+        same_heads = len({one["heads"] for one in built}) == 1 < len({one["width"] for one in built})
         heads, head_dim = int(vit["heads"]), int(vit["width"]) // int(vit["heads"])
         recipe, model = str(step["recipe"]), str(first["model"])
     except (OSError, UnicodeDecodeError) as error:
         raise UsvitError(f"{where} cannot be read: {' '.join(str(error).split())}") from error
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise UsvitError(f"{where} was not written by 'usvit shape plan' (it lacks {error}).") from error
-    same = not heads_vary and len({one["settings"]["model"]["vit"]["width"] for one in content["rows"]}) > 1
-    return _setup(recipe, model, settings, heads if same else None, head_dim, warmup / steps)
+    return _setup(recipe, model, settings, heads if same_heads else None, head_dim, warmup / steps)
 
 
 def write_neighbours(path: Path, shapes: Sequence[tuple[str, NetworkShape]], setup: _Setup, flops: float) -> Path:

@@ -21,9 +21,11 @@ from usvit.records import (
     load_record,
     write_record,
 )
+from usvit.scaling.pages import write_shape_page
 from usvit.scaling.planning import setup_like, write_neighbours
 from usvit.scaling.shapes import DIMENSIONS, TITLES, NetworkShape, ShapeRule
-from usvit.scaling.surface import Array, Surface, surface_of
+from usvit.scaling.stored_fit import surfaces_of
+from usvit.scaling.surface import Array, Surface
 
 WIDEST = 4.0
 """A predicted dimension is identified if the upper end of its band is at most this multiple of the lower end."""
@@ -167,8 +169,6 @@ def predict_shape(
         content.verdict = verdict(content)
     make_folder(folder)
     written = write_record(folder / "shape.json", content.model_dump(mode="json", by_alias=True), ShapeRecord)
-    from usvit.scaling.pages import write_shape_page
-
     page = write_shape_page(folder, record, written)
     made = None
     if study is not None and setup is not None:
@@ -180,25 +180,6 @@ def _version() -> str:
     from usvit import __version__
 
     return __version__
-
-
-def surfaces_of(record: ScalingRecord) -> tuple[Surface, list[Surface]]:
-    """Return the fitted surface and those of the bootstrap."""
-    reference = np.array([one.reference for one in record.dimensions])
-    numbers = [
-        *(getattr(one, name) for name in ("alpha", "a", "beta", "b") for one in record.dimensions),
-        record.xi,
-        _known(record.c, record.draws, -2),
-        record.eps.value or 0.0,
-    ]
-    return surface_of(numbers, reference, record.compute_reference), [
-        surface_of(one, reference, record.compute_reference) for one in record.draws
-    ]
-
-
-def _known(value: ScalingValue, draws: Sequence[Sequence[float]], place: int) -> float:
-    """Return a value, or the median of its draws if its band is too wide for a value to be quoted."""
-    return value.value if value.value is not None else float(np.median([one[place] for one in draws]))
 
 
 def _start_of(start: Sequence[float] | None, flops: float | None) -> Start | None:

@@ -28,7 +28,7 @@ _EDGE = 6.0
 
 
 @dataclass(frozen=True)
-class FitResult:
+class SurfaceFit:
     """A fitted surface and how well it fits."""
 
     surface: Surface
@@ -63,7 +63,7 @@ class SweepFitter:
     def n_parameters(self) -> int:
         return 4 * self.k + 3
 
-    def fit(self, losses: Array, start: Surface | None = None, starts: int = STARTS, seed: int = 0) -> FitResult:
+    def fit(self, losses: Array, start: Surface | None = None, starts: int = STARTS, seed: int = 0) -> SurfaceFit:
         """Fit the surface to one loss for each point.
 
         Args:
@@ -87,7 +87,7 @@ class SweepFitter:
             cost, point = self._search(point, losses, weights)
         coefficients, columns = self._solve(point, losses, weights)[:2]
         residuals = columns @ coefficients - 1
-        return FitResult(self._surface(point, coefficients), residuals, weights, scale, cost)
+        return SurfaceFit(self._surface(point, coefficients), residuals, weights, scale, cost)
 
     # The search runs over z in R, from which the logarithm of an exponent follows within its bounds.
 
