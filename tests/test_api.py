@@ -68,6 +68,7 @@ COMMANDS = {
     "data coarse": "usvit.data.datasets.coarse_imagenet",
     "models list": "usvit.models.rows",
     "models info": "usvit.models.describe_model",
+    "models hub": "usvit.models.foundation_models",
     "models export": "usvit.exporting.export",
     "models pin": "usvit.models.add_pin",
     "shape plan": "usvit.scaling.plan_shapes",
