@@ -97,7 +97,7 @@ def plan(
     from usvit.studies import aligned
 
     shown = [
-        [cell.sweep, str(cell.shape), f"{cell.params / 1e6:,.2f}", f"{cell.budget:.3g}", f"{cell.steps:,}"]
+        [cell.sweep, str(cell.shape), f"{cell.params / 1e6:.3g}", f"{cell.budget:.3g}", f"{cell.steps:,}"]
         for cell in made.cells
     ]
     print(aligned(["sweep", "shape", "params/M", "FLOPs", "steps"], shown))
@@ -223,7 +223,7 @@ def predict(
         shape = [f"{one.shape[name]:,}" for name in ("width", "depth", "mlp")]
         measured = "" if one.measured_loss is None else f"{one.measured_loss:.4f}"
         loss = _band(one.predicted_loss.value, one.predicted_loss.ci95, 4) if one.predicted_loss.value else "-"
-        lines.append([one.name, *shape, f"{one.params / 1e6:,.2f}", f"{one.images:.3g}", loss, measured])
+        lines.append([one.name, *shape, f"{one.params / 1e6:.3g}", f"{one.images:.3g}", loss, measured])
     print(aligned(["", "width", "depth", "mlp", "params/M", "images", "predicted loss", "measured"], lines))
     for name, value in record.ideal.items():
         print(f"{name:6} {_band(value.value, value.ci95, 1)}{' (given)' if value.fixed else ''}")

@@ -130,7 +130,9 @@ def frontier_plot(record: ScalingRecord, shape: ShapeRecord, surface: Surface, d
             panel.plot(compute * 1e9, best[:, place], color=pens.series[0], linewidth=1.5)
             value = shape.ideal[one.name].value
             panel.plot(shape.gflops * 1e9, value, color=pens.ink, marker="o", markersize=5, fillstyle="none")
-            panel.set(xscale="log", yscale="log", xlabel="Compute (FLOPs)", title=TITLES[one.name])
+            panel.set(yscale="log", title=TITLES[one.name])
+            few = np.geomspace(*panel.get_ylim(), 5)[1:-1]
+            panel.set_yticks(few, [f"{value:.2g}" if value < 100 else f"{value:.0f}" for value in few])
         held = np.array([shape.ideal[one.name].value for one in record.dimensions])
 
         def reached(one: Surface) -> Array:
@@ -141,8 +143,9 @@ def frontier_plot(record: ScalingRecord, shape: ShapeRecord, surface: Surface, d
 
         _band(axes[-1], compute, np.array([reached(one) for one in draws]), pens.series[0])
         axes[-1].plot(compute * 1e9, reached(surface), color=pens.series[0], linewidth=1.5)
-        axes[-1].set(xscale="log", xlabel="Compute (FLOPs)", title="loss")
+        axes[-1].set_title("loss")
         for panel in axes:
+            _log_axis(panel, "Compute (FLOPs)", [low * 1e9, high * 1e9])
             for edge in record.compute:
                 panel.axvline(edge * 1e9, color=pens.muted, linewidth=0.8, linestyle=(0, (4, 3)))
         return figure
@@ -169,7 +172,8 @@ def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
 
 def _log_axis(panel: Axes, title: str, values: Sequence[float]) -> None:
     panel.set_xscale("log")
-    ticks = sorted({float(f"{one:.2g}") for one in np.geomspace(min(values), max(values), 4)})
+    count = 4 if max(values) < 1e5 else 3
+    ticks = sorted({float(f"{one:.2g}") for one in np.geomspace(min(values), max(values), count)})
     panel.set_xticks(ticks, [f"{one:g}" for one in ticks])
     panel.minorticks_off()
     panel.set_xlabel(title)

@@ -97,7 +97,7 @@ def plan_shapes(
         ...     widths=[32, 48, 64], depths=[2, 3, 4], mlps=[32, 64, 128], head_dim=16,
         ...     model__vit__patch=8, model__image_size=32)
         >>> len(plan.cells), str(plan.cells[0].shape), plan.cells[0].steps
-        (27, 'w32-d8-m256', 463)
+        (27, 'w32-d8-m256', 859)
         >>> study = usvit.run_study(plan.path, dry_run=True)
         >>> len(study.record.runs)
         27

@@ -389,6 +389,6 @@ def verdict(record: ShapeRecord) -> str:
         )
     named = ", ".join(f"{one.name} ({one.measured_loss:.4f})" for one in better)
     return (
-        f"The predicted shape does not win: its loss is {ours:.4f}, and {len(better)} of {len(rivals)} neighbours have "
-        f"a lower one: {named}."
+        f"The predicted shape does not win: its loss is {ours:.4f}, and {len(better)} of {len(rivals)} neighbours "
+        f"{'has' if len(better) == 1 else 'have'} a lower one: {named}."
     )
