@@ -21,6 +21,7 @@ from usvit.evaluation.recalibration import fit_temperature
 from usvit.files import sha256_of_file
 from usvit.metrics.ensemble_scores import mean_scores
 from usvit.metrics.threshold_choice import RULES, choose_threshold
+from usvit.records import ModelMetadata
 from usvit.scoring.calibration import group_of, group_sha256
 from usvit.scoring.ensemble import Ensemble
 from usvit.scoring.operating_point import parse_rule
@@ -136,7 +137,7 @@ def test_the_metadata_holds_what_the_inner_validation_images_say(trained):
     for fold in range(3):
         table = read_predictions(run / f"fold-{fold}" / "predictions.csv")
         val, metadata = table[table.part == "val"], metadata_of(run / f"fold-{fold}")
-        assert metadata["schema_version"] == "1.3"
+        assert metadata["schema_version"] == ModelMetadata.VERSION
         fit = fit_temperature([CLASSES.index(label) for label in val.label], columns(val, "logit"))
         stated = metadata["temperature"]
         assert stated == getattr(fit, "value", None) and metadata["temperature_reason"] == getattr(fit, "reason", None)

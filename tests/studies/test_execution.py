@@ -304,7 +304,7 @@ def test_a_study_of_version_1_is_resumed_and_keeps_its_runs(finished, small_phan
     (out / "study.json").write_text(json.dumps({**old, "name": "tiny", "runs": runs, "table": []}))
     again = make(small_phantom, out)
     assert breaking["tried"] == [] and again.failed == []
-    assert read(out)["schema_version"] == "2.0" and [row.name for row in again.record.table] == [
+    assert read(out)["schema_version"] == "2.1" and [row.name for row in again.record.table] == [
         "Tiny ResNet",
         "Tiny/8",
     ]

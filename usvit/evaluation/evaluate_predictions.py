@@ -280,6 +280,8 @@ def _with_manifest(found: Predictions, path: Path, *, follow: bool) -> Predictio
 def _metadata_files(found: Predictions, run: Path | None, metadata: Path | None) -> dict[int | None, Path]:
     """Return the model.json of each fold, or under None the one of all images; without those that were not kept."""
     if metadata is not None:
+        if found.columns is None:
+            raise UsvitError(f"--metadata {metadata} lists images by the hash of their pixels: give --manifest, too.")
         return {None: metadata / "model.json" if metadata.is_dir() else metadata}
     folds = [] if run is None else sorted(set(found.table["fold"].tolist()))
     files = {fold: Path(str(run)) / f"fold-{fold}" / "model.json" for fold in folds}
@@ -304,8 +306,6 @@ def _contamination(found: Predictions, files: Mapping[int | None, Path], allow: 
 
 
 def _refuse_seen(found: Predictions, files: Mapping[int | None, Path], metadata: Path | None) -> None:
-    if metadata is not None and found.columns is None:
-        raise UsvitError(f"--metadata {metadata} lists images by the hash of their pixels: give --manifest, too.")
     if metadata is None and (not files or found.split_by_image):
         return
     if found.columns is None or "sha256" not in found.columns:

@@ -114,7 +114,8 @@ def open_study(path: Path, plan: StudyPlan, command: str, runs: Path | None = No
     refuse_linked_folders(path)
     with locked(path / ".lock", f"Another process is working on {path}. Wait for it, or choose another --out."):
         study = StudyDir(path, existing or new_record(plan, command), runs)
-        study.record |= {**_shown(plan), "runs_folder": Path(os.path.relpath(study.runs, path)).as_posix()}
+        folder = Path(os.path.relpath(study.runs, path)).as_posix()
+        study.record |= {"schema_version": StudyRecord.VERSION, **_shown(plan), "runs_folder": folder}
         if existing is None:
             study.save()
         yield study
