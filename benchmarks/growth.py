@@ -1,7 +1,7 @@
 """Measure how time and peak memory of each command grow with its input, and how long ``usvit --help`` takes.
 
     python -m benchmarks.growth                      # about 30 minutes of CPU
-    python -m benchmarks.growth --quick              # small sizes: shows that the benchmark works
+    python -m benchmarks.growth --quick              # one small size: shows that the benchmark works
     python -m benchmarks.growth --only score --json growth.json
 
 Each measurement is a process of its own with one thread of PyTorch, on generated inputs. Time is CPU time (user and
@@ -73,7 +73,8 @@ class Case:
     name: str
     unit: str
     sizes: tuple[int, ...]
-    quick: tuple[int, ...]
+    quick: int
+    """The only size of ``--quick``."""
     command: Callable[["Work", int], list[str]]
     """Command line of one size; it also makes its inputs, which is not measured."""
     limit_gb: float = LIMIT_GB
@@ -178,7 +179,7 @@ def study(work: Work, n: int, *, again: bool = False) -> list[str]:
     return python(f"growth_study.run_copied_study(Path({str(file)!r}), Path({str(out)!r}), Path({str(template)!r}))")
 
 
-SMALL, LARGE, QUICK = (32, 100, 320, 1000, 3200), (100, 320, 1000, 3200, 10_000), (32, 64, 128, 256)
+SMALL, LARGE, QUICK = (32, 100, 320, 1000, 3200), (100, 320, 1000, 3200, 10_000), 64
 """Sizes over two decades, smaller ones for commands that take tens of milliseconds for each image or run."""
 CASES = (
     Case("`usvit cv`, 2 folds of 20 steps", "images", SMALL, QUICK, cross_validation, LIMIT_GB - CACHE_GB),
@@ -189,8 +190,8 @@ CASES = (
     Case("`usvit evaluate` of a table", "rows", LARGE, QUICK, evaluate),
     Case("figures of 500 images with intervals", "resamples", (200, 640, 2000, 6400, 20_000), QUICK, resample),
     Case("`usvit report`", "images", SMALL, QUICK, report),
-    Case("study: plan, copied runs, state, pages", "runs", SMALL, (8, 16, 32, 64), study),
-    Case("study: the same again, nothing to do", "runs", SMALL, (8, 16, 32, 64), partial(study, again=True)),
+    Case("study: plan, copied runs, state, pages", "runs", SMALL, 8, study),
+    Case("study: the same again, nothing to do", "runs", SMALL, 8, partial(study, again=True)),
 )
 KEYS = ("cv", "pixels", "mapped", "audit", "score", "evaluate", "resamples", "report", "study", "resume")
 """Names of ``CASES`` for ``--only``, in their order; ``startup`` is the measurement of ``usvit --help``."""
@@ -279,16 +280,20 @@ def row(case: Case, measured: list[Measured]) -> str:
     sizes = sorted({one.n for one in measured})
     least = {n: min(one.cpu for one in measured if one.n == n) for n in sizes}
     held = {n: max(one.held for one in measured if one.n == n) for n in sizes}
-    seconds, memory = fit_growth(sizes, list(least.values())), fit_growth(sizes, list(held.values()))
-    full = memory.size_at(case.limit_gb * 1e9)
+    of_time, of_memory, limit = "not fitted", "not fitted", "not fitted"
+    if len(sizes) > 1:
+        seconds, memory = fit_growth(sizes, list(least.values())), fit_growth(sizes, list(held.values()))
+        of_time, of_memory = f"{exponent(seconds.exponent)} ({seconds.slope:.2f})", exponent(memory.exponent)
+        full = memory.size_at(case.limit_gb * 1e9)
+        limit = "hardly grows" if full is None else f"{float(f'{full:.2g}'):,.0f} {case.unit}"
     cells = (
         case.name,
         f"{', '.join(f'{n:,}' for n in sizes)} {case.unit}",
         f"{least[sizes[0]]:.1f} to {least[sizes[-1]]:.1f}",
-        f"{exponent(seconds.exponent)} ({seconds.slope:.2f})",
-        exponent(memory.exponent),
+        of_time,
+        of_memory,
         f"{held[sizes[-1]] / 1e6:,.0f} ({max(one.resident for one in measured) / 1e6:,.0f})",
-        "hardly grows" if full is None else f"{float(f'{full:.2g}'):,.0f} {case.unit}",
+        limit,
     )
     return f"| {' | '.join(cells)} |"
 
@@ -301,7 +306,7 @@ def exponent(value: float | None) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small sizes, which say nothing about growth")
+    parser.add_argument("--quick", action="store_true", help="one small size, which says nothing about growth")
     parser.add_argument("--only", nargs="+", choices=(*KEYS, "startup"), default=[*KEYS, "startup"])
     parser.add_argument("--repeats", type=int, default=2, help="measurements of all sizes but the two largest")
     parser.add_argument("--work", type=Path, help="folder of inputs and outputs, kept (default: a temporary folder)")
@@ -318,7 +323,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         work = Work((options.work or Path(temporary)).absolute())
         for key, case in zip(KEYS, CASES, strict=True):
             if key in options.only:
-                sizes = case.quick if options.quick else case.sizes
+                sizes = (case.quick,) if options.quick else case.sizes
                 work.images(max(sizes[-1], TEMPLATE) if case.unit in ("images", "files") else TEMPLATE)
                 found[key] = []
                 for n in sizes:

@@ -147,7 +147,7 @@ def test_gradients_computed_again_change_no_byte_of_the_predictions(run):
     ("settings", "said"),
     [
         (("model.tune=attn",), "no attention layers, so model.tune=attn would train nothing"),
-        (("model.tune=everything",), "'full', 'head', 'attn', 'ffn' or 'norm'"),
+        (("model.tune=everything",), "'full', 'head', 'attn', 'ffn', 'norm' or 'lora'"),
         (("model.name=timm:dla46_c", "model.grad_checkpointing=true"), "no gradient checkpointing"),
         (("optim.layer_decay=1.5",), "optim.layer_decay"),
     ],

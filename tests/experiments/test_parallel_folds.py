@@ -178,7 +178,7 @@ def test_progress_counts_the_steps_of_all_folds_and_says_where_each_is():
 # --- a cross-validation
 
 
-LONGER = ("--set", "train.steps=40", "--set", "train.eval_every=10", "--set", "train.checkpoint_seconds=0")
+LONGER = ("--set", "train.steps=16", "--set", "train.eval_every=8", "--set", "train.checkpoint_seconds=0")
 
 
 def command(root, out, *more):

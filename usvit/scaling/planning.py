@@ -272,10 +272,6 @@ def _flow(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _yaml(content: Mapping[str, str]) -> list[str]:
-    return [f"{key}: {_flow(value)}" for key, value in content.items()]
-
-
 def _plain(name: str) -> str:
     """Return a name that a study may have."""
     kept = "".join(one if one.isascii() and (one.isalnum() or one in "_.-") else "-" for one in name)
