@@ -45,6 +45,7 @@ from usvit.records.model import (
 )
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.phantom import PhantomRecord
+from usvit.records.plan import PlanAssumptions, PlanCriterion, PlanDesign, PlanPoint, PlanRecord
 from usvit.records.run import RunRecord, load_run_record, read_run_record
 from usvit.records.scaling import (
     DimensionName,
@@ -90,6 +91,7 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     ModelMetadata,
     ModelsInfoRecord,
     PhantomRecord,
+    PlanRecord,
     PretrainRecord,
     RunRecord,
     ScalingRecord,
@@ -146,6 +148,11 @@ __all__ = [
     "Pair",
     "PhantomRecord",
     "PlainValue",
+    "PlanAssumptions",
+    "PlanCriterion",
+    "PlanDesign",
+    "PlanPoint",
+    "PlanRecord",
     "PredictionRow",
     "PreprocessingRecord",
     "PretrainRecord",
