@@ -1,4 +1,4 @@
-"""What each image adds to a figure of a validation study: variances, designs with several images, and correlated models.
+"""What each image adds to a figure: variances, several images a patient, and correlated models.
 
 A figure of n images has the variance V / n, where V is the variance of its influence function: what one image of a
 class adds to the figure, as a function of its linear predictor (the log-odds of its probability). If images of one

@@ -1,8 +1,8 @@
 """Non-inferiority and equivalence of two models, from the interval of their difference and a margin stated beforehand.
 
 A test that finds no difference does not show that two models perform alike: with few patients it finds none whatever
-the truth is. These tests ask the other way round whether the data rule out a loss as large as the margin. Their p-values
-are computed from the same limits as the interval, so p and interval always agree.
+the truth is. These tests ask the other way round whether the data rule out a loss as large as the margin. Their
+p-values are computed from the same limits as the interval, so p and interval always agree.
 """
 
 from collections.abc import Callable

@@ -120,7 +120,7 @@ def mover(shares: Sequence[float], ends: Sequence[Interval], correlation: float)
         ends: the interval of each.
         correlation: of the two estimates; 0 if they are from different patients.
 
-    Source: Newcombe (1998), Statistics in Medicine 17:2635, method 10 (independent) and 8 (paired); Zou & Donner (2008),
+    Source: Newcombe (1998), Statistics in Medicine 17:2635 (paired) and 17:873 (independent); Zou & Donner (2008),
     Statistics in Medicine 27:1693.
     """
 

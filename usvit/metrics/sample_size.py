@@ -261,4 +261,4 @@ def shifted(log_odds: np.ndarray, line: tuple[float, float], from_share: float, 
 
 def _hits(share: float) -> np.ndarray:
     """Return (grid,) whether an image with this normal score is called, if this share of the class is."""
-    return (Z_GRID >= float(norm.isf(share))).astype(np.float64)
+    return (float(norm.isf(share)) <= Z_GRID).astype(np.float64)

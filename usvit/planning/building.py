@@ -76,7 +76,6 @@ def finish_plan(
             f"The planned study has about {rarer:.0f} patients of the rarer class. Below {FEW_GROUPS}, intervals cover "
             "the truth less often than 95 %, so plan for more."
         )
-    kept = {name: value for name, value in assumed.items()}
     content = {
         "schema_version": PlanRecord.VERSION,
         "command": command or f"usvit.plan_{design}(...)",
@@ -87,7 +86,7 @@ def finish_plan(
         **(more or {}),
         "assumptions": {
             **_EMPTY,
-            **kept,
+            **assumed,
             "images_per_patient": clusters.images,
             "images_cv": clusters.variation,
             "icc": clusters.icc,

@@ -62,7 +62,11 @@ def in_words(record: PlanRecord) -> str:
     size = plural(record.n_patients, "patient")
     if record.n_images != record.n_patients:
         size += f" with {record.n_images:,} images"
-    positive = "" if record.n_positive_images is None else f", of them about {record.n_positive_images:,} positive"
+    positive = (
+        ""
+        if record.n_positive_images is None
+        else f", of them about {record.n_positive_images:,} with a positive label"
+    )
     if record.design == "comparison":
         return f"The study needs at least {size}{positive}."
     return f"The study needs at least {size}{positive}. The {record.decisive} decides."

@@ -1,11 +1,12 @@
 """The plan to validate a model: O/E, calibration slope, AUC and net benefit (Riley and Archer's criteria)."""
 
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from usvit.errors import UsvitError
-from usvit.metrics.influence import LinearPredictor, design_effect
+from usvit.metrics.influence import Influence, LinearPredictor, design_effect
 from usvit.metrics.sample_size import AreaPrecision, CalibrationSlope, NetBenefit, ObservedExpected
 from usvit.planning.assumptions import StudyClusters, area_of, observe, refuse_unless, share_of
 from usvit.planning.building import criterion_of, finish_plan
@@ -15,6 +16,21 @@ from usvit.records import PlanRecord
 DEFAULT_WIDTH = 0.2
 """Width of the interval of O/E, slope and standardised net benefit in the papers' default."""
 DEFAULT_AREA_WIDTH = 0.1
+
+
+class PreciseFigure(Protocol):
+    """A figure whose 95 % interval has a width that depends on the number of images."""
+
+    @property
+    def influence(self) -> Influence: ...
+
+    def size(self, width: float) -> float:
+        """Return the images for an interval of this width."""
+        ...
+
+    def width(self, n: float) -> float:
+        """Return the width of the interval from n images."""
+        ...
 
 
 def plan_validation(
@@ -75,7 +91,7 @@ def plan_validation(
         >>> import usvit
         >>> plan, folder = usvit.plan_validation(auc=0.9, prevalence=0.3, out="validation-plan")
         >>> plan.decisive, plan.n_patients == max(one.n_patients for one in plan.criteria)
-        ('O/E', True)
+        ('calibration slope', True)
     """
     folder = refuse_other_files(out)
     widths = {"--oe-width": oe_width, "--slope-width": slope_width, "--auc-width": auc_width}
@@ -100,7 +116,7 @@ def plan_validation(
         if run is None:
             predictor = LinearPredictor.by_class(area, share)
     clusters = StudyClusters.of([] if run is None else [run], images, images_cv, icc)
-    wanted: list[tuple[str, Any, float, float | None]] = [
+    wanted: list[tuple[str, PreciseFigure, float, float]] = [
         ("O/E", ObservedExpected(share, oe), oe_width, oe),
         ("calibration slope", CalibrationSlope(predictor), slope_width, 1.0),
         ("AUC", AreaPrecision(area, share, predictor), auc_width, area),

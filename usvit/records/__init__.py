@@ -10,7 +10,7 @@ from usvit.records.audit import AuditRecord
 from usvit.records.base import FileRecord, Record, check_record, fitting, load_record, read_record, write_record
 from usvit.records.bench import BenchRecord, BenchResult
 from usvit.records.calibration import CalibrationRecord, FittedThreshold
-from usvit.records.compare import CompareRecord, Pair
+from usvit.records.compare import BothWays, CompareRecord, EquivalenceClaim, Pair
 from usvit.records.explain import ExplainedImage, ExplainRecord, ExplanationRecord
 from usvit.records.export import ExportRecord
 from usvit.records.folds import FoldsRecord
@@ -114,6 +114,7 @@ __all__ = [
     "BenchRecord",
     "BenchResult",
     "BinRecord",
+    "BothWays",
     "CalibrationRecord",
     "ClassCalibration",
     "ClassifierMetadata",
@@ -122,6 +123,7 @@ __all__ = [
     "CsvRow",
     "DecisionCurveRecord",
     "DimensionName",
+    "EquivalenceClaim",
     "ExplainRecord",
     "ExplainedImage",
     "ExplanationRecord",
