@@ -43,6 +43,14 @@ def test_the_slope_needs_what_pmvalsampsize_prints(predictor, printed, within):
     assert CalibrationSlope(predictor).size(0.2) == pytest.approx(printed, rel=within)
 
 
+def test_the_deep_vein_thrombosis_example_needs_2430():
+    """Snell et al. (2021), Journal of Clinical Epidemiology 135:79: 2,430 participants with 531 events, by simulation."""
+    predictor = LinearPredictor.normal(-1.75, 1.47)
+    n = CalibrationSlope(predictor).size(0.2)
+    assert n == pytest.approx(2430, rel=0.02) and n * 0.22 == pytest.approx(531, rel=0.02)
+    assert max(ObservedExpected(0.22).size(0.22), AreaPrecision(0.82, 0.22, predictor).size(0.1)) < n
+
+
 def test_the_slope_of_the_heart_valve_example_needs_9835():
     """Riley et al. (2021): log-odds of Pearson's type IV, mean -5.8, variance 5, skewness -0.5, kurtosis 4."""
     mean, variance, skew, kurtosis = -5.8, 5.0, -0.5, 4.0

@@ -143,10 +143,10 @@ def _test(test: str | None, margin: float | None, a: float, b: float) -> Compari
         raise UsvitError(f"--test {chosen} needs a --margin, such as 0.05: the difference that would not matter.")
     check_margin(margin)
     if a - b <= -margin or (chosen == "equivalence" and a - b >= margin):
-        claim = "non-inferior" if chosen == "noninferiority" else "equivalent"
+        truth = "the first model is worse" if chosen == "noninferiority" else "the models are not equivalent"
         raise UsvitError(
-            f"The expected AUCs differ by {a - b:+.3g}, which is not within the margin of {margin:g}: the models are "
-            f"not {claim}, and no study shows that they are."
+            f"The expected AUCs differ by {a - b:+.3g}, which is not within the margin of {margin:g}: {truth}, and no "
+            "study shows the opposite."
         )
     return chosen
 
