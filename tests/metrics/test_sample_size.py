@@ -44,7 +44,7 @@ def test_the_slope_needs_what_pmvalsampsize_prints(predictor, printed, within):
 
 
 def test_the_deep_vein_thrombosis_example_needs_2430():
-    """Snell et al. (2021), Journal of Clinical Epidemiology 135:79: 2,430 participants with 531 events, by simulation."""
+    """Snell et al. (2021), J. Clinical Epidemiology 135:79: 2,430 participants (531 events), by simulation."""
     predictor = LinearPredictor.normal(-1.75, 1.47)
     n = CalibrationSlope(predictor).size(0.2)
     assert n == pytest.approx(2430, rel=0.02) and n * 0.22 == pytest.approx(531, rel=0.02)

@@ -42,7 +42,8 @@ class ObservedExpected:
 
     def width(self, n: float) -> float:
         """Return the width of the interval from n images."""
-        return float(2 * self.ratio * np.sinh(Z * np.sqrt((1 - self.prevalence) / (self.prevalence * n))))
+        error = np.sqrt((1 - self.prevalence) / (self.prevalence * n))
+        return float(2 * self.ratio * np.sinh(min(Z * error, 20.0)))  # beyond, the interval says nothing at all
 
 
 @dataclass(frozen=True)
