@@ -29,8 +29,10 @@ from usvit.metrics.sample_size import (
     AreaComparison,
     AreaPrecision,
     CalibrationSlope,
+    ComparisonTest,
     NetBenefit,
     ObservedExpected,
+    PreciseFigure,
     difference_intraclass,
     difference_variance,
 )
@@ -169,7 +171,7 @@ def planned(n: int, seed: int) -> None:
     threshold = 0.2
     for area, share, images, variation, rho in PLANNED:
         predictor = LinearPredictor.by_class(area, share)
-        wanted = {
+        wanted: dict[str, tuple[PreciseFigure, float]] = {
             "O/E": (ObservedExpected(share), 0.3),
             "slope": (CalibrationSlope(predictor), 0.3),
             "AUC": (AreaPrecision(area, share, predictor), 0.1),
@@ -241,21 +243,17 @@ def power(n: int, seed: int) -> None:
     print("\n| AUCs | test | margin | images | rho | patients | planned power | simulated |")
     print("|---|---|---|---|---|---|---|---|")
     share, agreement = 0.4, 0.5
-    for a, b, test, margin, images, rho in (
+    studies: tuple[tuple[float, float, ComparisonTest, float, int, float], ...] = (
         (0.9, 0.85, "difference", 0.0, 1, 0.0),
         (0.9, 0.85, "difference", 0.0, 3, 0.5),
         (0.88, 0.88, "noninferiority", 0.05, 1, 0.0),
         (0.88, 0.88, "noninferiority", 0.05, 3, 0.5),
         (0.88, 0.88, "equivalence", 0.05, 3, 0.5),
-    ):
+    )
+    for a, b, test, margin, images, rho in studies:
         one, other = binormal_placements(a, share), binormal_placements(b, share)
-        figure = AreaComparison(
-            a - b,
-            difference_variance(one, other, agreement),
-            difference_variance(other, other, agreement),
-            test,  # type: ignore[arg-type]
-            margin,
-        )
+        variance = difference_variance(one, other, agreement)
+        figure = AreaComparison(a - b, variance, variance, test, margin)
         size = figure.size(0.8)
         assert size is not None
         effect = design_effect(difference_intraclass(one, other, agreement, rho), images)

@@ -4,7 +4,7 @@ All sizes are of independent images, before a design effect (``influence.design_
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from scipy.optimize import brentq
@@ -17,6 +17,21 @@ from usvit.metrics.intervals import Z
 LARGEST = 1e9
 """A study of more images than this is not planned."""
 ComparisonTest = Literal["difference", "noninferiority", "equivalence"]
+
+
+class PreciseFigure(Protocol):
+    """A figure whose 95 % interval has a width that depends on the number of images."""
+
+    @property
+    def influence(self) -> Influence: ...
+
+    def size(self, width: float) -> float:
+        """Return the images for an interval of this width."""
+        ...
+
+    def width(self, n: float) -> float:
+        """Return the width of the interval from n images."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -199,8 +214,9 @@ class SharePrecision:
 class AreaComparison:
     """Power to compare the AUCs of two models on the same images.
 
-    Scores are normal with one variance in each class. ``null`` is the variance of the difference if both models have
-    the AUC of the second.
+    Scores are normal with one variance in each class. ``null`` is the variance, times the number of images, on which the
+    bound of the test of a difference rests: ``variance`` itself for a test that estimates it from the study, as usvit's
+    does, or that of two models with one AUC, as in the source.
 
     Source: Obuchowski & McClish (1997), Statistics in Medicine 16:1529; the variance is that of DeLong's estimate,
     computed from the influence functions of both AUCs.

@@ -87,14 +87,8 @@ def plan_comparison(
     chosen = _test(test, margin, a, b)
     clusters = StudyClusters.of(runs, images, images_cv, icc)
     one, other = binormal_placements(a, share), binormal_placements(b, share)
-    figure = AreaComparison(
-        a - b,
-        difference_variance(one, other, correlation),
-        difference_variance(other, other, correlation),
-        chosen,
-        margin or 0.0,
-        alpha,
-    )
+    variance = difference_variance(one, other, correlation)
+    figure = AreaComparison(a - b, variance, variance, chosen, margin or 0.0, alpha)
     intraclass = difference_intraclass(one, other, correlation, clusters.icc)
     effect = design_effect(intraclass, clusters.images, clusters.variation)
     title = "difference of the AUCs"

@@ -1,13 +1,12 @@
 """The plan to validate a model: O/E, calibration slope, AUC and net benefit (Riley and Archer's criteria)."""
 
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from usvit.errors import UsvitError
-from usvit.metrics.influence import Influence, LinearPredictor, design_effect
-from usvit.metrics.sample_size import AreaPrecision, CalibrationSlope, NetBenefit, ObservedExpected
+from usvit.metrics.influence import LinearPredictor, design_effect
+from usvit.metrics.sample_size import AreaPrecision, CalibrationSlope, NetBenefit, ObservedExpected, PreciseFigure
 from usvit.planning.assumptions import StudyClusters, area_of, observe, refuse_unless, share_of
 from usvit.planning.building import criterion_of, finish_plan
 from usvit.planning.pages import refuse_other_files
@@ -16,21 +15,6 @@ from usvit.records import PlanRecord
 DEFAULT_WIDTH = 0.2
 """Width of the interval of O/E, slope and standardised net benefit in the papers' default."""
 DEFAULT_AREA_WIDTH = 0.1
-
-
-class PreciseFigure(Protocol):
-    """A figure whose 95 % interval has a width that depends on the number of images."""
-
-    @property
-    def influence(self) -> Influence: ...
-
-    def size(self, width: float) -> float:
-        """Return the images for an interval of this width."""
-        ...
-
-    def width(self, n: float) -> float:
-        """Return the width of the interval from n images."""
-        ...
 
 
 def plan_validation(
