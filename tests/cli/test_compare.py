@@ -142,7 +142,7 @@ def test_the_same_runs_give_the_same_bytes_and_the_lines_say_who_is_better(usvit
     assert first.startswith("strong minus weak, way of training (corrected): 0.")  # the headline first
     assert second.startswith("strong minus weak, these predictions (pooled): 0.")
     assert [line.split(":")[0] for line in decisions] == [
-        "strong minus weak, sensitivity", "strong minus weak, specificity"
+        "strong minus weak, sensitivity", "strong minus weak, specificity", "strong minus weak, accuracy"
     ]  # fmt: skip
     assert "(Holm " in outs[0]
     assert "45 groups" in outs[0]

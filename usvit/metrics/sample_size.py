@@ -214,9 +214,9 @@ class SharePrecision:
 class AreaComparison:
     """Power to compare the AUCs of two models on the same images.
 
-    Scores are normal with one variance in each class. ``null`` is the variance, times the number of images, on which the
-    bound of the test of a difference rests: ``variance`` itself for a test that estimates it from the study, as usvit's
-    does, or that of two models with one AUC, as in the source.
+    Scores are normal with one variance in each class. ``null`` is the variance, times the number of images, on which
+    the bound of the test of a difference rests: ``variance`` itself for a test that estimates it from the study, as
+    usvit's does, or that of two models with one AUC, as in the source.
 
     Source: Obuchowski & McClish (1997), Statistics in Medicine 16:1529; the variance is that of DeLong's estimate,
     computed from the influence functions of both AUCs.
