@@ -19,7 +19,8 @@ from usvit.evaluation.subgroup_differences import level_differences
 from usvit.metrics.basic import Value
 from usvit.metrics.clustered import area_covariance, area_parts, clustered_auc
 from usvit.metrics.intervals import logit_interval
-from usvit.metrics.paired_tests import non_inferiority, paired_difference
+from usvit.metrics.margin_tests import non_inferiority
+from usvit.metrics.paired_tests import PairedShares, paired_difference
 from usvit.metrics.prevalence import predictive_values
 from usvit.metrics.proportions import clustered_share
 from usvit.models.ood import Observed, fit_ood_detector
@@ -134,8 +135,9 @@ def margins(n: int) -> None:
     for study in STUDIES:
         claims = 0
         for up, group, a, b in study.draws(n, 2.0):
-            value = paired_difference(a[up] > 1 + extra, b[up] > 1, group[up], of="images")
-            claims += non_inferiority(value, margin)["a_vs_b"]["verdict"] == "non-inferior"
+            code = np.unique(group[up], return_inverse=True)[1]
+            shares = PairedShares.of(a[up] > 1 + extra, b[up] > 1, code)
+            claims += non_inferiority(shares, margin)["a_vs_b"]["verdict"] == "non-inferior"
         print(f"| {margin:.3f} | {study.title} | {claims / n:.3f} |", flush=True)
 
 

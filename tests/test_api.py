@@ -40,6 +40,9 @@ FUNCTIONS = (
     "plan_shapes",
     "fit_shapes",
     "predict_shape",
+    "plan_validation",
+    "plan_accuracy",
+    "plan_comparison",
 )
 """In the order in which their examples build on each other."""
 
@@ -71,6 +74,9 @@ COMMANDS = {
     "models hub": "usvit.models.foundation_models",
     "models export": "usvit.exporting.export",
     "models pin": "usvit.models.add_pin",
+    "plan validation": "usvit.planning.plan_validation",
+    "plan accuracy": "usvit.planning.plan_accuracy",
+    "plan compare": "usvit.planning.plan_comparison",
     "shape plan": "usvit.scaling.plan_shapes",
     "shape fit": "usvit.scaling.fit_shapes",
     "shape predict": "usvit.scaling.predict_shape",

@@ -16,6 +16,9 @@ from .explaining import explain as explain
 from .exporting import export as export
 from .models import create_model as create_model
 from .models import list_models as list_models
+from .planning import plan_accuracy as plan_accuracy
+from .planning import plan_comparison as plan_comparison
+from .planning import plan_validation as plan_validation
 from .reports import audit as audit
 from .reports import compare as compare
 from .scaling import fit_shapes as fit_shapes

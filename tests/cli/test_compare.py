@@ -142,7 +142,7 @@ def test_the_same_runs_give_the_same_bytes_and_the_lines_say_who_is_better(usvit
     assert first.startswith("strong minus weak, way of training (corrected): 0.")  # the headline first
     assert second.startswith("strong minus weak, these predictions (pooled): 0.")
     assert [line.split(":")[0] for line in decisions] == [
-        "strong minus weak, sensitivity", "strong minus weak, specificity"
+        "strong minus weak, sensitivity", "strong minus weak, specificity", "strong minus weak, accuracy"
     ]  # fmt: skip
     assert "(Holm " in outs[0]
     assert "45 groups" in outs[0]
@@ -174,7 +174,7 @@ def test_holm_reaches_every_p_of_decisions_over_all_pairs(record):
 
 
 def test_markdown_and_latex_print_a_corrected_p_beside_every_p(record, tmp_path, runs):
-    folder = compare(*runs, out=tmp_path / "out", non_inferiority_margin=0.1)[1]
+    folder = compare(*runs, out=tmp_path / "out", margin=0.1)[1]
     page, tex = ((folder / f"compare.{kind}").read_text() for kind in ("md", "tex"))
     for table in page.split("\n\n"):
         header = table.splitlines()[0]
@@ -193,22 +193,55 @@ def test_markdown_and_latex_print_a_corrected_p_beside_every_p(record, tmp_path,
 
 
 def test_a_stated_margin_is_echoed_and_judged_by_the_bound(usvit, runs, tmp_path):
-    answer = usvit("compare", *runs[:2], "--non-inferiority-margin", "0.05", "--out", tmp_path / "out", "--json")
+    answer = usvit("compare", *runs[:2], "--margin", "0.05", "--out", tmp_path / "out", "--json")
     assert answer.code == 0, answer.err
     record = json.loads(answer.out)
     jsonschema.validate(record, SCHEMA, jsonschema.Draft202012Validator)
     (pair,) = record["pairs"]
     assert record["non_inferiority_margin"] == pair["non_inferiority"]["margin"] == 0.05
     strong = pair["non_inferiority"]["auc"]
-    assert strong["a_vs_b"] == {"bound": pair["headline"]["ci95"][0], "verdict": "non-inferior"}
-    assert strong["b_vs_a"] == {"bound": -pair["headline"]["ci95"][1], "verdict": "not shown to be non-inferior"}
+    for side, bound, verdict in (
+        ("a_vs_b", pair["headline"]["ci95"][0], "non-inferior"),
+        ("b_vs_a", -pair["headline"]["ci95"][1], "not shown to be non-inferior"),
+    ):
+        assert strong[side]["bound"] == pytest.approx(bound) and strong[side]["verdict"] == verdict
+    raw = {side: strong[side]["p"] for side in ("a_vs_b", "b_vs_a")}
+    assert {side: strong[side]["p_holm"] for side in raw} == holm(raw)
+    assert pair["accuracy"]["p"] == pair["mcnemar"]["p"] and pair["non_inferiority"]["accuracy"]["margin"] == 0.05
     html = (tmp_path / "out" / "compare.html").read_text()
     assert "Margin: 0.05" in html and "not shown to be non-inferior" in html
     said = usvit("compare", *runs[:2], "--non-inferiority-margin", "0.05", "--out", tmp_path / "out").out
     assert "strong against weak, AUC: non-inferior" in said and "with a margin of 0.05" in said
 
 
-@pytest.mark.parametrize("margin", ["0", "0.5", "nan"])
-def test_a_margin_out_of_range_is_refused_before_anything_is_written(usvit, runs, tmp_path, margin):
-    answer = usvit("compare", *runs[:2], "--non-inferiority-margin", margin, "--out", tmp_path / "out")
-    assert answer.code == 2 and "above 0 and below 0.5" in answer.err and not (tmp_path / "out").exists()
+def test_equivalence_is_judged_by_the_90_per_cent_interval(usvit, runs, tmp_path):
+    words = ["compare", *runs, "--margin", "0.1", "--test", "equivalence", "--out", tmp_path / "out"]
+    record = json.loads(usvit(*words, "--json").out)
+    jsonschema.validate(record, SCHEMA, jsonschema.Draft202012Validator)
+    assert record["equivalence_margin"] == 0.1 and record["non_inferiority_margin"] is None
+    areas = [pair["equivalence"]["auc"] for pair in record["pairs"]]
+    for pair, area in zip(record["pairs"], areas, strict=True):
+        low, high = pair["headline"]["ci95"]
+        assert low < area["ci90"][0] < area["ci90"][1] < high and "non_inferiority" not in pair
+        assert (area["verdict"] == "equivalent") == (max(map(abs, area["ci90"])) < 0.1)
+    assert {k: area["p_holm"] for k, area in enumerate(areas)} == holm({k: area["p"] for k, area in enumerate(areas)})
+    html = (tmp_path / "out" / "compare.html").read_text()
+    assert 'id="equivalence"' in html and "Dashed lines: the margin" in html
+    assert "strong and weak, AUC: not shown to be equivalent (90 % interval +0." in usvit(*words).out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--margin", "0"], "above 0 and below 0.5"),
+        (["--margin", "0.5"], "above 0 and below 0.5"),
+        (["--margin", "-0.05"], "without a sign"),
+        (["--margin", "nan"], "above 0 and below 0.5"),
+        (["--test", "equivalence"], "needs a --margin"),
+        (["--margin", "0.05", "--test", "other"], "noninferiority or equivalence"),
+    ],
+)
+def test_a_margin_or_test_that_cannot_be_is_refused_before_anything_is_written(usvit, runs, tmp_path, words, said):
+    answer = usvit("compare", *runs[:2], *words, "--out", tmp_path / "out")
+    assert answer.code == 2 and said in answer.err and not (tmp_path / "out").exists()
+    assert answer.err.startswith("Error: ") and answer.err.count("\n") == 1

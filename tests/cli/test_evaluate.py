@@ -11,6 +11,7 @@ import pytest
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from tests.conftest import REPOSITORY
+from usvit.evaluation.subgroup_differences import FIGURES
 from usvit.files import write_json
 
 SCHEMA = json.loads((REPOSITORY / "docs/reference/metrics.schema.json").read_text())
@@ -310,9 +311,10 @@ def test_differences_between_subgroups_carry_p_and_holm(usvit, save, other):
     given = ("evaluate", save(other), *COLUMNS, "--patient", "who", "--by", "device", "--by", "mm=15")
     metrics = json.loads(usvit(*given, "--json").out)
     jsonschema.validate(metrics, SCHEMA, jsonschema.Draft202012Validator)
-    every = [one[name] for by in metrics["subgroups"] for one in by["differences"] for name in ("auc", "accuracy")]
-    assert len(every) == 4 and all(value["p_holm"] >= value["p"] for value in every)
+    every = [one[name] for by in metrics["subgroups"] for one in by["differences"] for name in FIGURES]
+    assert len(every) == 8 and all(value["p_holm"] >= value["p"] for value in every)
     device = next(by for by in metrics["subgroups"] if by["by"] == "device")
     areas = {level["level"]: level["figures"]["auc"]["1_vs_rest"]["value"] for level in device["levels"]}
     assert device["differences"][0]["auc"]["value"] == pytest.approx(areas["A"] - areas["B"])
-    assert "A minus B, auc:" in usvit(*given).out
+    said = usvit(*given).out
+    assert "  A minus B (" in said and "    sensitivity: " in said

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from usvit.evaluation.subgroup_differences import correct_after_holm, level_differences
+from usvit.evaluation.subgroup_differences import FIGURES, correct_after_holm, level_differences
 from usvit.metrics.clustered import clustered_auc
-from usvit.metrics.intervals import Z
+from usvit.metrics.intervals import Z, wilson
 from usvit.metrics.paired_tests import holm
 
 
@@ -69,12 +69,64 @@ def test_a_side_without_a_class_or_with_one_patient_says_why():
     assert one["auc"]["value"] is None and "no positive" in one["auc"]["reason"]
     single = np.where(group == 0, "one", "rest")
     (one,) = level_differences(label, prob, group, single, positive=1)
-    assert one["accuracy"]["ci95"] is None and one["accuracy"]["reason"] == "one group alone on one side"
+    assert one["accuracy"]["ci95"] is None and "p" not in one["accuracy"]
+    assert one["accuracy"]["reason"] == "too small: 1 group with images in 'one', and at least 5 are needed"
 
 
 def test_holm_reaches_every_p_of_every_table():
     tables = {k: level_differences(*study(k), positive=1) for k in range(2)}
-    assert correct_after_holm(tables) == 12
-    every = [one[name] for entries in tables.values() for one in entries for name in ("auc", "accuracy")]
+    assert correct_after_holm(tables) == 24
+    every = [one[name] for entries in tables.values() for one in entries for name in FIGURES]
     expected = holm(dict(enumerate(value["p"] for value in every)))
     assert [value["p_holm"] for value in every] == list(expected.values())
+
+
+def test_with_one_image_a_patient_a_share_has_newcombes_interval():
+    """Newcombe (1998), Statistics in Medicine 17:873, table II: 56/70 against 48/80, method 10."""
+    hits = np.array([True] * 56 + [False] * 14 + [True] * 48 + [False] * 32)
+    label = np.ones(150, dtype=int)
+    prob = np.column_stack([~hits, hits]).astype(float)
+    level = np.array(["a"] * 70 + ["b"] * 80, dtype=object)
+    (one,) = level_differences(label, prob, np.arange(150), level, positive=1)
+    assert one["sensitivity"]["value"] == pytest.approx(0.2)
+    assert one["sensitivity"]["ci95"] == pytest.approx([0.0524, 0.3339], abs=1e-4)
+    assert one["specificity"]["value"] is None and one["specificity"]["reason"] == "no negative images in 'a'"
+    assert wilson(56, 70) is not None and one["sensitivity"]["p"] < 0.05
+
+
+def test_the_p_of_a_share_is_where_its_interval_ends_at_0():
+    for seed in range(8):
+        for one in level_differences(*study(seed), positive=1):
+            for name in ("accuracy", "sensitivity", "specificity"):
+                low, high = one[name]["ci95"]
+                assert (one[name]["p"] < 0.05) == (low > 0 or high < 0)
+
+
+def test_a_level_that_is_all_right_still_has_an_interval():
+    label, prob, group, level = study(2, 300, (9.0, 1.0, 1.0))
+    first = level_differences(label, prob, group, level, positive=1)[0]
+    assert prob[(level == "a") & (label == 1)].argmax(1).all()
+    assert first["sensitivity"]["ci95"][0] < first["sensitivity"]["value"] < first["sensitivity"]["ci95"][1] <= 1
+
+
+def test_patients_on_both_sides_make_a_share_more_certain():
+    label, prob, group, _ = study(4, 400)
+    side = np.tile(["left", "right"], 200).astype(object)
+    twice = np.repeat(prob[::2], 2, axis=0)
+    (within,) = level_differences(label, twice, group, side, positive=1)
+    apart = (group % 2).astype(str).astype(object)
+    (between,) = level_differences(label, twice, group, apart, positive=1)
+    widths = [np.diff(one["accuracy"]["ci95"])[0] for one in (within, between)]
+    assert within["n_groups"] == within["n_groups_against"] == 200 and widths[0] < widths[1] / 2
+
+
+@pytest.mark.parametrize("by", ["patient", "image"])
+def test_the_difference_of_0_is_covered(by):
+    held, n = dict.fromkeys(FIGURES, 0), 100
+    for seed in range(n):
+        label, prob, group, _ = study(seed, 400, (1.0, 1.0, 1.0))
+        level = (group if by == "patient" else np.arange(400)) // (1 if by == "image" else 3) % 2
+        (one,) = level_differences(label, prob, group, level.astype(str).astype(object), positive=1)
+        for name in FIGURES:
+            held[name] += one[name]["ci95"][0] <= 0 <= one[name]["ci95"][1]
+    assert all(count / n >= 0.9 for count in held.values()), held

@@ -1,10 +1,9 @@
-"""Paired differences of shares, and verdicts of non-inferiority from them."""
+"""Paired differences of shares."""
 
 import numpy as np
 import pytest
 
-from usvit.errors import UsvitError
-from usvit.metrics.paired_tests import mcnemar, non_inferiority, paired_difference
+from usvit.metrics.paired_tests import mcnemar, paired_difference
 
 
 def hits(both, only_a, only_b, neither):
@@ -46,23 +45,3 @@ def test_models_that_decide_alike_differ_by_nothing_and_none_is_undefined():
     found = paired_difference(a, a, np.arange(40), of="x")
     assert (found["value"], found["p"]) == (0, 1) and found["ci95"][0] <= 0 <= found["ci95"][1]
     assert paired_difference([], [], [], of="positive images")["reason"] == "there are no positive images"
-
-
-def difference(low, high):
-    return {"value": (low + high) / 2, "ci95": [low, high], "method": "m", "n_groups": 90}
-
-
-def test_the_bound_decides_and_each_side_has_its_own():
-    found = non_inferiority(difference(-0.04, 0.07), 0.05)
-    assert found["a_vs_b"] == {"bound": -0.04, "verdict": "non-inferior"}
-    assert found["b_vs_a"] == {"bound": -0.07, "verdict": "not shown to be non-inferior"}
-    assert non_inferiority(difference(-0.05, 0.0), 0.05)["a_vs_b"]["verdict"] == "not shown to be non-inferior"
-
-
-def test_without_an_interval_nothing_is_shown_and_margins_out_of_range_are_refused():
-    none = {"value": None, "ci95": None, "reason": "no image", "n_groups": 0}
-    found = non_inferiority(none, 0.05)["a_vs_b"]
-    assert found == {"bound": None, "verdict": "not shown to be non-inferior", "reason": "no image"}
-    for margin in (0, -0.1, 0.5, 2, float("nan")):
-        with pytest.raises(UsvitError, match=r"--non-inferiority-margin .* above 0 and below 0.5"):
-            non_inferiority(difference(-0.1, 0.1), margin)

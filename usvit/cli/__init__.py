@@ -21,6 +21,7 @@ from usvit.cli import (
     evaluate,
     explain,
     models,
+    plan,
     pretrain,
     recalibrate,
     report,
@@ -43,7 +44,7 @@ that stay; to look through these as often as by default takes almost a second of
 PRIVATE = frozenset(
     {
         *("score", "evaluate", "recalibrate", "cv", "train", "data", "pretrain", "transfer", "test", "study"),
-        *("explain", "report"),
+        *("explain", "report", "plan"),
     }
 )
 """Commands whose input may contain names of patients."""
@@ -71,9 +72,10 @@ app.command("explain")(explain.explain)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
+app.add_typer(plan.app, name="plan")
 app.add_typer(shape.app, name="shape")
 # Typer keeps the line breaks of a docstring after its first paragraph.
-for _inner in (app, data.app, models.app, shape.app):
+for _inner in (app, data.app, models.app, plan.app, shape.app):
     for _command in _inner.registered_commands:
         _paragraphs = inspect.cleandoc(_command.help or _command.callback.__doc__ or "").split("\n\n")
         _command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in _paragraphs)

@@ -19,11 +19,22 @@ def compare(
     positive: Annotated[
         str | None, typer.Option(help="The positive class. (default: the runs', or malignant)", metavar="CLASS")
     ] = None,
-    non_inferiority_margin: Annotated[
+    margin: Annotated[
         float | None,
         typer.Option(
-            help="Also test non-inferiority with this margin of AUC, sensitivity and specificity, such as 0.05.",
-            metavar="D",
+            "--margin",
+            "--non-inferiority-margin",
+            help="Also test non-inferiority or equivalence with this margin of AUC, accuracy, sensitivity and "
+            "specificity, such as 0.05.",
+            metavar="M",
+        ),
+    ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            help="noninferiority: one run is not worse by --margin or more. equivalence: they differ by less than "
+            "--margin either way. (default: noninferiority)",
+            metavar="TEST",
         ),
     ] = None,
     out: Annotated[
@@ -38,7 +49,7 @@ def compare(
     from usvit import reports
     from usvit.cli.printing import p_value, with_interval
 
-    record, folder = reports.compare(*runs, positive=positive, non_inferiority_margin=non_inferiority_margin, out=out)
+    record, folder = reports.compare(*runs, positive=positive, margin=margin, test=test, out=out)
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
@@ -54,40 +65,43 @@ def compare(
     if folds:
         tests = {"headline": "way of training (corrected)", "auc": "these predictions (pooled)"}
     for pair in record.pairs:
-        for test, answers in tests.items():
-            area = getattr(pair, test)
+        for name, answers in tests.items():
+            area = getattr(pair, name)
             p = "" if area.p is None else f", p {p_value(area.p)}"
             if several and area.p_holm is not None:
                 p += f" (Holm {p_value(area.p_holm)})"
             print(f"{pair.a} minus {pair.b}, {answers}: {with_interval(area)}{p}")
     _print_decisions(record)
+    _print_claims(record)
     for warning in record.warnings:
         print(f"Warning: {warning}")
     print(f"page: {folder / 'compare.html'}")
 
 
 def _print_decisions(record: "CompareRecord") -> None:
-    """Print differences of decisions for the most probable class, and verdicts of non-inferiority with a margin."""
+    """Print differences of decisions for the most probable class."""
     from usvit.cli.printing import holm_words, with_interval
 
     print(f"decisions for {record.positive_class} by the most probable class (the page shows operating points)")
-    margin = record.non_inferiority_margin
     for pair in record.pairs:
         first = pair.decisions[0]
         for name, value in (("sensitivity", first.sensitivity), ("specificity", first.specificity)):
             if value is not None:
                 print(f"{pair.a} minus {pair.b}, {name}: {with_interval(value)}{holm_words(value)}")
-    if margin is None:
-        return
-    print(f"non-inferiority with a margin of {margin:g}, from the bound of the one-sided 97.5 % interval")
-    for pair in record.pairs:
-        if pair.non_inferiority is None:
-            continue
-        figures = [("AUC", pair.non_inferiority.auc)]
-        for one in pair.non_inferiority.decisions[:1]:
-            figures += [("sensitivity", one.sensitivity), ("specificity", one.specificity)]
-        for a, b, side in ((pair.a, pair.b, "a_vs_b"), (pair.b, pair.a, "b_vs_a")):
-            for title, both in figures:
-                verdict = getattr(both, side)
-                shown = f"no bound: {verdict.reason}" if verdict.bound is None else f"bound {verdict.bound:+.3f}"
-                print(f"{a} against {b}, {title}: {verdict.verdict} ({shown})")
+        if pair.accuracy is not None:
+            print(f"{pair.a} minus {pair.b}, accuracy: {with_interval(pair.accuracy)}{holm_words(pair.accuracy)}")
+
+
+def _print_claims(record: "CompareRecord") -> None:
+    """Print the verdicts of non-inferiority or equivalence, with those of decisions for the most probable class."""
+    from usvit.cli.printing import p_value
+    from usvit.reports import claim_lines, claims_title
+
+    if title := claims_title(record):
+        print(title)
+    for one in claim_lines(record):
+        if "," in one.figure and not one.figure.endswith(record.pairs[0].decisions[0].rule):
+            continue  # operating points are on the page
+        p = "" if one.p is None else f", p {p_value(one.p)}"
+        corrected = "" if one.p_holm is None or one.p_holm == one.p else f" (Holm {p_value(one.p_holm)})"
+        print(f"{one.runs}, {one.figure.partition(',')[0]}: {one.verdict} ({one.limits}{p}{corrected})")

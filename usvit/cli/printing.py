@@ -160,9 +160,19 @@ def print_subgroups(metrics: "MetricsRecord") -> None:
             area = with_interval(level.figures.auc[auc])
             print(f"{_short('  ' + level.level):{TITLE}}{area:{POOLED}}{level.n_images:8}{level.n_groups:8}")
         for entry in one.differences or []:
-            for name, value in (("auc", entry.auc), ("accuracy", entry.accuracy)):
-                if value.value is not None:
-                    print(f"  {entry.level} minus {entry.against}, {name}: {with_interval(value)}{holm_words(value)}")
+            sizes = ""
+            if entry.n_images is not None and entry.n_images_against is not None:
+                sizes = (
+                    f" ({entry.n_images} images in {entry.n_groups} groups, and {entry.n_images_against} in "
+                    f"{entry.n_groups_against})"
+                )
+            print(f"  {entry.level} minus {entry.against}{sizes}")
+            for name in ("auc", "accuracy", "sensitivity", "specificity"):
+                value = getattr(entry, name)
+                if value is None:
+                    continue
+                reason = f", no interval: {value.reason}" if value.value is not None and value.ci95 is None else ""
+                print(f"    {name}: {with_interval(value)}{holm_words(value)}{reason}")
 
 
 def with_interval(value: "PlainValue", digits: int = 3) -> str:

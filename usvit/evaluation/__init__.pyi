@@ -2,11 +2,14 @@ from .comparison import compare_tables as compare_tables
 from .comparison import paired_tables as paired_tables
 from .cross_validation_headline import headline_section as headline_section
 from .decision_comparison import FIGURES as FIGURES
+from .decision_comparison import compare_accuracy as compare_accuracy
 from .decision_comparison import compare_decisions as compare_decisions
 from .decision_comparison import compare_subgroups as compare_subgroups
+from .decision_comparison import correct_claims as correct_claims
 from .decision_comparison import correct_section as correct_section
-from .decision_comparison import judge_non_inferiority as judge_non_inferiority
+from .decision_comparison import judge_margin as judge_margin
 from .decisions import KEY as KEY
+from .decisions import Decided as Decided
 from .decisions import decided_at as decided_at
 from .decisions import decided_of as decided_of
 from .evaluate_predictions import Predictions, evaluate, open_predictions

@@ -1,4 +1,4 @@
-"""Sections of compare.json about decisions, non-inferiority and subgroups, pair by pair.
+"""Sections of compare.json about decisions, non-inferiority, equivalence and subgroups, pair by pair.
 
 Every p-value of a section is corrected (Holm) for all p-values of that section over all pairs, because they are read
 together in one table.
@@ -7,14 +7,17 @@ together in one table.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from usvit.errors import UsvitError
 from usvit.evaluation.decisions import Decided
 from usvit.evaluation.subgroups import NOT_RECORDED, levels_of
-from usvit.metrics.basic import Value
+from usvit.metrics.basic import Value, decide
+from usvit.metrics.checks import group_codes
 from usvit.metrics.clustered import clustered_difference
-from usvit.metrics.paired_tests import holm, non_inferiority, paired_difference
+from usvit.metrics.margin_tests import NO_INTERVAL, MarginTest, StudentLimits, equivalence, non_inferiority
+from usvit.metrics.paired_tests import PairedShares, holm, paired_difference
 
 FIGURES = ("sensitivity", "specificity")
 
@@ -108,15 +111,67 @@ def correct_section(pairs: Sequence[dict[str, Any]], section: str, figures: Sequ
     return len(values)
 
 
-def judge_non_inferiority(pair: Mapping[str, Any], headline: Value, margin: float) -> dict[str, Any]:
-    """Decide on non-inferiority of a pair by the headline AUC, and by sensitivity and specificity of each decision.
+def compare_accuracy(a: Decided, b: Decided) -> Value:
+    """Compute the difference of the shares of images whose most probable class is right, A minus B."""
+    one, other = (decide(run.rows.prob) == run.rows.label for run in (a, b))
+    return paired_difference(one, other, a.rows.group, of="images")
 
-    Several verdicts are several claims. State in advance which one counts; the error rate of 2.5 % holds for a single
-    claim.
+
+def judge_margin(a: Decided, b: Decided, headline: Value, margin: float, test: MarginTest) -> dict[str, Any]:
+    """Decide on non-inferiority or equivalence of a pair.
+
+    The figures are the headline AUC, the accuracy, and sensitivity and specificity of each decision. Several verdicts
+    are several claims. State in advance which one counts; the error rate holds for a single claim.
+
+    Args:
+        a, b: of the same images in the same order.
+        headline: the difference of the headline AUCs, A minus B.
+        margin: in (0, 0.5).
+        test: which claim.
+
+    Returns:
+        {"margin", "auc", "accuracy", "decisions"}, each figure as ``margin_tests`` returns it.
     """
+    judge = non_inferiority if test == "noninferiority" else equivalence
+
+    def of_shares(one: np.ndarray, other: np.ndarray, group: np.ndarray) -> dict[str, Any]:
+        return judge(PairedShares.of(one, other, group_codes(group, len(one))[0]), margin)
+
+    up, group = a.reference, a.rows.group
     decisions = [
-        {"rule": one["rule"], **{name: non_inferiority(one[name], margin) for name in FIGURES}}
-        for one in pair["decisions"]
-        if one["reason"] is None and all(one[name]["value"] is not None for name in FIGURES)
+        {
+            "rule": rule,
+            "sensitivity": of_shares(one[up], b.called[rule][up], group[up]),
+            "specificity": of_shares(~one[~up], ~b.called[rule][~up], group[~up]),
+        }
+        for rule, one in a.called.items()
+        if rule in b.called and up.any() and not up.all()
     ]
-    return {"margin": margin, "auc": non_inferiority(headline, margin), "decisions": decisions}
+    right = [decide(run.rows.prob) == run.rows.label for run in (a, b)]
+    return {
+        "margin": margin,
+        "auc": judge(StudentLimits.of(headline), margin, reason=headline.get("reason") or NO_INTERVAL),
+        "accuracy": of_shares(right[0], right[1], group),
+        "decisions": decisions,
+    }
+
+
+def correct_claims(pairs: Sequence[dict[str, Any]], section: str) -> None:
+    """Add ``p_holm`` to each claim of all pairs: to those about the AUC, and to all others together."""
+    areas = [claim for pair in pairs for claim in _claims(pair[section]["auc"])]
+    others = [claim for pair in pairs for claim in _claims(pair[section]["accuracy"])]
+    others += [
+        claim
+        for pair in pairs
+        for decision in pair[section]["decisions"]
+        for name in FIGURES
+        for claim in _claims(decision[name])
+    ]
+    for family in (areas, others):
+        for number, adjusted in holm({number: claim["p"] for number, claim in enumerate(family)}).items():
+            family[number]["p_holm"] = adjusted
+
+
+def _claims(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the claims about one figure: both directions of non-inferiority, or the one of equivalence."""
+    return [found[side] for side in ("a_vs_b", "b_vs_a")] if "a_vs_b" in found else [found]

@@ -88,33 +88,46 @@ def _newcombe(area: float, m: float, n: float) -> float:
 def effective_images(positive: np.ndarray, score: np.ndarray, code: np.ndarray) -> tuple[float, float]:
     """Compute the effective numbers of positives and negatives, from the similarity of scores within groups.
 
-    The ranks of the scores are converted to normal scores; their intraclass correlation r within groups and classes is
-    that of a one-way analysis of variance, cut to [0, 1]. Images m_1 ... m_G of a class count as
-    (sum m)^2 / sum m (1 + (m - 1) r).
+    Images m_1 ... m_G of a class count as (sum m)^2 / sum m (1 + (m - 1) r), with r of ``within_group_correlation``.
 
     Args:
         positive: (n,) bool, with both values.
         score: (n,) float.
         code: (n,) int, the group of each image.
 
-    Source: Kish (1965), Survey Sampling, section 5.4 (the design effect); Donner (1986), International Statistical
-    Review 54:67 (the estimator of r for groups of unequal size).
+    Source: Kish (1965), Survey Sampling, section 5.4 (the design effect).
     """
-    n = len(score)
-    normal = norm.ppf((rankdata(score) - 0.5) / n)
     _, cell = np.unique(2 * code + positive, return_inverse=True)
     sizes = np.bincount(cell)
     of_positive = np.bincount(cell, positive) > 0
-    away = normal - np.where(positive, normal[positive].mean(), normal[~positive].mean())
-    means = np.bincount(cell, away) / sizes
-    between, within = float(sizes @ means**2), float(((away - means[cell]) ** 2).sum())
-    r = 0.0
-    if n > len(sizes) > 2 and between + within > 0:
-        usual = (n - float(sizes @ sizes) / n) / (len(sizes) - 1)
-        mean_between, mean_within = between / (len(sizes) - 2), within / (n - len(sizes))
-        r = min(1.0, max(0.0, (mean_between - mean_within) / (mean_between + (usual - 1) * mean_within)))
+    r = within_group_correlation(positive, score, code)
 
     def worth(own: np.ndarray) -> float:
         return float(own.sum() ** 2 / (own * (1 + (own - 1) * r)).sum())
 
     return worth(sizes[of_positive]), worth(sizes[~of_positive])
+
+
+def within_group_correlation(positive: np.ndarray, score: np.ndarray, code: np.ndarray) -> float:
+    """Compute the correlation of the scores of two images of one group and class, in [0, 1]; 0 if none has two.
+
+    The ranks of the scores are converted to normal scores; the correlation is the intraclass correlation within groups
+    and classes of a one-way analysis of variance.
+
+    Args:
+        positive, score, code: as ``effective_images``.
+
+    Source: Donner (1986), International Statistical Review 54:67 (the estimator for groups of unequal size).
+    """
+    n = len(score)
+    normal = norm.ppf((rankdata(score) - 0.5) / n)
+    _, cell = np.unique(2 * code + positive, return_inverse=True)
+    sizes = np.bincount(cell)
+    away = normal - np.where(positive, normal[positive].mean(), normal[~positive].mean())
+    means = np.bincount(cell, away) / sizes
+    between, within = float(sizes @ means**2), float(((away - means[cell]) ** 2).sum())
+    if not (n > len(sizes) > 2 and between + within > 0):
+        return 0.0
+    usual = (n - float(sizes @ sizes) / n) / (len(sizes) - 1)
+    mean_between, mean_within = between / (len(sizes) - 2), within / (n - len(sizes))
+    return min(1.0, max(0.0, (mean_between - mean_within) / (mean_between + (usual - 1) * mean_within)))

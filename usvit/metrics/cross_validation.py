@@ -300,6 +300,9 @@ def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: in
 def difference_of_means(mean: FoldMean | None, share: float, *, absent: str, n_groups: int) -> Value:
     """Create the Value of a mean difference within folds, with "p" (two-sided t) and an interval clipped to [-1, 1].
 
+    If there is an interval, "error" and "freedom" are its standard error and degrees of freedom, from which
+    ``margin_tests.StudentLimits`` computes limits of other levels.
+
     Args:
         mean: ``fold_mean`` of the differences of two models' ``FoldFigure`` on the same images.
         share, absent, n_groups: as ``mean_value``; the share is that of the difference.
@@ -327,7 +330,7 @@ def difference_of_means(mean: FoldMean | None, share: float, *, absent: str, n_g
         n_groups=mean.n_groups,
         p=2 * float(student.sf(abs(mean.value) / error, freedom)),
     )
-    return _with_skipped(value, mean)
+    return _with_skipped({**value, "error": error, "freedom": float(freedom)}, mean)
 
 
 def _with_skipped(value: Value, mean: FoldMean) -> Value:

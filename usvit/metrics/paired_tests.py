@@ -1,24 +1,23 @@
-"""Paired tests of two models on the same images, non-inferiority, and Holm's correction for several tests."""
+"""Paired tests of two models on the same images, and Holm's correction for several tests."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom, chi2, t
 
-from usvit.errors import UsvitError
 from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_positive, group_codes
 from usvit.metrics.clustered_wilson import ShareSums
-from usvit.metrics.intervals import ALPHA, undefined, with_interval
+from usvit.metrics.intervals import ALPHA, Interval, undefined, with_interval
 from usvit.metrics.support import support_of
 
 McNemar = Literal["mid-p", "exact", "chi2", "clustered"]
 Name = TypeVar("Name")
 
 SHARE_METHOD = "paired, clustered Wilson (Newcombe, MOVER); p of McNemar, {}"
-Verdict = Literal["non-inferior", "not shown to be non-inferior"]
 
 CLUSTERED_ROWS = (
     "some groups have several images, but the {} McNemar test treats images as independent, so its p-value is not "
@@ -84,6 +83,55 @@ def mcnemar(right_a: ArrayLike, right_b: ArrayLike, group: ArrayLike, *, method:
     return answer
 
 
+@dataclass(frozen=True)
+class PairedShares:
+    """Shares of hits of two models on the same images, with the interval of their difference at any level.
+
+    Attributes:
+        a, b: sums over groups of the hits of each model.
+        correlation: of the two shares, from the deviations of the groups.
+    """
+
+    a: ShareSums
+    b: ShareSums
+    correlation: float
+
+    @classmethod
+    def of(cls, hits_a: np.ndarray, hits_b: np.ndarray, code: np.ndarray) -> "PairedShares":
+        """Compute the sums of (n,) bool hits, n >= 1, and (n,) int groups."""
+        return cls(ShareSums.of(hits_a, code), ShareSums.of(hits_b, code), _correlation(hits_a, hits_b, code))
+
+    @property
+    def difference(self) -> float:
+        return (self.a.n_hits - self.b.n_hits) / self.a.n_images
+
+    def interval(self, alpha: float = ALPHA) -> Interval:
+        """Compute the interval of level 1 - alpha, clipped to [-1, 1]; sources in ``paired_difference``."""
+        shares = [one.n_hits / one.n_images for one in (self.a, self.b)]
+        ends = [one.interval(alpha=alpha) or (0.0, 1.0) for one in (self.a, self.b)]
+        return mover(shares, ends, self.correlation)
+
+
+def mover(shares: Sequence[float], ends: Sequence[Interval], correlation: float) -> Interval:
+    """Combine the intervals of two shares into that of the first minus the second, clipped to [-1, 1].
+
+    Args:
+        shares: the two shares.
+        ends: the interval of each.
+        correlation: of the two estimates; 0 if they are from different patients.
+
+    Source: Newcombe (1998), Statistics in Medicine 17:2635 (paired) and 17:873 (independent); Zou & Donner (2008),
+    Statistics in Medicine 27:1693.
+    """
+
+    def reach(one: float, other: float) -> float:
+        return float(np.sqrt(max(one**2 - 2 * correlation * one * other + other**2, 0.0)))
+
+    (a, b), ((low_a, high_a), (low_b, high_b)) = shares, ends
+    low, high = a - b - reach(a - low_a, high_b - b), a - b + reach(high_a - a, b - low_b)
+    return max(low, -1.0), min(high, 1.0)
+
+
 def paired_difference(hits_a: ArrayLike, hits_b: ArrayLike, group: ArrayLike, *, of: str) -> Value:
     """Compute the share of hits of model A minus that of model B on the same images.
 
@@ -111,20 +159,11 @@ def paired_difference(hits_a: ArrayLike, hits_b: ArrayLike, group: ArrayLike, *,
     if a.shape != b.shape:
         raise ValueError(f"{len(a)} decisions of one model and {len(b)} of the other")
     code, n_groups = group_codes(group, len(a))
-    sums = ShareSums.of(a, code), ShareSums.of(b, code)
-    (low_a, high_a), (low_b, high_b) = (one.interval() or (0.0, 1.0) for one in sums)
-    share_a, share_b = float(a.mean()), float(b.mean())
-    r, difference = _correlation(a, b, code), share_a - share_b
-
-    def reach(one: float, other: float) -> float:
-        return float(np.sqrt(max(one**2 - 2 * r * one * other + other**2, 0.0)))
-
-    low = difference - reach(share_a - low_a, high_b - share_b)
-    high = difference + reach(high_a - share_a, share_b - low_b)
+    shares = PairedShares.of(a, b, code)
     test = mcnemar(a, b, code, method="clustered" if n_groups < len(a) else "mid-p")
     return with_interval(
-        difference,
-        (max(low, -1.0), min(high, 1.0)),
+        shares.difference,
+        shares.interval(),
         method=SHARE_METHOD.format(test["method"].removeprefix("McNemar, ")),
         n_groups=n_groups,
         p=test["p"],
@@ -199,50 +238,6 @@ def holm(p: Mapping[Name, float | None]) -> dict[Name, float | None]:
     return adjusted
 
 
-def check_margin(margin: float) -> float:
-    """Validate and return a margin of non-inferiority.
-
-    Raises:
-        UsvitError: it is not a number above 0 and below 0.5.
-    """
-    if not 0 < margin < 0.5:
-        raise UsvitError(
-            f"--non-inferiority-margin {margin:g}: give a margin above 0 and below 0.5, such as 0.05. State it before "
-            "the models are compared, and justify why such a loss would not matter."
-        )
-    return float(margin)
-
-
-def non_inferiority(difference: Value, margin: float) -> dict[str, Any]:
-    """Decide whether A is non-inferior to B, and B to A, from the difference A minus B of a figure (more is better).
-
-    A is non-inferior if the lower bound of the one-sided 97.5 % interval of the difference lies above minus the
-    margin. This bound is the lower end of the two-sided 95 % interval, so the error of the claim is at most 2.5 % if
-    the interval has its nominal coverage.
-
-    Args:
-        difference: a Value in [-1, 1] with its two-sided 95 % interval.
-        margin: in (0, 0.5).
-
-    Returns:
-        {"margin", "a_vs_b", "b_vs_a"}: each with the "bound" of its difference (the first minus the second) and
-        the "verdict". Without an interval, the bound is null with a reason and non-inferiority is not shown.
-
-    Raises:
-        UsvitError: as ``check_margin``.
-
-    Source: ICH E9 (1998), section 3.3.2; Piaggio et al. (2012), JAMA 308:2594 (CONSORT for non-inferiority); Obuchowski
-    (1997), American Journal of Roentgenology 169:1015 (of AUCs).
-    """
-    check_margin(margin)
-    ends = difference.get("ci95")
-    if ends is None:
-        reason = difference.get("reason", "the difference has no interval")
-        none: dict[str, Any] = {"bound": None, "verdict": "not shown to be non-inferior", "reason": reason}
-        return {"margin": margin, "a_vs_b": none, "b_vs_a": dict(none)}
-    return {"margin": margin, "a_vs_b": _judged(ends[0], margin), "b_vs_a": _judged(-ends[1], margin)}
-
-
 def _mcnemar_p(fewer: int, n: int, method: McNemar) -> float:
     """Compute the two-sided p of ``fewer`` of n discordant images on one side."""
     if method == "chi2":
@@ -260,8 +255,3 @@ def _correlation(a: np.ndarray, b: np.ndarray, code: np.ndarray) -> float:
     away_a, away_b = (np.bincount(code, one) - one.mean() * m for one in (a, b))
     scatter = float((away_a @ away_a) * (away_b @ away_b))
     return float(np.clip(away_a @ away_b / np.sqrt(scatter), -1, 1)) if scatter > 1e-20 else 0.0
-
-
-def _judged(bound: float, margin: float) -> dict[str, Any]:
-    verdict: Verdict = "non-inferior" if bound > -margin else "not shown to be non-inferior"
-    return {"bound": float(bound), "verdict": verdict}

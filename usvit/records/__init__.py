@@ -10,7 +10,7 @@ from usvit.records.audit import AuditRecord
 from usvit.records.base import FileRecord, Record, check_record, fitting, load_record, read_record, write_record
 from usvit.records.bench import BenchRecord, BenchResult
 from usvit.records.calibration import CalibrationRecord, FittedThreshold
-from usvit.records.compare import CompareRecord, Pair
+from usvit.records.compare import BothWays, CompareRecord, EquivalenceClaim, Pair
 from usvit.records.explain import ExplainedImage, ExplainRecord, ExplanationRecord
 from usvit.records.export import ExportRecord
 from usvit.records.folds import FoldsRecord
@@ -45,6 +45,7 @@ from usvit.records.model import (
 )
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.phantom import PhantomRecord
+from usvit.records.plan import PlanAssumptions, PlanCriterion, PlanDesign, PlanPoint, PlanRecord
 from usvit.records.run import RunRecord, load_run_record, read_run_record
 from usvit.records.scaling import (
     DimensionName,
@@ -90,6 +91,7 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     ModelMetadata,
     ModelsInfoRecord,
     PhantomRecord,
+    PlanRecord,
     PretrainRecord,
     RunRecord,
     ScalingRecord,
@@ -112,6 +114,7 @@ __all__ = [
     "BenchRecord",
     "BenchResult",
     "BinRecord",
+    "BothWays",
     "CalibrationRecord",
     "ClassCalibration",
     "ClassifierMetadata",
@@ -120,6 +123,7 @@ __all__ = [
     "CsvRow",
     "DecisionCurveRecord",
     "DimensionName",
+    "EquivalenceClaim",
     "ExplainRecord",
     "ExplainedImage",
     "ExplanationRecord",
@@ -146,6 +150,11 @@ __all__ = [
     "Pair",
     "PhantomRecord",
     "PlainValue",
+    "PlanAssumptions",
+    "PlanCriterion",
+    "PlanDesign",
+    "PlanPoint",
+    "PlanRecord",
     "PredictionRow",
     "PreprocessingRecord",
     "PretrainRecord",

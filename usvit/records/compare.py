@@ -15,12 +15,16 @@ from usvit.records.base import (
     Text,
     Version,
     key,
+    nullable,
     optional,
     written,
 )
-from usvit.records.values import MeanSd, Value
+from usvit.records.values import Interval, MeanSd, Value
 
 _Margin = Annotated[float, Field(gt=0, lt=0.5)]
+_HOLM_CLAIMS = (
+    "p after Holm's correction for the claims of all pairs, in both directions: those about the AUC, or all others."
+)
 _HOLM = "p_holm is corrected for all p-values of this section, of all pairs."
 
 
@@ -37,6 +41,10 @@ class ComparedValue(Value):
     )
     p: Share | None = optional("Two-sided p-value of a difference; absent if it cannot be computed.", null=True)
     p_holm: Share | None = optional("p-value after Holm's correction over the pairs.", null=True)
+    error: Annotated[Number, Field(ge=0)] | None = optional(
+        "Standard error of the headline difference, from which intervals of other levels follow. Since schema 1.2."
+    )
+    freedom: Annotated[Number, Field(ge=0)] | None = optional("Degrees of freedom of Student's t. Since schema 1.2.")
 
 
 class ComparedRun(Record):
@@ -94,6 +102,12 @@ class Verdict(Record):
     bound: Number | None = key(
         "Lower bound of the one-sided 97.5 % interval of the first minus the second; null without an interval."
     )
+    p: Share | None = optional(
+        "One-sided p of the hypothesis that the first is worse by the margin or more; below 0.025 exactly if the "
+        "verdict is non-inferior. Since schema 1.2.",
+        null=True,
+    )
+    p_holm: Share | None = optional(f"{_HOLM_CLAIMS} Since schema 1.2.", null=True)
     verdict: Text = key(enum=["non-inferior", "not shown to be non-inferior"])
     reason: Text | None = optional(minLength=1)
 
@@ -119,7 +133,36 @@ class NonInferiority(Record):
 
     margin: _Margin
     auc: BothWays
+    accuracy: BothWays | None = optional("Accuracy of the most probable class. Since schema 1.2.")
     decisions: list[DecisionNonInferiority]
+
+
+class EquivalenceClaim(Record):
+    """Claim that two figures differ by less than the margin either way: two one-sided tests at 5 %."""
+
+    margin: Number
+    ci90: Interval | None = key("90 % interval of the difference; null without an interval.")
+    p: Share | None = key("The larger of both one-sided p-values; below 0.05 exactly if the verdict is equivalent.")
+    p_holm: Share | None = optional(_HOLM_CLAIMS, null=True)
+    verdict: Text = key(enum=["equivalent", "not shown to be equivalent"])
+    reason: Text | None = optional(minLength=1)
+
+
+class DecisionEquivalence(Record):
+    """Equivalence of the decisions of one rule."""
+
+    rule: Text = key(minLength=1)
+    sensitivity: EquivalenceClaim
+    specificity: EquivalenceClaim
+
+
+class Equivalence(Record):
+    """Equivalence of a pair. The error of 5 % is that of a single claim."""
+
+    margin: _Margin
+    auc: EquivalenceClaim
+    accuracy: EquivalenceClaim
+    decisions: list[DecisionEquivalence]
 
 
 class Pair(Record):
@@ -148,14 +191,16 @@ class Pair(Record):
     subgroups: list[SubgroupDifference] = key(
         f"Difference of AUCs in each subgroup (data set, device, BI-RADS, size). {_HOLM}"
     )
-    non_inferiority: NonInferiority | None = optional("Absent if no margin was given.")
+    accuracy: ComparedValue | None = optional("Difference of the accuracies. Since schema 1.2.")
+    non_inferiority: NonInferiority | None = optional("Absent if it was not tested.")
+    equivalence: Equivalence | None = optional("Absent if it was not tested. Since schema 1.2.")
 
 
 class CompareRecord(FileRecord):
     """Runs compared pair by pair on the same test images in the same folds."""
 
     KIND: ClassVar[str] = "compare"
-    VERSION: ClassVar[str] = "1.1"
+    VERSION: ClassVar[str] = "1.2"
     schema_version: Version
     positive_class: Name
     classes: Classes
@@ -165,6 +210,7 @@ class CompareRecord(FileRecord):
     class_counts: dict[str, Count]
     n_compared: Count = key("Number of pairs, for Holm's correction.", minimum=1)
     non_inferiority_margin: _Margin | None = written("Margin that the user gave; null if none was given.", null=True)
+    equivalence_margin: _Margin | None = nullable("The same for equivalence. Since schema 1.2.")
     warnings: list[Text]
     runs: list[ComparedRun] = key(minItems=2)
     pairs: list[Pair] = key(minItems=1)

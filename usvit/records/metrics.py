@@ -386,8 +386,16 @@ class LevelDifference(Record):
 
     level: Text = key(minLength=1)
     against: Text = key("The other level if there are two, otherwise 'all others'.", minLength=1)
+    n_images: Count | None = optional("Images of the level. Since schema 1.5.", minimum=1)
+    n_groups: Count | None = optional("Groups of the level. Since schema 1.5.", minimum=1)
+    n_images_against: Count | None = optional("Images on the other side. Since schema 1.5.", minimum=1)
+    n_groups_against: Count | None = optional("Groups on the other side. Since schema 1.5.", minimum=1)
     auc: Value = key("Difference of the AUCs of the positive class against the rest.")
     accuracy: Value
+    sensitivity: Value | None = optional(
+        "Difference of the sensitivities of the positive class, by the most probable class. Since schema 1.5."
+    )
+    specificity: Value | None = optional("Difference of the specificities, likewise. Since schema 1.5.")
 
 
 class Subgrouping(Record):
@@ -543,7 +551,7 @@ class MetricsRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "metrics"
-    VERSION: ClassVar[str] = "1.4"
+    VERSION: ClassVar[str] = "1.5"
     schema_version: Version
     positive_class: Name = key(
         "Class that the headline, the operating points and the decision curve describe; one of 'classes'."

@@ -1,5 +1,7 @@
 from .audit_page import AuditResult as AuditResult
 from .audit_page import audit as audit
+from .claims import claim_lines as claim_lines
+from .claims import claims_title as claims_title
 from .comparison import compare
 from .content import Options
 from .formatting import plural as plural

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from usvit.records import OutcomeRecord, ProcedureRecord
+from usvit.records import OutcomeRecord, ProcedureRecord, Value
 from usvit.records.run import DeviceRecord
 from usvit.reports.content import ReportContent
 from usvit.reports.formatting import (
@@ -188,15 +188,32 @@ def _subgroups(content: ReportContent) -> str:
 
 def _differences(content: ReportContent) -> str:
     rows = [
-        [division.by, f"{one.level} minus {one.against}", name, short(value), p_words(value.p), p_words(value.p_holm)]
+        [
+            division.by,
+            f"{one.level} minus {one.against}",
+            name,
+            _or_reason(value),
+            *(p_words(value.p), p_words(value.p_holm)),
+        ]
         for division in content.run.metrics.subgroups or []
         for one in division.differences or []
-        for name, value in (("AUC", one.auc), ("Accuracy", one.accuracy))
+        for name, value in (
+            *(("AUC", one.auc), ("Accuracy", one.accuracy)),
+            *(("Sensitivity", one.sensitivity), ("Specificity", one.specificity)),
+        )
+        if value is not None
     ]
     if not rows:
         return ""
     header = ["By", "Difference", "Figure", "Value (95 % interval)", "p", "p, Holm"]
     return "Differences between subgroups, with Holm's correction for all of them:\n\n" + _rows(header, rows)
+
+
+def _or_reason(value: Value) -> str:
+    """Format a difference; without an interval, with the reason."""
+    if value.value is not None and value.ci95 is None and value.reason:
+        return f"{short(value)} (no interval: {text(value.reason)})"
+    return short(value)
 
 
 def _calibration(content: ReportContent) -> str:
