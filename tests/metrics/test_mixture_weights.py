@@ -28,7 +28,9 @@ def models(seed, n_models, n=60):
     return 1 / (1 + np.exp(-logits))
 
 
-@pytest.mark.parametrize(("seed", "n_models", "steps"), [(0, 2, 400), (1, 2, 400), (2, 3, 100), (3, 3, 100), (4, 4, 30)])
+@pytest.mark.parametrize(
+    ("seed", "n_models", "steps"), [(0, 2, 400), (1, 2, 400), (2, 3, 100), (3, 3, 100), (4, 4, 30)]
+)
 def test_no_point_of_a_fine_grid_has_a_smaller_log_loss(seed, n_models, steps):
     reached = models(seed, n_models)
     weights = mixture_weights(reached)

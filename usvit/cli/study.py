@@ -84,7 +84,8 @@ def study(
         ),
     ] = None,
     ensembles: Annotated[
-        int | None, typer.Option(min=1, help="With best: also means of the best 2 to K runs. (default: none)", metavar="K")
+        int | None,
+        typer.Option(min=1, help="With best: also means of the best 2 to K runs. (default: none)", metavar="K"),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything and list the runs without starting them.")

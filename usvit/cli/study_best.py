@@ -36,7 +36,8 @@ def _print(record: "BestRecord") -> None:
     print(f"{'':{wide}}  {'parameters':>11}  {'inner validation (SE)':22}  test, mean of folds [95 %]")
     for one in record.candidates:
         mark = "*" if one.within_one_se else " "
-        print(f"{one.name:{wide}}  {one.parameters:>11,}  {_validation(one.validation) + mark:22}  {with_interval(one.test)}")
+        chosen_by = f"{_validation(one.validation)}{mark}"
+        print(f"{one.name:{wide}}  {one.parameters:>11,}  {chosen_by:22}  {with_interval(one.test)}")
     print("* within one standard error of the best on inner validation images")
     for fold in record.folds:
         members = f" ({', '.join(fold.members)})" if fold.members else ""

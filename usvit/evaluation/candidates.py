@@ -67,9 +67,7 @@ class CandidateScores:
         found: list[FoldFigure | None] = []
         for fold in self.folds:
             at = rows.fold == fold
-            own = Rows(
-                rows.classes, rows.label[at], prob[at], prob[at], rows.group[at], rows.fold[at], rows.repeat[at]
-            )
+            own = Rows(rows.classes, rows.label[at], prob[at], prob[at], rows.group[at], rows.fold[at], rows.repeat[at])
             if not at.any():
                 found.append(None)
                 continue

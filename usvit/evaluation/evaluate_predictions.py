@@ -296,7 +296,9 @@ def _metadata_files(found: Predictions, run: Path | None, metadata: Path | None)
     return [(fold, file) for fold, file in files if file.is_file()]
 
 
-def _contamination(found: Predictions, files: Sequence[tuple[int | None, Path]], allow: bool) -> tuple[Contamination, ...]:
+def _contamination(
+    found: Predictions, files: Sequence[tuple[int | None, Path]], allow: bool
+) -> tuple[Contamination, ...]:
     """Return the contamination that a run, or the caller, allows; that of a run without networks is in its record.
 
     Raises:
@@ -305,9 +307,7 @@ def _contamination(found: Predictions, files: Sequence[tuple[int | None, Path]],
     if found.record is not None and not files:
         return tuple(map(Contamination.of_record, found.record.data.contamination or []))
     allowed = allow or (found.record is not None and found.record.config.as_written().get("allow_contaminated") is True)
-    seen = together(
-        seen_by(load_record(file, ModelMetadata, follow=fold is None), file.parent) for fold, file in files
-    )
+    seen = together(seen_by(load_record(file, ModelMetadata, follow=fold is None), file.parent) for fold, file in files)
     tested = found.table.loc[found.table["part"] == "test", "dataset"]
     who = "The network" if len(files) != 1 else f"The network of {files[0][1].parent}"
     return refuse_contaminated(names_with_same_images(tested), {who: seen.collections}, allow=allowed)

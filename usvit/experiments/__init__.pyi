@@ -12,4 +12,14 @@ from .run_directory import RunResult
 from .upstream_api import pretrain, pretrain_sweep, test, transfer
 from .upstream_api import transfer_settings as transfer_settings
 
-__all__ = ["Experiment", "RunResult", "cross_validate", "ensemble", "pretrain", "pretrain_sweep", "test", "train", "transfer"]
+__all__ = [
+    "Experiment",
+    "RunResult",
+    "cross_validate",
+    "ensemble",
+    "pretrain",
+    "pretrain_sweep",
+    "test",
+    "train",
+    "transfer",
+]

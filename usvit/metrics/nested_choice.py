@@ -200,9 +200,7 @@ def _weights(repeat: Sequence[int]) -> NDArray[np.float64]:
 
 
 def _by_repeat(figures: Figures, repeat: Sequence[int]) -> list[list[FoldFigure | None]]:
-    return [
-        [one for one, own in zip(figures, repeat, strict=True) if own == number] for number in sorted({*repeat})
-    ]
+    return [[one for one, own in zip(figures, repeat, strict=True) if own == number] for number in sorted({*repeat})]
 
 
 def _no_interval(value: float, reason: str, n_groups: int) -> Value:

@@ -87,7 +87,9 @@ class BestRecord(FileRecord):
     folds: Annotated[list[BestFold], Field(min_length=1, max_length=10_000)]
     nested: PlainValue = key("Figure of the choosing procedure, with its interval.")
     apparent: ApparentBest
-    optimism: PlainValue = key("Apparent best minus nested, with its interval; for Brier scores with the sign reversed.")
+    optimism: PlainValue = key(
+        "Apparent best minus nested, with its interval; for Brier scores with the sign reversed."
+    )
     winner: BestWinner
     commands: list[Text] = key("Commands that score with the winner.", minItems=1)
     left_out: list[LeftOutRun]

@@ -1,4 +1,4 @@
-"""The networks of one or several runs as an ensemble: mean and calibrated probability, spread, OOD score, operating point."""
+"""The networks of one or several runs as an ensemble: mean and calibrated probability, spread, OOD score, threshold."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -265,7 +265,9 @@ class Ensemble:
         middle = np.median(ood, axis=0) if ood else np.full(len(prob), np.nan)
         return Scores(
             prob=prob,
-            calibrated=np.stack(calibrated).mean(axis=0) if self.calibration is None else self.calibration.scaled(prob)[:, k],
+            calibrated=np.stack(calibrated).mean(axis=0)
+            if self.calibration is None
+            else self.calibration.scaled(prob)[:, k],
             spread=_spread(np.stack(each), self.shares),
             ood=middle,
             unusual=middle > 1,

@@ -167,7 +167,9 @@ def _run_record(members: Sequence[Member], record: dict[str, Any], out: Path, co
         "model": {
             "name": names.pop() if len(names) == 1 else "ensemble",
             "vit": {},
-            "timm": first.model.timm if all(one.record.model.timm == first.model.timm for one in members) else "several",
+            "timm": first.model.timm
+            if all(one.record.model.timm == first.model.timm for one in members)
+            else "several",
             "params": sum(member.record.model.params or 0 for member in members),
             "weights": weights[0]
             if all(one == weights[0] for one in weights)
