@@ -251,6 +251,7 @@ def refuse_mixed_temperatures(folds: list[FoldModel]) -> None:
     if not without or len(without) == len(folds):
         return
     several = len({one.folder.parent for one in folds}) > 1
+    what = "folds of the ensemble" if all(one.of_ensemble for one in folds) else "networks"
     reasons = "; ".join(
         f"{one.folder if several else one.folder.name}: {one.temperature_reason or 'no reason is recorded'}"
         for one in without
@@ -261,7 +262,7 @@ def refuse_mixed_temperatures(folds: list[FoldModel]) -> None:
     else:
         able = f"--fold {','.join(str(one.fold) for one in kept)}"
     raise UsvitError(
-        f"{len(without)} of {len(folds)} networks have no temperature ({reasons}), so that the mean would mix "
-        f"calibrated probabilities with others. Score with the networks that have one ({able}); usvit "
+        f"{len(without)} of {len(folds)} {what} have no temperature ({reasons}), so that the mean would mix "
+        f"calibrated probabilities with others. Score with those that have one ({able}); usvit "
         "recalibrate can then fit one temperature to their mean (--calibration)."
     )

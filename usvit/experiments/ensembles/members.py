@@ -33,7 +33,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        return self.record.name or self.path.resolve().name
+        return self.path.resolve().name
 
     @property
     def sees(self) -> tuple[object, ...]:
