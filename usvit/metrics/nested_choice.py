@@ -18,6 +18,9 @@ from usvit.metrics.intervals import Z, undefined, with_interval
 
 OPTIMISM_METHOD = f"linear group bootstrap of all choices, normal, {N_RESAMPLES} resamples"
 
+CHUNK = 100
+"""Resamples at once: with 10,000 groups, 8 MB."""
+
 Figures = Sequence[FoldFigure | None]
 """One candidate: its figure in each fold of all repeats."""
 
@@ -155,28 +158,31 @@ def _resampled(
     """Return (B,) differences of the apparent best and the nested choice in resamples of the groups."""
     n_groups = len(_adds(_known(test[0][known[0]])))
     rng = np.random.default_rng(seed)
-    extra = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), N_RESAMPLES) - 1.0  # (B, G)
-    nested = np.zeros(N_RESAMPLES)
+    value, adds = _stacked([*val, *test, *shown], known)  # (3 C, F), (3 C, F, G)
     order = np.array(parameters, dtype=np.float64)  # (C, F)
-    for share, k in zip(weight, known, strict=True):
-        value = sign * np.stack([_drawn(one[k], extra) for one in val])  # (C, B)
-        tested = sign * np.stack([_drawn(one[k], extra) for one in test])
-        errors = np.array([error or 0.0 for error in folds[k].errors])
-        best = value.argmax(axis=0)
-        within = value >= np.take_along_axis(value, best[None], 0)[0] - errors[best]
-        simplest = np.where(within, order[:, [k]], np.inf)
-        chosen = np.where(simplest == simplest.min(axis=0), value, -np.inf).argmax(axis=0)
-        nested += share * np.take_along_axis(tested, chosen[None], 0)[0]
-    reached = np.zeros((len(shown), N_RESAMPLES))
-    for share, k in zip(weight, known, strict=True):
-        reached += share * sign * np.stack([_drawn(one[k], extra) for one in shown])
-    return np.asarray(reached.max(axis=0) - nested)
+    found = []
+    for start in range(0, N_RESAMPLES, CHUNK):
+        size = min(CHUNK, N_RESAMPLES - start)
+        cell = rng.integers(0, n_groups, (size, n_groups)) + n_groups * np.arange(size)[:, None]
+        extra = np.bincount(cell.ravel(), minlength=size * n_groups).reshape(size, n_groups) - 1.0  # beyond once
+        drawn = sign * (value[..., None] + np.tensordot(adds, extra, axes=(2, 1)))  # (3 C, F, B)
+        chooser, tested, reached = np.split(drawn, [len(val), len(val) + len(test)])
+        nested = np.zeros(size)
+        for at, (share, k) in enumerate(zip(weight, known, strict=True)):
+            errors = np.array([error or 0.0 for error in folds[k].errors])
+            best = chooser[:, at].argmax(axis=0)
+            within = chooser[:, at] >= np.take_along_axis(chooser[:, at], best[None], 0)[0] - errors[best]
+            simplest = np.where(within, order[:, [k]], np.inf)
+            chosen = np.where(simplest == simplest.min(axis=0), chooser[:, at], -np.inf).argmax(axis=0)
+            nested += share * np.take_along_axis(tested[:, at], chosen[None], 0)[0]
+        found.append(np.einsum("f,cfb->cb", weight, reached).max(axis=0) - nested)
+    return np.concatenate(found)
 
 
-def _drawn(figure: FoldFigure | None, extra: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the (B,) figures of resamples that draw each group ``extra`` times more than once."""
-    own = _known(figure)
-    return np.asarray(own.value + extra @ _adds(own))
+def _stacked(figures: Sequence[Figures], known: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return (C, F) values, and (C, F, G) contributions of the groups."""
+    own = [[_known(one[k]) for k in known] for one in figures]
+    return np.array([[one.value for one in row] for row in own]), np.array([[_adds(one) for one in row] for row in own])
 
 
 def _adds(figure: FoldFigure) -> NDArray[np.float64]:

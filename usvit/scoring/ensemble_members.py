@@ -238,9 +238,10 @@ def _refuse_twice(found: list[FoldModel]) -> None:
     known: dict[str, Path] = {}
     for one in (member for each in found for member in each.members):
         if one.sha256 in known:
+            both = f"{known[one.sha256]} and {one.folder} hold the same weights"
             raise UsvitError(
-                f"{known[one.sha256]} and {one.folder} hold the same weights, so that one network would count twice. "
-                "Name each run once."
+                f"{f'{one.folder} is named twice' if known[one.sha256] == one.folder else both}, so that one network "
+                "would count twice. Name each run once."
             )
         known[one.sha256] = one.folder
 

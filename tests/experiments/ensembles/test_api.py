@@ -175,6 +175,11 @@ def change_classes(runs):
         rehash(runs / "b", f"fold-{fold}/model.json")
 
 
+def copy_weights(runs):
+    shutil.rmtree(runs / "b")
+    shutil.copytree(runs / "a", runs / "b")
+
+
 def change_size(runs):
     for fold in range(2):
         path = runs / "b" / f"fold-{fold}" / "model.json"
@@ -187,7 +192,8 @@ def change_size(runs):
     [
         (change_classes, "ab", "malignant, benign, normal with 'malignant' as the positive one in another order"),
         (change_size, "ab", r"crop tissue\), the second of 32 \(resize pad, crop whole\)"),
-        (lambda runs: None, "aa", "hold the same weights, so that one network would count twice"),
+        (lambda runs: None, "aa", r"a/fold-0 is named twice, so that one network would count twice"),
+        (copy_weights, "ab", r"a/fold-0 and .*b/fold-0 hold the same weights"),
     ],
 )
 def test_models_that_cannot_be_averaged_are_refused(runs, change, models, says):

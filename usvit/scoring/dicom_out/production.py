@@ -52,8 +52,9 @@ def make_products(
         keep_ids, pictures, pseudonyms, started: see ``products.Order``.
         progress: shows how many items are done.
     """
+    names = {member.trained.spec.name for member in ensemble.members}
     scorer = ScoringModel(
-        name=ensemble.members[0].trained.spec.name,
+        name=names.pop() if len(names) == 1 else "ensemble",
         sha256=ensemble.sha256,
         classes=ensemble.classes,
         positive=ensemble.positive,
