@@ -94,7 +94,7 @@ def best_of_study(study: str | Path, *, figure: str = "auc", ensembles: int = 1)
     )
     tests = [scores.value(scores.of(*one.final)) for one in options]
     winner = options[final.chosen]
-    runs = [folder / record.runs_folder / candidates[c].ids[0] for c in winner.final]
+    runs = [candidates[c].members[0].path for c in winner.final]
     contamination = dict.fromkeys(
         one for each in candidates for member in each.members for one in member.predictions.contamination
     )

@@ -1,6 +1,7 @@
 """The finished runs of a study as candidates that can be compared in the same folds."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,7 @@ def find_candidates(folder: Path, record: StudyRecord) -> tuple[list[Candidate],
         elif run.state != "finished":
             left_out.append((run.id, f"it is not finished ({run.state})"))
         else:
-            member = open_member(folder / record.runs_folder / run.id)
+            member = open_member(Path(os.path.normpath(folder / record.runs_folder / run.id)))
             found.append(_Found(run, member, folds_sha256(member.folds)))
     if len(found) < 2:
         raise UsvitError(
