@@ -9,11 +9,15 @@ import pytest
 
 import usvit
 from tests.conftest import REPOSITORY
-from tests.studies.conftest import RESNET, VIT
+from tests.studies.conftest import RESNET, VIT, study_of
 from usvit.errors import UsvitError
 from usvit.evaluation import read_predictions
 from usvit.files import sha256_of_file
 from usvit.metrics.basic import auc
+from usvit.progress import NoProgress
+from usvit.studies.engines import Sequential
+from usvit.studies.execution import execute
+from usvit.studies.plan import make_plan
 
 pytestmark = pytest.mark.slow
 
@@ -139,14 +143,20 @@ def test_a_folder_without_a_study_is_explained(tmp_path):
 @pytest.fixture(scope="module")
 def seeds(finished, small_phantom, tmp_path_factory):
     """The same study with a second seed of each run, whose folds are different."""
-    from tests.studies.conftest import make, make_plan, study_of
-
-    out = tmp_path_factory.mktemp("seeds") / "study"
-    shutil.copytree(finished.path / "runs", out / "runs")
+    out = tmp_path_factory.mktemp("seeds")
+    runs = shutil.copytree(finished.path / "runs", out / "study" / "runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("usvit.experiments.cross_validation.write_report", lambda path: None)
-        make(small_phantom, out, plan=make_plan(study_of(), n_seeds=2))
-    return out
+        execute(
+            make_plan(study_of(), n_seeds=2),
+            engine=Sequential(1),
+            roots={"": small_phantom},
+            out=out / "new",
+            command="usvit study tiny.yaml --seeds 2",
+            progress=NoProgress(),
+            runs=runs,
+        )
+    return out / "new"
 
 
 def test_seeds_with_different_folds_are_repeats(seeds):
@@ -162,7 +172,8 @@ def test_seeds_with_different_folds_are_repeats(seeds):
 
 
 def test_a_configuration_that_lacks_a_seed_leaves_nothing_to_choose(seeds, tmp_path):
-    study = shutil.copytree(seeds, tmp_path / "study")
+    shutil.copytree(seeds.parent, tmp_path / "all")
+    study = tmp_path / "all" / "new"
     edit_record(study, lambda record: record["runs"][-1].update(state="failed"))
     with pytest.raises(UsvitError, match="2 different sets of folds, and fewer than two configurations"):
         usvit.best_of_study(study)

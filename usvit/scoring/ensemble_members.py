@@ -217,7 +217,9 @@ def _refuse_other_runs(members: list[EnsembleMember]) -> None:
     for other in members[1:]:
         one, two = first.trained, other.trained
         if one.classes != two.classes or one.positive != two.positive:
-            order = " in another order" if set(one.classes) == set(two.classes) and one.positive == two.positive else ""
+            order = (
+                ", in another order" if set(one.classes) == set(two.classes) and one.positive == two.positive else ""
+            )
             raise UsvitError(
                 f"The networks of {first.run} and {other.run} cannot be averaged: the first have the classes "
                 f"{', '.join(one.classes)} with '{one.positive}' as the positive one, the second "
