@@ -217,14 +217,12 @@ def _refuse_other_runs(members: list[EnsembleMember]) -> None:
     for other in members[1:]:
         one, two = first.trained, other.trained
         if one.classes != two.classes or one.positive != two.positive:
-            order = (
-                ", in another order" if set(one.classes) == set(two.classes) and one.positive == two.positive else ""
-            )
+            same = set(one.classes) == set(two.classes) and one.positive == two.positive
             raise UsvitError(
                 f"The networks of {first.run} and {other.run} cannot be averaged: the first have the classes "
                 f"{', '.join(one.classes)} with '{one.positive}' as the positive one, the second "
-                f"{', '.join(two.classes)} with '{two.positive}'{order}. An ensemble needs runs of the same classes in "
-                "the same order."
+                f"{', '.join(two.classes)} with '{two.positive}'{', in another order' if same else ''}. An "
+                "ensemble needs runs of the same classes in the same order."
             )
         a, b = one.preprocessing, two.preprocessing
         if (a.image_size, a.resize, a.crop) != (b.image_size, b.resize, b.crop):
