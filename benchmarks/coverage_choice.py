@@ -59,16 +59,17 @@ def row_of(shape: Shape, studies: int, seed: int) -> str:
     noise = np.sqrt(SHARED_PATIENT**2 + SHARED_IMAGE**2 + OWN_PATIENT**2 + OWN_IMAGE**2)
     truth = norm.cdf(distance / noise / np.sqrt(2))
     parameters = [[c + 1] * K for c in range(N_MODELS)]
-    rows = []
+    rows: list[tuple[float, ...]] = []
     while len(rows) < studies:
         val, test = study(rng, shape, distance)
         if any(one is None for part in (val, test) for model in part for one in model):
             continue
         found = nested_choice(val, test, parameters, [0] * K, seed=len(rows))
         mean = fold_mean([list(found.figures)])
+        assert mean is not None
         chosen = float(np.mean([truth[one.chosen] for one in found.folds]))
         ends = mean_value(mean, 0.0, absent="", n_groups=shape.n_groups)["ci95"] or [np.nan, np.nan]
-        apparent = np.mean([one.value for one in test[found.apparent]]) - truth[found.apparent]
+        apparent = np.mean([one.value for one in test[found.apparent] if one is not None]) - truth[found.apparent]
         own = found.optimism["ci95"] or [np.nan, np.nan]
         rows.append((found.optimism["value"], *own, mean.value - chosen, ends[0] <= chosen <= ends[1], apparent))
     table = np.array(rows, dtype=float)

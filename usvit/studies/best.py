@@ -13,7 +13,7 @@ from usvit.evaluation import CandidateScores, Members
 from usvit.metrics.cross_validation import FoldFigure
 from usvit.metrics.nested_choice import CandidateChoice, NestedChoice, nested_choice, one_standard_error
 from usvit.records import BestRecord, StudyRecord, load_record, write_record
-from usvit.studies.candidates import Candidate, find_candidates
+from usvit.studies.candidates import StudyCandidate, find_candidates
 
 FIGURES = ("auc", "auc_macro_ovr", "accuracy", "balanced_accuracy", "brier")
 """Figures by which a winner can be chosen; auc is that of the positive class against the rest."""
@@ -164,7 +164,7 @@ def _refuse_undefined(val: Sequence[Sequence[FoldFigure | None]], scores: Candid
 
 
 def _options(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[StudyCandidate],
     val: Sequence[Sequence[FoldFigure | None]],
     sizes: Sequence[int],
     scores: CandidateScores,
@@ -201,7 +201,7 @@ def _ranked(choice: CandidateChoice, lower: bool) -> list[int]:
 
 
 def _folds(
-    choice: NestedChoice, options: Sequence[_Option], candidates: Sequence[Candidate], scores: CandidateScores
+    choice: NestedChoice, options: Sequence[_Option], candidates: Sequence[StudyCandidate], scores: CandidateScores
 ) -> list[dict[str, Any]]:
     entries = []
     for k, (fold, repeat) in enumerate(zip(scores.folds, scores.repeat, strict=True)):
@@ -221,7 +221,7 @@ def _folds(
     return entries
 
 
-def _names(candidates: Sequence[Candidate], members: Sequence[int]) -> list[str]:
+def _names(candidates: Sequence[StudyCandidate], members: Sequence[int]) -> list[str]:
     return [candidates[c].name for c in members] if len(members) > 1 else []
 
 

@@ -16,7 +16,7 @@ from usvit.records import StudyRecord, StudyRun
 
 
 @dataclass(frozen=True)
-class Candidate:
+class StudyCandidate:
     """A configuration of the study: one run, or one run for each seed if the seeds have different folds."""
 
     name: str
@@ -58,7 +58,7 @@ class _Found:
         return json.dumps(settings, sort_keys=True)
 
 
-def find_candidates(folder: Path, record: StudyRecord) -> tuple[list[Candidate], list[tuple[str, str]]]:
+def find_candidates(folder: Path, record: StudyRecord) -> tuple[list[StudyCandidate], list[tuple[str, str]]]:
     """Open the finished classifiers of a study.
 
     Args:
@@ -91,12 +91,12 @@ def find_candidates(folder: Path, record: StudyRecord) -> tuple[list[Candidate],
     for one in found:
         refuse_other_folds(first.setdefault(one.folds, one).member, one.member)
     if len(first) == 1:
-        return [Candidate(one.run.id, (one.run.id,), (one.member,)) for one in found], left_out
+        return [StudyCandidate(one.run.id, (one.run.id,), (one.member,)) for one in found], left_out
     candidates, lacking = _of_seeds(found, list(first.values()))
     return candidates, [*left_out, *lacking]
 
 
-def _of_seeds(found: Sequence[_Found], first: Sequence[_Found]) -> tuple[list[Candidate], list[tuple[str, str]]]:
+def _of_seeds(found: Sequence[_Found], first: Sequence[_Found]) -> tuple[list[StudyCandidate], list[tuple[str, str]]]:
     """Join the seeds of each configuration, which have different folds, as repeats of one cross-validation.
 
     Args:
@@ -110,7 +110,9 @@ def _of_seeds(found: Sequence[_Found], first: Sequence[_Found]) -> tuple[list[Ca
         if len(by_folds) == len(own) == len(first):
             runs = [by_folds[one.folds] for one in first]
             name = runs[0].run.id.removesuffix(f"-seed{runs[0].run.seed}")
-            candidates.append(Candidate(name, tuple(one.run.id for one in runs), tuple(one.member for one in runs)))
+            candidates.append(
+                StudyCandidate(name, tuple(one.run.id for one in runs), tuple(one.member for one in runs))
+            )
         else:
             reason = f"it has {len(own)} finished runs on {len(by_folds)} of {len(first)} sets of folds"
             left_out += [(one.run.id, reason) for one in own]
