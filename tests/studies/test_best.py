@@ -164,7 +164,8 @@ def test_seeds_with_different_folds_are_repeats(seeds):
     assert (record.n_repeats, record.n_folds) == (2, 4)
     assert [one.name for one in record.candidates] == [RESNET.removesuffix("-seed0"), VIT.removesuffix("-seed0")]
     assert record.candidates[0].runs == [RESNET, RESNET[:-1] + "1"]
-    single = [json.loads((seeds / "runs" / run / "metrics.json").read_text()) for run in record.candidates[0].runs]
+    runs = seeds.parent / "study" / "runs"
+    single = [json.loads((runs / run / "metrics.json").read_text()) for run in record.candidates[0].runs]
     assert record.candidates[0].test.value == pytest.approx(
         np.mean([one["headline"]["auc"]["value"] for one in single])
     )
