@@ -156,7 +156,8 @@ class Ensemble:
             point = of_fold(chosen[0], first.classes, first.positive, wanted)
         else:
             temperatures = {fold.fold: fold.temperature for fold in chosen}
-            point = of_run(models[0], temperatures, first.classes, first.positive, wanted)
+            what = "folds of the ensemble" if chosen[0].of_ensemble else "networks"
+            point = of_run(models[0], temperatures, first.classes, first.positive, wanted, what)
         if flip and fit is None and wanted.kind != "fixed" and point.threshold is not None:
             point = replace(point, origin=f"{point.origin}; without mirrored images, which --flip averages in")
         return cls(chosen, where, flip=flip, calibration=fit, point=point, rule=wanted)

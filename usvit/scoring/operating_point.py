@@ -97,7 +97,12 @@ def of_several_runs(n_runs: int, rule: Rule) -> ScoringThreshold:
 
 
 def of_run(
-    run: Path, temperatures: Mapping[int, float | None], classes: tuple[str, ...], positive: str, rule: Rule
+    run: Path,
+    temperatures: Mapping[int, float | None],
+    classes: tuple[str, ...],
+    positive: str,
+    rule: Rule,
+    what: str = "networks",
 ) -> ScoringThreshold:
     """Return the threshold of the mean of several networks of a run.
 
@@ -112,6 +117,7 @@ def of_run(
         temperatures: temperature of each network, by fold; images of other folds are not used.
         classes, positive: classes of the networks, and the positive one.
         rule: the rule to apply.
+        what: what is averaged, for ``origin``.
 
     Raises:
         UsvitError: the predictions of the run are damaged or have other classes.
@@ -135,7 +141,7 @@ def of_run(
     choice = choose_threshold(np.arange(len(scores)) < len(drawn.positive), scores, rule)
     up, down = drawn.correlation
     images = (
-        f"{int((~np.isnan(found.tested)).sum())} out-of-fold images, for the mean of {len(temperatures)} networks "
+        f"{int((~np.isnan(found.tested)).sum())} out-of-fold images, for the mean of {len(temperatures)} {what} "
         f"(correlated by {up:.2f} and {down:.2f})"
     )
     return _point(choice, rule, images)
