@@ -4,6 +4,7 @@ import ast
 import doctest
 import importlib
 import inspect
+import json
 import os
 import subprocess
 import sys
@@ -22,6 +23,7 @@ FUNCTIONS = (
     "train",
     "evaluate",
     "compare",
+    "ensemble",
     "score",
     "load_model",
     "explain",
@@ -35,6 +37,7 @@ FUNCTIONS = (
     "transfer",
     "test",
     "run_study",
+    "best_of_study",
     "list_studies",
     "benchmark",
     "plan_shapes",
@@ -53,6 +56,7 @@ COMMANDS = {
     "transfer": "usvit.experiments.transfer",
     "test": "usvit.experiments.test",
     "study": "usvit.studies.run_study",
+    "ensemble": "usvit.experiments.ensemble",
     "evaluate": "usvit.evaluation.evaluate",
     "recalibrate": "usvit.scoring.recalibrate_scores",
     "compare": "usvit.reports.compare",
@@ -132,6 +136,14 @@ def test_the_examples_run_one_after_the_other(desk):
             usvit.cross_validate(
                 "phantom", "timm:test_vit", recipe="demo", weights="scratch", out="runs/other", **small
             )
+        if name == "best_of_study":
+            study = {"name": "small", "title": "Two tiny networks", "protocol": "cv", "columns": ["accuracy"]}
+            study["settings"] = {"model": {"weights": "scratch", "image_size": 32}, "device": "cpu"}
+            study["settings"] |= {"split": {"folds": 2}, "train": {"epochs": None, "steps": 2}}
+            names = ["timm:test_resnet", "timm:test_vit"]
+            study["grid"] = [{"datasets": ["phantom"], "models": names, "recipes": ["demo"]}]
+            Path("small.yaml").write_text(json.dumps(study))
+            usvit.run_study("small.yaml")
         function = getattr(usvit, name)
         (test,) = doctest.DocTestFinder(recurse=False).find(
             function, name, module=False, globs=dict(vars(inspect.getmodule(function)))

@@ -8,6 +8,7 @@ from .data.datasets import split as split
 from .evaluation import evaluate as evaluate
 from .experiments import RunResult as RunResult
 from .experiments import cross_validate as cross_validate
+from .experiments import ensemble as ensemble
 from .experiments import pretrain as pretrain
 from .experiments import test as test
 from .experiments import train as train
@@ -27,6 +28,7 @@ from .scaling import predict_shape as predict_shape
 from .scoring import Predictor as Predictor
 from .scoring import load_model as load_model
 from .scoring import score as score
+from .studies import best_of_study as best_of_study
 from .studies import list_studies as list_studies
 from .studies import run_study as run_study
 

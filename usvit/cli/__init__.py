@@ -18,6 +18,7 @@ from usvit.cli import (
     compare,
     cv,
     data,
+    ensemble,
     evaluate,
     explain,
     models,
@@ -44,7 +45,7 @@ that stay; to look through these as often as by default takes almost a second of
 PRIVATE = frozenset(
     {
         *("score", "evaluate", "recalibrate", "cv", "train", "data", "pretrain", "transfer", "test", "study"),
-        *("explain", "report", "plan"),
+        *("explain", "report", "plan", "ensemble"),
     }
 )
 """Commands whose input may contain names of patients."""
@@ -63,6 +64,7 @@ app.command("pretrain")(pretrain.pretrain)
 app.command("transfer")(transfer.transfer)
 app.command("test")(test.test)
 app.command("study")(study.study)
+app.command("ensemble")(ensemble.ensemble)
 app.command("evaluate")(evaluate.evaluate)
 app.command("recalibrate")(recalibrate.recalibrate)
 app.command("compare")(compare.compare)

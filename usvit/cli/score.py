@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
 
 def score(
-    model: Annotated[Path, typer.Option(help="A run of 'usvit cv' or 'train', or one fold of it.", metavar="RUN")],
+    model: Annotated[
+        list[Path],
+        typer.Option(
+            help="A run of 'usvit cv' or 'train', one fold of it, or an ensemble; repeat it to average the networks of "
+            "several.",
+            metavar="RUN",
+        ),
+    ],
     input_: Annotated[
         list[str],
         typer.Option(

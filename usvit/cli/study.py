@@ -18,8 +18,9 @@ def study(
     names: Annotated[
         list[str],
         typer.Argument(
-            help="YAML file of a study, or names of built-in studies; 'list' lists them, 'all' stands for all of them.",
-            metavar="FILE|NAME...|list|all",
+            help="YAML file of a study, or names of built-in studies; 'list' lists them, 'all' stands for all of them. "
+            "'best STUDY' picks the winner of a finished study.",
+            metavar="FILE|NAME...|list|all|best STUDY",
         ),
     ],
     paper: Annotated[
@@ -76,6 +77,16 @@ def study(
     precision: o.Precision = None,
     workers: o.Workers = None,
     set_: o.Set = None,
+    figure: Annotated[
+        str | None,
+        typer.Option(
+            help="With best: auc, auc_macro_ovr, accuracy, balanced_accuracy or brier. (default: auc)", metavar="FIGURE"
+        ),
+    ] = None,
+    ensembles: Annotated[
+        int | None,
+        typer.Option(min=1, help="With best: also means of the best 2 to K runs. (default: none)", metavar="K"),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything and list the runs without starting them.")
     ] = False,
@@ -91,6 +102,13 @@ def study(
     from usvit.progress import make_progress
     from usvit.studies import run_study, select_studies
 
+    if names[:1] == ["best"]:
+        from usvit.cli.study_best import show_best
+
+        show_best(names[1:], figure, ensembles, json_)
+        return
+    if figure is not None or ensembles is not None:
+        raise UsvitError("--figure and --ensembles belong to 'usvit study best STUDY'.")
     if names == ["list"]:
         _list(paper, json_)
         return

@@ -1,3 +1,5 @@
+from .candidates import CandidateScores as CandidateScores
+from .candidates import Members as Members
 from .comparison import compare_tables as compare_tables
 from .comparison import paired_tables as paired_tables
 from .cross_validation_headline import headline_section as headline_section
@@ -12,6 +14,10 @@ from .decisions import KEY as KEY
 from .decisions import Decided as Decided
 from .decisions import decided_at as decided_at
 from .decisions import decided_of as decided_of
+from .ensembles import RECORD as RECORD
+from .ensembles import is_ensemble as is_ensemble
+from .ensembles import load_ensemble as load_ensemble
+from .ensembles import network_folder as network_folder
 from .evaluate_predictions import Predictions, evaluate, open_predictions
 from .evaluate_predictions import measure as measure
 from .evaluate_predictions import refuse_occupied as refuse_occupied

@@ -133,7 +133,7 @@ def fold_figures(
     found: dict[str, list[list[FoldFigure | None]]] = {name: [] for name in names}
     for repeat in np.unique(rows.repeat):
         folds = [
-            _of_fold(rows[at], code[at], n_groups, positive, names)
+            figures_of_fold(rows[at], code[at], n_groups, positive, names)
             for at in (rows.fold == fold for fold in np.unique(rows.fold[rows.repeat == repeat]))
         ]
         for name in names:
@@ -152,9 +152,18 @@ def share_of(tables: Sequence[pd.DataFrame], name: str) -> TrainingShare:
     return training_share(both["positive"].to_numpy(bool), scores, code, both["fold"].to_numpy(np.int64), n_groups)
 
 
-def _of_fold(
+def figures_of_fold(
     rows: Rows, code: np.ndarray, n_groups: int, positive: int, names: Sequence[str]
 ) -> dict[str, FoldFigure | None]:
+    """Compute figures of the images of one fold.
+
+    Args:
+        rows: n images of the fold.
+        code: (n,) int in 0 ... n_groups - 1, the group of each image.
+        n_groups: groups of all folds.
+        positive: the index of the positive class.
+        names: which of ``HEADLINE``.
+    """
     classes = range(len(rows.classes))
     right = (decide(rows.prob) == rows.label).astype(np.float64)
     every = np.ones(len(rows), dtype=bool)

@@ -18,6 +18,7 @@ from usvit.data.splits import (
     together,
 )
 from usvit.errors import UsvitError, unknown
+from usvit.evaluation.ensembles import RECORD as ENSEMBLE
 from usvit.evaluation.foreign_tables import Columns, as_predictions, positive_of, read_raw, with_columns
 from usvit.evaluation.metrics_record import summarise, with_contamination
 from usvit.evaluation.metrics_sections import NO_PATIENT_ID, SUBGROUP_COLUMNS
@@ -26,6 +27,7 @@ from usvit.evaluation.run_checks import refuse_upstream
 from usvit.files import read_csv, read_parquet, refuse_linked_folders, write_csv
 from usvit.metrics.prevalence import check_prevalence
 from usvit.records import (
+    EnsembleRecord,
     MetricsRecord,
     ModelMetadata,
     RunRecord,
@@ -277,18 +279,26 @@ def _with_manifest(found: Predictions, path: Path, *, follow: bool) -> Predictio
     return replace(found, columns=manifest)
 
 
-def _metadata_files(found: Predictions, run: Path | None, metadata: Path | None) -> dict[int | None, Path]:
-    """Return the model.json of each fold, or under None the one of all images; without those that were not kept."""
+def _metadata_files(found: Predictions, run: Path | None, metadata: Path | None) -> list[tuple[int | None, Path]]:
+    """Return each fold with its model.json, or None with the one of all images; without those that were not kept.
+
+    A fold of an ensemble has one for each member.
+    """
     if metadata is not None:
         if found.columns is None:
             raise UsvitError(f"--metadata {metadata} lists images by the hash of their pixels: give --manifest, too.")
-        return {None: metadata / "model.json" if metadata.is_dir() else metadata}
+        return [(None, metadata / "model.json" if metadata.is_dir() else metadata)]
     folds = [] if run is None else sorted(set(found.table["fold"].tolist()))
-    files = {fold: Path(str(run)) / f"fold-{fold}" / "model.json" for fold in folds}
-    return {fold: file for fold, file in files.items() if file.is_file()}
+    runs = [] if run is None else [run]
+    if run is not None and found.record is not None and found.record.kind == "ensemble":
+        runs = [run / member.path for member in load_record(run / ENSEMBLE, EnsembleRecord).members]
+    files = [(fold, own / f"fold-{fold}" / "model.json") for fold in folds for own in runs]
+    return [(fold, file) for fold, file in files if file.is_file()]
 
 
-def _contamination(found: Predictions, files: Mapping[int | None, Path], allow: bool) -> tuple[Contamination, ...]:
+def _contamination(
+    found: Predictions, files: Sequence[tuple[int | None, Path]], allow: bool
+) -> tuple[Contamination, ...]:
     """Return the contamination that a run, or the caller, allows; that of a run without networks is in its record.
 
     Raises:
@@ -297,15 +307,13 @@ def _contamination(found: Predictions, files: Mapping[int | None, Path], allow: 
     if found.record is not None and not files:
         return tuple(map(Contamination.of_record, found.record.data.contamination or []))
     allowed = allow or (found.record is not None and found.record.config.as_written().get("allow_contaminated") is True)
-    seen = together(
-        seen_by(load_record(file, ModelMetadata, follow=fold is None), file.parent) for fold, file in files.items()
-    )
+    seen = together(seen_by(load_record(file, ModelMetadata, follow=fold is None), file.parent) for fold, file in files)
     tested = found.table.loc[found.table["part"] == "test", "dataset"]
-    who = "The network" if len(files) != 1 else f"The network of {next(iter(files.values())).parent}"
+    who = "The network" if len(files) != 1 else f"The network of {files[0][1].parent}"
     return refuse_contaminated(names_with_same_images(tested), {who: seen.collections}, allow=allowed)
 
 
-def _refuse_seen(found: Predictions, files: Mapping[int | None, Path], metadata: Path | None) -> None:
+def _refuse_seen(found: Predictions, files: Sequence[tuple[int | None, Path]], metadata: Path | None) -> None:
     if metadata is None and (not files or found.split_by_image):
         return
     if found.columns is None or "sha256" not in found.columns:
@@ -315,7 +323,7 @@ def _refuse_seen(found: Predictions, files: Mapping[int | None, Path], metadata:
     test = found.table[found.table["part"] == "test"]
     tested = with_columns(test[[*KEY, "group_id", "fold"]], found.columns, {"sha256": "sha256"})
     described = descriptions_of(found.columns, Path("of the test images"))
-    for fold, file in files.items():
+    for fold, file in files:
         seen = seen_by(load_record(file, ModelMetadata, follow=fold is None), file.parent)
         own = tested if fold is None else tested[tested["fold"] == fold]
         copies = seen.copies_among(described_among(described, own["sha256"])[0])

@@ -210,9 +210,10 @@ def calibration_of(
     prob = (Temperature(1.0) if isinstance(fit, NoFit) else fit).log_prob(scores)[:, k]
     thresholds = []
     for rule in RULES:
-        # A fixed threshold needs no images.
-        able = len(inner) > 0 or rule.kind == "fixed"
-        choice = choose_threshold(codes == k, np.exp(prob), rule) if able else Choice(None, none)
+        if len(inner):
+            choice = choose_threshold(codes == k, np.exp(prob), rule)
+        else:  # a fixed threshold needs no images
+            choice = Choice(rule.target) if rule.kind == "fixed" else Choice(None, none)
         thresholds.append(
             {
                 "rule": rule.name,

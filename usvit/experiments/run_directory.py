@@ -125,13 +125,14 @@ def open_run(path: Path, record: dict[str, Any]) -> Iterator[RunDirectory]:
     make_folder(path)
     refuse_linked_folders(path)
     with locked(path / ".lock", f"Another process is working on {path}. Wait for it, or choose another --out."):
-        run = RunDirectory(path, existing or {**record, **_circumstances()})
+        run = RunDirectory(path, existing or {**record, **circumstances()})
         if existing is None:
             run.save()
         yield run
 
 
-def _circumstances() -> dict[str, Any]:
+def circumstances() -> dict[str, Any]:
+    """Return the entries of a new ``run.json`` that say when and with which software the run was begun."""
     versions = {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}
     return {
         "schema_version": RunRecord.VERSION,

@@ -9,8 +9,18 @@ Keys that a model does not name are kept, since newer versions add some; keys th
 from usvit.records.audit import AuditRecord
 from usvit.records.base import FileRecord, Record, check_record, fitting, load_record, read_record, write_record
 from usvit.records.bench import BenchRecord, BenchResult
+from usvit.records.best import (
+    ApparentBest,
+    BestCandidate,
+    BestFold,
+    BestRecord,
+    BestValidation,
+    BestWinner,
+    LeftOutRun,
+)
 from usvit.records.calibration import CalibrationRecord, FittedThreshold
 from usvit.records.compare import BothWays, CompareRecord, EquivalenceClaim, Pair
+from usvit.records.ensemble import EnsembleFoldRecord, EnsembleRecord, MemberNetwork, MemberRun
 from usvit.records.explain import ExplainedImage, ExplainRecord, ExplanationRecord
 from usvit.records.export import ExportRecord
 from usvit.records.folds import FoldsRecord
@@ -81,8 +91,10 @@ from usvit.records.values import MeanSd, PlainValue, Value
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
     AuditRecord,
     BenchRecord,
+    BestRecord,
     CalibrationRecord,
     CompareRecord,
+    EnsembleRecord,
     ExplainRecord,
     ExportRecord,
     FoldsRecord,
@@ -109,10 +121,16 @@ __all__ = [
     "FILE_RECORDS",
     "TABLE_ROWS",
     "AdapterRecord",
+    "ApparentBest",
     "AtPrevalence",
     "AuditRecord",
     "BenchRecord",
     "BenchResult",
+    "BestCandidate",
+    "BestFold",
+    "BestRecord",
+    "BestValidation",
+    "BestWinner",
     "BinRecord",
     "BothWays",
     "CalibrationRecord",
@@ -123,6 +141,8 @@ __all__ = [
     "CsvRow",
     "DecisionCurveRecord",
     "DimensionName",
+    "EnsembleFoldRecord",
+    "EnsembleRecord",
     "EquivalenceClaim",
     "ExplainRecord",
     "ExplainedImage",
@@ -137,8 +157,11 @@ __all__ = [
     "FoldsRecord",
     "Headline",
     "JobRecord",
+    "LeftOutRun",
     "MainFigures",
     "MeanSd",
+    "MemberNetwork",
+    "MemberRun",
     "MetricsRecord",
     "ModelMetadata",
     "ModelSeen",

@@ -247,10 +247,9 @@ _TEST_OR_TRAINING: dict[str, Any] = {
     "then": {"required": ["classifiers"]},
     "else": {
         "required": ["folds", "model"],
-        "properties": {
-            "config": {"required": ["recipe", "loss", "optim", "train", "split"]},
-            "data": {"required": ["classes"]},
-        },
+        "properties": {"data": {"required": ["classes"]}},
+        "if": {"properties": {"kind": {"const": "ensemble"}}},
+        "else": {"properties": {"config": {"required": ["recipe", "loss", "optim", "train", "split"]}}},
     },
 }
 
@@ -260,8 +259,10 @@ class RunRecord(FileRecord):
 
     model_config = ConfigDict(json_schema_extra={"x-open": True, **_TEST_OR_TRAINING})
     KIND: ClassVar[str] = "run"
-    VERSION: ClassVar[str] = "1.3"
-    kind: Literal["cv", "train", "pretrain", "transfer", "test"] | None = written("'test' since schema 1.2.")
+    VERSION: ClassVar[str] = "1.4"
+    kind: Literal["cv", "train", "pretrain", "transfer", "test", "ensemble"] | None = written(
+        "'test' since schema 1.2, 'ensemble' (usvit ensemble; ensemble.json names its members) since schema 1.4."
+    )
     name: Name | None = written()
     command: Text | None = written("The command line that began the run.")
     config: Config = written("The complete configuration.", empty=Config)

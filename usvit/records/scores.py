@@ -108,6 +108,8 @@ class ScoringMember(Record):
     architecture: Name | None = written()
     weights_sha256: Sha256 | None = optional()
     temperature: Number | None = written(null=True)
+    run: Name | None = optional("Name of its run, only if the networks are of several runs.")
+    weight: Share | None = optional("Its weight in the mean of its fold, only in an ensemble of usvit ensemble.")
 
 
 class ModelSeen(Record):

@@ -100,7 +100,7 @@ class ReportContent:
 
     @property
     def cross_validated(self) -> bool:
-        return self.run.record.kind != "train"
+        return self.run.cross_validated
 
     @property
     def quoted(self) -> Headline:

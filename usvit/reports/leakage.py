@@ -103,8 +103,8 @@ def _seen(run: Run, parts: pd.DataFrame | None, described: Described, keys: tupl
         return Check(question, None, "Not checked: folds.csv, manifest.parquet or model.json is missing.")
     same, copied, looked, compared, missing = set(), set(), 0, 0, 0
     seen_by_all = []
-    for fold, metadata in run.metadata.items():
-        seen = seen_by(metadata, run.folder / f"fold-{fold}").of_parts(*keys)
+    for fold, metadata, folder in run.networks:
+        seen = seen_by(metadata, folder).of_parts(*keys)
         seen_by_all.append(seen)
         looked += len(seen)
         compared += sum(map(len, seen.described))
@@ -143,7 +143,7 @@ def _listed(run: Run) -> Check:
     question = "Was a foundation model behind the initial weights pre-trained on a tested data set?"
     if not run.metadata:
         return Check(question, None, "Not checked: model.json is missing.")
-    seen = together(seen_by(metadata, run.folder / f"fold-{fold}") for fold, metadata in run.metadata.items())
+    seen = together(seen_by(metadata, folder) for _, metadata, folder in run.networks)
     found = contamination_of(names_with_same_images(run.predicted["dataset"]), seen.collections)
     if found:
         return Check(question, len(found), f"Yes: {'; '.join(one.phrase() for one in found)}.")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from usvit.errors import UsvitError
+from usvit.evaluation import RECORD as ENSEMBLE
 from usvit.evaluation import (
     classes_of,
     first_repeat,
@@ -16,7 +17,7 @@ from usvit.evaluation import (
     refuse_upstream,
 )
 from usvit.files import read_csv, read_parquet, refuse_linked_folders
-from usvit.records import MetricsRecord, ModelMetadata, RunRecord, load_record, refuse_changed_run
+from usvit.records import EnsembleRecord, MetricsRecord, ModelMetadata, RunRecord, load_record, refuse_changed_run
 from usvit.records.run import MAX_FOLDS
 
 _NEEDS_RUN = "A report is made from the directory of a finished run."
@@ -43,6 +44,8 @@ class Run:
     metadata: dict[int, ModelMetadata] = field(default_factory=dict)
     """Fold -> model.json; folds without the file are left out."""
     folder: Path = Path()
+    networks: tuple[tuple[int, ModelMetadata, Path], ...] = ()
+    """Fold, model.json and folder of each network; a fold of an ensemble has one for each member."""
 
     @property
     def n_repeats(self) -> int:
@@ -50,9 +53,14 @@ class Run:
         return int(self.predicted["repeat"].nunique()) if "repeat" in self.predicted else 1
 
     @property
+    def cross_validated(self) -> bool:
+        """False for a hold-out, and for an ensemble of hold-outs."""
+        return self.record.kind != "train" and (self.record.kind != "ensemble" or len(self.metrics.folds) > 1)
+
+    @property
     def design(self) -> str:
         """``5-fold cross-validation``, ``5-fold cross-validation, 3 repeats`` or ``hold-out``."""
-        if self.record.kind == "train":
+        if not self.cross_validated:
             return "hold-out"
         n_folds = len(self.metrics.folds) // self.n_repeats
         return f"{n_folds}-fold cross-validation" + (f", {self.n_repeats} repeats" if self.n_repeats > 1 else "")
@@ -82,13 +90,15 @@ def read_run(run_dir: Path) -> Run:
         )
     refuse_other_figures(metrics, predicted, run_dir / "metrics.json")
     refuse_other_pool(run_dir, predicted)
-    histories, metadata = {}, {}
+    histories: dict[int, pd.DataFrame] = {}
+    metadata: dict[int, ModelMetadata] = {}
     for one in metrics.folds:
         folder = run_dir / f"fold-{one.fold}"
         if (folder / "history.csv").is_file():
             histories[one.fold] = read_csv(folder / "history.csv", text=False, needed=["step"])
-        if (folder / "model.json").is_file():
-            metadata[one.fold] = load_record(folder / "model.json", ModelMetadata)
+    networks = _networks(run_dir, record, [one.fold for one in metrics.folds])
+    for fold, own, _ in reversed(networks):
+        metadata[fold] = own  # the first one of a fold
     folds = _read_folds(run_dir / "folds.csv")
     keyed = folds if folds is not None and {"dataset", "image_id"} <= {*folds.columns} else None
     return Run(
@@ -102,7 +112,21 @@ def read_run(run_dir: Path) -> Run:
         manifest=_read_manifest(run_dir / "manifest.parquet"),
         metadata=metadata,
         folder=run_dir,
+        networks=tuple(networks),
     )
+
+
+def _networks(run: Path, record: RunRecord, folds: list[int]) -> list[tuple[int, ModelMetadata, Path]]:
+    """Return fold, model.json and folder of each network whose metadata was kept."""
+    runs = [run]
+    if record.kind == "ensemble":
+        runs = [run / member.path for member in load_record(run / ENSEMBLE, EnsembleRecord).members]
+    folders = [(fold, own / f"fold-{fold}") for fold in folds for own in runs]
+    return [
+        (fold, load_record(folder / "model.json", ModelMetadata), folder)
+        for fold, folder in folders
+        if (folder / "model.json").is_file()
+    ]
 
 
 def _read_folds(path: Path) -> pd.DataFrame | None:

@@ -58,7 +58,7 @@ def _what(run: Run, cards: Cards) -> Facts:
     name = run.record.model and run.record.model.name
     kind = run.record.kind
     uses = {metadata.intended_use for metadata in run.metadata.values() if metadata.intended_use}
-    design = {"cv": run.design, "train": "one hold-out"}.get(str(kind))
+    design = {"cv": run.design, "train": "one hold-out", "ensemble": f"{run.design} of an ensemble"}.get(str(kind))
     return {
         "technique": f"deep learning, a neural network for images ({name})" if name else None,
         "design": design,
@@ -136,14 +136,14 @@ def _partitions(run: Run, cards: Cards) -> Facts:
     folds, kind = run.record.folds or Folds(), run.record.kind
     config, data = run.record.config, run.record.data
     partition = None
-    if kind in ("cv", "train"):
+    if kind in ("cv", "train", "ensemble"):
         made = {"file": "read from a frozen file", "official": "those of the release"}.get(
             str(folds.scheme), "drawn by usvit"
         )
         seed = f", seed {config.seed}" if config and config.seed is not None else ""
-        what = f"{len(run.metrics.folds)} folds" if kind == "cv" else "One hold-out split"
+        what = f"{len(run.metrics.folds)} folds" if run.cross_validated else "One hold-out split"
         partition = f"{what}, {made}{seed}, stratified by class if drawn; training, inner validation and test"
-        partition += " splits in each." if kind == "cv" else "."
+        partition += " splits in each." if run.cross_validated else "."
         if folds.sha256:
             partition += f" SHA-256 of the split: {folds.sha256}."
     disjoint = None
@@ -165,7 +165,7 @@ def _partitions(run: Run, cards: Cards) -> Facts:
         "new hospitals and devices were not tested."
         if partition
         else None,
-        "internal": f"{'Out-of-fold predictions' if kind == 'cv' else 'A held-out split'}: {tested(run)}."
+        "internal": f"{'Out-of-fold predictions' if run.cross_validated else 'A held-out split'}: {tested(run)}."
         if partition
         else None,
     }
@@ -218,6 +218,8 @@ def _training(run: Run, cards: Cards) -> Facts:
         training += f"{rate}, schedule {optim.schedule}, weight decay {optim.weight_decay}, "
         training += f"batch {train.batch_size}, {length} at most, seed {config.seed}. All settings are in "
         training += "the configuration of the report."
+    if run.record.kind == "ensemble":
+        training = ensemble_sentence(run)
     stop = train.early_stopping
     selection = None
     if stop and stop.keep == "best":
@@ -234,6 +236,20 @@ def _training(run: Run, cards: Cards) -> Facts:
         if weights == "balanced":
             imbalance += " Weighting shifts probabilities towards rare classes; see calibration."
     return {"training": training, "model_selection": selection, "imbalance": imbalance}
+
+
+def ensemble_sentence(run: Run) -> str:
+    """Describe the members of an ensemble and their weights."""
+    own = run.record.config.as_written().get("ensemble")
+    own = own if isinstance(own, dict) else {}
+    names = own.get("members")
+    members = [str(name) for name in names] if isinstance(names, list) else []
+    how = "weights chosen on the inner validation images of each fold"
+    how = how if own.get("weights") == "validation" else "equal weights"
+    return (
+        f"None of its own: the probabilities of {plural(len(members), 'run')} are averaged with {how} "
+        f"({listed(members)}). Their settings are in the run.json of each; ensemble.json has the weights."
+    )
 
 
 def _evaluation(run: Run, cards: Cards) -> Facts:
@@ -276,7 +292,9 @@ def _evaluation(run: Run, cards: Cards) -> Facts:
         "spread": f"accuracy {spread(accuracy)}, AUC {spread(auc)} (mean ± SD of {n_folds} folds)."
         if n_folds > 1
         else None,
-        "no_ensemble": "each test image was predicted by one model"
+        "no_ensemble": "each test image was predicted by the mean of several models that were not trained on it."
+        if run.record.kind == "ensemble"
+        else "each test image was predicted by one model"
         + (" in each repeat; figures are averaged, predictions are not." if run.n_repeats > 1 else "."),
     }
 

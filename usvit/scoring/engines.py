@@ -39,7 +39,7 @@ the cause; also the number of workers that may be lost while they start."""
 class ModelChoice:
     """The networks to load and their settings; plain data that can be sent to another machine."""
 
-    path: Path
+    paths: tuple[Path, ...]
     folds: str
     device: str
     precision: str
@@ -50,7 +50,7 @@ class ModelChoice:
     def load(self) -> Ensemble:
         """Load the networks; see ``Ensemble.load``."""
         return Ensemble.load(
-            self.path,
+            self.paths,
             folds=self.folds,
             device=self.device,
             precision=self.precision,

@@ -1,5 +1,6 @@
-"""The networks of a run as an ensemble: mean and calibrated probability, spread, OOD score, operating point."""
+"""The networks of one or several runs as an ensemble: mean and calibrated probability, spread, OOD score, threshold."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,16 @@ from usvit.errors import UsvitError
 from usvit.metrics.clustered_wilson import pooled_rate
 from usvit.metrics.threshold_choice import Rule
 from usvit.models import Observed, logits_and_features, picture_statistics
-from usvit.scoring.calibration import LocalCalibration, read_calibration
+from usvit.scoring.calibration import LocalCalibration, read_calibration, scaled
 from usvit.scoring.ensemble_members import (
     EnsembleMember,
+    FoldModel,
     ensemble_sha256,
     load_members,
     refuse_mixed_temperatures,
 )
 from usvit.scoring.items import ReadSettings
-from usvit.scoring.operating_point import ScoringThreshold, of_calibration, of_member, of_run, parse_rule
+from usvit.scoring.operating_point import ScoringThreshold, of_calibration, of_fold, of_run, of_several_runs, parse_rule
 from usvit.training import Device, resolve_device
 
 Float = NDArray[np.float64]
@@ -71,10 +73,12 @@ class Outputs:
 
 
 class Ensemble:
-    """One or several networks of one run; ``load`` creates it.
+    """One or several networks of one or several runs; ``load`` creates it.
 
     Without a ``calibration``, the calibrated probability is the mean over networks of softmax(logits / T), each with
     the temperature of its own inner validation images. If none of them has a temperature, T is 1; a mixture is refused.
+    In an ensemble of ``usvit ensemble``, the weighted mean of the networks of each fold takes the place of a network,
+    and its logarithm that of the logits.
     With a calibration, the logarithm of the mean probability is divided by the temperature of the calibration instead;
     for ``spread``, that of each network.
 
@@ -83,7 +87,7 @@ class Ensemble:
 
     def __init__(
         self,
-        members: list[EnsembleMember],
+        folds: list[FoldModel],
         device: Device,
         *,
         flip: bool,
@@ -91,8 +95,12 @@ class Ensemble:
         point: ScoringThreshold,
         rule: Rule,
     ):
+        members = [member for fold in folds for member in fold.members]
         first = members[0].trained
-        self.members, self.flip, self.calibration, self._rule = members, flip, calibration, rule
+        self.folds, self.members = folds, members
+        self.flip, self.calibration, self._rule = flip, calibration, rule
+        self.shares: tuple[float, ...] = tuple(weight / len(folds) for fold in folds for weight in fold.weights)
+        """Share of each network in the mean; they sum to 1."""
         self._device, self._point = device, point
         self.torch_device = torch.device(device.type)
         for member in members:
@@ -100,14 +108,14 @@ class Ensemble:
         self.classes: tuple[str, ...] = first.classes
         self.positive: str = first.positive
         self.preprocessing: Preprocessing = first.preprocessing
-        self.sha256 = ensemble_sha256([member.sha256 for member in members])
+        self.sha256 = ensemble_sha256([fold.identity for fold in folds])
         self.n_members = len(members)
         self._seen = together(seen_by(member.trained.metadata, member.folder) for member in members)
 
     @classmethod
     def load(
         cls,
-        model: Path,
+        model: Path | Sequence[Path],
         *,
         folds: str = "all",
         device: str = "auto",
@@ -116,38 +124,43 @@ class Ensemble:
         calibration: Path | None = None,
         rule: str = "sensitivity>=0.9",
     ) -> "Ensemble":
-        """Load the networks of a run, of one fold, or of an export as safetensors.
+        """Load the networks of a run, of one fold, of an export as safetensors, or of several of them.
 
         Args:
-            model: ``runs/x`` or ``runs/x/fold-0``.
-            folds: folds of a run: ``all``, or numbers such as ``0`` or ``0,2``.
+            model: ``runs/x``, ``runs/x/fold-0``, a folder of ``usvit ensemble``, or several of these.
+            folds: folds of each run: ``all``, or numbers such as ``0`` or ``0,2``.
             device, precision: see ``usvit.training.device.resolve_device``.
             flip: average the probabilities of each image with those of its mirror image.
             calibration: file that ``usvit recalibrate`` wrote for these networks.
             rule: ``sensitivity>=0.9``, ``specificity>=0.95``, ``youden``, or a threshold such as ``0.4``.
 
         Raises:
-            UsvitError: the folder holds no networks, the networks differ in classes, preprocessing or architecture,
-                only some have a temperature, model metadata does not match the weights, the calibration belongs to
-                another model, or there is no such rule, fold or device.
+            UsvitError: the folder holds no networks, the networks differ in classes or preprocessing, those of one run
+                also in architecture, only some have a temperature, model metadata does not match the weights, a member
+                of an ensemble is missing or changed, the calibration belongs to another model, or there is no such
+                rule, fold or device.
         """
         wanted, where = parse_rule(rule), resolve_device(device, precision)
         fit = None if calibration is None else read_calibration(calibration)
-        members = load_members(model, folds)
+        models = [model] if isinstance(model, Path) else list(model)
+        chosen = load_members(models, folds)
         if fit is None:
-            refuse_mixed_temperatures(members)
-        first = members[0].trained
+            refuse_mixed_temperatures(chosen)
+        first = chosen[0].members[0].trained
         if fit is not None:
-            fit.refuse_other(ensemble_sha256([member.sha256 for member in members]), first.classes, first.positive)
+            fit.refuse_other(ensemble_sha256([fold.identity for fold in chosen]), first.classes, first.positive)
             point = of_calibration(fit, wanted)
-        elif len(members) == 1:
-            point = of_member(first, members[0].folder, members[0].fold, wanted)
+        elif len(models) > 1:
+            point = of_several_runs(len(models), wanted)
+        elif len(chosen) == 1:
+            point = of_fold(chosen[0], first.classes, first.positive, wanted)
         else:
-            temperatures = {member.fold: member.trained.temperature for member in members}
-            point = of_run(model, temperatures, first.classes, first.positive, wanted)
+            temperatures = {fold.fold: fold.temperature for fold in chosen}
+            what = "folds of the ensemble" if chosen[0].of_ensemble else "networks"
+            point = of_run(models[0], temperatures, first.classes, first.positive, wanted, what)
         if flip and fit is None and wanted.kind != "fixed" and point.threshold is not None:
             point = replace(point, origin=f"{point.origin}; without mirrored images, which --flip averages in")
-        return cls(members, where, flip=flip, calibration=fit, point=point, rule=wanted)
+        return cls(chosen, where, flip=flip, calibration=fit, point=point, rule=wanted)
 
     @property
     def threshold(self) -> float | None:
@@ -237,34 +250,33 @@ class Ensemble:
             UsvitError: the output of a network is not finite.
         """
         outputs.wait()
-        probs, calibrated, ood = [], [], []
-        for member, logits, features in zip(self.members, outputs.logits, outputs.features, strict=True):
-            views = [view.numpy().astype(np.float64) for view in logits]
-            if not all(np.isfinite(view).all() for view in views):
-                raise UsvitError(
-                    f"The outputs of the network of fold {member.fold} are not finite. Pass --precision fp32. If that "
-                    "does not help, its weights are damaged."
-                )
-            prob = np.mean([softmax(view, axis=1) for view in views], axis=0)
+        probs, calibrated, each, ood = [], [], [], []
+        k, views = self.classes.index(self.positive), self._views(outputs)
+        for fold in self.folds:
+            own = [next(views) for _ in fold.members]
+            prob, positive, single = self._of_fold(fold, own)
             probs.append(prob)
-            calibrated.append(self._calibrated(member, views, prob))
+            calibrated.append(positive)
+            each += single
+        for member, features in zip(self.members, outputs.features, strict=True):
             if member.ood is not None and outputs.statistics is not None:
                 seen = None if features is None else features.numpy()
                 ood.append(member.ood.of(Observed(seen, outputs.statistics.numpy())))
-        prob, each = np.mean(probs, axis=0), np.stack(calibrated)
+        prob = np.mean(probs, axis=0)
         middle = np.median(ood, axis=0) if ood else np.full(len(prob), np.nan)
-        k = self.classes.index(self.positive)
         return Scores(
             prob=prob,
-            calibrated=each.mean(axis=0) if self.calibration is None else self.calibration.scaled(prob)[:, k],
-            spread=each.std(axis=0),
+            calibrated=np.stack(calibrated).mean(axis=0)
+            if self.calibration is None
+            else self.calibration.scaled(prob)[:, k],
+            spread=_spread(np.stack(each), self.shares),
             ood=middle,
             unusual=middle > 1,
         )
 
     def describe(self) -> dict[str, Any]:
         """Return the description of the ensemble for ``summary.json``."""
-        fit = self.calibration
+        fit, several = self.calibration, len({member.run for member in self.members}) > 1
         return {
             "sha256": self.sha256,
             "classes": list(self.classes),
@@ -276,7 +288,7 @@ class Ensemble:
                 "mean": list(self.preprocessing.mean),
                 "std": list(self.preprocessing.std),
             },
-            "members": [member.describe() for member in self.members],
+            "members": [one for fold in self.folds for one in fold.describe(name_run=several)],
             "flip": self.flip,
             "calibration": None
             if fit is None
@@ -300,13 +312,43 @@ class Ensemble:
             logits, features = logits_and_features(member.model, inputs)
         return _to_host(logits), None if features is None else _to_host(features)
 
-    def _calibrated(self, member: EnsembleMember, views: list[Float], prob: Float) -> Float:
-        """Return the (B,) calibrated probability of the positive class from one network."""
-        k = self.classes.index(self.positive)
+    def _views(self, outputs: Outputs) -> Iterator[list[Float]]:
+        """Yield the logits of each network: (B, K) for the images and, with ``flip``, for their mirror images."""
+        for member, logits in zip(self.members, outputs.logits, strict=True):
+            views = [view.numpy().astype(np.float64) for view in logits]
+            if not all(np.isfinite(view).all() for view in views):
+                raise UsvitError(
+                    f"The outputs of the network of fold {member.fold} are not finite. Pass --precision fp32. If that "
+                    "does not help, its weights are damaged."
+                )
+            yield views
+
+    def _of_fold(self, fold: FoldModel, logits: list[list[Float]]) -> tuple[Float, Float, list[Float]]:
+        """Return the (B, K) mean probabilities of a fold, and the (B,) calibrated ones of the positive class.
+
+        Args:
+            fold: the networks of the fold.
+            logits: for each of its networks, the logits of each view of the images.
+
+        Returns:
+            The probabilities, the calibrated probability of the fold, and that of each network for ``spread``.
+        """
+        k, temperature = self.classes.index(self.positive), fold.temperature or 1.0
+        prob_of = [[softmax(view, axis=1) for view in views] for views in logits]
+        means = [np.mean(views, axis=0) for views in prob_of]
+        if not fold.of_ensemble:
+            if self.calibration is not None:
+                own = self.calibration.scaled(means[0])[:, k]
+            else:
+                own = np.asarray(np.mean([softmax(view / temperature, axis=1)[:, k] for view in logits[0]], axis=0))
+            return means[0], own, [own]
+        prob = np.average(means, axis=0, weights=fold.weights)
         if self.calibration is not None:
-            return self.calibration.scaled(prob)[:, k]
-        temperature = member.trained.temperature or 1.0
-        return np.asarray(np.mean([softmax(view / temperature, axis=1)[:, k] for view in views], axis=0))
+            return prob, self.calibration.scaled(prob)[:, k], [self.calibration.scaled(one)[:, k] for one in means]
+        mixed = [np.average(views, axis=0, weights=fold.weights) for views in zip(*prob_of, strict=True)]
+        own = np.mean([scaled(view, temperature)[:, k] for view in mixed], axis=0)
+        single = [np.mean([scaled(view, temperature)[:, k] for view in views], axis=0) for views in prob_of]
+        return prob, own, single
 
     def _record_of_seen(self) -> dict[str, Any]:
         """Describe how seen images are recognised, and which of them are not fully recorded."""
@@ -326,7 +368,10 @@ class Ensemble:
 
     def _novelty(self) -> dict[str, Any] | None:
         """Return how often single networks flag in-distribution images; None if none has an OOD detector."""
-        records = [member.trained.metadata.novelty for member in self.members if member.ood is not None]
+        # Several runs test the same images: count those of the first one.
+        run = self.members[0].run
+        own = [member for member in self.members if member.run == run and member.ood is not None]
+        records = [member.trained.metadata.novelty for member in own]
         if not records:
             return None
         rates = [record.in_distribution for record in records if record is not None]
@@ -338,6 +383,14 @@ class Ensemble:
                 **pooled_rate([rate.content() for rate in rates if rate is not None]),
             },
         }
+
+
+def _spread(each: Float, shares: tuple[float, ...]) -> Float:
+    """Return the (B,) standard deviation of (M, B) values with the share of each network."""
+    if len(set(shares)) == 1:
+        return np.asarray(each.std(axis=0))
+    middle = np.average(each, axis=0, weights=shares)
+    return np.asarray(np.sqrt(np.average((each - middle) ** 2, axis=0, weights=shares)))
 
 
 def _to_host(values: torch.Tensor) -> torch.Tensor:

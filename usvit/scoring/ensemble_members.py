@@ -1,5 +1,6 @@
-"""The networks of an ensemble: which of a run they are, and whether their probabilities can be averaged."""
+"""The networks of an ensemble: which of a run, or of several runs, they are, and whether they can be averaged."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 from torch import nn
 
 from usvit.errors import UsvitError, unknown
+from usvit.evaluation import is_ensemble, load_ensemble, network_folder
 from usvit.files import sha256_of_file, sha256_of_text
 from usvit.models import OodDetector, TrainedModel, fold_folders, load_trained, read_ood_detector
+from usvit.records import ThresholdRecord
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,11 @@ class EnsembleMember:
     @property
     def model(self) -> nn.Module:
         return self.trained.model
+
+    @property
+    def run(self) -> Path:
+        """Folder of the run that trained it; its own folder if it is an export."""
+        return self.folder.parent if (self.folder.parent / "run.json").is_file() else self.folder
 
     def describe(self) -> dict[str, Any]:
         metadata = self.trained.metadata
@@ -46,20 +54,68 @@ class EnsembleMember:
         }
 
 
-def load_members(model: Path, folds: str) -> list[EnsembleMember]:
-    """Load the chosen networks of a run, in the order of the folds.
+@dataclass(frozen=True)
+class FoldModel:
+    """What stands for one fold: the network of a run, or the weighted networks of the members of ``usvit ensemble``."""
+
+    fold: int
+    folder: Path
+    """Folder with the ``predictions.csv`` of the fold."""
+    members: tuple[EnsembleMember, ...]
+    weights: tuple[float, ...]
+    """Weight of each network in the mean of the probabilities, above 0; they sum to 1."""
+    temperature: float | None
+    """Divisor of the logits, or of the logarithm of the weighted mean; None if none was fitted."""
+    temperature_reason: str | None
+    thresholds: Mapping[str, ThresholdRecord]
+    """Rule -> threshold of this fold alone."""
+    of_ensemble: bool = False
+    """Whether the weighted mean has the temperature, instead of a single network."""
+
+    @property
+    def identity(self) -> str:
+        """Hash of its networks and their weights; for the network of a run, that of its weights file."""
+        if not self.of_ensemble:
+            return self.members[0].sha256
+        lines = [f"{weight!r} {one.sha256}" for weight, one in zip(self.weights, self.members, strict=True)]
+        return sha256_of_text("\n".join(lines))
+
+    def describe(self, *, name_run: bool) -> list[dict[str, Any]]:
+        """Return the description of each of its networks; ``name_run`` adds the name of its run."""
+        if not self.of_ensemble:
+            (one,) = self.members
+            return [one.describe() | ({"run": one.run.name} if name_run else {})]
+        own = {"temperature": self.temperature, "temperature_reason": self.temperature_reason}
+        return [
+            one.describe() | own | {"run": one.run.name, "weight": weight}
+            for weight, one in zip(self.weights, self.members, strict=True)
+        ]
+
+
+def load_members(models: Sequence[Path], folds: str) -> list[FoldModel]:
+    """Load the chosen networks of one or several runs, in the order of the runs and their folds.
 
     Args:
-        model: ``runs/x`` or ``runs/x/fold-0``.
-        folds: ``all``, or numbers such as ``0`` or ``0,2``.
+        models: Folders of runs, of folds (``runs/x/fold-0``), of exports, or of ensembles.
+        folds: Folds of each run: ``all``, or numbers such as ``0`` or ``0,2``.
 
     Raises:
-        UsvitError: The folder holds no networks, there is no such fold, model metadata does not match the weights, or
-            the networks differ in classes, preprocessing or architecture.
+        UsvitError: A folder holds no networks, there is no such fold, model metadata does not match the weights, a
+            member of an ensemble is missing or was changed, or the networks cannot be averaged.
     """
-    members = [_member(folder) for folder in _chosen(model, folds)]
-    _refuse_mixed(members)
-    return members
+    found: list[FoldModel] = []
+    for model in models:
+        if is_ensemble(model):
+            own = _of_ensemble(model, folds)
+        else:
+            own = [_of_network(_member(folder)) for folder in _chosen(fold_folders(model), folds, model)]
+            _refuse_mixed([one.members[0] for one in own])
+        found += own
+    if len({one.run for each in found for one in each.members}) > 1:
+        _refuse_other_runs([one for each in found for one in each.members])
+    if len(models) > 1:
+        _refuse_twice(found)
+    return found
 
 
 def ensemble_sha256(weights: list[str]) -> str:
@@ -67,9 +123,46 @@ def ensemble_sha256(weights: list[str]) -> str:
     return sha256_of_text("\n".join(weights))
 
 
-def _chosen(model: Path, folds: str) -> list[Path]:
-    """Return the folders of the chosen networks, in the order of the folds, each once."""
-    there = fold_folders(model)
+def _of_network(member: EnsembleMember) -> FoldModel:
+    trained = member.trained
+    reason = trained.metadata.temperature_reason
+    own = (member.fold, member.folder, (member,), (1.0,))
+    return FoldModel(*own, trained.temperature, reason, trained.thresholds)
+
+
+def _of_ensemble(folder: Path, folds: str) -> list[FoldModel]:
+    """Load the networks of an ensemble that have a weight above 0."""
+    record = load_ensemble(folder)
+    by_folder = {folder / f"fold-{one.fold}": one for one in record.folds}
+    found = []
+    for own in _chosen(list(by_folder), folds, folder):
+        fold = by_folder[own]
+        members, weights = [], []
+        for run, weight in zip(record.members, fold.weights, strict=True):
+            if weight > 0:
+                network = next(one for one in run.networks if one.fold == fold.fold)
+                members.append(_member(network_folder(folder, run, network)))
+                weights.append(weight)
+        found.append(
+            FoldModel(
+                fold.fold,
+                own,
+                tuple(members),
+                tuple(weights),
+                fold.temperature,
+                fold.temperature_reason,
+                {one.rule: one for one in fold.thresholds},
+                of_ensemble=True,
+            )
+        )
+    first = found[0].members[0].trained
+    if first.classes != tuple(record.classes) or first.positive != record.positive_class:
+        raise UsvitError(f"{folder} and its members name different classes. Make the ensemble again.")
+    return found
+
+
+def _chosen(there: list[Path], folds: str, model: Path) -> list[Path]:
+    """Return the folders of the chosen folds, in the order of the folds, each once."""
     if folds.strip() == "all":
         return there
     if there == [model]:
@@ -90,7 +183,7 @@ def _member(folder: Path) -> EnsembleMember:
 
 
 def _refuse_mixed(members: list[EnsembleMember]) -> None:
-    """Raise ``UsvitError`` if the probabilities of the networks cannot be averaged."""
+    """Raise ``UsvitError`` if the probabilities of the networks of one run cannot be averaged."""
     first = members[0]
     for other in members[1:]:
         for what, one, two in (
@@ -114,18 +207,63 @@ def _refuse_mixed(members: list[EnsembleMember]) -> None:
             )
 
 
-def refuse_mixed_temperatures(members: list[EnsembleMember]) -> None:
+def _refuse_other_runs(members: list[EnsembleMember]) -> None:
+    """Raise ``UsvitError`` if networks of different runs answer different questions, or see different pixels.
+
+    Architecture and normalisation may differ, because each network has its own. The image size, the way of resizing and
+    the crop may not, because each image is read and resized once for all networks.
+    """
+    first = members[0]
+    for other in members[1:]:
+        one, two = first.trained, other.trained
+        if one.classes != two.classes or one.positive != two.positive:
+            same = set(one.classes) == set(two.classes) and one.positive == two.positive
+            raise UsvitError(
+                f"The networks of {first.run} and {other.run} cannot be averaged: the first have the classes "
+                f"{', '.join(one.classes)} with '{one.positive}' as the positive one, the second "
+                f"{', '.join(two.classes)} with '{two.positive}'{', in another order' if same else ''}. An "
+                "ensemble needs runs of the same classes in the same order."
+            )
+        a, b = one.preprocessing, two.preprocessing
+        if (a.image_size, a.resize, a.crop) != (b.image_size, b.resize, b.crop):
+            raise UsvitError(
+                f"The networks of {first.run} and {other.run} cannot be averaged: the first see images of "
+                f"{a.image_size} pixels (resize {a.resize}, crop {a.crop}), the second of {b.image_size} (resize "
+                f"{b.resize}, crop {b.crop}), and usvit score prepares each image once. Choose runs with the same "
+                "model.image_size, input.resize and input.crop."
+            )
+
+
+def _refuse_twice(found: list[FoldModel]) -> None:
+    known: dict[str, Path] = {}
+    for one in (member for each in found for member in each.members):
+        if one.sha256 in known:
+            both = f"{known[one.sha256]} and {one.folder} hold the same weights"
+            raise UsvitError(
+                f"{f'{one.folder} is named twice' if known[one.sha256] == one.folder else both}, so that one network "
+                "would count twice. Name each run once."
+            )
+        known[one.sha256] = one.folder
+
+
+def refuse_mixed_temperatures(folds: list[FoldModel]) -> None:
     """Raise ``UsvitError`` if only some of the networks have a temperature."""
-    without = [member for member in members if member.trained.temperature is None]
-    if not without or len(without) == len(members):
+    without = [one for one in folds if one.temperature is None]
+    if not without or len(without) == len(folds):
         return
+    several = len({one.folder.parent for one in folds}) > 1
+    what = "folds of the ensemble" if all(one.of_ensemble for one in folds) else "networks"
     reasons = "; ".join(
-        f"{member.folder.name}: {member.trained.metadata.temperature_reason or 'no reason is recorded'}"
-        for member in without
+        f"{one.folder if several else one.folder.name}: {one.temperature_reason or 'no reason is recorded'}"
+        for one in without
     )
-    able = ",".join(str(member.fold) for member in members if member.trained.temperature is not None)
+    kept = [one for one in folds if one.temperature is not None]
+    if several:
+        able = " ".join(f"--model {one.folder}" for one in kept)
+    else:
+        able = f"--fold {','.join(str(one.fold) for one in kept)}"
     raise UsvitError(
-        f"{len(without)} of {len(members)} networks have no temperature ({reasons}), so that the mean would mix "
-        f"calibrated probabilities with others. Score with the networks that have one (--fold {able}); usvit "
+        f"{len(without)} of {len(folds)} {what} have no temperature ({reasons}), so that the mean would mix "
+        f"calibrated probabilities with others. Score with those that have one ({able}); usvit "
         "recalibrate can then fit one temperature to their mean (--calibration)."
     )

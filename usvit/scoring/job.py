@@ -64,7 +64,7 @@ _LIBRARIES = ("torch", "timm", "pydicom", "highdicom", "python-gdcm", "pylibjpeg
 class Request:
     """The arguments of ``score``."""
 
-    model: Path
+    models: tuple[Path, ...]
     inputs: tuple[str, ...]
     out: Path
     folds: str
@@ -109,7 +109,7 @@ class ScoringResult:
 
 
 def score(
-    model: str | Path,
+    model: str | Path | Sequence[str | Path],
     inputs: str | Path | Sequence[str | Path],
     out: str | Path,
     *,
@@ -142,10 +142,11 @@ def score(
     A job that was interrupted continues where it stopped when it is called again with the same arguments.
 
     Args:
-        model: folder of a run, of one of its folds, or of an export as safetensors.
+        model: folder of a run, of one of its folds, of an export as safetensors, or of an ensemble; or several of them,
+            whose networks are averaged with equal weights.
         inputs: folders, files, globs, zip archives, tables with a column ``path``, or DICOMDIRs.
         out: folder for the results.
-        folds: folds whose networks are averaged: ``all``, or numbers such as ``0`` or ``0,2``.
+        folds: folds of each run whose networks are averaged: ``all``, or numbers such as ``0`` or ``0,2``.
         frames: frames of a multi-frame file to score: ``all``, ``middle``, ``every:K``, or ``top:K`` by quality.
         operating_point: ``sensitivity>=X``, ``specificity>=X``, ``youden``, or a threshold as a number.
         calibration: file with a temperature and thresholds, written by ``recalibrate_scores``.
@@ -185,7 +186,7 @@ def score(
     """
     paths = [inputs] if isinstance(inputs, (str, Path)) else inputs
     request = Request(
-        model=Path(model),
+        models=tuple(Path(one) for one in ([model] if isinstance(model, (str, Path)) else model)),
         inputs=tuple(str(path) for path in paths),
         out=Path(out),
         folds=folds,
@@ -223,7 +224,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
     if request.engine == "local" and (request.address is not None or request.cpus is not None):
         raise UsvitError("--address and --cpus require --engine ray.")
     choice = ModelChoice(
-        request.model.resolve(),
+        tuple(model.resolve() for model in request.models),
         request.folds,
         request.device,
         request.precision,

@@ -12,8 +12,8 @@ from usvit.errors import UsvitError
 from usvit.evaluation import Rows, Temperature, read_predictions, rows_of
 from usvit.metrics.ensemble_scores import mean_scores
 from usvit.metrics.threshold_choice import Choice, Rule, choose_threshold
-from usvit.models import TrainedModel
 from usvit.scoring.calibration import LocalCalibration
+from usvit.scoring.ensemble_members import FoldModel
 
 _TARGET = re.compile(r"(sensitivity|specificity)\s*>=\s*(\S+)")
 
@@ -62,27 +62,47 @@ def of_calibration(fit: LocalCalibration, rule: Rule) -> ScoringThreshold:
     return _point(Choice(None, f"the calibration has no threshold for it (it has: {has})"), rule, images)
 
 
-def of_member(trained: TrainedModel, folder: Path, fold: int, rule: Rule) -> ScoringThreshold:
-    """Return the threshold of a single network.
+def of_fold(model: FoldModel, classes: tuple[str, ...], positive: str, rule: Rule) -> ScoringThreshold:
+    """Return the threshold of a single network, or of one fold of an ensemble.
 
-    It is read from the model metadata, or else chosen on the inner validation rows of its ``predictions.csv``.
+    It is read from its record, or else chosen on the inner validation rows of its ``predictions.csv``.
     """
     if rule.kind == "fixed":
         return _fixed(rule)
-    if (stated := trained.thresholds.get(rule.name)) is not None:
+    if (stated := model.thresholds.get(rule.name)) is not None:
         images = f"{stated.n_images} {stated.chosen_on}"
         return _point(Choice(stated.threshold, stated.reason), rule, images)
-    images = f"inner validation images of fold {fold}"
-    if not (folder / "predictions.csv").is_file():
+    images = f"inner validation images of fold {model.fold}"
+    if not (model.folder / "predictions.csv").is_file():
         reason = "neither model.json nor a predictions.csv beside it says where it lies"
         return _point(Choice(None, reason), rule, images)
-    rows = rows_of_part(folder / "predictions.csv", "val", trained.classes)
-    score = _calibrated(rows, {int(one): trained.temperature for one in np.unique(rows.fold)}, trained.positive)
-    return _choose(rows, score, trained.positive, rule, f"{len(rows)} {images}")
+    rows = rows_of_part(model.folder / "predictions.csv", "val", classes)
+    score = _calibrated(rows, {int(one): model.temperature for one in np.unique(rows.fold)}, positive)
+    return _choose(rows, score, positive, rule, f"{len(rows)} {images}")
+
+
+def of_several_runs(n_runs: int, rule: Rule) -> ScoringThreshold:
+    """Return the threshold of the networks of several runs, which exists only if it is a number.
+
+    A threshold of one of the runs belongs to its own mean. The mean over the runs has less spread, so that the
+    threshold would miss its target there.
+    """
+    if rule.kind == "fixed":
+        return _fixed(rule)
+    reason = (
+        f"the thresholds of the {n_runs} models belong to each of them, not to their mean. Runs with the same folds: "
+        "usvit ensemble chooses one for the mean. Others: pass a number, or --calibration of usvit recalibrate"
+    )
+    return _point(Choice(None, reason), rule, "")
 
 
 def of_run(
-    run: Path, temperatures: Mapping[int, float | None], classes: tuple[str, ...], positive: str, rule: Rule
+    run: Path,
+    temperatures: Mapping[int, float | None],
+    classes: tuple[str, ...],
+    positive: str,
+    rule: Rule,
+    what: str = "networks",
 ) -> ScoringThreshold:
     """Return the threshold of the mean of several networks of a run.
 
@@ -97,6 +117,7 @@ def of_run(
         temperatures: temperature of each network, by fold; images of other folds are not used.
         classes, positive: classes of the networks, and the positive one.
         rule: the rule to apply.
+        what: what is averaged, for ``origin``.
 
     Raises:
         UsvitError: the predictions of the run are damaged or have other classes.
@@ -120,7 +141,7 @@ def of_run(
     choice = choose_threshold(np.arange(len(scores)) < len(drawn.positive), scores, rule)
     up, down = drawn.correlation
     images = (
-        f"{int((~np.isnan(found.tested)).sum())} out-of-fold images, for the mean of {len(temperatures)} networks "
+        f"{int((~np.isnan(found.tested)).sum())} out-of-fold images, for the mean of {len(temperatures)} {what} "
         f"(correlated by {up:.2f} and {down:.2f})"
     )
     return _point(choice, rule, images)

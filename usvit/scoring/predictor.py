@@ -132,12 +132,17 @@ class Predictor:
 
 
 def load_model(
-    run: str | os.PathLike[str], *, folds: str = "all", device: str = "auto", precision: str = "auto"
+    run: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    folds: str = "all",
+    device: str = "auto",
+    precision: str = "auto",
 ) -> Predictor:
     """Load the networks of a run for prediction.
 
     Args:
-        run: folder of a run (``runs/x``), of one of its folds (``runs/x/fold-0``), or of an export as safetensors.
+        run: folder of a run (``runs/x``), of one of its folds (``runs/x/fold-0``), of an export as safetensors, or of
+            an ensemble; or several of them, whose networks are averaged with equal weights.
         folds: folds of a run whose networks are averaged: ``all``, or numbers such as ``0`` or ``0,2``.
         device: ``auto``, ``cpu`` or ``cuda``.
         precision: ``auto``, ``fp32`` or ``bf16``.
@@ -156,7 +161,8 @@ def load_model(
         >>> predictor.positive_class, bool(table["prob_malignant"].between(0, 1).all())
         ('malignant', True)
     """
-    return Predictor(Ensemble.load(Path(run), folds=folds, device=device, precision=precision))
+    paths = [Path(run)] if isinstance(run, (str, os.PathLike)) else [Path(one) for one in run]
+    return Predictor(Ensemble.load(paths, folds=folds, device=device, precision=precision))
 
 
 def _pixels(image: Any, name: str) -> UInt8:

@@ -29,6 +29,11 @@ def fold_folders(path: Path) -> list[Path]:
         raise UsvitError(f"{path / 'run.json'} is damaged (it has no state, or no folds.n). Copy the run again.")
     if state != "finished":
         raise UsvitError(f"The run {path} is not finished. Run its own command again to resume it, and then this one.")
+    if record.kind == "ensemble":
+        raise UsvitError(
+            f"{path} is an ensemble of usvit ensemble, which holds no networks of its own. 'usvit score', 'evaluate', "
+            "'compare' and 'report' take it; here, name one of its members, which its ensemble.json lists."
+        )
     refuse_changed_run(path, record)
     folders = [path / f"fold-{fold}" for fold in range(n)]
     for folder in folders:

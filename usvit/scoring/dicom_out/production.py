@@ -52,8 +52,9 @@ def make_products(
         keep_ids, pictures, pseudonyms, started: see ``products.Order``.
         progress: shows how many items are done.
     """
+    names = {member.trained.spec.name for member in ensemble.members}
     scorer = ScoringModel(
-        name=ensemble.members[0].trained.spec.name,
+        name=names.pop() if len(names) == 1 else "ensemble",
         sha256=ensemble.sha256,
         classes=ensemble.classes,
         positive=ensemble.positive,
@@ -111,7 +112,8 @@ def _with_saliency(journal: Journal, readers: Readers, ensemble: Ensemble, score
             shown, changed = set(), True  # do not draw the map of another image
         if isinstance(message, Frame) and message.number in shown:
             maps = [saliency_of(member.trained, message.pixels) for member in ensemble.members]
-            saliency[message.number] = np.mean(maps, axis=0)
+            equal = len(set(ensemble.shares)) == 1
+            saliency[message.number] = np.average(maps, axis=0, weights=None if equal else ensemble.shares)
         elif isinstance(message, End):
             # Refuse the products even if the scored file is back when the item is read again.
             source = replace(item, problem="changed_since_scoring") if changed else item

@@ -1,0 +1,59 @@
+"""``usvit ensemble``: the mean of runs that have the same folds, as a run of its own."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from usvit.cli import options as o
+
+if TYPE_CHECKING:
+    from usvit.experiments import RunResult
+    from usvit.records import MetricsRecord
+
+
+def ensemble(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Two or more runs of 'usvit cv' or 'train' with the same folds.", metavar="RUN RUN..."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the ensemble, which is a run directory.", metavar="DIR")],
+    weights: Annotated[
+        str,
+        typer.Option(
+            help="equal, or validation for the smallest log loss on the inner validation images of each fold."
+        ),
+    ] = "equal",
+    json_: o.Json = False,
+) -> None:
+    """Average runs with the same folds: each test image by the networks that were not trained on it.
+
+    The result is a run directory for 'usvit score --model', 'evaluate', 'compare' and 'report'. It refers to its
+    members and copies no weights. See docs/how-to/ensembles.md.
+    """
+    from usvit.experiments import ensemble as ensemble_of_runs
+    from usvit.files import read_json
+
+    outcome = ensemble_of_runs(*runs, out=out, weights=weights, command=o.command_line())
+    if json_:
+        print(json.dumps(read_json(outcome.path / "metrics.json"), indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        _print(outcome)
+
+
+def _print(outcome: "RunResult[MetricsRecord]") -> None:
+    from usvit.cli.printing import print_figures
+    from usvit.evaluation import load_ensemble
+
+    record, data = load_ensemble(outcome.path), outcome.record.data
+    print(f"{len(record.members)} runs, {data.n_images} images in {data.n_groups} groups, {len(record.folds)} folds")
+    wide = max(len(member.name) for member in record.members)
+    heads = "  ".join(f"{f'fold {one.fold}':>7}" for one in record.folds)
+    print(f"{'weight':{wide}}  {heads}")
+    for k, member in enumerate(record.members):
+        print(f"{member.name:{wide}}  {'  '.join(f'{one.weights[k]:7.3f}' for one in record.folds)}")
+    print_figures(outcome.result)
+    print("For research use, not a medical device.")
+    print(f"score with it: usvit score --model {outcome.path} --input IMAGES --out SCORES")
+    print(f"report: {outcome.path / 'report.html'}")

@@ -1,0 +1,1 @@
+"""Out-of-fold ensembles of runs with the same folds: a run directory that refers to its member runs."""

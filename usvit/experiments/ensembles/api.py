@@ -1,0 +1,228 @@
+"""The public function of ensembles: runs with the same folds -> a run directory of their mean."""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, get_args
+
+import pandas as pd
+
+import usvit
+from usvit.errors import UsvitError, unknown
+from usvit.evaluation import RECORD, read_predictions, summarise, with_contamination
+from usvit.experiments.ensembles.mean import FoldOfMeans, Weighting, mean_of_fold
+from usvit.experiments.ensembles.members import Member, open_members
+from usvit.experiments.run_directory import RunDirectory, RunResult, circumstances
+from usvit.files import (
+    clear_partials,
+    copy_file,
+    locked,
+    make_folder,
+    refuse_linked_folders,
+    sha256_of_text,
+    write_csv,
+    write_json,
+)
+from usvit.pseudonyms import for_the_owner_alone
+from usvit.records import EnsembleRecord, MetricsRecord, check_record, load_record, load_run_record, write_record
+from usvit.reports import write_report
+
+logger = logging.getLogger(__name__)
+
+_OWN = {"run.json", RECORD, "predictions.csv", "folds.csv", "manifest.parquet", "metrics.json", "report.html", ".lock"}
+
+
+def ensemble(
+    *runs: str | Path,
+    out: str | Path,
+    weights: str = "equal",
+    command: str | None = None,
+) -> RunResult[MetricsRecord]:
+    """Average the networks of runs that have the same folds, and measure the mean on the images that none has seen.
+
+    In each fold, the probabilities of the members' networks of this fold are averaged, so that each test image is
+    predicted by networks that were not trained on it. Temperature and thresholds of the mean are chosen on its inner
+    validation images, as for a run. The folder is a run directory: ``evaluate``, ``compare``, ``score`` and the report
+    take it. It refers to its members and copies no weights.
+
+    Args:
+        *runs: Two or more finished runs of ``cross_validate`` or ``train`` with the same images, folds and classes.
+        out: The run directory of the ensemble. A finished one with the same members is returned as it is.
+        weights: ``equal``, or ``validation`` for the convex combination with the smallest log loss on the inner
+            validation images, chosen in each fold on its own.
+        command: What the user called, for ``run.json``. Default: this call.
+
+    Returns:
+        The run: its ``path``, its metrics (``result``) and its ``record``.
+
+    Raises:
+        UsvitError: A run cannot be a member, two runs differ (the first difference is named), or ``out`` holds
+            something else. Nothing has been written then.
+        LeakageError: A network was trained on one of its test images.
+
+    Example:
+        >>> import usvit
+        >>> run = usvit.ensemble("runs/small", "runs/other", out="runs/both")
+        >>> run.record.kind, len(run.result.folds)
+        ('ensemble', 2)
+    """
+    if weights not in get_args(Weighting):
+        raise unknown("kind of weights", weights, get_args(Weighting))
+    folder, begun = Path(out), time.monotonic()
+    members = open_members([Path(run) for run in runs])
+    first = members[0].predictions
+    classes, positive = first.classes, first.positive
+    tables = [member.predictions.table for member in members]
+    means = [
+        mean_of_fold(tables, fold, classes=classes, positive=positive, weighting=weights)  # type: ignore[arg-type]
+        for fold in range(len(members[0].folders))
+    ]
+    record = {
+        "schema_version": EnsembleRecord.VERSION,
+        "usvit_version": usvit.__version__,
+        "classes": classes,
+        "positive_class": positive,
+        "weights": weights,
+        "members": [member.describe(folder, _relative(member.path, folder)) for member in members],
+        "folds": [one.entry for one in means],
+    }
+    check_record(record, EnsembleRecord, folder / RECORD)
+    if _is_finished(folder, record):
+        logger.info(f"{folder} is finished and has these members: nothing was changed.")
+        return RunDirectory(folder, {}).outcome(MetricsRecord)
+    for line in _warnings(members):
+        logger.warning(line)
+    private = any(not (member.path / "predictions.csv").stat().st_mode & 0o077 for member in members)
+    with for_the_owner_alone() if private else nullcontext():
+        make_folder(folder)
+        refuse_linked_folders(folder)
+        with locked(folder / ".lock", f"Another process is working on {folder}. Wait for it, or choose another --out."):
+            told = command or f"usvit.ensemble({', '.join(repr(str(run)) for run in runs)}, out={str(out)!r})"
+            directory = RunDirectory(folder, _run_record(members, record, folder, told) | circumstances())
+            _write(directory, members, means, record)
+            directory.record["results"] = [_result(members, fold) for fold in range(len(means))]
+            directory.finish(time.monotonic() - begun)
+            write_report(folder)
+    return directory.outcome(MetricsRecord)
+
+
+def _write(run: RunDirectory, members: Sequence[Member], means: list[FoldOfMeans], record: dict[str, Any]) -> None:
+    """Write all files except run.json and the report."""
+    first = members[0]
+    for fold, one in enumerate(means):
+        make_folder(run.fold(fold), run.path)
+        write_csv(run.fold(fold) / "predictions.csv", one.table)
+    write_csv(run.path / "folds.csv", first.folds)
+    manifest = first.path / "manifest.parquet"
+    if manifest.is_file():
+        copy_file(manifest, run.path / "manifest.parquet")
+    write_json(run.path / RECORD, record)
+    everything = pd.concat([one.table for one in means], ignore_index=True)
+    order = read_predictions(first.path / "predictions.csv")
+    order = order[order["part"] == "test"]
+    key = ["fold", "dataset", "image_id"]
+    tested = everything[everything["part"] == "test"]
+    at = pd.MultiIndex.from_frame(tested[key]).get_indexer(pd.MultiIndex.from_frame(order[key]))
+    pooled = tested.iloc[at]
+    write_csv(run.path / "predictions.csv", pooled)
+    measured = pd.concat([pooled, everything[everything["part"] == "val"]], ignore_index=True)
+    own = first.predictions
+    metrics = summarise(measured, classes=own.classes, positive=own.positive, columns=own.columns)
+    contamination = list(dict.fromkeys(one for member in members for one in member.predictions.contamination))
+    write_record(run.path / "metrics.json", with_contamination(metrics, contamination), MetricsRecord)
+
+
+def _run_record(members: Sequence[Member], record: dict[str, Any], out: Path, command: str) -> dict[str, Any]:
+    """Return the content of ``run.json`` without the circumstances; what all members share is that of the first."""
+    first = members[0].record
+    contamination = list(
+        {str(one): one for each in members for one in each.record.content()["data"].get("contamination", [])}.values()
+    )
+    data = {key: value for key, value in first.content()["data"].items() if key != "contamination"}
+    names = {member.record.model.name for member in members}
+    weights = [member.record.model.weights.content() for member in members]
+    config = first.config.as_written()
+    settings = {
+        "seed": first.seed,
+        "data": config.get("data", {}),
+        "model": {"image_size": config.get("model", {}).get("image_size")},
+        "ensemble": {"weights": record["weights"], "members": [member.name for member in members]},
+        "allow_contaminated": any(
+            member.record.config.as_written().get("allow_contaminated") is True for member in members
+        ),
+    }
+    return {
+        "kind": "ensemble",
+        "name": out.absolute().name,
+        "command": command,
+        "config": settings,
+        "config_sha256": sha256_of_text(str(sorted(settings.items()))),
+        "seed": first.seed,
+        "device": first.device.content(),
+        "data": data | ({"contamination": contamination} if contamination else {}),
+        "folds": first.folds.content(),
+        "model": {
+            "name": names.pop() if len(names) == 1 else "ensemble",
+            "vit": {},
+            "timm": first.model.timm
+            if all(one.record.model.timm == first.model.timm for one in members)
+            else "several",
+            "params": sum(member.record.model.params or 0 for member in members),
+            "weights": weights[0]
+            if all(one == weights[0] for one in weights)
+            else {"source": "several", **dict.fromkeys(("name", "sha256", "license", "upstream", "pretrained_by"))},
+        },
+    }
+
+
+def _result(members: Sequence[Member], fold: int) -> dict[str, Any]:
+    """Return the entry of a fold in ``run.json``: how long the training of all its networks took."""
+    seconds = [one.seconds for member in members for one in member.record.results if one.fold == fold]
+    known = [one for one in seconds if one is not None]
+    return {"fold": fold, **({"seconds": round(sum(known), 1)} if len(known) == len(members) else {})}
+
+
+def _warnings(members: Sequence[Member]) -> list[str]:
+    first = members[0]
+    return [
+        f"usvit score cannot use this ensemble, because it prepares each image once: {first.path} and {member.path} "
+        f"differ in image size, resizing or crop ({first.sees} and {member.sees})."
+        for member in members[1:]
+        if member.sees != first.sees
+    ]
+
+
+def _is_finished(folder: Path, record: dict[str, Any]) -> bool:
+    """Return whether a folder is this ensemble already.
+
+    Raises:
+        UsvitError: It holds another run or other files.
+    """
+    if not folder.exists():
+        return False
+    advice = "Nothing was changed: choose another folder with --out."
+    if (folder / "run.json").is_file():
+        if load_run_record(folder).kind == "ensemble":
+            there = load_record(folder / RECORD, EnsembleRecord).content()
+            if {**there, "usvit_version": ""} == {**record, "usvit_version": ""}:
+                return True
+            raise UsvitError(f"{folder} holds an ensemble of other members, weights or predictions. {advice}")
+        raise UsvitError(f"{folder} holds a run. {advice}")
+    clear_partials(folder) if folder.is_dir() else None
+    if not folder.is_dir() or any(not _is_own(one) for one in folder.iterdir()):
+        raise UsvitError(f"{folder} exists and is not an ensemble of usvit. {advice}")
+    return False
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether an ensemble that was killed while it was written may have left a file or folder."""
+    if path.is_dir():
+        return path.name.startswith("fold-") and {one.name for one in path.iterdir()} <= {"predictions.csv"}
+    return path.name in _OWN
+
+
+def _relative(run: Path, folder: Path) -> str:
+    return Path(os.path.relpath(run.resolve(), folder.resolve())).as_posix()
