@@ -1,0 +1,284 @@
+"""Repeatability: how far several measurements of one thing differ, with intervals that count patients.
+
+Every figure here is a function of sums over patients (groups of dependent images). Leaving out one patient subtracts
+its sums, so the jackknife over patients costs one pass, and its interval is valid however the images of a patient
+depend on each other. The spread between things is estimated from pairs of measurements of different patients only.
+An ordinary analysis of variance, which takes the images of one patient as independent, underestimates it.
+
+With one thing per patient and equally many measurements of each, the point estimates are those of the analysis of
+variance: ICC(1,1) for repeats without an order, ICC(2,1) for pairs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm
+from scipy.stats import t as student
+
+from usvit.metrics.basic import Value
+from usvit.metrics.checks import check_score, group_codes
+from usvit.metrics.intervals import ALPHA, undefined, with_interval
+from usvit.metrics.support import Support, effective_groups
+
+METHOD = "jackknife over groups"
+NO_SPREAD = "every repeat has the same score, so there is no spread to estimate an interval from"
+TOO_FEW = "the interval needs at least three groups"
+ROUNDING = 1e-12
+LIMIT = float(norm.ppf(0.975))
+"""Standard deviations from the bias to a limit of agreement: 95 % of normally distributed differences lie between."""
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RepeatFigures:
+    """Figures of repeated measurements; each is a ``Value``.
+
+    Attributes:
+        icc_form: the form of the intraclass correlation, in the notation of Shrout and Fleiss.
+        bias: mean of the second measurement less the first; null for repeats without an order.
+        within_sd: standard deviation of measurements of one thing, s_w.
+        coefficient: repeatability coefficient, 1.96 sqrt(2) s_w: 95 % of differences between two measurements of one
+            thing are smaller, if they are normally distributed.
+        lower, upper: limits of agreement.
+        icc: intraclass correlation.
+    """
+
+    icc_form: str
+    bias: Value
+    within_sd: Value
+    coefficient: Value
+    lower: Value
+    upper: Value
+    icc: Value
+
+
+def unordered_repeats(value: ArrayLike, thing: ArrayLike, group: ArrayLike) -> RepeatFigures:
+    """Compute the repeatability of measurements that have no order, such as copies of one frame.
+
+    The model is a one-way analysis of variance with random effects: value = mean + thing + error. There is no bias, and
+    the limits of agreement are those of the difference of two measurements of one thing, which has the mean 0.
+
+    Args:
+        value: (n,) finite measurements.
+        thing: (n,) int or str, what was measured; each at least twice, and in one group only.
+        group: (n,) int or str, the patient.
+
+    Raises:
+        ValueError: lengths differ, a value is not finite, a thing was measured once or lies in two groups.
+
+    Source: Bland & Altman (1996), BMJ 313:744 (s_w, repeatability coefficient); Bland & Altman (2007), Journal of
+    Biopharmaceutical Statistics 17:571 (variance components for several measurements of one thing); Shrout & Fleiss
+    (1979), Psychological Bulletin 86:420, ICC(1,1).
+    """
+    code, n_groups, x = _checked(value, group)
+    x = x - x.mean()  # all figures stay the same, and the sums of squares are accurate
+    thing_code, n_things = group_codes(thing, len(x))
+    size = np.bincount(thing_code)
+    if (size < 2).any():
+        raise ValueError(f"the thing at index {int((size[thing_code] < 2).argmax())} was measured once")
+    of_thing = np.zeros(n_things, dtype=np.int64)
+    of_thing[thing_code] = code
+    if (of_thing[thing_code] != code).any():
+        raise ValueError("a thing lies in two groups")
+    mean = np.bincount(thing_code, x) / size
+    sums = _Sums(code, n_groups)
+    away = x - mean[thing_code]
+    away[np.abs(away) <= ROUNDING * np.abs(x).max()] = 0.0  # of equal measurements, whose mean is rounded
+    within = sums.of(away**2)
+    freedom = np.bincount(of_thing, size - 1, n_groups)
+    pieces = np.column_stack([within, freedom, sums.n, sums.of(x), sums.of(x**2), *sums.same(x, x)])
+
+    def figures(total: Float) -> dict[str, Float]:
+        ss, df, n, tx, qx, same_n, same_t, same_q = total.T
+        error = _ratio(ss, df)
+        spread = _ratio(n * qx - same_q - (tx**2 - same_t), n**2 - same_n)
+        return {"log variance": _log(error), "log unexplained": _log(_ratio(error, spread))}
+
+    found = _Jackknife(pieces, figures, sums.n)
+    width = LIMIT * np.sqrt(2)
+    coefficient = found.root("log variance", width)
+    return RepeatFigures(
+        icc_form="ICC(1,1)",
+        bias=undefined("the repeats have no order", n_groups),
+        within_sd=found.root("log variance", 1.0),
+        coefficient=coefficient,
+        lower=_mirrored(coefficient),
+        upper=coefficient,
+        icc=found.explained("log unexplained"),
+    )
+
+
+def paired_repeats(first: ArrayLike, second: ArrayLike, group: ArrayLike) -> RepeatFigures:
+    """Compute the agreement of two measurements of each image, such as before and after a change.
+
+    The standard deviation of the differences, and with it the limits of agreement, contains both the spread between
+    patients and that between images of one patient. The repeatability coefficient and the ICC count the bias as error.
+
+    Args:
+        first, second: (n,) finite measurements of the same n images.
+        group: (n,) int or str, the patient.
+
+    Raises:
+        ValueError: lengths differ, or a value is not finite.
+
+    Source: Bland & Altman (2007), Journal of Biopharmaceutical Statistics 17:571, and Zou (2013), Statistical Methods
+    in Medical Research 22:630 (limits with several images per patient, and their interval by the method of variance
+    estimates recovery); Shrout & Fleiss (1979), Psychological Bulletin 86:420, ICC(2,1).
+    """
+    code, n_groups, x = _checked(first, group)
+    y = check_score(second, len(x))
+    middle = (x.mean() + y.mean()) / 2  # a common shift changes no figure, and the sums of squares are accurate
+    x, y = x - middle, y - middle
+    d, sums = y - x, _Sums(code, n_groups)
+    pieces = np.column_stack(
+        [
+            *(sums.n, sums.of(x), sums.of(y), sums.of(x**2), sums.of(y**2), sums.of(d), sums.of(d**2)),
+            *sums.same(x, x),
+            *sums.same(y, y)[1:],
+            *sums.same(d, d)[1:],
+        ]
+    )
+
+    def figures(total: Float) -> dict[str, Float]:
+        n, tx, ty, qx, qy, td, qd, same_n, same_tx, same_qx, same_ty, same_qy, same_td, same_qd = total.T
+        pairs = n**2 - same_n  # ordered pairs of images of different patients
+        square, cross = _ratio(n * qd - same_qd, pairs), _ratio(td**2 - same_td, pairs)
+        own = [
+            _ratio(n * q - same_q - (t**2 - same_t), pairs)
+            for t, q, same_t, same_q in ((tx, qx, same_tx, same_qx), (ty, qy, same_ty, same_qy))
+        ]
+        return {
+            "bias": _ratio(td, n),
+            "log variance": _log(square - cross),
+            "log error": _log(square / 2),
+            "log unexplained": _log(_ratio(square / 2, (own[0] + own[1] + cross) / 2)),
+        }
+
+    found = _Jackknife(pieces, figures, sums.n)
+    return RepeatFigures(
+        icc_form="ICC(2,1)",
+        bias=found.plain("bias"),
+        within_sd=found.root("log error", 1.0),
+        coefficient=found.root("log error", LIMIT * np.sqrt(2)),
+        lower=found.limit(-LIMIT),
+        upper=found.limit(LIMIT),
+        icc=found.explained("log unexplained"),
+    )
+
+
+class _Sums:
+    """Sums over the images of each group."""
+
+    def __init__(self, code: NDArray[np.int64], n_groups: int):
+        self._code, self._n_groups = code, n_groups
+        self.n = np.bincount(code, minlength=n_groups).astype(np.float64)
+
+    def of(self, values: Float) -> Float:
+        return np.bincount(self._code, values, self._n_groups)
+
+    def same(self, a: Float, b: Float) -> list[Float]:
+        """Return per group the sums over its pairs of images, itself included, of 1, a b and (a^2 + b^2) / 2."""
+        return [self.n**2, self.of(a) * self.of(b), self.n * self.of(a * b)]
+
+
+class _Jackknife:
+    """Figures of all groups, and of all but each one."""
+
+    def __init__(self, pieces: Float, figures: Callable[[Float], dict[str, Float]], n_images: Float):
+        total = pieces.sum(axis=0)
+        self._value = {name: float(one[0]) for name, one in figures(total[None]).items()}
+        self._without = figures(total - pieces)
+        self._support = Support(len(pieces), effective_groups(n_images))
+        self._freedom = max(self._support.effective - 1, 1.0)
+
+    @property
+    def _t(self) -> float:
+        return float(student.ppf(1 - ALPHA / 2, self._freedom))
+
+    def covariance(self, a: str, b: str) -> float:
+        """Return the jackknife covariance; NaN if a figure is undefined without some group."""
+        one, other = self._without[a], self._without[b]
+        n = len(one)
+        with np.errstate(invalid="ignore"):
+            return float((n - 1) / n * ((one - one.mean()) @ (other - other.mean())))
+
+    def half(self, name: str) -> float | None:
+        """Return half the width of the interval; None if there is none."""
+        if len(self._without[name]) < 3:
+            return None
+        half = self._t * np.sqrt(max(self.covariance(name, name), 0.0))
+        return half if np.isfinite(half) and np.isfinite(self._value[name]) else None
+
+    def plain(self, name: str) -> Value:
+        value, half = self._value[name], self.half(name)
+        return self._entry(value, None if half is None else (value - half, value + half))
+
+    def root(self, name: str, factor: float) -> Value:
+        """Return ``factor`` times the square root of a variance whose logarithm is the figure."""
+        value, half = self._value[name], self.half(name)
+        ends = None if half is None else (_root(value - half, factor), _root(value + half, factor))
+        return self._entry(_root(value, factor), ends)
+
+    def explained(self, name: str) -> Value:
+        """Return 1 less a share whose logarithm is the figure."""
+        value, half = self._value[name], self.half(name)
+        if np.isnan(value):
+            n = self._support.n_groups
+            return undefined("there are no two groups to compare" if n < 2 else "all measurements are the same", n)
+        ends = None if half is None else (1 - float(np.exp(value + half)), 1 - float(np.exp(value - half)))
+        return self._entry(1 - float(np.exp(value)), ends)
+
+    def limit(self, factor: float) -> Value:
+        """Return the bias plus ``factor`` standard deviations, by variance estimates recovery."""
+        bias, value = self._value["bias"], self._value["log variance"]
+        limit = bias + _root(value, factor)
+        of_bias, of_log = self.half("bias"), self.half("log variance")
+        if of_bias is None or of_log is None:
+            return self._entry(limit, None)
+        spread = self.covariance("bias", "bias") * self.covariance("log variance", "log variance")
+        r = float(np.clip(self.covariance("bias", "log variance") / np.sqrt(spread), -1, 1)) if spread > 0 else 0.0
+        r = r if factor > 0 else -r
+        ends = []
+        for side in (-1, 1):
+            # The end of the term factor * sd that is farther down (up) than its estimate.
+            far = side * np.sign(factor) * of_log
+            away = _root(value + far, factor) - _root(value, factor)
+            square = of_bias**2 + away**2 + 2 * r * of_bias * abs(away)
+            ends.append(limit + side * float(np.sqrt(max(square, 0.0))))
+        return self._entry(limit, (ends[0], ends[1]))
+
+    def _entry(self, value: float, ends: tuple[float, float] | None) -> Value:
+        n = self._support.n_groups
+        if np.isnan(value):
+            return undefined("there are no two groups to compare", n)
+        reason = "" if ends is not None else TOO_FEW if n < 3 else NO_SPREAD
+        return with_interval(value, ends, method=METHOD, n_groups=n, reason=reason, support=self._support)
+
+
+def _checked(value: ArrayLike, group: ArrayLike) -> tuple[NDArray[np.int64], int, Float]:
+    x = np.asarray(value, dtype=np.float64)
+    x = check_score(x, x.size)
+    code, n_groups = group_codes(group, len(x))
+    return code, n_groups, x
+
+
+def _mirrored(one: Value) -> Value:
+    ends = one["ci95"]
+    return {**one, "value": 0.0 - one["value"], "ci95": None if ends is None else [-ends[1], -ends[0]]}
+
+
+def _ratio(part: Float, whole: Float) -> Float:
+    return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+
+
+def _log(values: Float) -> Float:
+    """Natural logarithm; -inf for 0, also if rounding made it negative, and NaN stays."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.maximum(values, 0.0))
+
+
+def _root(log_variance: float, factor: float) -> float:
+    return factor * float(np.exp(log_variance / 2))
