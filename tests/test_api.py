@@ -40,6 +40,8 @@ FUNCTIONS = (
     "plan_shapes",
     "fit_shapes",
     "predict_shape",
+    "repeatability",
+    "retest",
 )
 """In the order in which their examples build on each other."""
 
@@ -56,6 +58,7 @@ COMMANDS = {
     "report": "usvit.reports.report",
     "score": "usvit.scoring.score",
     "explain": "usvit.explaining.explain",
+    "retest": "usvit.retesting.retest",
     "bench": "usvit.bench.benchmark",
     "data list": "usvit.data.datasets.card_names",
     "data info": "usvit.data.datasets.load_card",

@@ -18,6 +18,8 @@ from .models import create_model as create_model
 from .models import list_models as list_models
 from .reports import audit as audit
 from .reports import compare as compare
+from .retesting import repeatability as repeatability
+from .retesting import retest as retest
 from .scaling import fit_shapes as fit_shapes
 from .scaling import plan_shapes as plan_shapes
 from .scaling import predict_shape as predict_shape

@@ -24,6 +24,7 @@ from usvit.cli import (
     pretrain,
     recalibrate,
     report,
+    retest,
     score,
     shape,
     study,
@@ -43,7 +44,7 @@ that stay; to look through these as often as by default takes almost a second of
 PRIVATE = frozenset(
     {
         *("score", "evaluate", "recalibrate", "cv", "train", "data", "pretrain", "transfer", "test", "study"),
-        *("explain", "report"),
+        *("explain", "report", "retest"),
     }
 )
 """Commands whose input may contain names of patients."""
@@ -68,6 +69,7 @@ app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("score")(score.score)
 app.command("explain")(explain.explain)
+app.command("retest")(retest.retest)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")

@@ -9,6 +9,7 @@ from .decision_comparison import judge_non_inferiority as judge_non_inferiority
 from .decisions import KEY as KEY
 from .decisions import decided_at as decided_at
 from .decisions import decided_of as decided_of
+from .decisions import points_of as points_of
 from .evaluate_predictions import Predictions, evaluate, open_predictions
 from .evaluate_predictions import measure as measure
 from .evaluate_predictions import refuse_occupied as refuse_occupied
@@ -30,6 +31,10 @@ from .predictions import repeats_of as repeats_of
 from .recalibration import NoFit as NoFit
 from .recalibration import Temperature as Temperature
 from .recalibration import fit_temperature as fit_temperature
+from .repeatability import ScorePairs as ScorePairs
+from .repeatability import change_section as change_section
+from .repeatability import most_flips as most_flips
+from .repeatability import repeats_section as repeats_section
 from .run_checks import refuse_other_figures as refuse_other_figures
 from .run_checks import refuse_other_pool as refuse_other_pool
 from .run_checks import refuse_upstream as refuse_upstream

@@ -26,6 +26,8 @@ METHOD = "jackknife over groups"
 NO_SPREAD = "every repeat has the same score, so there is no spread to estimate an interval from"
 TOO_FEW = "the interval needs at least three groups"
 ROUNDING = 1e-12
+SMALLEST_ROOT = 0.1
+"""Below this lower end of a cube root, the interval on the logarithmic scale is used: the variance is hardly known."""
 LIMIT = float(norm.ppf(0.975))
 """Standard deviations from the bias to a limit of agreement: 95 % of normally distributed differences lie between."""
 
@@ -95,19 +97,19 @@ def unordered_repeats(value: ArrayLike, thing: ArrayLike, group: ArrayLike) -> R
         ss, df, n, tx, qx, same_n, same_t, same_q = total.T
         error = _ratio(ss, df)
         spread = _ratio(n * qx - same_q - (tx**2 - same_t), n**2 - same_n)
-        return {"log variance": _log(error), "log unexplained": _log(_ratio(error, spread))}
+        return {"log error": _log(error), "log total": _log(spread)}
 
     found = _Jackknife(pieces, figures, sums.n)
     width = LIMIT * np.sqrt(2)
-    coefficient = found.root("log variance", width)
+    coefficient = found.root("log error", width)
     return RepeatFigures(
         icc_form="ICC(1,1)",
         bias=undefined("the repeats have no order", n_groups),
-        within_sd=found.root("log variance", 1.0),
+        within_sd=found.root("log error", 1.0),
         coefficient=coefficient,
         lower=_mirrored(coefficient),
         upper=coefficient,
-        icc=found.explained("log unexplained"),
+        icc=found.explained("log error", "log total"),
     )
 
 
@@ -154,7 +156,7 @@ def paired_repeats(first: ArrayLike, second: ArrayLike, group: ArrayLike) -> Rep
             "bias": _ratio(td, n),
             "log variance": _log(square - cross),
             "log error": _log(square / 2),
-            "log unexplained": _log(_ratio(square / 2, (own[0] + own[1] + cross) / 2)),
+            "log total": _log((own[0] + own[1] + cross) / 2),
         }
 
     found = _Jackknife(pieces, figures, sums.n)
@@ -165,7 +167,7 @@ def paired_repeats(first: ArrayLike, second: ArrayLike, group: ArrayLike) -> Rep
         coefficient=found.root("log error", LIMIT * np.sqrt(2)),
         lower=found.limit(-LIMIT),
         upper=found.limit(LIMIT),
-        icc=found.explained("log unexplained"),
+        icc=found.explained("log error", "log total"),
     )
 
 
@@ -192,11 +194,6 @@ class _Jackknife:
         self._value = {name: float(one[0]) for name, one in figures(total[None]).items()}
         self._without = figures(total - pieces)
         self._support = Support(len(pieces), effective_groups(n_images))
-        self._freedom = max(self._support.effective - 1, 1.0)
-
-    @property
-    def _t(self) -> float:
-        return float(student.ppf(1 - ALPHA / 2, self._freedom))
 
     def covariance(self, a: str, b: str) -> float:
         """Return the jackknife covariance; NaN if a figure is undefined without some group."""
@@ -205,50 +202,80 @@ class _Jackknife:
         with np.errstate(invalid="ignore"):
             return float((n - 1) / n * ((one - one.mean()) @ (other - other.mean())))
 
-    def half(self, name: str) -> float | None:
-        """Return half the width of the interval; None if there is none."""
-        if len(self._without[name]) < 3:
+    def correlation(self, a: str, b: str) -> float:
+        """Return the correlation of two figures; 0 if one of them does not vary."""
+        square = self.covariance(a, a) * self.covariance(b, b)
+        return float(np.clip(self.covariance(a, b) / np.sqrt(square), -1, 1)) if square > 0 else 0.0
+
+    def quantile(self, name: str) -> float:
+        """Return Student's quantile for a figure.
+
+        The degrees of freedom of its variance are at most one less than the effective number of groups, and fewer if a
+        few groups determine it: Satterthwaite's 2 G / (kurtosis - 1), with the kurtosis of the groups' contributions.
+        """
+        away = self._without[name] - self._without[name].mean()
+        square = float((away**2).mean())
+        excess = float((away**4).mean()) / square**2 - 1 if square > 0 else 0.0
+        most = self._support.effective - 1
+        return float(student.ppf(1 - ALPHA / 2, max(1.0, min(most, 2 * len(away) / excess) if excess > 0 else most)))
+
+    def away(self, name: str) -> tuple[float, float] | None:
+        """Return how far the ends of the interval of a figure lie below and above it; None if there is no interval.
+
+        For the logarithm of a variance they follow from the cube root of the variance, which is nearly normal if the
+        scores are (Wilson & Hilferty 1931): the interval is longer above. Its degrees of freedom are those of a
+        chi-square with the same variance of the logarithm.
+        """
+        spread = self.covariance(name, name) if len(self._without[name]) >= 3 else np.nan
+        if not (np.isfinite(spread) and np.isfinite(self._value[name])):
             return None
-        half = self._t * np.sqrt(max(self.covariance(name, name), 0.0))
-        return half if np.isfinite(half) and np.isfinite(self._value[name]) else None
+        half = self.quantile(name) * float(np.sqrt(max(spread, 0.0)))
+        if not name.startswith("log"):
+            return half, half
+        middle = 1 - spread / 9
+        if middle - half / 3 < SMALLEST_ROOT:
+            return half, half
+        return 3 * float(np.log(middle + half / 3)), -3 * float(np.log(middle - half / 3))
 
     def plain(self, name: str) -> Value:
-        value, half = self._value[name], self.half(name)
-        return self._entry(value, None if half is None else (value - half, value + half))
+        value, away = self._value[name], self.away(name)
+        return self._entry(value, None if away is None else (value - away[0], value + away[1]))
 
     def root(self, name: str, factor: float) -> Value:
         """Return ``factor`` times the square root of a variance whose logarithm is the figure."""
-        value, half = self._value[name], self.half(name)
-        ends = None if half is None else (_root(value - half, factor), _root(value + half, factor))
+        value, away = self._value[name], self.away(name)
+        ends = None if away is None else (_root(value - away[0], factor), _root(value + away[1], factor))
         return self._entry(_root(value, factor), ends)
 
-    def explained(self, name: str) -> Value:
-        """Return 1 less a share whose logarithm is the figure."""
-        value, half = self._value[name], self.half(name)
+    def explained(self, error: str, total: str) -> Value:
+        """Return 1 less the ratio of two variances whose logarithms are the figures."""
+        value = self._value[error] - self._value[total]
         if np.isnan(value):
             n = self._support.n_groups
             return undefined("there are no two groups to compare" if n < 2 else "all measurements are the same", n)
-        ends = None if half is None else (1 - float(np.exp(value + half)), 1 - float(np.exp(value - half)))
+        one, other, ends = self.away(error), self.away(total), None
+        if one is not None and other is not None:
+            r = self.correlation(error, total)
+            low = value - _joined(one[0], other[1], -r)
+            high = value + _joined(one[1], other[0], -r)
+            ends = (1 - float(np.exp(high)), 1 - float(np.exp(low)))
         return self._entry(1 - float(np.exp(value)), ends)
 
     def limit(self, factor: float) -> Value:
-        """Return the bias plus ``factor`` standard deviations, by variance estimates recovery."""
+        """Return the bias plus ``factor`` standard deviations, by the recovery of variance estimates."""
         bias, value = self._value["bias"], self._value["log variance"]
         limit = bias + _root(value, factor)
-        of_bias, of_log = self.half("bias"), self.half("log variance")
-        if of_bias is None or of_log is None:
-            return self._entry(limit, None)
-        spread = self.covariance("bias", "bias") * self.covariance("log variance", "log variance")
-        r = float(np.clip(self.covariance("bias", "log variance") / np.sqrt(spread), -1, 1)) if spread > 0 else 0.0
-        r = r if factor > 0 else -r
-        ends = []
-        for side in (-1, 1):
-            # The end of the term factor * sd that is farther down (up) than its estimate.
-            far = side * np.sign(factor) * of_log
-            away = _root(value + far, factor) - _root(value, factor)
-            square = of_bias**2 + away**2 + 2 * r * of_bias * abs(away)
-            ends.append(limit + side * float(np.sqrt(max(square, 0.0))))
-        return self._entry(limit, (ends[0], ends[1]))
+        of_bias, of_log, ends = self.away("bias"), self.away("log variance"), None
+        if of_bias is not None and of_log is not None:
+            r = self.correlation("bias", "log variance") * (1 if factor > 0 else -1)
+            width = _root(value, abs(factor))
+            shorter, longer = (
+                width - _root(value - of_log[0], abs(factor)),
+                _root(value + of_log[1], abs(factor)) - width,
+            )
+            down, up = (shorter, longer) if factor > 0 else (longer, shorter)
+            ends = (limit - _joined(of_bias[0], down, r), limit + _joined(of_bias[1], up, r))
+        return self._entry(limit, ends)
 
     def _entry(self, value: float, ends: tuple[float, float] | None) -> Value:
         n = self._support.n_groups
@@ -256,6 +283,14 @@ class _Jackknife:
             return undefined("there are no two groups to compare", n)
         reason = "" if ends is not None else TOO_FEW if n < 3 else NO_SPREAD
         return with_interval(value, ends, method=METHOD, n_groups=n, reason=reason, support=self._support)
+
+
+def _joined(one: float, other: float, r: float) -> float:
+    """Return the distance of the end of a sum's interval from those of its two terms, which have the correlation r.
+
+    Source: Zou & Donner (2008), Statistics in Medicine 27:1693 (method of variance estimates recovery).
+    """
+    return float(np.sqrt(max(one**2 + other**2 + 2 * r * one * other, 0.0)))
 
 
 def _checked(value: ArrayLike, group: ArrayLike) -> tuple[NDArray[np.int64], int, Float]:

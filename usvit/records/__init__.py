@@ -45,6 +45,13 @@ from usvit.records.model import (
 )
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.phantom import PhantomRecord
+from usvit.records.repeatability import (
+    AgreementRecord,
+    ChangeRecord,
+    FlipRecord,
+    RepeatabilityRecord,
+    RepeatsRecord,
+)
 from usvit.records.run import RunRecord, load_run_record, read_run_record
 from usvit.records.scaling import (
     DimensionName,
@@ -91,6 +98,7 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     ModelsInfoRecord,
     PhantomRecord,
     PretrainRecord,
+    RepeatabilityRecord,
     RunRecord,
     ScalingRecord,
     ShapeRecord,
@@ -107,12 +115,14 @@ __all__ = [
     "FILE_RECORDS",
     "TABLE_ROWS",
     "AdapterRecord",
+    "AgreementRecord",
     "AtPrevalence",
     "AuditRecord",
     "BenchRecord",
     "BenchResult",
     "BinRecord",
     "CalibrationRecord",
+    "ChangeRecord",
     "ClassCalibration",
     "ClassifierMetadata",
     "CompareRecord",
@@ -129,6 +139,7 @@ __all__ = [
     "FailureRow",
     "FileRecord",
     "FittedThreshold",
+    "FlipRecord",
     "FoldRow",
     "FoldsRecord",
     "Headline",
@@ -152,6 +163,8 @@ __all__ = [
     "ProcedureRecord",
     "Recommended",
     "Record",
+    "RepeatabilityRecord",
+    "RepeatsRecord",
     "RunRecord",
     "ScalingDimension",
     "ScalingPoint",
