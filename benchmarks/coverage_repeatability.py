@@ -5,8 +5,8 @@
     python -m benchmarks.coverage_repeatability --kinds repeats
 
 A logit is the mean of its patient (SD 1.2) plus that of its image (SD 0.8). Two repeats of an image add errors of SD
-0.5; a change adds 0.2 and a deviation of SD 0.4, of which 60 % is the patient's. In rows "uneven", the SD of a patient's
-errors is multiplied by a log-normal factor (SD 0.3 of its logarithm, mean square 1). Probabilities are the logistic
+0.5; a change adds 0.2 and a deviation of SD 0.4, of which 60 % is the patient's. In rows "uneven", the SD of the errors
+of a patient is multiplied by a log-normal factor (SD 0.3 of its logarithm, mean square 1). Probabilities are the logistic
 function of the logits; their errors are not normal. The true values are those of 4 million images, each of another
 patient. Flips: two repeats on different sides of the threshold 0.5, whose true share is computed in the same way.
 """
@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from usvit.metrics.clustered_wilson import ShareSums
-from usvit.metrics.repeatability import LIMIT, paired_repeats, unordered_repeats
+from usvit.metrics.repeatability import LIMIT, flip_rate, paired_repeats, unordered_repeats
 
 SHAPES = {"38 x 18": (18,) * 38, "1,064 x 1 to 2": (2,) * 811 + (1,) * 253}
 UNEVEN = 0.3
@@ -52,7 +51,7 @@ def main() -> None:
     print(f"\n{time.perf_counter() - start:.0f} s")
 
 
-def draw(kind: str, images: tuple[int, ...], uneven: float, rng: np.random.Generator) -> tuple[Float, Float]:
+def draw(kind: str, images: tuple[int, ...], uneven: float, rng: np.random.Generator) -> tuple[Float, NDArray[np.int64]]:
     """Draw logits (n, 2) and patients (n,). Repeats pair the images of a patient, so that 18 images are 9 things."""
     if kind == "repeats":
         images = tuple(one // 2 for one in images)
@@ -95,7 +94,7 @@ def coverage(
         else:
             found = paired_repeats(scores[:, 0], scores[:, 1], patient)
         ends = {name: getattr(found, name)["ci95"] for name in true if name != "flips"}
-        ends["flips"] = ShareSums.of((odds[:, 0] >= 0) != (odds[:, 1] >= 0), patient).interval()
+        ends["flips"] = flip_rate((odds[:, 0] >= 0) != (odds[:, 1] >= 0), patient)["ci95"]
         for name, (low, high) in ends.items():
             held[name] += low <= true[name] <= high
     return {name: count / repetitions for name, count in held.items()}

@@ -113,7 +113,7 @@ def test_a_column_of_the_table_or_the_manifest_names_the_repeats():
     with_manifest = Predictions("demo.csv", beside.table, CLASSES, "malignant", columns=manifest)
     again, _ = repeats_section(with_manifest, "lesion")
     assert again["scales"] == section["scales"] and again["n_identical"] == 19
-    with pytest.raises(UsvitError, match="Unknown column 'lesson'. Nearest: lesion"):
+    with pytest.raises(UsvitError, match=r"Unknown column 'lesson'\. Nearest: lesion"):
         repeats_section(with_manifest, "lesson")
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from usvit.metrics.clustered_wilson import ShareSums
-from usvit.metrics.repeatability import LIMIT, paired_repeats, unordered_repeats
+from usvit.metrics.intervals import wilson
+from usvit.metrics.repeatability import LIMIT, flip_rate, paired_repeats, unordered_repeats
 
 # Shrout & Fleiss (1979), Psychological Bulletin 86:420, table 2: six targets, four judges.
 JUDGED = np.array([[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]], float)
@@ -141,10 +141,22 @@ def test_a_shift_changes_nothing_and_a_scale_all_but_the_icc():
 def test_equal_scores_and_few_groups_have_no_interval_but_a_reason():
     same = unordered_repeats([0.1, 0.1, 0.7, 0.7, 0.3, 0.3], [0, 0, 1, 1, 2, 2], [0, 0, 1, 1, 2, 2])
     assert same.coefficient["value"] == 0 and same.coefficient["ci95"] is None and same.icc["value"] == 1
-    assert "every repeat has the same score" in same.coefficient["reason"]
+    assert "differ in one group at most" in same.coefficient["reason"]
+    one = unordered_repeats([0.1, 0.1, 0.7, 0.7, 0.3, 0.4], [0, 0, 1, 1, 2, 2], [0, 0, 1, 1, 2, 2])
+    assert one.coefficient["value"] > 0 and one.coefficient["ci95"] is None
     two = unordered_repeats([0.1, 0.2, 0.7, 0.6], [0, 0, 1, 1], [0, 0, 1, 1])
     assert two.coefficient["ci95"] is None and "three groups" in two.coefficient["reason"]
     assert "below 50" in unordered_repeats(*long(JUDGED)).icc["warning"]
+
+
+def test_a_flip_rate_has_wilsons_interval_which_is_longer_if_few_patients_have_all_flips():
+    alone = flip_rate(np.arange(200) < 20, np.arange(200))
+    assert alone["value"] == 0.1 and alone["ci95"] == pytest.approx(wilson(20, 200), abs=1e-3)
+    patient = np.repeat(np.arange(40), 10)
+    spread, gathered = flip_rate(np.arange(400) % 10 == 0, patient), flip_rate(np.arange(400) < 40, patient)
+    assert spread["value"] == gathered["value"] == 0.1
+    assert np.diff(gathered["ci95"]) > 2 * np.diff(spread["ci95"])
+    assert flip_rate(np.zeros(400, bool), patient)["ci95"][0] == 0
 
 
 def test_what_cannot_be_a_repeat_is_refused():
@@ -170,7 +182,7 @@ def test_intervals_cover_the_truth_with_38_patients_of_18_images():
         found = paired_repeats(x, x + d, patient)
         ends = {name: getattr(found, name)["ci95"] for name in ("bias", "coefficient", "lower", "upper")}
         flipped = np.sqrt(0.5) * own + np.sqrt(0.5) * rng.normal(size=684) > stats.norm.ppf(0.9)
-        ends["flips"] = ShareSums.of(flipped, patient).interval()
+        ends["flips"] = flip_rate(flipped, patient)["ci95"]
         for name, (low, high) in ends.items():
             held[name] += low <= truth[name] <= high
     assert min(held.values()) / 200 > 0.90, held

@@ -1,6 +1,5 @@
 """Repeatability of a network's scores: repeats that the predictions contain, and images before and after a change."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +14,9 @@ from usvit.evaluation.decisions import KEY, Decided, decided_of
 from usvit.evaluation.evaluate_predictions import Predictions
 from usvit.evaluation.foreign_tables import with_columns
 from usvit.evaluation.predictions import first_repeat
-from usvit.metrics.basic import Value
 from usvit.metrics.calibration_statistics import log_odds
 from usvit.metrics.checks import group_codes
-from usvit.metrics.clustered_wilson import METHOD, ShareSums
-from usvit.metrics.intervals import with_interval
-from usvit.metrics.repeatability import RepeatFigures, paired_repeats, unordered_repeats
-from usvit.metrics.support import support_of
+from usvit.metrics.repeatability import RepeatFigures, flip_rate, paired_repeats, unordered_repeats
 
 COPIES = "copies:"
 """Start of a group_id that stands for near-duplicates of one frame, not for a patient."""
@@ -227,15 +222,15 @@ def _n_identical(found: Predictions, test: pd.DataFrame, used: Codes, first: Cod
 
 
 def _flips(rule: str, flipped: NDArray[np.bool_], group: NDArray[Any]) -> dict[str, Any]:
-    sums = ShareSums.of(flipped, group)
-    code, n_groups = group_codes(group, len(flipped))
-    rate: Value = with_interval(
-        float(flipped.mean()), sums.interval(), method=METHOD, n_groups=n_groups, support=support_of(code)
-    )
-    return {"rule": rule, "n_pairs": len(flipped), "n_flips": int(flipped.sum()), "rate": rate}
+    return {
+        "rule": rule,
+        "n_pairs": len(flipped),
+        "n_flips": int(flipped.sum()),
+        "rate": flip_rate(flipped, group),
+    }
 
 
-def _too_few(found: Predictions, column: str | None, n_groups: int, left_out: list[Mapping[str, Any]]) -> str:
+def _too_few(found: Predictions, column: str | None, n_groups: int, left_out: list[dict[str, Any]]) -> str:
     what = f"with equal values of the column '{column}'" if column else "that are near-duplicates of one frame"
     more = "".join(f" Left out: {one['n']} {one['reason']}, such as {one['example']}." for one in left_out)
     advice = (

@@ -18,12 +18,14 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from usvit.metrics.basic import Value
-from usvit.metrics.checks import check_score, group_codes
+from usvit.metrics.checks import check_positive, check_score, group_codes
+from usvit.metrics.clustered_wilson import METHOD as SHARE_METHOD
+from usvit.metrics.clustered_wilson import ShareSums
 from usvit.metrics.intervals import ALPHA, undefined, with_interval
-from usvit.metrics.support import Support, effective_groups
+from usvit.metrics.support import Support, effective_groups, support_of
 
 METHOD = "jackknife over groups"
-NO_SPREAD = "every repeat has the same score, so there is no spread to estimate an interval from"
+NO_SPREAD = "the scores of repeats differ in one group at most, so that no spread between groups can be estimated"
 TOO_FEW = "the interval needs at least three groups"
 ROUNDING = 1e-12
 SMALLEST_ROOT = 0.1
@@ -171,6 +173,29 @@ def paired_repeats(first: ArrayLike, second: ArrayLike, group: ArrayLike) -> Rep
     )
 
 
+def flip_rate(flipped: ArrayLike, group: ArrayLike) -> Value:
+    """Compute the share of pairs whose decisions differ, with Wilson's interval for an effective number of pairs.
+
+    Flips are rare and gather in a few patients, so that few patients determine the variance; Student's quantile has
+    Satterthwaite's degrees of freedom.
+
+    Args:
+        flipped: (n,) bool, n >= 1.
+        group: (n,) int or str, the patient of each pair.
+
+    Raises:
+        ValueError: as ``checks.check_positive`` and ``checks.group_codes``.
+    """
+    hits = check_positive(flipped)
+    code, n_groups = group_codes(group, len(hits))
+    pairs = np.bincount(code)
+    share, support = float(hits.mean()), support_of(code)
+    contributions = np.bincount(code, hits) - share * pairs
+    freedom = _freedom(contributions, support.effective)
+    ends = ShareSums.of(hits, group).interval(freedom=freedom)
+    return with_interval(share, ends, method=SHARE_METHOD, n_groups=n_groups, support=support)
+
+
 class _Sums:
     """Sums over the images of each group."""
 
@@ -179,10 +204,13 @@ class _Sums:
         self.n = np.bincount(code, minlength=n_groups).astype(np.float64)
 
     def of(self, values: Float) -> Float:
-        return np.bincount(self._code, values, self._n_groups)
+        return np.bincount(self._code, values, self._n_groups).astype(np.float64)
 
     def same(self, a: Float, b: Float) -> list[Float]:
-        """Return per group the sums over its pairs of images, itself included, of 1, a b and (a^2 + b^2) / 2."""
+        """Return per group the sums over its ordered pairs (i, j) of images, i = j included, of 1, a_i b_j and a_i b_i.
+
+        Subtracted from the sums over all pairs, they leave the pairs of images of different groups.
+        """
         return [self.n**2, self.of(a) * self.of(b), self.n * self.of(a * b)]
 
 
@@ -208,16 +236,9 @@ class _Jackknife:
         return float(np.clip(self.covariance(a, b) / np.sqrt(square), -1, 1)) if square > 0 else 0.0
 
     def quantile(self, name: str) -> float:
-        """Return Student's quantile for a figure.
-
-        The degrees of freedom of its variance are at most one less than the effective number of groups, and fewer if a
-        few groups determine it: Satterthwaite's 2 G / (kurtosis - 1), with the kurtosis of the groups' contributions.
-        """
-        away = self._without[name] - self._without[name].mean()
-        square = float((away**2).mean())
-        excess = float((away**4).mean()) / square**2 - 1 if square > 0 else 0.0
-        most = self._support.effective - 1
-        return float(student.ppf(1 - ALPHA / 2, max(1.0, min(most, 2 * len(away) / excess) if excess > 0 else most)))
+        """Return Student's quantile for a figure."""
+        freedom = _freedom(self._without[name] - self._without[name].mean(), self._support.effective)
+        return float(student.ppf(1 - ALPHA / 2, freedom))
 
     def away(self, name: str) -> tuple[float, float] | None:
         """Return how far the ends of the interval of a figure lie below and above it; None if there is no interval.
@@ -283,6 +304,21 @@ class _Jackknife:
             return undefined("there are no two groups to compare", n)
         reason = "" if ends is not None else TOO_FEW if n < 3 else NO_SPREAD
         return with_interval(value, ends, method=METHOD, n_groups=n, reason=reason, support=self._support)
+
+
+def _freedom(contributions: Float, effective: float) -> float:
+    """Return the degrees of freedom of a variance between groups, at least 1.
+
+    They are at most one less than the effective number of groups, and fewer if a few groups determine the variance:
+    Satterthwaite's 2 G / (kurtosis - 1), with the kurtosis of the groups' contributions.
+
+    Args:
+        contributions: (G,) the groups' contributions to the figure, less their mean.
+        effective: effective number of groups.
+    """
+    square = float((contributions**2).mean())
+    excess = float((contributions**4).mean()) / square**2 - 1 if square > 0 else 0.0
+    return max(1.0, min(effective - 1, 2 * len(contributions) / excess) if excess > 0 else effective - 1)
 
 
 def _joined(one: float, other: float, r: float) -> float:

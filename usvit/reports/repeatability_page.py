@@ -88,8 +88,9 @@ def _limits_plot(changes: list[ChangeRecord]) -> Plot:
             scale = one.scales.probability if one.scales else None
             if scale is None or scale.bias.value is None:
                 continue
-            ends = [scale.lower_limit.value, scale.upper_limit.value]
-            axes.plot(ends, [row, row], color=pens.series[0], linewidth=1.4)
+            low, high = scale.lower_limit.value, scale.upper_limit.value
+            if low is not None and high is not None:
+                axes.plot([low, high], [row, row], color=pens.series[0], linewidth=1.4)
             for limit in (scale.lower_limit, scale.upper_limit):
                 if limit.ci95:
                     axes.plot(limit.ci95, [row, row], color=pens.series[0], linewidth=5, alpha=0.3)

@@ -210,7 +210,7 @@ def _content(
             left_out.append({"n": len(refused), "reason": reason, "example": refused[0]})
         entry: dict[str, Any] = {"change": one.name, "strength": one.strength}
         if kind not in scores.tables:
-            empty = {"scales": None, "flips": [], "reason": "no image allows the change"}
+            empty: dict[str, Any] = {"scales": None, "flips": [], "reason": "no image allows the change"}
             entries.append({**entry, "n_images": 0, "n_groups": 0, "left_out": left_out, **empty})
             continue
         after = scores.tables[kind]
