@@ -46,6 +46,8 @@ FUNCTIONS = (
     "plan_validation",
     "plan_accuracy",
     "plan_comparison",
+    "repeatability",
+    "retest",
 )
 """In the order in which their examples build on each other."""
 
@@ -63,6 +65,7 @@ COMMANDS = {
     "report": "usvit.reports.report",
     "score": "usvit.scoring.score",
     "explain": "usvit.explaining.explain",
+    "retest": "usvit.retesting.retest",
     "bench": "usvit.bench.benchmark",
     "data list": "usvit.data.datasets.card_names",
     "data info": "usvit.data.datasets.load_card",

@@ -22,6 +22,8 @@ from .planning import plan_comparison as plan_comparison
 from .planning import plan_validation as plan_validation
 from .reports import audit as audit
 from .reports import compare as compare
+from .retesting import repeatability as repeatability
+from .retesting import retest as retest
 from .scaling import fit_shapes as fit_shapes
 from .scaling import plan_shapes as plan_shapes
 from .scaling import predict_shape as predict_shape

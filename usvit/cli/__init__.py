@@ -26,6 +26,7 @@ from usvit.cli import (
     pretrain,
     recalibrate,
     report,
+    retest,
     score,
     shape,
     study,
@@ -45,7 +46,7 @@ that stay; to look through these as often as by default takes almost a second of
 PRIVATE = frozenset(
     {
         *("score", "evaluate", "recalibrate", "cv", "train", "data", "pretrain", "transfer", "test", "study"),
-        *("explain", "report", "plan", "ensemble"),
+        *("explain", "report", "plan", "ensemble", "retest"),
     }
 )
 """Commands whose input may contain names of patients."""
@@ -71,6 +72,7 @@ app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("score")(score.score)
 app.command("explain")(explain.explain)
+app.command("retest")(retest.retest)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from usvit.cli import labels as given
 from usvit.cli import options as o
+from usvit.cli.repeats import show_repeatability
 from usvit.errors import UsvitError
 
 if TYPE_CHECKING:
@@ -106,8 +107,26 @@ def evaluate(
             metavar="FILE",
         ),
     ] = None,
+    repeatability: Annotated[
+        bool,
+        typer.Option(
+            "--repeatability",
+            help="Instead, measure how far the scores of repeats differ: near-duplicates of one frame, or --repeats.",
+        ),
+    ] = False,
+    repeats: Annotated[
+        str | None,
+        typer.Option(
+            help="Column whose equal values name the repeats of one thing, such as a lesion's id (--repeatability).",
+            metavar="COL",
+        ),
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for metrics.json and the table as usvit read it.", metavar="DIR")
+        Path | None,
+        typer.Option(
+            help="Folder for metrics.json and the table as usvit read it, or for repeatability.json and its page.",
+            metavar="DIR",
+        ),
     ] = None,
     json_: o.Json = False,
 ) -> None:
@@ -116,7 +135,8 @@ def evaluate(
     The metrics are AUC, sensitivity, specificity and others with patient-clustered intervals, at thresholds that were
     chosen on other images, calibration, decision curve, subgroups and results by patient. --json prints all of them
     (docs/reference/metrics.schema.json). With --labels, the command evaluates a result of 'usvit score' as an external
-    test: at the model's frozen threshold, and with the images that could not be scored or were seen in training.
+    test: at the model's frozen threshold, and with the images that could not be scored or were seen in training. With
+    --repeatability, it compares the scores of near-duplicates, or of images with equal values in --repeats.
     """
     limits = _limits(by or [])
     own: dict[str, object] = {"--prob": prob, "--group": group, "--patient": patient, "--fold": fold, "--image": image}
@@ -130,6 +150,14 @@ def evaluate(
         "--dataset": dataset,
     }
     scored |= {"--unit": unit, "--roll-up": roll_up, "--calibration": calibration}
+    columns: dict[str, Any] = {"label": label, "prob": tuple(prob or ()), "group": group, "patient": patient}
+    columns |= {"fold": fold, "image": image}
+    if repeatability or repeats is not None:
+        _refuse({"--labels": labels, "--by": by, "--prevalence": prevalence, **scored}, "with --repeatability")
+        opened: dict[str, Any] = {"positive": positive, "manifest": manifest, "metadata": metadata}
+        opened |= {"allow_contaminated": allow_contaminated}
+        show_repeatability(predictions, repeats, columns, opened, out, json_)
+        return
     if labels is not None:
         _refuse(own, "for a scored set, whose columns are known")
         from usvit.scoring import evaluate_scores
@@ -152,12 +180,9 @@ def evaluate(
         _refuse(scored, "without --labels")
         from usvit import evaluation
 
-        columns = evaluation.Columns(
-            label=label, prob=tuple(prob or ()), group=group, patient=patient, fold=fold, image=image
-        )
         record = evaluation.evaluate(
             predictions,
-            columns=columns,
+            columns=evaluation.Columns(**columns),
             positive=positive,
             manifest=manifest,
             metadata=metadata,

@@ -14,6 +14,7 @@ from .decisions import KEY as KEY
 from .decisions import Decided as Decided
 from .decisions import decided_at as decided_at
 from .decisions import decided_of as decided_of
+from .decisions import points_of as points_of
 from .ensembles import RECORD as RECORD
 from .ensembles import is_ensemble as is_ensemble
 from .ensembles import load_ensemble as load_ensemble
@@ -39,6 +40,10 @@ from .predictions import repeats_of as repeats_of
 from .recalibration import NoFit as NoFit
 from .recalibration import Temperature as Temperature
 from .recalibration import fit_temperature as fit_temperature
+from .repeatability import ScorePairs as ScorePairs
+from .repeatability import change_section as change_section
+from .repeatability import most_flips as most_flips
+from .repeatability import repeats_section as repeats_section
 from .run_checks import refuse_other_figures as refuse_other_figures
 from .run_checks import refuse_other_pool as refuse_other_pool
 from .run_checks import refuse_upstream as refuse_upstream

@@ -65,13 +65,25 @@ def decided_of(table: pd.DataFrame, positive: str, classes: Iterable[str]) -> De
         UsvitError: as ``rows_of``; ``positive`` is no class.
     """
     table = table.sort_values(KEY, kind="stable")
-    rows = rows_of(table, "test", tuple(classes))
+    points, why = points_of(table, positive)
+    found = decided_at(rows_of(table, "test", tuple(classes)), positive, points)
+    found.reasons.update(why)
+    return found
+
+
+def points_of(table: pd.DataFrame, positive: str) -> tuple[list[OperatingPoint], dict[str, str]]:
+    """Choose the thresholds of a predictions table.
+
+    Returns:
+        The operating points; and, if a group both chooses a threshold and is decided by it, so that only fixed
+        thresholds are possible, the reason for each other rule.
+
+    Raises:
+        UsvitError: as ``rows_of``; ``positive`` is no class.
+    """
     try:
-        points, why = operating_points(table, positive=positive), ""
+        return operating_points(table, positive=positive), {}
     except LeakageError as error:
         fixed = [rule for rule in RULES if rule.kind == "fixed"]
-        points, why = operating_points(table, positive=positive, rules=fixed), str(error)
-    found = decided_at(rows, positive, points)
-    if why:
-        found.reasons.update({rule.name: why for rule in RULES if rule.kind != "fixed"})
-    return found
+        why = {rule.name: str(error) for rule in RULES if rule.kind != "fixed"}
+        return operating_points(table, positive=positive, rules=fixed), why

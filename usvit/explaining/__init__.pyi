@@ -1,5 +1,10 @@
 from .attention import head_maps as head_maps
 from .attention import rollout_maps as rollout_maps
+from .cases import CaseImages as CaseImages
+from .cases import ExplainedCase as ExplainedCase
+from .cases import PredictionSource as PredictionSource
+from .cases import choose as choose
+from .cases import open_source as open_source
 from .explanation import explain as explain
 from .methods import METHODS as METHODS
 from .output import Explanation as Explanation

@@ -71,13 +71,13 @@ class ShareSums:
         scatter = self.hits_squared - 2 * p * self.hits_by_images + p**2 * self.images_squared
         return self.n_groups / (self.n_groups - 1) * max(scatter, 0.0) / self.n_images**2
 
-    def interval(self, *, alpha: float = ALPHA) -> Interval | None:
+    def interval(self, *, alpha: float = ALPHA, freedom: float | None = None) -> Interval | None:
         """Compute Wilson's interval of the share for an effective number of images; None without images.
 
         The effective number is n over the design effect, which is the share's variance over that of independent
         images and at least 1. If the design effect cannot be estimated, because the share is 0 or 1 or there is one
         group, the effective number of groups is used. If a group has several images, the quantile is Student's with
-        one degree of freedom less than the effective number of groups.
+        one degree of freedom less than the effective number of groups, or with ``freedom`` if that is smaller.
 
         Source: Franco, Little, Louis & Slud (2019), Journal of Survey Statistics and Methodology 7:334 (Wilson's
         interval for an effective sample size); Korn & Graubard (1998), Survey Methodology 24:193 (degrees of freedom).
@@ -88,7 +88,7 @@ class ShareSums:
         single = self.n_groups == self.n_images
         effective, spread = float(self.n_images), 1e9
         if not single:
-            spread = max(self.effective_groups - 1, 1.0)
+            spread = max(min(self.effective_groups - 1, freedom or np.inf), 1.0)
             independent = p * (1 - p) / self.n_images
             known = independent > 0 and self.n_groups > 1
             effective = self.n_images / max(1.0, self.variance / independent) if known else self.effective_groups

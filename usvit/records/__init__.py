@@ -56,6 +56,13 @@ from usvit.records.model import (
 from usvit.records.models_info import ModelsInfoRecord
 from usvit.records.phantom import PhantomRecord
 from usvit.records.plan import PlanAssumptions, PlanCriterion, PlanDesign, PlanPoint, PlanRecord
+from usvit.records.repeatability import (
+    AgreementRecord,
+    ChangeRecord,
+    FlipRecord,
+    RepeatabilityRecord,
+    RepeatsRecord,
+)
 from usvit.records.run import RunRecord, load_run_record, read_run_record
 from usvit.records.scaling import (
     DimensionName,
@@ -105,6 +112,7 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     PhantomRecord,
     PlanRecord,
     PretrainRecord,
+    RepeatabilityRecord,
     RunRecord,
     ScalingRecord,
     ShapeRecord,
@@ -121,6 +129,7 @@ __all__ = [
     "FILE_RECORDS",
     "TABLE_ROWS",
     "AdapterRecord",
+    "AgreementRecord",
     "ApparentBest",
     "AtPrevalence",
     "AuditRecord",
@@ -134,6 +143,7 @@ __all__ = [
     "BinRecord",
     "BothWays",
     "CalibrationRecord",
+    "ChangeRecord",
     "ClassCalibration",
     "ClassifierMetadata",
     "CompareRecord",
@@ -153,6 +163,7 @@ __all__ = [
     "FailureRow",
     "FileRecord",
     "FittedThreshold",
+    "FlipRecord",
     "FoldRow",
     "FoldsRecord",
     "Headline",
@@ -184,6 +195,8 @@ __all__ = [
     "ProcedureRecord",
     "Recommended",
     "Record",
+    "RepeatabilityRecord",
+    "RepeatsRecord",
     "RunRecord",
     "ScalingDimension",
     "ScalingPoint",

@@ -8,6 +8,7 @@ from .formatting import plural as plural
 from .formatting import quoted as quoted
 from .formatting import usefulness as usefulness
 from .page import write_report
+from .repeatability_page import write_repeatability_page as write_repeatability_page
 from .scores_page import write_scores_page as write_scores_page
 from .svg import LegendEntry as LegendEntry
 from .svg import Pens as Pens

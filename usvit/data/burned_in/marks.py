@@ -129,6 +129,24 @@ def has_text(image: UInt8 | Look) -> bool:
     return len(Look.at(image).words) > 0
 
 
+def mark_boxes(image: UInt8 | Look) -> NDArray[np.int64]:
+    """Return the boxes of all letters of words and all crosses of calipers, (n, 4) left, top, right, bottom in pixels.
+
+    The limits of ``has_text`` and ``has_calipers`` apply; a letter may occur twice.
+
+    Args:
+        image: (H, W, 3) uint8, or a ``Look`` at it.
+    """
+    look = Look.at(image)
+    left, top, width, height = look.words.T
+    boxes = [np.column_stack([left, top, left + width, top + height])]
+    arm = CROSS_ARM * scale_of(look.grey) + 1
+    for centres in (look.upright, crosses(look.grey, oblique=True)):
+        if len(centres) >= MIN_CROSSES:
+            boxes.append(np.column_stack([centres - arm, centres + arm]))
+    return np.rint(np.concatenate(boxes)).astype(np.int64)
+
+
 def crosses(grey: UInt8, *, oblique: bool) -> NDArray[np.float64]:
     """Find the centres of bright crosses.
 

@@ -1,3 +1,4 @@
+from .marks import text_line as text_line
 from .render import FINEST_GRID as FINEST_GRID
 from .render import Patient as Patient
 from .render import RenderedImage as RenderedImage

@@ -22,20 +22,25 @@ def burn_text(image: Grey, frequency_mhz: float, rng: np.random.Generator) -> Gr
     Side and hour are random, and there is no name.
     """
     text = f"BREAST {rng.choice(['L', 'R'])} {rng.integers(1, 13)} o'clock  {frequency_mhz:.1f} MHz"
-    # Pillow's bitmap font needs neither a font file nor hinting, and gives the same pixels everywhere.
-    font = ImageFont.load_default_imagefont()
-    box = font.getbbox(text)
-    line = Image.new("L", (int(box[2]) + 2, int(box[3]) + 2))
-    ImageDraw.Draw(line).text((1, 1), text, fill=INK, font=font)
-    scale = image.shape[0] / REFERENCE_SIZE
-    line = line.resize((max(1, round(line.width * scale)), max(1, round(line.height * scale))))
+    line = text_line(text, image.shape[0])
     canvas = Image.fromarray(image)
-    margin = round(4 * scale)
+    margin = round(4 * image.shape[0] / REFERENCE_SIZE)
     left = margin if rng.random() < 0.5 else canvas.width - line.width - margin
     top = margin if rng.random() < 0.5 else canvas.height - line.height - margin
     # The line is its own mask: bright letters without a box, as scanners burn them in.
     canvas.paste(INK, (max(0, left), top), line)
     return np.asarray(canvas)
+
+
+def text_line(text: str, height: int) -> Image.Image:
+    """Return a line of text as an 8-bit mask, 255 in the ink, sized for an image of this height in pixels."""
+    # Pillow's bitmap font needs neither a font file nor hinting, and gives the same pixels everywhere.
+    font = ImageFont.load_default_imagefont()
+    box = font.getbbox(text)
+    line = Image.new("L", (int(box[2]) + 2, int(box[3]) + 2))
+    ImageDraw.Draw(line).text((1, 1), text, fill=INK, font=font)
+    scale = height / REFERENCE_SIZE
+    return line.resize((max(1, round(line.width * scale)), max(1, round(line.height * scale))))
 
 
 def burn_calipers(image: Grey, lesion: Lesion) -> Grey:

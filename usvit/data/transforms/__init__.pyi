@@ -1,6 +1,8 @@
 from .batch_draws import BatchDraws as BatchDraws
 from .batch_draws import box_of as box_of
 from .batch_draws import draw_batch as draw_batch
+from .controlled_changes import CHANGES as CHANGES
+from .controlled_changes import ControlledChange as ControlledChange
 from .device_policies import augment_batch as augment_batch
 from .geometry import CELLS as CELLS
 from .geometry import lesion_cells as lesion_cells

@@ -1,0 +1,1 @@
+from tests.explaining.conftest import make_run, phantom_manifest  # noqa: F401  (fixtures)

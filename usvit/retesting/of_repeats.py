@@ -1,0 +1,79 @@
+"""Repeatability from predictions that exist: copies of one frame, views of a lesion, or any column of repeats."""
+
+from pathlib import Path
+
+from usvit.evaluation import Columns, open_predictions, repeats_section
+from usvit.files import refuse_linked_folders
+from usvit.records import RepeatabilityRecord, fitting
+from usvit.retesting.output import head, refuse_other_files, written
+
+USUAL = Columns()
+SPLIT_BY_IMAGE = (
+    "The run was split by image, on request: a repeat of a test image may be among the images that its network was "
+    "trained on. Sets with images in several folds are left out, but the scores of a hold-out may still agree better "
+    "than those of new repeats."
+)
+
+
+def repeatability(
+    predictions: str | Path,
+    *,
+    repeats: str | None = None,
+    columns: Columns = USUAL,
+    positive: str | None = None,
+    manifest: Path | None = None,
+    metadata: Path | None = None,
+    allow_contaminated: bool = False,
+    out: str | Path | None = None,
+) -> RepeatabilityRecord:
+    """Measure how far the scores of repeats differ, from predictions that exist; no network runs.
+
+    Args:
+        predictions: a run directory, or a CSV or Parquet table of any tool.
+        repeats: column of the table or of its manifest whose equal values name the repeats of one thing, such as a
+            lesion's id. None takes the near-duplicates of one frame, which usvit groups.
+        columns: which column of the table holds what; a run's columns are known.
+        positive: the positive class; None takes the run's own, or 'malignant'.
+        manifest: Parquet file with more columns of the images; None takes the run's own.
+        metadata: model.json of the network that made the table; None takes the run's own.
+        allow_contaminated: go on if a tested data set is one that a foundation model behind the network was
+            pre-trained on. A run has its own setting.
+        out: folder to write repeatability.json and repeatability.html into; None writes none.
+
+    Returns:
+        The content of repeatability.json (docs/reference/repeatability.schema.json).
+
+    Raises:
+        UsvitError: as ``evaluate``; there is no such column; fewer than three groups have repeats.
+        LeakageError: as ``evaluate``.
+
+    Example:
+        >>> import usvit
+        >>> found = usvit.repeatability("runs/small", repeats="patient_id").repeats
+        >>> found.n_images > found.n_sets, found.scales.logit.icc_form
+        (True, 'ICC(1,1)')
+    """
+    path, folder = Path(predictions), None if out is None else Path(out)
+    if folder is not None:
+        refuse_other_files(folder)
+    with fitting(path):
+        found = open_predictions(
+            path,
+            columns=columns,
+            positive=positive,
+            manifest=manifest,
+            metadata=metadata,
+            allow_contaminated=allow_contaminated,
+        )
+        section, pairs = repeats_section(found, repeats)
+    warnings = [*found.warnings]
+    if found.split_by_image:
+        warnings.append(SPLIT_BY_IMAGE)
+    if section["n_identical"]:
+        warnings.append(
+            f"{section['n_identical']} of {section['n_pairs']} pairs have identical pixels, so that their scores are "
+            "equal whatever the network is."
+        )
+    if folder is not None:
+        refuse_linked_folders(folder)
+    return written({**head(found.name, found.positive, warnings), "repeats": section}, folder, pairs)
