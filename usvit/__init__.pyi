@@ -25,6 +25,7 @@ from .scoring import Predictor as Predictor
 from .scoring import load_model as load_model
 from .scoring import score as score
 from .studies import list_studies as list_studies
+from .studies import measure_shift as measure_shift
 from .studies import run_study as run_study
 
 __version__: str

@@ -5,9 +5,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
+from typer.core import TyperGroup
 
 from usvit.cli import options as o
+from usvit.cli import study_shift
 from usvit.errors import EXIT_PARTLY, UsvitError
 
 if TYPE_CHECKING:
@@ -86,6 +89,8 @@ def study(
     A row may be a cross-validation, or a chain of pre-training, fine-tuning, transfers, tests and measurements of
     speed. 'usvit study list' shows the printed tables of the papers that are built in. The same command resumes a
     stopped study: finished runs are kept, and failed runs are tried again (exit code 3 while any run fails).
+
+    'usvit study shift' leaves one data set or one device out: see 'usvit study shift --help'.
     """
     from usvit.config import parse_overrides
     from usvit.progress import make_progress
@@ -159,3 +164,18 @@ def _list(paper: str | None, json_: bool) -> None:
 
 def _hours(value: float | None) -> str:
     return "not known" if value is None else f"{value:,.1f}" if value >= 0.1 else "< 0.1"
+
+
+DEFAULT = "run"
+
+
+class StudyGroup(TyperGroup):
+    """``usvit study FILE|NAME...`` means ``usvit study run FILE|NAME...``; other first words are commands."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args if args and args[0] in self.commands else [DEFAULT, *args])
+
+
+app = typer.Typer(cls=StudyGroup, help="Run the runs of a table, or measure shift ('usvit study shift --help').")
+app.command(DEFAULT)(study)
+app.command("shift")(study_shift.shift)

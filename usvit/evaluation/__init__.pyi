@@ -30,6 +30,11 @@ from .predictions import repeats_of as repeats_of
 from .recalibration import NoFit as NoFit
 from .recalibration import Temperature as Temperature
 from .recalibration import fit_temperature as fit_temperature
+from .recalibration_draws import FITTED as FITTED
+from .recalibration_draws import RecalibrationDraws as RecalibrationDraws
+from .recalibration_draws import SiteImages as SiteImages
+from .recalibration_draws import recalibration_draws as recalibration_draws
+from .recalibration_draws import size_problem as size_problem
 from .run_checks import refuse_other_figures as refuse_other_figures
 from .run_checks import refuse_other_pool as refuse_other_pool
 from .run_checks import refuse_upstream as refuse_upstream
