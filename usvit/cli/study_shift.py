@@ -45,9 +45,7 @@ def shift(
         typer.Option(help="Numbers of patients of the left-out set to recalibrate on, or none.", metavar="N,...|none"),
     ] = "10,20,50,100",
     draws: Annotated[int, typer.Option(help="Random draws of these patients for each number.")] = 200,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the measurement. (default: studies/shift-<sets>)")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the measurement. (default: studies/shift-<sets>)")] = None,
     runs: Annotated[
         Path | None,
         typer.Option(help="Folder of the trainings; measurements with the same one share equal trainings."),
@@ -131,7 +129,8 @@ def _sizes(text: str) -> list[int]:
 def _print(record: "ShiftRecord") -> None:
     print_contamination(record.contamination)
     for one in record.sets:
-        print(f"{one.name}: {one.n_images} images in {one.n_groups} groups, {one.positive_share:.0%} {record.positive_class}")
+        share = f"{one.positive_share:.0%} {record.positive_class}"
+        print(f"{one.name}: {one.n_images} images in {one.n_groups} groups, {share}")
     print(f"\n{'':14}{'':16}{'inside':24}{'outside':24}change")
     for row in record.rows:
         for title, name in (("AUC", "auc"), ("sensitivity", "sensitivity"), ("specificity", "specificity")):

@@ -40,8 +40,8 @@ class ShiftCell(Record):
     left_out: Name
     tested: Name
     external: bool = key(
-        "true: the networks have not been trained on this set. false: they have, and each is tested on images that were "
-        "held out of its training."
+        "true: the networks have not been trained on this set. false: they have, and each is tested on images that "
+        "were held out of its training."
     )
     n_images: Count
     n_groups: Count
@@ -97,8 +97,8 @@ class ShiftRecalibration(Record):
 
     n_patients: Count
     fitted: Literal["frozen", "temperature", "platt"] = key(
-        "frozen: the unchanged model on the same other patients; temperature and platt: that scaling, and the threshold "
-        "by the same rule."
+        "frozen: the unchanged model on the same other patients; temperature and platt: that scaling, and the "
+        "threshold by the same rule."
     )
     n_draws: Count
     n_one_sided: Count = key("Draws without a positive or a negative image, which are left out.")
@@ -172,4 +172,3 @@ class ShiftRecord(FileRecord):
     published: list[PublishedShift]
     contamination: list[ContaminationRecord]
     says: list[Text] = key("Sentences on what the figures show and do not show.")
-

@@ -49,8 +49,8 @@ def measure_shift(
     by the same call.
 
     Args:
-        sets: At least two, or at least one with ``by``: names of data cards (several joined by ``+`` are one set), files
-            of cards or manifests, or folders of images. ``NAME=SET`` names a set.
+        sets: At least two, or at least one with ``by``: names of data cards (several joined by ``+`` are one set),
+            files of cards or manifests, or folders of images. ``NAME=SET`` names a set.
         by: Column of the manifests whose values are the sets, such as ``device``.
         model, recipe, weights, seed, overrides, **settings: Settings of the trainings, as in ``cross_validate``.
         hold_out: Train one network for each left-out set, not a cross-validation. The held-out images are then few.

@@ -318,4 +318,3 @@ def plain(value: Value) -> Value:
 def set_by_key(table: pd.DataFrame) -> dict[tuple[str, str], str]:
     """Return (data set, id) of each image -> its set."""
     return dict(zip(zip(table.dataset, table.image_id, strict=True), table.set, strict=True))
-

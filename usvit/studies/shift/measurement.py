@@ -150,9 +150,7 @@ def _judge(one: LeftOut, request: ShiftRequest, runs: Path, progress: Progress) 
     return judge(one, networks, logits, set_by_key(request.sets.table()))
 
 
-def _content(
-    request: ShiftRequest, judged: Sequence[Judged], contamination: Sequence[Contamination]
-) -> dict[str, Any]:
+def _content(request: ShiftRequest, judged: Sequence[Judged], contamination: Sequence[Contamination]) -> dict[str, Any]:
     sets, config, positive = request.sets, request.config, request.sets.manifest.positive_class
     table = sets.table()
     prevalence = float((table.label == positive).mean()) if request.prevalence is None else request.prevalence
@@ -214,15 +212,17 @@ def _sentences(request: ShiftRequest, contamination: Sequence[Contamination]) ->
         said.append("All sets are phantoms: the figures show how the method works, and say nothing about patients.")
     elif PHANTOM in cards:
         said.append(
-            "One of the sets is a phantom: a change of figures between a phantom and real images is that of two kinds of "
-            "images, and says nothing about a change between hospitals or scanners."
+            "One of the sets is a phantom: a change of figures between a phantom and real images is that of two kinds "
+            "of images, and says nothing about a change between hospitals or scanners."
         )
     if len(request.sets.names) == 2:
         said.append("With two sets, each training uses one of them.")
     said.append(
-        "The intervals are of new patients like these for these networks. They do not include another training, and two "
-        "or three sets are no sample of all hospitals: the figures of a further one may lie outside."
+        "The intervals are of new patients like these for these networks. They do not include another training, and "
+        "two or three sets are no sample of all hospitals: the figures of a further one may lie outside."
     )
     if request.kind == "train":
-        said.append("Each training is one hold-out: its held-out images are few, and its interval is that of one network.")
+        said.append(
+            "Each training is one hold-out: its held-out images are few, and the intervals are those of one network."
+        )
     return said

@@ -103,5 +103,10 @@ def _spread(
     for x, one in known:
         panel.plot([x, x], one.interval, color=colour, linewidth=1.2)
     panel.plot(
-        [x for x, _ in known], [one.median for _, one in known], color=colour, marker=marker, markersize=4, linewidth=0.8
+        [x for x, _ in known],
+        [one.median for _, one in known],
+        color=colour,
+        marker=marker,
+        markersize=4,
+        linewidth=0.8,
     )

@@ -147,9 +147,7 @@ def study_of(left_out: Sequence[LeftOut], config: RunConfig, kind: Kind, by: str
     return StudyPlan(study, tuple(one.run for one in left_out), rows, (config.seed,))
 
 
-def _run_settings(
-    config: RunConfig, sources: Manifest, hashes: dict[str, str], runs: Path
-) -> dict[str, object]:
+def _run_settings(config: RunConfig, sources: Manifest, hashes: dict[str, str], runs: Path) -> dict[str, object]:
     """Return the settings of a training: those of the user, with the images and folds of this one."""
     inputs = runs / "inputs"
     whole = config.model_dump(mode="json")
