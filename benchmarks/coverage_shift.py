@@ -38,10 +38,8 @@ def main() -> None:
     print(f"\n{time.perf_counter() - start:.0f} s")
 
 
-def draw(
-    rng: np.random.Generator, patients: int, most: int, skill: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw labels by patient, scores and patients; patients have 1 to ``most`` images, or ``most`` if there are many."""
+def draw(rng: np.random.Generator, patients: int, most: int, skill: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw labels by patient, scores and patients; patients have 1 to ``most`` images, or ``most`` if above 2."""
     per = np.full(patients, most) if most > 2 else rng.integers(1, most + 1, patients)
     patient = np.repeat(np.arange(patients), per)
     positive = (rng.random(patients) < SHARE)[patient]
@@ -73,8 +71,9 @@ def row(patients: int, most: int, networks: int, inside: float, outside: float, 
         low, high = ratio["ci95"]
         ratio_held, ratio_width = ratio_held + (low <= true_ratio <= high), ratio_width + high - low
     without = f"; {studies - known} without" if known < studies else ""
+    images = f"1 to {most}" if most == 2 else str(most)
     return (
-        f"| {patients} x {most if most > 2 else f'1 to {most}' if most > 1 else 1} | {networks} | {inside:g}, {outside:g} | "
+        f"| {patients} x {images} | {networks} | {inside:g}, {outside:g} | "
         f"{held / known:.3f} ({width / known:.3f}){without} | {ratio_held / known:.3f} ({ratio_width / known:.2f}) |"
     )
 

@@ -3,9 +3,8 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -172,7 +171,7 @@ DEFAULT = "run"
 class StudyGroup(TyperGroup):
     """``usvit study FILE|NAME...`` means ``usvit study run FILE|NAME...``; other first words are commands."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # the type of Typer's contexts is private
         return super().parse_args(ctx, args if args and args[0] in self.commands else [DEFAULT, *args])
 
 

@@ -13,6 +13,10 @@ from .evaluate_predictions import Predictions, evaluate, open_predictions
 from .evaluate_predictions import measure as measure
 from .evaluate_predictions import refuse_occupied as refuse_occupied
 from .foreign_tables import Columns
+from .local_recalibration import RecalibrationDraws as RecalibrationDraws
+from .local_recalibration import SiteImages as SiteImages
+from .local_recalibration import recalibration_draws as recalibration_draws
+from .local_recalibration import size_problem as size_problem
 from .metrics_record import listed as listed
 from .metrics_record import summarise, with_contamination
 from .metrics_sections import SUBGROUP_COLUMNS as SUBGROUP_COLUMNS
@@ -30,11 +34,6 @@ from .predictions import repeats_of as repeats_of
 from .recalibration import NoFit as NoFit
 from .recalibration import Temperature as Temperature
 from .recalibration import fit_temperature as fit_temperature
-from .recalibration_draws import FITTED as FITTED
-from .recalibration_draws import RecalibrationDraws as RecalibrationDraws
-from .recalibration_draws import SiteImages as SiteImages
-from .recalibration_draws import recalibration_draws as recalibration_draws
-from .recalibration_draws import size_problem as size_problem
 from .run_checks import refuse_other_figures as refuse_other_figures
 from .run_checks import refuse_other_pool as refuse_other_pool
 from .run_checks import refuse_upstream as refuse_upstream

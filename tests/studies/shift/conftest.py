@@ -1,10 +1,14 @@
-"""Two small phantom scanners and the settings of networks that train in a second."""
+"""Two sets in the layout of a phantom, of quickly drawn images, and settings of networks that train in a second."""
 
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
 import pytest
+from PIL import Image
 
-from usvit.data.phantom import PhantomSpec, write_phantom
-
-NEAR, FAR = "frequency_mhz=11,gain_db=0", "frequency_mhz=5,gain_db=-12,looks=1"
+NEAR, FAR = "near scanner", "far scanner"
+CLASSES = ("benign", "malignant", "normal")
 TINY = {
     "model": "timm:test_resnet",
     "recipe": "demo",
@@ -19,9 +23,27 @@ TINY = {
 """Arguments of a measurement of seconds."""
 
 
+def write_set(folder: Path, seed: int, device: str, patients: int = 48) -> Path:
+    """Write two images of each patient: noise, with a spot that is brighter in malignant ones."""
+    rng, rows = np.random.default_rng(seed), []
+    for label in CLASSES:
+        (folder / label).mkdir(parents=True)
+    for patient in range(patients):
+        label = CLASSES[patient % 3]
+        for view in (1, 2):
+            image = rng.normal(90, 30, (64, 64))
+            image[20:44, 20:44] += {"benign": 30, "malignant": 90, "normal": 0}[label]
+            name = f"p{patient:03d}-v{view}"
+            Image.fromarray(np.clip(image, 0, 255).astype(np.uint8)).save(folder / label / f"{name}.png")
+            ids = {"image_id": name, "label": label, "patient_id": f"p{patient:03d}", "path": f"{label}/{name}.png"}
+            rows.append({**ids, "mask_path": "", "pixel_spacing_mm": 0.5, "device": device})
+    pd.DataFrame(rows).to_csv(folder / "phantom.csv", index=False)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def scanners(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scanners")
-    for seed, (name, scanner) in enumerate((("near", NEAR), ("far", FAR)), start=1):
-        write_phantom(PhantomSpec(n=96, seed=seed, size=64, scanner=scanner), folder / name, workers=1)
+    write_set(folder / "near", 1, NEAR)
+    write_set(folder / "far", 2, FAR)
     return folder

@@ -99,7 +99,9 @@ def test_the_paired_change_compares_the_networks_on_the_same_images(measured):
 def test_the_predictions_are_those_of_usvit_score(measured, scanners):
     row = measured.record.rows[1]
     paths = [scanners / "far" / one for one in pd.read_csv(scanners / "far" / "phantom.csv").path[:4]]
-    scored = usvit.load_model(measured.path / "runs" / row.run, device="cpu").predict(list(map(str, paths)))
+    scored = usvit.load_model(measured.path / "runs" / row.run, device="cpu", precision="fp32").predict(
+        list(map(str, paths))
+    )
     ours = external(measured, "far").groupby("image_id", sort=False).prob_malignant.mean()[[one.stem for one in paths]]
     np.testing.assert_allclose(ours, scored.prob_malignant, atol=1e-6)
 

@@ -31,7 +31,7 @@ def test_folders_of_one_card_become_data_sets_of_their_own(scanners):
 
 def test_the_values_of_a_column_are_the_sets(scanners):
     sets = opened(f"a={scanners / 'near'}", f"b={scanners / 'far'}", by="device")
-    assert set(sets.names) == {NEAR, FAR.replace("-12,looks=1", "-12").replace("gain", "looks=1,gain")}
+    assert sets.names == (NEAR, FAR)
     table = sets.table()
     assert table.groupby("set").dataset.nunique().tolist() == [1, 1]
 
@@ -110,8 +110,9 @@ def test_a_device_of_one_class_is_refused(scanners, tmp_path):
         opened(f"mixed={folder}", by="device")
 
 
+@pytest.mark.slow
 def test_sets_that_share_a_near_duplicate_are_refused(tmp_path):
-    one = write_phantom(PhantomSpec(n=24, seed=1, size=256), tmp_path / "one", workers=1)
+    one = write_phantom(PhantomSpec(n=36, seed=1, size=256), tmp_path / "one", workers=1)
     for label in ("benign", "malignant", "normal"):
         (tmp_path / "two" / label).mkdir(parents=True)
     folder_of(tmp_path / "more", ("benign", "malignant", "normal"), 8, 2)
@@ -123,10 +124,12 @@ def test_sets_that_share_a_near_duplicate_are_refused(tmp_path):
         opened(f"a={one}", f"b={tmp_path / 'two'}")
 
 
-def test_phantoms_of_one_seed_have_the_same_patients(scanners, tmp_path):
-    twin = write_phantom(PhantomSpec(n=96, seed=1, size=64), tmp_path / "twin", workers=1)
+def test_phantoms_of_one_seed_have_the_same_patients(tmp_path):
+    one, twin = (
+        write_phantom(PhantomSpec(n=3, seed=1, size=size), tmp_path / str(size), workers=1) for size in (64, 65)
+    )
     with pytest.raises(LeakageError, match=r"phantoms of the same seed \(1\)"):
-        opened(f"a={scanners / 'near'}", f"b={twin}")
+        opened(f"a={one}", f"b={twin}")
 
 
 def test_manifests_of_one_card_that_share_patients_are_refused(tmp_path):

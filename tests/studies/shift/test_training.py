@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from tests.studies.shift.conftest import TINY
+from tests.studies.shift.conftest import TINY, write_set
 from usvit.config import DataConfig
 from usvit.errors import UsvitError
 from usvit.experiments import run_config
@@ -38,13 +38,14 @@ def test_each_training_lacks_its_set_and_holds_images_out_in_the_same_folds(sets
 
 
 def test_folds_of_a_third_set_are_the_same_in_both_trainings(scanners, tmp_path):
-    sources = [f"near={scanners / 'near'}", f"far={scanners / 'far'}"]
-    three = open_sets(parse_sources([*sources, "phantom"], DataConfig(), {}), None, NO_PROGRESS)
+    third = write_set(tmp_path / "third", 3, "third scanner")
+    sources = [f"near={scanners / 'near'}", f"far={scanners / 'far'}", str(third)]
+    three = open_sets(parse_sources(sources, DataConfig(), {}), None, NO_PROGRESS)
     found = {one.name: one.folds for one in leave_each_out(three, config(), "cv", tmp_path)}
     keys = ["dataset", "image_id", "fold", "part"]
-    of_phantom = [folds[folds.dataset == "phantom"][keys] for name, folds in found.items() if name != "phantom"]
-    assert len(of_phantom) == 2 and len(of_phantom[0])
-    first, second = (one.sort_values(keys).reset_index(drop=True) for one in of_phantom)
+    of_third = [folds[folds.dataset == "third"][keys] for name, folds in found.items() if name != "third"]
+    assert len(of_third) == 2 and len(of_third[0])
+    first, second = (one.sort_values(keys).reset_index(drop=True) for one in of_third)
     pd.testing.assert_frame_equal(first, second)
 
 

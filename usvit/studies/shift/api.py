@@ -102,6 +102,8 @@ def measure_shift(
         overrides=overrides,
         settings=settings,
     )
+    if config.data.manifest is not None:
+        raise UsvitError("data.manifest does not go with 'usvit study shift': name the manifest as one of the sets.")
     shown = progress or NO_PROGRESS
     data = config.data.model_copy(update={"manifest": None, "keep_list": None})
     sources = parse_sources([str(one) for one in sets], data, roots_from(data_root))

@@ -120,7 +120,7 @@ def judge(left_out: LeftOut, networks: RunNetworks, logits: Floats, set_of: Mapp
         rows.fold,
         np.array([set_of[key] for key in keys], dtype=object),
         keys,
-        target.label.map({name: k for k, name in enumerate(networks.classes)}).to_numpy(np.int64),
+        np.asarray(target.label.map({name: k for k, name in enumerate(networks.classes)}), dtype=np.int64),
         logits,
         target.group_id.to_numpy(object),
         list(zip(target.dataset, target.image_id, strict=True)),

@@ -27,6 +27,7 @@ from usvit.studies.shift.published import published_figures
 from usvit.studies.shift.sets import PHANTOM, JoinedSets
 from usvit.studies.shift.training import Kind, LeftOut, check_weights, leave_each_out, study_of, write_inputs
 
+OWN_FILES = frozenset({"study", "runs", "external", "shift.json", "shift.csv", "shift.html"})
 FIGURES = ("auc", "sensitivity", "specificity", "slope", "observed_expected", "ppv", "npv")
 
 
@@ -67,6 +68,7 @@ def measure(request: ShiftRequest, progress: Progress) -> ShiftOutcome:
     """
     sets, config = request.sets, request.config
     _refuse_all_sizes(request)
+    _refuse_other_files(request.out)
     engine = make_engine(request.engine, address=None, cpus=request.cpus, gpus=None, device=config.device)
     contamination = check_weights(config, sets)
     runs = request.out / "runs" if request.runs is None else request.runs
@@ -123,6 +125,16 @@ def table_of(record: ShiftRecord) -> pd.DataFrame:
                 side = f"recalibration, {drawn.fitted}"
                 add(row.left_out, row.left_out, side, name, drawn.n_patients, found.median, found.interval)
     return pd.DataFrame(lines).astype({"n_patients": "Int64"})
+
+
+def _refuse_other_files(out: Path) -> None:
+    """Refuse a folder that holds something else than a measurement of shift."""
+    if out.exists() and not out.is_dir():
+        raise UsvitError(f"{out} is a file. Choose another folder with --out.")
+    if out.is_dir() and (other := sorted({one.name for one in out.iterdir()} - OWN_FILES)):
+        raise UsvitError(
+            f"{out} holds other files, such as {other[0]}. Nothing was changed: choose another folder with --out."
+        )
 
 
 def _refuse_all_sizes(request: ShiftRequest) -> None:
@@ -185,7 +197,7 @@ def _content(request: ShiftRequest, judged: Sequence[Judged], contamination: Seq
         "rows": rows,
         "published": published_figures(),
         "contamination": [one.describe() for one in contamination],
-        "says": _sentences(request, contamination),
+        "says": _sentences(request, judged, contamination),
     }
 
 
@@ -204,7 +216,7 @@ def _described(sets: JoinedSets, table: pd.DataFrame, name: str) -> dict[str, An
     }
 
 
-def _sentences(request: ShiftRequest, contamination: Sequence[Contamination]) -> list[str]:
+def _sentences(request: ShiftRequest, judged: Sequence[Judged], contamination: Sequence[Contamination]) -> list[str]:
     """Return what a reader must know about the figures."""
     said = [warning] if (warning := contamination_warning(contamination)) else []
     cards = set(request.sets.cards.values())
@@ -221,6 +233,12 @@ def _sentences(request: ShiftRequest, contamination: Sequence[Contamination]) ->
         "The intervals are of new patients like these for these networks. They do not include another training, and "
         "two or three sets are no sample of all hospitals: the figures of a further one may lie outside."
     )
+    members = [member for one in judged for member in one.networks.members]
+    if unscaled := sum(member.trained.temperature is None for member in members):
+        said.append(
+            f"{unscaled} of {len(members)} networks have no temperature, because none could be fitted on their inner "
+            "validation images; their probabilities are used as they are."
+        )
     if request.kind == "train":
         said.append(
             "Each training is one hold-out: its held-out images are few, and the intervals are those of one network."

@@ -24,8 +24,12 @@ LEAST_GROUPS = 5
 """Fewest groups (patients) with a positive image, and without one, of each set."""
 PHANTOM = "phantom"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
-_NOT_BY = ("image_id", "path", "frame", "label", "patient_id", "group_id", "mask_path", "sha256", "phash")
-_NOT_BY += ("birads", "pixel_spacing_mm", "official_folds", "exclude_reason")
+_NOT_BY = frozenset(
+    {
+        *("image_id", "path", "frame", "label", "patient_id", "group_id", "mask_path", "sha256", "phash"),
+        *("birads", "pixel_spacing_mm", "official_folds", "exclude_reason"),
+    }
+)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from usvit.evaluation.recalibration_draws import SiteImages, recalibration_draws, size_problem, spread
+from usvit.evaluation.local_recalibration import SiteImages, recalibration_draws, size_problem, spread
 from usvit.metrics.threshold_choice import Rule
 
 RULE = Rule("sensitivity", 0.9)
