@@ -22,6 +22,7 @@ FAST += ("--set", "model.image_size=32", "--set", "train.steps=2")
         (("a=phantom", "b=phantom", "--prevalence", "5"), "--prevalence 5"),
         (("a=phantom", "b=phantom", "--model", "vit_b33"), "Nearest: vit_b32"),
         (("a=phantom", "b=phantom", "--set", "train.stepps=3"), "Nearest: train.steps"),
+        (("a=phantom", "b=phantom", "--set", "data.manifest=x"), "name the manifest as one of the sets"),
         (("a=phantom", "b=phantom"), "phantoms of the same seed"),
         (("phantom", "phantm"), "'phantm' is not a set"),
     ],

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from usvit.cli import options as o
-from usvit.cli.printing import print_contamination
 from usvit.errors import UsvitError
 
 if TYPE_CHECKING:
@@ -127,7 +126,6 @@ def _sizes(text: str) -> list[int]:
 
 
 def _print(record: "ShiftRecord") -> None:
-    print_contamination(record.contamination)
     for one in record.sets:
         share = f"{one.positive_share:.0%} {record.positive_class}"
         print(f"{one.name}: {one.n_images} images in {one.n_groups} groups, {share}")

@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import usvit
-from tests.studies.shift.conftest import TINY
+from tests.studies.shift.conftest import TINY, write_set
 from usvit.errors import LeakageError, UsvitError
 from usvit.experiments import CrossValidation
 from usvit.metrics.threshold_choice import Rule
@@ -174,6 +174,27 @@ def test_weights_that_have_seen_a_set_are_refused(measured, sources, tmp_path):
     with pytest.raises(LeakageError, match="has seen images"):
         usvit.measure_shift(*sources, weights=f"{run}/fold-0", out=tmp_path / "x", **TINY)
     assert not (tmp_path / "x").exists()
+
+
+def test_with_three_sets_the_paired_change_is_the_mean_over_the_trainings_with_the_set(sources, tmp_path):
+    third = write_set(tmp_path / "third", 3, "third scanner")
+    found = usvit.measure_shift(*sources, str(third), out=tmp_path / "out", hold_out=True, **TINY)
+    first, *others = found.record.rows
+    assert [len(row.trained_on) for row in found.record.rows] == [2, 2, 2] and len(found.record.matrix) == 9
+    table, differences = external(found, first.left_out), []
+    for row in others:
+        held = internal(found, row)
+        both = held[held.dataset == first.left_out].merge(table, on=["dataset", "image_id"], suffixes=("_in", "_out"))
+        areas = [roc_auc_score(both.label_in == "malignant", both[f"prob_malignant_{side}"]) for side in ("out", "in")]
+        differences.append(areas[0] - areas[1])
+    assert first.paired.auc.value == pytest.approx(np.mean(differences))
+
+
+def test_a_folder_with_other_files_is_left_alone(sources, tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(UsvitError, match=r"holds other files, such as thesis\.txt"):
+        usvit.measure_shift(*sources, out=tmp_path, **TINY)
+    assert [one.name for one in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_no_size_that_fits_is_refused_before_anything_is_written(sources, tmp_path):
