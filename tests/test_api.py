@@ -16,7 +16,7 @@ import typer.main
 import usvit
 from tests.conftest import REPOSITORY
 from usvit.cli import app
-from usvit.data.phantom import PhantomSpec
+from usvit.data.phantom import PhantomSpec, write_phantom
 
 FUNCTIONS = (
     "cross_validate",
@@ -38,6 +38,7 @@ FUNCTIONS = (
     "test",
     "run_study",
     "best_of_study",
+    "measure_shift",
     "list_studies",
     "benchmark",
     "plan_shapes",
@@ -57,8 +58,10 @@ COMMANDS = {
     "pretrain": "usvit.experiments.pretrain_sweep",
     "transfer": "usvit.experiments.transfer",
     "test": "usvit.experiments.test",
-    "study": "usvit.studies.run_study",
     "ensemble": "usvit.experiments.ensemble",
+    "study run": "usvit.studies.run_study",
+    "study best": "usvit.studies.best_of_study",
+    "study shift": "usvit.studies.measure_shift",
     "evaluate": "usvit.evaluation.evaluate",
     "recalibrate": "usvit.scoring.recalibrate_scores",
     "compare": "usvit.reports.compare",
@@ -121,6 +124,8 @@ def desk(tmp_path_factory, small_phantom):
     images.mkdir()
     for picture in sorted(small_phantom.rglob("*.png"))[:3]:
         (images / picture.name).write_bytes(picture.read_bytes())
+    for seed, name in enumerate(("near", "far"), start=11):
+        write_phantom(PhantomSpec(n=72, seed=seed, size=64), folder / "scanners" / name, workers=1)
     before, cache = Path.cwd(), os.environ.get("USVIT_CACHE")
     os.environ["USVIT_CACHE"] = str(folder / "cache")
     os.chdir(folder)

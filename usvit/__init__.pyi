@@ -32,6 +32,7 @@ from .scoring import load_model as load_model
 from .scoring import score as score
 from .studies import best_of_study as best_of_study
 from .studies import list_studies as list_studies
+from .studies import measure_shift as measure_shift
 from .studies import run_study as run_study
 
 __version__: str

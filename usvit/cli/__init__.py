@@ -64,7 +64,6 @@ app.command("train")(cv.train)
 app.command("pretrain")(pretrain.pretrain)
 app.command("transfer")(transfer.transfer)
 app.command("test")(test.test)
-app.command("study")(study.study)
 app.command("ensemble")(ensemble.ensemble)
 app.command("evaluate")(evaluate.evaluate)
 app.command("recalibrate")(recalibrate.recalibrate)
@@ -78,8 +77,9 @@ app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
 app.add_typer(plan.app, name="plan")
 app.add_typer(shape.app, name="shape")
+app.add_typer(study.app, name="study")
 # Typer keeps the line breaks of a docstring after its first paragraph.
-for _inner in (app, data.app, models.app, plan.app, shape.app):
+for _inner in (app, data.app, models.app, plan.app, shape.app, study.app):
     for _command in _inner.registered_commands:
         _paragraphs = inspect.cleandoc(_command.help or _command.callback.__doc__ or "").split("\n\n")
         _command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in _paragraphs)

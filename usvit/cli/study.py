@@ -3,11 +3,13 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from usvit.cli import options as o
+from usvit.cli import study_best, study_shift
 from usvit.errors import EXIT_PARTLY, UsvitError
 
 if TYPE_CHECKING:
@@ -18,9 +20,8 @@ def study(
     names: Annotated[
         list[str],
         typer.Argument(
-            help="YAML file of a study, or names of built-in studies; 'list' lists them, 'all' stands for all of them. "
-            "'best STUDY' picks the winner of a finished study.",
-            metavar="FILE|NAME...|list|all|best STUDY",
+            help="YAML file of a study, or names of built-in studies; 'list' lists them, 'all' stands for all of them.",
+            metavar="FILE|NAME...|list|all",
         ),
     ],
     paper: Annotated[
@@ -77,16 +78,6 @@ def study(
     precision: o.Precision = None,
     workers: o.Workers = None,
     set_: o.Set = None,
-    figure: Annotated[
-        str | None,
-        typer.Option(
-            help="With best: auc, auc_macro_ovr, accuracy, balanced_accuracy or brier. (default: auc)", metavar="FIGURE"
-        ),
-    ] = None,
-    ensembles: Annotated[
-        int | None,
-        typer.Option(min=1, help="With best: also means of the best 2 to K runs. (default: none)", metavar="K"),
-    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything and list the runs without starting them.")
     ] = False,
@@ -97,18 +88,14 @@ def study(
     A row may be a cross-validation, or a chain of pre-training, fine-tuning, transfers, tests and measurements of
     speed. 'usvit study list' shows the printed tables of the papers that are built in. The same command resumes a
     stopped study: finished runs are kept, and failed runs are tried again (exit code 3 while any run fails).
+
+    'usvit study best' picks the winner of a finished study, and 'usvit study shift' leaves one data set or one device
+    out: see 'usvit study best --help' and 'usvit study shift --help'.
     """
     from usvit.config import parse_overrides
     from usvit.progress import make_progress
     from usvit.studies import run_study, select_studies
 
-    if names[:1] == ["best"]:
-        from usvit.cli.study_best import show_best
-
-        show_best(names[1:], figure, ensembles, json_)
-        return
-    if figure is not None or ensembles is not None:
-        raise UsvitError("--figure and --ensembles belong to 'usvit study best STUDY'.")
     if names == ["list"]:
         _list(paper, json_)
         return
@@ -177,3 +164,19 @@ def _list(paper: str | None, json_: bool) -> None:
 
 def _hours(value: float | None) -> str:
     return "not known" if value is None else f"{value:,.1f}" if value >= 0.1 else "< 0.1"
+
+
+DEFAULT = "run"
+
+
+class StudyGroup(TyperGroup):
+    """``usvit study FILE|NAME...`` means ``usvit study run FILE|NAME...``; other first words are commands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # the type of Typer's contexts is private
+        return super().parse_args(ctx, args if args and args[0] in self.commands else [DEFAULT, *args])
+
+
+app = typer.Typer(cls=StudyGroup, help="Run the runs of a table, pick the best, or measure shift.")
+app.command(DEFAULT)(study)
+app.command("best")(study_best.best)
+app.command("shift")(study_shift.shift)

@@ -1,25 +1,35 @@
 """``usvit study best``: the winner of a study."""
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from usvit.errors import UsvitError
+import typer
+
+from usvit.cli import options as o
 
 if TYPE_CHECKING:
     from usvit.records import BestRecord, BestValidation
 
 
-def show_best(names: list[str], figure: str | None, ensembles: int | None, json_: bool) -> None:
-    """Choose the winner of one study, and print it.
+def best(
+    study: Annotated[Path, typer.Argument(help="Folder of a finished study.", metavar="STUDY")],
+    figure: Annotated[
+        str, typer.Option(help="auc, auc_macro_ovr, accuracy, balanced_accuracy or brier.", metavar="FIGURE")
+    ] = "auc",
+    ensembles: Annotated[
+        int, typer.Option(min=1, help="Let means of the best 2 to K runs compete, too.", metavar="K")
+    ] = 1,
+    json_: o.Json = False,
+) -> None:
+    """Pick the winner of a study by the one-standard-error rule, with the figure of a nested choice.
 
-    Raises:
-        UsvitError: not exactly one study is named, and as ``best_of_study``.
+    Each fold chooses on its inner validation images and is measured on its test images, so that the figure includes
+    what choosing costs. The command prints the winner and the command that scores with it, and writes best.json.
     """
     from usvit.studies import best_of_study
 
-    if len(names) != 1:
-        raise UsvitError("'usvit study best' takes one study: usvit study best studies/NAME.")
-    record = best_of_study(names[0], figure=figure or "auc", ensembles=ensembles or 1)
+    record = best_of_study(study, figure=figure, ensembles=ensembles)
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
     else:

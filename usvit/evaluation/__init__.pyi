@@ -23,6 +23,10 @@ from .evaluate_predictions import Predictions, evaluate, open_predictions
 from .evaluate_predictions import measure as measure
 from .evaluate_predictions import refuse_occupied as refuse_occupied
 from .foreign_tables import Columns
+from .local_recalibration import RecalibrationDraws as RecalibrationDraws
+from .local_recalibration import SiteImages as SiteImages
+from .local_recalibration import recalibration_draws as recalibration_draws
+from .local_recalibration import size_problem as size_problem
 from .metrics_record import listed as listed
 from .metrics_record import summarise, with_contamination
 from .metrics_sections import SUBGROUP_COLUMNS as SUBGROUP_COLUMNS

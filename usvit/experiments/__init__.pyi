@@ -1,4 +1,5 @@
 from .api import cross_validate, train
+from .api import run_config as run_config
 from .base import Experiment
 from .cross_validation import CrossValidation as CrossValidation
 from .cross_validation_setup import default_out as default_out

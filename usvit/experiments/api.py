@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from usvit.config import build_config, load_recipe, nested
+from usvit.config import RunConfig, build_config, load_recipe, nested
 from usvit.data.datasets import DataRoot, roots_from
 from usvit.experiments.arguments import Settings, call_text, given_settings
 from usvit.progress import Progress
@@ -137,6 +137,42 @@ def _fine_tune(
     settings: Settings,
 ) -> "RunResult[MetricsRecord]":
     command = command or call_text("cross_validate" if kind == "cv" else "train", locals())
+    config = run_config(
+        dataset,
+        model,
+        recipe=recipe,
+        weights=weights,
+        manifest=manifest,
+        folds=folds,
+        seed=seed,
+        overrides=overrides,
+        settings=settings,
+    )
+    from usvit.experiments.cross_validation import CrossValidation
+
+    folder = None if out is None else Path(out)
+    return CrossValidation(
+        kind, config, roots=roots_from(data_root), out=folder, command=command, progress=progress
+    ).run()
+
+
+def run_config(
+    dataset: str | None = None,
+    model: str | None = None,
+    *,
+    recipe: str | Path | None = None,
+    weights: str | Path | None = None,
+    manifest: str | Path | None = None,
+    folds: str | Path | None = None,
+    seed: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """Return the complete configuration of the run that ``cross_validate`` makes with these arguments.
+
+    Raises:
+        UsvitError: A setting is unknown or invalid, or the manifest cannot be read.
+    """
     own: Settings = {}
     if recipe is None:
         recipe = _default_recipe(dataset if manifest is None else str(manifest), model)
@@ -148,15 +184,9 @@ def _fine_tune(
     given = given_settings(
         {"data__dataset": dataset, "data__manifest": manifest, "split__file": folds}
         | {"model__name": model, "model__weights": weights, "seed": seed},
-        settings,
+        settings or {},
     )
-    config = build_config(load_recipe(str(recipe)), own, given, nested(overrides or {}))
-    from usvit.experiments.cross_validation import CrossValidation
-
-    folder = None if out is None else Path(out)
-    return CrossValidation(
-        kind, config, roots=roots_from(data_root), out=folder, command=command, progress=progress
-    ).run()
+    return build_config(load_recipe(str(recipe)), own, given, nested(overrides or {}))
 
 
 def _default_recipe(dataset: str | None, model: str | None) -> str:

@@ -75,6 +75,14 @@ from usvit.records.scaling import (
     ShapeValue,
 )
 from usvit.records.scores import JobRecord, ModelSeen, SummaryRecord
+from usvit.records.shift import (
+    ShiftCell,
+    ShiftRecalibration,
+    ShiftRecord,
+    ShiftRow,
+    ShiftSide,
+    ShiftSpread,
+)
 from usvit.records.study import (
     SpreadRow,
     StudyColumn,
@@ -116,6 +124,7 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     RunRecord,
     ScalingRecord,
     ShapeRecord,
+    ShiftRecord,
     StudyRecord,
     SummaryRecord,
     TestRecord,
@@ -208,6 +217,12 @@ __all__ = [
     "SeenHashes",
     "ShapeRecord",
     "ShapeValue",
+    "ShiftCell",
+    "ShiftRecalibration",
+    "ShiftRecord",
+    "ShiftRow",
+    "ShiftSide",
+    "ShiftSpread",
     "SpreadRow",
     "StudyColumn",
     "StudyCorrelation",

@@ -3,5 +3,8 @@ from .external.labels import LabelTable as LabelTable
 from .external.recalibration import recalibrate_scores as recalibrate_scores
 from .job import ScoringResult as ScoringResult
 from .job import score as score
+from .manifest_predictions import RunNetworks as RunNetworks
+from .manifest_predictions import predict_manifest as predict_manifest
+from .operating_point import parse_rule as parse_rule
 from .predictor import Predictor as Predictor
 from .predictor import load_model as load_model

@@ -6,3 +6,5 @@ from .formatters import terminal as terminal
 from .listing import ListedStudy as ListedStudy
 from .listing import list_studies as list_studies
 from .listing import select_studies as select_studies
+from .shift.api import measure_shift as measure_shift
+from .shift.measurement import ShiftOutcome as ShiftOutcome

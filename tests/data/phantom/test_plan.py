@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import mannwhitneyu
 
 from usvit.data.phantom import PhantomSpec
-from usvit.data.phantom.plan import plan_patients
+from usvit.data.phantom.plan import draw_patient, plan_patients
 from usvit.data.phantom.spec import CLASS_SHARE
 
 
@@ -74,3 +74,12 @@ def test_marks_do_not_tell_the_class():
     for mark in ("text", "calipers", "duplicate_of"):
         has = np.array([bool(getattr(view, mark)) for view in planned])
         assert abs(has[benign].mean() - has[~benign].mean()) < 0.07
+
+
+def test_a_chosen_scanner_fixes_its_settings_and_nothing_else():
+    drawn = draw_patient(PhantomSpec(), 5, "benign")
+    fixed = draw_patient(PhantomSpec(scanner="depth_mm=50,looks=1,gain_db=-6"), 5, "benign")
+    assert (fixed.device.depth_mm, fixed.device.looks, fixed.device.gain_db) == (50, 1, -6)
+    assert fixed.device.frequency_mhz == drawn.device.frequency_mhz
+    assert fixed.device.focus_mm / 50 == pytest.approx(drawn.device.focus_mm / drawn.device.depth_mm)
+    assert (fixed.tissue, fixed.lesion) == (drawn.tissue, drawn.lesion)

@@ -49,3 +49,25 @@ def test_key_is_a_plain_folder_name_that_holds_the_generator_version():
     assert PhantomSpec().key == f"n240-seed0-size256-v{GENERATOR_VERSION}"
     assert str(PhantomSpec(text=1)) == str(PhantomSpec(text=1.0))
     assert not set(PhantomSpec(text=1e-7, ablate="signs").key) & set("/\\ :")
+
+
+def test_a_scanner_is_written_in_one_way_and_names_the_folder():
+    spec = PhantomSpec(scanner=" gain_db = 6.0, frequency_mhz=7")
+    assert spec == PhantomSpec(scanner="frequency_mhz=7,gain_db=6")
+    assert spec.key == f"{PhantomSpec().key}-frequency_mhz7-gain_db6"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("gain=6", "Nearest: gain_db"),
+        ("gain_db=60", "gain_db=60; it must be a number, -20 to 20"),
+        ("gain_db", r"gain_db=\(nothing\)"),
+        ("gain_db=loud", "gain_db=loud"),
+        ("looks=2.5", "a whole number, 1 to 8"),
+        ("gain_db=1,gain_db=2", "twice"),
+    ],
+)
+def test_a_wrong_scanner_is_refused(text, says):
+    with pytest.raises(UsvitError, match=says):
+        PhantomSpec(scanner=text)

@@ -21,12 +21,20 @@ def phantom(
             metavar="none|signs|lesion",
         ),
     ] = "none",
+    scanner: Annotated[
+        str,
+        typer.Option(
+            help="Settings of the scanner for all patients, instead of drawn ones: frequency_mhz, depth_mm, looks, "
+            "dynamic_range_db, gain_db, penetration_db.",
+            metavar="SETTING=VALUE,...",
+        ),
+    ] = "",
     workers: Annotated[int | None, typer.Option(help="Number of threads. (default: one per core)")] = None,
 ) -> None:
     """Write a synthetic data set: images like B-mode, lesion masks, and a table of patients, views and signs."""
     from usvit.data.phantom import PhantomSpec, write_phantom
     from usvit.progress import make_progress
 
-    spec = PhantomSpec(n, seed, size, near_duplicates, text, calipers, ablate)  # type: ignore[arg-type]
+    spec = PhantomSpec(n, seed, size, near_duplicates, text, calipers, ablate, scanner)  # type: ignore[arg-type]
     write_phantom(spec, out, workers=workers, progress=make_progress())
     print(f"{n} images: {out}")

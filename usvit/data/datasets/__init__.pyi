@@ -21,8 +21,10 @@ from .manifest_file import dataset_or_manifest as dataset_or_manifest
 from .manifest_file import datasets_of as datasets_of
 from .manifest_file import described_table as described_table
 from .manifest_file import descriptions_of as descriptions_of
+from .manifest_file import keep_only as keep_only
 from .manifest_file import open_manifest as open_manifest
 from .manifest_file import read_manifest as read_manifest
+from .manifest_file import write_manifest as write_manifest
 from .preparation import check_against_card as check_against_card
 from .preparation import prepare as prepare
 from .preparation import save_splits as save_splits

@@ -1,11 +1,25 @@
 """Settings of the scanner for one patient: probe, depth, focus, gain. They do not depend on the class."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from usvit.errors import UsvitError, unknown
+
 SOUND_SPEED_MM_PER_US = 1.54  # in soft tissue, as scanners assume
 FWHM = 2.3548  # full width at half maximum of a Gaussian, in standard deviations
+
+CHOOSABLE: Mapping[str, tuple[float, float]] = {
+    "frequency_mhz": (3, 18),
+    "depth_mm": (20, 60),
+    "looks": (1, 8),
+    "dynamic_range_db": (30, 90),
+    "gain_db": (-20, 20),
+    "penetration_db": (5, 60),
+}
+"""Settings that a phantom set may fix for all of its patients, and their limits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,3 +79,40 @@ def sample_device(rng: np.random.Generator) -> Scanner:
         tgc_ripple_db=(rng.normal(0, 1.2), rng.normal(0, 1.2), rng.normal(0, 1.2)),
         penetration_db=rng.uniform(16, 40),
     )
+
+
+def parse_scanner(text: str) -> dict[str, float]:
+    """Parse ``frequency_mhz=7,gain_db=6`` into settings of a scanner, in the order of ``CHOOSABLE``.
+
+    Raises:
+        UsvitError: A setting is unknown, named twice, not a number, or outside its limits.
+    """
+    found: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = (word.strip() for word in part.partition("="))
+        if name not in CHOOSABLE:
+            raise unknown("setting of the phantom's scanner:", name, CHOOSABLE, "Example: frequency_mhz=7,gain_db=6.")
+        if name in found:
+            raise UsvitError(f"The phantom's scanner has {name} twice. Name each setting once.")
+        low, high = CHOOSABLE[name]
+        try:
+            number = float(value)
+        except ValueError:
+            number = float("nan")
+        if not low <= number <= high or (name == "looks" and number != int(number)):
+            kind = "a whole number" if name == "looks" else "a number"
+            raise UsvitError(
+                f"The phantom's scanner has {name}={value or '(nothing)'}; it must be {kind}, {low} to {high}."
+            )
+        found[name] = number
+    return {name: found[name] for name in CHOOSABLE if name in found}
+
+
+def with_settings(scanner: Scanner, settings: Mapping[str, float]) -> Scanner:
+    """Fix some settings of a scanner; the focus keeps its place relative to the depth, the others stay as drawn."""
+    changes: dict[str, Any] = dict(settings)
+    if "looks" in changes:
+        changes["looks"] = int(changes["looks"])
+    if "depth_mm" in changes:
+        changes["focus_mm"] = scanner.focus_mm / scanner.depth_mm * changes["depth_mm"]
+    return dataclasses.replace(scanner, **changes)

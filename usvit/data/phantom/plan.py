@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from usvit.data.phantom.device import parse_scanner, with_settings
 from usvit.data.phantom.render import Patient, sample_patient
 from usvit.data.phantom.spec import CLASS_SHARE, PhantomSpec
 
@@ -70,12 +71,17 @@ def plan_patients(spec: PhantomSpec) -> list[list[PlannedView]]:
 
 
 def draw_patient(spec: PhantomSpec, number: int, label: str) -> Patient:
-    """Draw the patient with a number; ``spec.ablate`` decides whether the class affects the lesion."""
+    """Draw the patient with a number.
+
+    ``spec.ablate`` decides whether the class affects the lesion, and ``spec.scanner`` fixes settings of the scanner.
+    """
     component = np.random.default_rng(np.random.SeedSequence(spec.seed, spawn_key=(COMPONENT, number)))
     malignant = bool(component.random() < MALIGNANT_SHARE)
     if spec.ablate == "none" and label != "normal":
         malignant = label == "malignant"
-    return sample_patient(spec.seed, number, malignant)
+    patient = sample_patient(spec.seed, number, malignant)
+    settings = parse_scanner(spec.scanner)
+    return dataclasses.replace(patient, device=with_settings(patient.device, settings)) if settings else patient
 
 
 def has_lesion(spec: PhantomSpec, label: str) -> bool:

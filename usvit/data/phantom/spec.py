@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Literal, get_args
 
+from usvit.data.phantom.device import parse_scanner
 from usvit.errors import UsvitError
 
 # Part of every cache key. Increase it with any change that alters a pixel or a row of the table.
@@ -34,6 +35,8 @@ class PhantomSpec:
         ablate: Information on the class to remove. "none": nothing. "signs": all lesions draw their signs from one
             mixture of both classes, so that benign against malignant is at chance. "lesion": images show no lesion but
             keep their labels, so that every class is at chance.
+        scanner: Settings of the scanner that all patients share, such as ``frequency_mhz=7,gain_db=6``; the others, and
+            by default all of them, are drawn for each patient.
 
     Raises:
         UsvitError: A value is outside its range; the text names both.
@@ -46,6 +49,7 @@ class PhantomSpec:
     text: float = 0.0
     calipers: float = 0.0
     ablate: Ablation = "none"
+    scanner: str = ""
 
     def __post_init__(self) -> None:
         _check_integer("n", self.n, MIN_IMAGES, None, "images (one patient of each class)")
@@ -57,6 +61,9 @@ class PhantomSpec:
         if self.ablate not in get_args(Ablation):
             known = ", ".join(get_args(Ablation))
             raise UsvitError(f"The phantom's ablate is {self.ablate!r}; it must be one of {known}.")
+        # Equal settings give the same spec, however they are written.
+        normal = ",".join(f"{name}={value:g}" for name, value in parse_scanner(self.scanner).items())
+        object.__setattr__(self, "scanner", normal)
 
     @property
     def key(self) -> str:
@@ -70,6 +77,8 @@ class PhantomSpec:
                 parts.append(f"{short}{fraction!r}")
         if self.ablate != "none":
             parts.append(f"no-{self.ablate}")
+        if self.scanner:
+            parts.append(self.scanner.replace("=", "").replace(",", "-"))
         return "-".join(parts)
 
 

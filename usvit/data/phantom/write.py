@@ -135,6 +135,7 @@ def _write_view(spec: PhantomSpec, patient: Patient, planned: PlannedView, folde
         "calipers": planned.calipers,
         "frequency_mhz": round(patient.device.frequency_mhz, 3),
         "pixel_spacing_mm": round(patient.device.depth_mm / spec.size, 5),
+        **({"device": spec.scanner} if spec.scanner else {}),
         **_lesion_columns(lesion if with_lesion else None, patient.device.depth_mm),
     }
 
@@ -154,13 +155,18 @@ def _description(spec: PhantomSpec, table: pd.DataFrame) -> dict[str, Any]:
         "schema_version": PhantomRecord.VERSION,
         "generator_version": GENERATOR_VERSION,
         "key": spec.key,
-        "spec": dataclasses.asdict(spec),
+        "spec": _recorded(spec),
         "n_images": len(table),
         "n_patients": int(table["patient_id"].nunique()),
         "class_counts": {label: int((table["label"] == label).sum()) for label in CLASS_SHARE},
         "n_near_duplicates": int((table["duplicate_of"] != "").sum()),
         "sources": list(SOURCES),
     }
+
+
+def _recorded(spec: PhantomSpec) -> dict[str, Any]:
+    """Return the specification for the record; a scanner that is drawn for each patient is not mentioned."""
+    return {name: value for name, value in dataclasses.asdict(spec).items() if name != "scanner" or value}
 
 
 def _refuse_occupied(out: Path) -> None:
@@ -216,4 +222,4 @@ def _holds(out: Path, spec: PhantomSpec) -> bool:
         found = load_record(out / "phantom.json", PhantomRecord)
     except UsvitError:
         return False
-    return found.generator_version == GENERATOR_VERSION and found.spec.model_dump() == dataclasses.asdict(spec)
+    return found.generator_version == GENERATOR_VERSION and found.spec.content() == _recorded(spec)

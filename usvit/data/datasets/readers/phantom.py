@@ -41,6 +41,7 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
             patient_id=row["patient_id"] or None,
             label_source="phantom",
             pixel_spacing_mm=row["pixel_spacing_mm"],
+            device=row.get("device") or None,
         )
         for row in table.assign(pixel_spacing_mm=spacing).to_dict("records")
     ]
