@@ -19,8 +19,8 @@ from usvit.files import write_csv
 from usvit.metrics.threshold_choice import Rule
 from usvit.progress import Progress, task
 from usvit.scoring.ensemble import Ensemble
-from usvit.scoring.ensemble_members import EnsembleMember, load_members
-from usvit.scoring.operating_point import ScoringThreshold, of_member, of_run
+from usvit.scoring.ensemble_members import EnsembleMember, FoldModel, load_members
+from usvit.scoring.operating_point import ScoringThreshold, of_fold, of_run
 from usvit.training import resolve_device
 
 BATCH = 32
@@ -32,7 +32,8 @@ class RunNetworks:
     """The networks of a run with the calibration and the thresholds that were fixed in training."""
 
     run: Path
-    members: tuple[EnsembleMember, ...]
+    models: tuple[FoldModel, ...]
+    """One network for each fold."""
     rule: Rule
     own: tuple[ScoringThreshold, ...]
     """The threshold of each network alone, on its calibrated probability."""
@@ -45,14 +46,18 @@ class RunNetworks:
 
         A network without a temperature counts as one with temperature 1.
         """
-        members = load_members(run, "all")
-        own = tuple(of_member(one.trained, one.folder, one.fold, rule) for one in members)
-        first = members[0].trained
+        models = load_members([run], "all")
+        first = models[0].members[0].trained
+        own = tuple(of_fold(one, first.classes, first.positive, rule) for one in models)
         joint = own[0]
-        if len(members) > 1:
-            temperatures = {one.fold: one.trained.temperature for one in members}
-            joint = of_run(run, temperatures, first.classes, first.positive, rule)
-        return cls(run, tuple(members), rule, own, joint)
+        if len(models) > 1:
+            temperatures = {one.fold: one.temperature for one in models}
+            joint = of_run(run, temperatures, first.classes, first.positive, rule, "networks")
+        return cls(run, tuple(models), rule, own, joint)
+
+    @property
+    def members(self) -> tuple[EnsembleMember, ...]:
+        return tuple(one.members[0] for one in self.models)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -131,7 +136,7 @@ def _forward(
     networks: RunNetworks, manifest: Manifest, rows: pd.DataFrame, *, device: str, precision: str, progress: Progress
 ) -> NDArray[np.float64]:
     ensemble = Ensemble(
-        list(networks.members),
+        list(networks.models),
         resolve_device(device, precision),
         flip=False,
         calibration=None,
