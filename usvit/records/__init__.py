@@ -9,11 +9,12 @@ Keys that a model does not name are kept, since newer versions add some; keys th
 from usvit.records.audit import AuditRecord
 from usvit.records.base import FileRecord, Record, check_record, fitting, load_record, read_record, write_record
 from usvit.records.bench import BenchRecord, BenchResult
-from usvit.records.calibration import CalibrationRecord, FittedThreshold
+from usvit.records.calibration import CalibrationRecord, ConformalFit, FittedThreshold
 from usvit.records.compare import CompareRecord, Pair
 from usvit.records.explain import ExplainedImage, ExplainRecord, ExplanationRecord
 from usvit.records.export import ExportRecord
 from usvit.records.folds import FoldsRecord
+from usvit.records.guarantees import ConformalRecord, RiskCoverageRecord, RuleOutPoint, SelectiveRecord
 from usvit.records.integrity import refuse_changed, refuse_changed_run, run_hashes
 from usvit.records.metrics import (
     AtPrevalence,
@@ -116,6 +117,8 @@ __all__ = [
     "ClassCalibration",
     "ClassifierMetadata",
     "CompareRecord",
+    "ConformalFit",
+    "ConformalRecord",
     "ContaminationRecord",
     "CsvRow",
     "DecisionCurveRecord",
@@ -152,6 +155,8 @@ __all__ = [
     "ProcedureRecord",
     "Recommended",
     "Record",
+    "RiskCoverageRecord",
+    "RuleOutPoint",
     "RunRecord",
     "ScalingDimension",
     "ScalingPoint",
@@ -161,6 +166,7 @@ __all__ = [
     "SeenCollectionRecord",
     "SeenFileRecord",
     "SeenHashes",
+    "SelectiveRecord",
     "ShapeRecord",
     "ShapeValue",
     "SpreadRow",
