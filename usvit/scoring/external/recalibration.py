@@ -68,8 +68,8 @@ def recalibrate_scores(
 ) -> CalibrationRecord:
     """Fit a temperature, thresholds and conformal sets on the labelled images of a scored set.
 
-    The model is not changed. The temperature scales the logarithm of the mean probabilities of the ensemble. Thresholds are chosen on the scaled
-    probability of the positive class.
+    The model is not changed. The temperature scales the logarithm of the mean probabilities of the ensemble. Thresholds
+    and sets are chosen on the scaled probability of the positive class.
 
     Args:
         folder: folder that ``usvit score`` wrote.
@@ -146,9 +146,9 @@ def fit(
 
     Returns:
         ``temperature``, ``thresholds``, ``conformal``, ``n_images``, ``n_groups``, ``positive_groups``,
-        ``negative_groups`` and ``said`` as in calibration.json. Intervals of temperature and thresholds are percentiles over resampled groups.
-        Sensitivity and specificity have the interval of a proportion at a fixed threshold, and ``corrected``: the value
-        minus the optimism of choosing and evaluating the threshold on the same images.
+        ``negative_groups`` and ``said`` as in calibration.json. Intervals of temperature and thresholds are percentiles
+        over resampled groups. Sensitivity and specificity have the interval of a proportion at a fixed threshold, and
+        ``corrected``: the value minus the optimism of choosing and evaluating the threshold on the same images.
 
     Raises:
         UsvitError: there are no images of the positive class, or only such images, or too few patients for ``alpha``.
