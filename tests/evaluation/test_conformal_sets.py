@@ -9,7 +9,7 @@ from usvit.evaluation.prediction_arrays import rows_of
 from usvit.records import ConformalRecord
 
 
-def folds(n_patients=60, n_folds=2, seed=0):
+def folds(n_patients=160, n_folds=2, seed=0):
     """Two images a patient; half of the patients outside a fold's test are its inner validation patients."""
     rng, tables = np.random.default_rng(seed), []
     for fold in range(n_folds):

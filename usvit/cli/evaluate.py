@@ -222,9 +222,9 @@ def _print_external(record: "MetricsRecord", external: "External") -> None:
         print(f"{one.rule}, of the images it decided: {_both(one.outcome)}")
     if external.conformal is not None:
         sets = external.conformal
-        for one in sets.sets:
-            covered, single = with_interval(one.coverage), with_interval(one.one_class)
-            name = f"conformal sets, alpha {sets.alpha:g}, {sets.guarantee} of a patient: {one.reference}"
+        for of_class in sets.sets:
+            covered, single = with_interval(of_class.coverage), with_interval(of_class.one_class)
+            name = f"conformal sets, alpha {sets.alpha:g}, {sets.guarantee} of a patient: {of_class.reference}"
             print(f"{name}: covered {covered}, one class in the set of {single} of images")
     failures = external.failures
     if failures.share is None:

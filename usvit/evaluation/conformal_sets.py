@@ -15,6 +15,7 @@ from usvit.errors import LeakageError
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.thresholds import choosing_rows, refuse_leak
 from usvit.metrics.basic import Value
+from usvit.metrics.checks import group_codes
 from usvit.metrics.conformal import GUARANTEES, Guarantee, SetThreshold, patient_coverage, set_threshold
 from usvit.metrics.proportions import share
 from usvit.metrics.selective import clustered_wilson_share
@@ -77,9 +78,10 @@ def judged_sets(sets: np.ndarray, rows: Rows, positive: str, guarantee: Guarante
     reference = rows.label == rows.index(positive)
     right = np.where(reference, sets[:, 0], sets[:, 1])
     size = sets.sum(axis=1)
+    group = group_codes(rows.group, len(rows))[0]  # of numbers, groups are found faster than of names
 
     def among(at: np.ndarray, hits: np.ndarray, of: str) -> Value:
-        return share(hits[at], rows.group[at], of=of, interval=clustered_wilson_share)
+        return share(hits[at], group[at], of=of, interval=clustered_wilson_share)
 
     found = []
     for name, at in zip((*_names(positive), "all"), (reference, ~reference, np.ones_like(reference)), strict=True):
@@ -88,7 +90,7 @@ def judged_sets(sets: np.ndarray, rows: Rows, positive: str, guarantee: Guarante
             {
                 "reference": name,
                 "n_images": int(at.sum()),
-                "coverage": patient_coverage(right[at], rows.group[at], guarantee=guarantee),
+                "coverage": patient_coverage(right[at], group[at], guarantee=guarantee),
                 "mean_size": float(size[at].mean()) if at.any() else None,
                 "one_class": among(at, size == 1, images),
                 "both_classes": among(at, size == 2, images),

@@ -15,6 +15,7 @@ from usvit.errors import LeakageError
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.thresholds import choosing_rows, refuse_leak
 from usvit.metrics.basic import Value, decide
+from usvit.metrics.checks import group_codes
 from usvit.metrics.proportions import share
 from usvit.metrics.selective import clustered_wilson_share, risk_coverage
 
@@ -64,13 +65,14 @@ def _deferral(test: Rows, chooser: Mapping[int, Rows], positive: str) -> list[di
     k = test.index(positive)
     confidence, decided = test.prob.max(axis=1), decide(test.prob)
     reference, called = test.label == k, decided == k
+    group = group_codes(test.group, len(test))[0]  # of numbers, groups are found faster than of names
     points = []
     for target in DEFERRED:
         cut = {fold: float(np.quantile(rows.prob.max(axis=1), target)) for fold, rows in chooser.items()}
         kept = confidence >= np.array([cut[int(fold)] for fold in test.fold])
 
         def among(at: np.ndarray, hits: np.ndarray, of: str) -> Value:
-            return share(hits[at], test.group[at], of=of, interval=clustered_wilson_share)
+            return share(hits[at], group[at], of=of, interval=clustered_wilson_share)
 
         points.append(
             {

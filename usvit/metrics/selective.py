@@ -56,12 +56,16 @@ class RiskFigures:
         with np.errstate(invalid="ignore"):
             risk = np.where(accepted > 0, errors / accepted, 0.0)
         out: dict[float | str, np.ndarray] = {AREA: (weight * risk).sum(axis=1) / total}
-        found = np.empty((len(counts), len(self._shares)))
-        for b in range(len(counts)):  # a share that ends inside a level takes a part of its errors
-            wanted = np.array(self._shares) * total[b]
-            found[b] = np.interp(wanted, accepted[b], errors[b], left=np.nan) / wanted
-            inside = wanted < accepted[b, 0]
-            found[b, inside] = risk[b, 0]
+        # The errors at a share lie on the line between two levels. All rows are searched in one ascending sequence.
+        wanted = np.array(self._shares) * total[:, None]
+        row = np.arange(len(counts))[:, None] * (total.max() + 1)
+        at = np.searchsorted((accepted + row).ravel(), (wanted + row).ravel()).reshape(wanted.shape)
+        at = np.minimum(at - np.arange(len(counts))[:, None] * accepted.shape[1], accepted.shape[1] - 1)
+        reached, missed = (np.take_along_axis(one, at, 1) for one in (accepted, errors))
+        inside, own = np.take_along_axis(weight, at, 1), np.take_along_axis(error, at, 1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found = (missed - np.where(inside > 0, (reached - wanted) / inside * own, 0.0)) / wanted
+        found = np.where(wanted < accepted[:, :1], risk[:, :1], found)  # the first level is accepted as a whole
         return out | {share: found[:, j] for j, share in enumerate(self._shares)}
 
 

@@ -72,6 +72,7 @@ def zone_of(text: str, threshold: float | None, fit: "LocalCalibration | None", 
             "--abstain-at has no effect: the job makes no decisions, because it has no threshold. Pass "
             "--operating-point 0.5, or a --calibration with a threshold."
         )
+    threshold = digit(threshold)  # as the tables state it
     if text.strip().lower() == CONFORMAL:
         return _conformal_zone(threshold, fit, positive)
     try:
@@ -110,8 +111,8 @@ def _conformal_zone(threshold: float, fit: "LocalCalibration | None", positive: 
     if sets.reason is not None or sets.positive.bound is None or sets.rest.bound is None:
         raise UsvitError(f"{fit.source} has no conformal sets: {sets.reason}. Run usvit recalibrate on more patients.")
     ends = sorted((sets.positive.bound, sets.rest.bound))
-    low = min(ends[0], threshold) * (1 - WIDER)
-    high = min(max(ends[1], threshold) * (1 + WIDER), 1.0)
+    low = min(ends[0] * (1 - WIDER), threshold)
+    high = min(max(ends[1] * (1 + WIDER), threshold), 1.0)
     return Zone(low, high, _guaranteed(sets, positive))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from usvit.files import atomic, sha256_of_file
@@ -103,7 +104,10 @@ def write_tables(
 def _with_abstained(portion: Rows) -> Rows:
     """Add ``abstained`` to rows of a job that an earlier version began, where only unusual images had no decision."""
     if isinstance(portion, pd.DataFrame):
-        return portion
+        if "abstained" in portion:
+            return portion
+        undecided = (portion["decision"].fillna("") == "") & portion["threshold"].notna()
+        return portion.assign(abstained=np.where(undecided, UNUSUAL, ""))
 
     def reason(row: Mapping[str, Any]) -> str:
         return UNUSUAL if not row["decision"] and row["threshold"] is not None else ""
