@@ -86,6 +86,7 @@ def make_scores(
                         "calibrated_malignant": positive,
                         "spread_malignant": 0.0,
                         "decision": ("malignant" if positive >= threshold else "not malignant") if decided else "",
+                        "abstained": "" if decided or threshold is None else "unusual",
                         "threshold": threshold,
                         "threshold_origin": "sensitivity >= 0.9 on 100 out-of-fold images",
                         "novelty": 1.5 if unusual else 0.5,

@@ -204,6 +204,7 @@ def evaluate(
 
 def _print(record: "MetricsRecord") -> None:
     from usvit.cli.printing import (
+        print_abstention,
         print_at_prevalence,
         print_calibration,
         print_figures,
@@ -225,6 +226,7 @@ def _print(record: "MetricsRecord") -> None:
         print_operating_points(record)
     print_at_prevalence(record)
     print_calibration(record)
+    print_abstention(record)
     print_subgroups(record)
 
 
@@ -243,6 +245,12 @@ def _print_external(record: "MetricsRecord", external: "External") -> None:
             print(f"{point.rule}: PPV {with_interval(point.pooled.ppv)}, NPV {with_interval(point.pooled.npv)}")
     for one in external.abstained.decided_only:
         print(f"{one.rule}, of the images it decided: {_both(one.outcome)}")
+    if external.conformal is not None:
+        sets = external.conformal
+        for of_class in sets.sets:
+            covered, single = with_interval(of_class.coverage), with_interval(of_class.one_class)
+            name = f"conformal sets, alpha {sets.alpha:g}, {sets.guarantee} of a patient: {of_class.reference}"
+            print(f"{name}: covered {covered}, one class in the set of {single} of images")
     failures = external.failures
     if failures.share is None:
         print(f"could not be scored: unknown ({failures.reason})")

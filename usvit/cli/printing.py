@@ -99,6 +99,21 @@ def _both(outcome: "OutcomeRecord | ProcedureRecord") -> str:
     return "".join(f"{with_interval(getattr(outcome, name)):{POOLED}}" for name in _BY_CLASS)
 
 
+def print_abstention(metrics: "MetricsRecord") -> None:
+    """Print the area of the risk-coverage curve, and whom the first prediction sets cover, or why there are none."""
+    if metrics.selective:
+        print(f"\nabstention: AURC {with_interval(metrics.selective.risk_coverage.area)}")
+    sets = next(iter(metrics.conformal or []), None)
+    if sets is None or metrics.external is not None:  # an external test tests the sets of a calibration
+        return
+    name = f"prediction sets, alpha {sets.alpha:g}, {sets.guarantee} of a patient"
+    if sets.reason:
+        print(f"{name}: none, {sets.reason}")
+    for one in sets.sets[:2]:
+        covered, single = with_interval(one.coverage), with_interval(one.one_class)
+        print(f"{name}: {one.reference}: covered {covered}, one class in the set of {single} of images")
+
+
 def print_calibration(metrics: "MetricsRecord") -> None:
     """Print calibration of the positive class, the effect of temperature scaling, and the decision curve."""
     positive, calibration = metrics.positive_class, metrics.calibration

@@ -1,4 +1,4 @@
-"""``usvit recalibrate``: fit a temperature and thresholds on local labels."""
+"""``usvit recalibrate``: fit a temperature, thresholds and conformal sets on local labels."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from usvit.cli import labels as given
 from usvit.cli import options as o
 
 if TYPE_CHECKING:
-    from usvit.records import CalibrationRecord
+    from usvit.records import CalibrationRecord, ConformalFit
 
 
 def recalibrate(
@@ -27,10 +27,18 @@ def recalibrate(
     key: given.Key = None,
     input_root: given.InputRoot = None,
     drop_seen: given.DropSeen = False,
+    alpha: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of new patients of each class whom the conformal sets may miss. (default: 0.1, if there are "
+            "enough patients)",
+            metavar="A",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the resampling of patients.")] = 0,
     json_: o.Json = False,
 ) -> None:
-    """Fit temperature and thresholds on local labels, and print their uncertainty.
+    """Fit temperature, thresholds and conformal sets on local labels, and print their uncertainty.
 
     The model does not change: pass the file to 'usvit score' and 'usvit evaluate' with --calibration. Evaluate it on
     other patients; the patients of the fit are refused.
@@ -38,7 +46,7 @@ def recalibrate(
     from usvit.scoring import recalibrate_scores
 
     table = given.label_table(labels, label, map_, join, key, input_root)
-    record = recalibrate_scores(scores, table, out=out, drop_seen=drop_seen, seed=seed)
+    record = recalibrate_scores(scores, table, out=out, drop_seen=drop_seen, alpha=alpha, seed=seed)
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
@@ -70,6 +78,30 @@ def _show(record: "CalibrationRecord") -> None:
     print("corr.: corrected for the optimism of choosing and evaluating on the same patients (patient bootstrap)\n")
     for sentence in record.said or ():
         print(sentence)
+    if record.conformal is not None:
+        _show_sets(record.conformal, record.positive_class)
+
+
+def _show_sets(fit: "ConformalFit", positive: str) -> None:
+    """Print the bounds of the conformal sets and what they guarantee."""
+    if fit.reason is not None or fit.positive.bound is None or fit.rest.bound is None:
+        print(f"\nconformal sets: none, {fit.reason}")
+        return
+    print(f"\nconformal sets, alpha = {fit.alpha:g} (usvit score --calibration FILE --abstain-at conformal):")
+    for name, bound, one in (
+        (positive, f"from {fit.positive.bound:.4f}", fit.positive),
+        (f"not {positive}", f"up to {fit.rest.bound:.4f}", fit.rest),
+    ):
+        low, high = one.coverage or (0.0, 1.0)
+        print(
+            f"  {name:20}{bound:14}from {one.n_groups} groups; the coverage of this one file is probably (90 %) "
+            f"{low:.2f} to {high:.2f}"
+        )
+    print(
+        f"At most {fit.alpha:.0%} of new patients of either class have an image whose set leaves their class out, on "
+        "average over calibrations and if they are like these patients. This does not hold for other devices, "
+        "another way of choosing images or more images a patient."
+    )
 
 
 def _bounded(value: float | None, ci95: list[float] | None) -> str:

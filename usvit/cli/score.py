@@ -52,6 +52,14 @@ def score(
     abstain: Annotated[
         bool, typer.Option("--abstain", help="Make no decision on images unlike the training data.")
     ] = False,
+    abstain_at: Annotated[
+        str | None,
+        typer.Option(
+            help="Make no decision on uncertain images, studies and patients: calibrated probabilities such as "
+            "0.05,0.6, or 'conformal' for the sets of --calibration.",
+            metavar="LOW,HIGH",
+        ),
+    ] = None,
     sr: Annotated[bool, typer.Option("--sr", help="Write a DICOM SR (TID 1500) for each DICOM file.")] = False,
     sc: Annotated[
         bool, typer.Option("--sc", help="Write a DICOM Secondary Capture: image, saliency and result.")
@@ -126,6 +134,7 @@ def score(
             calibration=calibration,
             flip=flip,
             abstain=abstain,
+            abstain_at=abstain_at,
             keep_ids=keep_ids,
             key=key,
             link=link,
@@ -161,7 +170,12 @@ def _show(summary: "SummaryRecord", out: Path, link: Path | None) -> None:
     else:
         print(f"{counts.frames_positive} {positive}, {counts.frames_negative} not {positive}")
         print(f"threshold {threshold.value:.4f}: {threshold.origin}")
-    undecided = f", {counts.frames_abstained} without a decision" if counts.frames_abstained else ""
+    if summary.abstention is not None:
+        zone = summary.abstention
+        print(f"{counts.frames_uncertain} uncertain, without a decision: from {zone.low:.4f} to {zone.high:.4f}")
+        print(f"abstention {zone.origin}")
+    n_refused = counts.frames_abstained - (counts.frames_uncertain or 0)
+    undecided = f", {n_refused} without a decision" if n_refused else ""
     print(f"{counts.frames_unusual} images unlike the training data{_expected(summary)}{undecided}")
     if counts.frames_seen:
         known = "or near-duplicates of them were used in training"

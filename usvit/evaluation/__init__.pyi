@@ -2,6 +2,9 @@ from .candidates import CandidateScores as CandidateScores
 from .candidates import Members as Members
 from .comparison import compare_tables as compare_tables
 from .comparison import paired_tables as paired_tables
+from .conformal_sets import judged_sets as judged_sets
+from .conformal_sets import set_thresholds as set_thresholds
+from .conformal_sets import sets_of as sets_of
 from .cross_validation_headline import headline_section as headline_section
 from .decision_comparison import FIGURES as FIGURES
 from .decision_comparison import compare_accuracy as compare_accuracy

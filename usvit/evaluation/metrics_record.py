@@ -9,6 +9,7 @@ import pandas as pd
 
 from usvit.data.splits import Contamination, contamination_warning
 from usvit.errors import UsvitError, unknown
+from usvit.evaluation.conformal_sets import conformal_section
 from usvit.evaluation.cross_validation_headline import headline_section
 from usvit.evaluation.decisions import decided_at
 from usvit.evaluation.metrics_sections import (
@@ -22,6 +23,7 @@ from usvit.evaluation.metrics_sections import (
 from usvit.evaluation.pooled_figures import figure_points, figures_with_intervals, mean_and_sd
 from usvit.evaluation.prediction_arrays import rows_of
 from usvit.evaluation.predictions import check_predictions, classes_of, first_repeat
+from usvit.evaluation.selective_prediction import selective_section
 from usvit.metrics.basic import confusion
 from usvit.metrics.prevalence import prevalence_section
 from usvit.records import MetricsRecord, OperatingPointRecord
@@ -104,6 +106,8 @@ def summarise(
         "calibration": calibration_section(table, positive),
         "decision_curve": asdict(run_decision_curve(table, positive=positive)),
         "subgroups": subgroup_section(table, positive, columns, by),
+        "conformal": conformal_section(table, positive),
+        "selective": selective_section(table, positive),
     }
     if prevalence is not None:
         points = [OperatingPointRecord.model_validate(listed(one)) for one in summary["operating_points"]]

@@ -79,7 +79,7 @@ def operating_points(
     source, chooser = choosing_rows(table)
     if any(rule.kind != "fixed" for rule in rules):
         for fold in folds:
-            _refuse_leak(chooser[fold], test[test.fold == fold], fold)
+            refuse_leak(chooser[fold], test[test.fold == fold], fold)
     return [_operating_point(rule, source, folds, chooser, test, k, interval) for rule in rules]
 
 
@@ -138,7 +138,8 @@ def _operating_point(
     )
 
 
-def _refuse_leak(rows: Rows, judged: Rows, fold: int) -> None:
+def refuse_leak(rows: Rows, judged: Rows, fold: int) -> None:
+    """Raise LeakageError if a group is among the images that choose and among those that are judged."""
     both = sorted(set(rows.group.tolist()) & set(judged.group.tolist()), key=str)
     if both:
         more = f" (and {len(both) - 1} more)" if len(both) > 1 else ""

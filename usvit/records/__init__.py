@@ -18,12 +18,13 @@ from usvit.records.best import (
     BestWinner,
     LeftOutRun,
 )
-from usvit.records.calibration import CalibrationRecord, FittedThreshold
+from usvit.records.calibration import CalibrationRecord, ConformalFit, FittedThreshold
 from usvit.records.compare import BothWays, CompareRecord, EquivalenceClaim, Pair
 from usvit.records.ensemble import EnsembleFoldRecord, EnsembleRecord, MemberNetwork, MemberRun
 from usvit.records.explain import ExplainedImage, ExplainRecord, ExplanationRecord
 from usvit.records.export import ExportRecord
 from usvit.records.folds import FoldsRecord
+from usvit.records.guarantees import ConformalRecord, RiskCoverageRecord, RuleOutPoint, SelectiveRecord
 from usvit.records.integrity import refuse_changed, refuse_changed_run, run_hashes
 from usvit.records.metrics import (
     AtPrevalence,
@@ -156,6 +157,8 @@ __all__ = [
     "ClassCalibration",
     "ClassifierMetadata",
     "CompareRecord",
+    "ConformalFit",
+    "ConformalRecord",
     "ContaminationRecord",
     "CsvRow",
     "DecisionCurveRecord",
@@ -206,6 +209,8 @@ __all__ = [
     "Record",
     "RepeatabilityRecord",
     "RepeatsRecord",
+    "RiskCoverageRecord",
+    "RuleOutPoint",
     "RunRecord",
     "ScalingDimension",
     "ScalingPoint",
@@ -215,6 +220,7 @@ __all__ = [
     "SeenCollectionRecord",
     "SeenFileRecord",
     "SeenHashes",
+    "SelectiveRecord",
     "ShapeRecord",
     "ShapeValue",
     "ShiftCell",

@@ -1,6 +1,6 @@
 """``calibration.json`` of ``usvit recalibrate``."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -60,14 +60,43 @@ class FittedThreshold(Record):
     specificity: CorrectedShare | None = optional()
 
 
+class SetBound(Record):
+    """Bound of the conformal sets for one of the two classes: the positive one, or the rest."""
+
+    bound: Share | None = key(
+        "The positive class is in the set of an image if its calibrated probability is at least the bound; the rest is "
+        "in the set if the calibrated probability of the positive class is at most the bound. Null without sets."
+    )
+    n_groups: Count = key("Groups with an image of the class, which the bound comes from.")
+    n_needed: Count = key("The fewest groups that alpha needs.", minimum=1)
+    coverage: Interval | None = written(
+        "The guarantee is an average over calibrations. The coverage of one calibration with so many groups lies in "
+        "this range with probability 0.9.",
+        null=True,
+    )
+
+
+class ConformalFit(Record):
+    """Conformal prediction sets of the positive class against the rest (docs/how-to/guarantees.md)."""
+
+    alpha: Annotated[float, Field(gt=0, lt=1)] = key(
+        "Of new patients of either class, at most this share have an image, or a mean over images, whose set does not "
+        "contain the class; on average over calibrations, if new and calibration patients are exchangeable."
+    )
+    guarantee: Literal["every image"]
+    positive: SetBound
+    rest: SetBound
+    reason: Text | None = written("Reason why there are no sets.", null=True, minLength=1)
+
+
 class CalibrationRecord(FileRecord):
-    """Temperature and thresholds that were refitted on local labels (usvit recalibrate).
+    """Temperature, thresholds and conformal sets that were fitted on local labels (usvit recalibrate).
 
     The model is not changed: usvit score and usvit evaluate take this file with --calibration.
     """
 
     KIND: ClassVar[str] = "calibration"
-    VERSION: ClassVar[str] = "1.1"
+    VERSION: ClassVar[str] = "1.2"
     schema_version: Version
     model_sha256: Name = key(
         "SHA-256 of the set of networks whose scores it was fitted on. The file is refused for other networks."
@@ -76,6 +105,7 @@ class CalibrationRecord(FileRecord):
     classes: Classes
     temperature: FittedTemperature
     thresholds: Annotated[list[FittedThreshold], Field(max_length=1000)] = key(minItems=1)
+    conformal: ConformalFit | None = written("Since schema 1.2.")
     n_images: Count = key(minimum=1)
     n_groups: Count = key(minimum=1)
     positive_groups: Count | None = written("Groups with a positive image.", minimum=1)

@@ -20,6 +20,7 @@ from usvit.records.base import (
     optional,
     written,
 )
+from usvit.records.guarantees import ConformalRecord, SelectiveRecord
 from usvit.records.model import ContaminationRecord
 from usvit.records.values import MeanSd, NonNegative, ShareValue, Value
 
@@ -515,7 +516,7 @@ class DecidedOnly(Record):
 
 
 class Abstained(Record):
-    """Frames that the model did not decide (usvit score --abstain)."""
+    """Frames that the model did not decide (usvit score --abstain and --abstain-at)."""
 
     n_images: Count | None = written("Frames without a decision.")
     decided_only: list[DecidedOnly] = written("The frozen thresholds on all other frames.", empty=list)
@@ -541,6 +542,11 @@ class External(Record):
     calibrated: ClassCalibration | None = written(
         "Calibration of the calibrated probability of the positive class, to which the frozen thresholds apply; "
         "'calibration' describes the plain probability."
+    )
+    conformal: ConformalRecord | None = optional(
+        "Conformal sets of the calibration.json that was given, tested on these images; null without them. Since "
+        "schema 1.5.",
+        null=True,
     )
 
 
@@ -584,6 +590,10 @@ class MetricsRecord(FileRecord):
     calibration: ClassifierCalibrationRecord | None = written()
     decision_curve: DecisionCurveRecord | None = written()
     subgroups: list[Subgrouping] | None = written("One entry for each column with more than one value.")
+    conformal: list[ConformalRecord] | None = written(
+        "Prediction sets with a guaranteed coverage, one entry for each alpha and guarantee. Since schema 1.5."
+    )
+    selective: SelectiveRecord | None = written("Abstention, deferral and rule-out. Since schema 1.5.")
     at_prevalence: AtPrevalence | None = optional()
     external: External | None = optional()
 

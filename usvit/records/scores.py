@@ -59,7 +59,13 @@ class ScoreCounts(Record):
     files_without_patient: Count | None = written("Scored files that name no patient; they are not in patients.csv.")
     frames_scored: Count = key("Rows of scores.csv.")
     frames_unusual: Count = key("Out-of-distribution frames, which are unlike the training images.")
-    frames_abstained: Count = key("Unusual frames that therefore have no decision (--abstain).")
+    frames_abstained: Count = key(
+        "Frames from which the model abstains although it has a threshold: unusual frames (--abstain) and uncertain "
+        "ones (--abstain-at)."
+    )
+    frames_uncertain: Count | None = written(
+        "Of frames_abstained, those whose calibrated probability is in the zone of --abstain-at. Since schema 1.2."
+    )
     frames_seen: Count = key(
         "Frames in the training or validation data of one of the networks, or of a patient that the calibration was "
         "fitted on."
@@ -90,6 +96,14 @@ class ScoreThresholdRecord(Record):
 
     value: Number | None = key("Null if no decision is made.")
     origin: Text
+
+
+class AbstentionZone(Record):
+    """Calibrated probabilities of the positive class for which no decision is made (--abstain-at): low <= p < high."""
+
+    low: Share
+    high: Share
+    origin: Text = key("Where the zone comes from.", minLength=1)
 
 
 class OodSummary(Record):
@@ -158,7 +172,7 @@ class SummaryRecord(FileRecord):
     """Summary of 'usvit score'. It is written last: if it exists, all tables beside it are complete."""
 
     KIND: ClassVar[str] = "scores"
-    VERSION: ClassVar[str] = "1.1"
+    VERSION: ClassVar[str] = "1.2"
     schema_version: Version | None = written()
     research_use_only: bool | None = written(const=True)
     classes: Classes | None = written("Class names in the order of the network's outputs.")
@@ -169,6 +183,7 @@ class SummaryRecord(FileRecord):
         "Flag -> number of frames that have it.", additionalProperties={"type": "integer", "minimum": 1}
     )
     threshold: ScoreThresholdRecord
+    abstention: AbstentionZone | None = nullable("Null without --abstain-at. Since schema 1.2.")
     novelty: OodSummary | None = written()
     model: ScoringModelRecord
     settings: dict[str, Any] | None = written("Options of the job, without paths.")

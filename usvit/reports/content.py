@@ -26,6 +26,7 @@ from usvit.reports.checklists import Checklist, fill_checklists
 from usvit.reports.energy import Energy, energy_estimate
 from usvit.reports.figures import fold_strip, loss_curves, precision_recall, roc_by_class, roc_with_band
 from usvit.reports.figures_probability import calibration_plot, decision_plot
+from usvit.reports.figures_selective import risk_coverage_plot, rule_out_plot
 from usvit.reports.formatting import estimate, quoted, short, spread
 from usvit.reports.leakage import Check, leakage_checks
 from usvit.reports.limitations import limits_of
@@ -210,6 +211,10 @@ def _plots(run: Run) -> dict[str, Plot]:
         plots["calibration"] = calibration_plot(shown.bins, short(shown.ece))
     if metrics.decision_curve:
         plots["decision"] = decision_plot(metrics.decision_curve)
+    if selective := metrics.selective:  # since schema 1.5
+        plots["risk_coverage"] = risk_coverage_plot(selective.risk_coverage, short(selective.risk_coverage.area))
+        if selective.rule_out:
+            plots["rule_out"] = rule_out_plot(selective.rule_out)
     if several:
         plots["folds"] = fold_strip(_strip_rows(metrics))
     return plots

@@ -37,6 +37,7 @@ def markdown(content: ReportContent, figures: dict[str, str]) -> str:
         _by_class(content),
         _points(content),
         _at_prevalence(content),
+        _abstention(content),
         _subgroups(content),
         _calibration(content),
         _figures(figures),
@@ -172,6 +173,40 @@ def _at_prevalence(content: ReportContent) -> str:
     )
     title = f"Predictive values at a prevalence of {found.prevalence:g}"
     return _section(title, body + _rows(["Decision", "PPV", "NPV"], rows))
+
+
+def _abstention(content: ReportContent) -> str:
+    metrics, body = content.run.metrics, ""
+    if metrics.selective:  # since schema 1.5
+        body += f"AURC {short(metrics.selective.risk_coverage.area)}. Intervals below take the cuts as given.\n\n"
+        body += _rows(
+            ["Deferred", "Error of the rest", "Sensitivity", "Specificity"],
+            (
+                [short(one) for one in (point.deferred, point.error, point.sensitivity, point.specificity)]
+                for point in metrics.selective.deferral
+            ),
+        )
+        body += _rows(
+            ["Patients not read", "Sensitivity lost", "False-omission rate", "Missed", "Spared"],
+            (
+                [short(one) for one in (point.not_read, point.sensitivity_lost, point.false_omission)]
+                + [count(point.n_missed), count(point.n_spared)]
+                for point in metrics.selective.rule_out
+            ),
+        )
+    for entry in metrics.conformal or []:
+        body += f"Prediction sets, alpha = {entry.alpha:g}, {entry.guarantee}: "
+        body += f"{text(entry.reason)}.\n\n" if entry.reason else "patients covered, and images by their sets.\n\n"
+        if entry.sets:
+            body += _rows(
+                ["Images of", "Covered", "One class", "Both", "None"],
+                (
+                    [one.reference, short(one.coverage)]
+                    + [short(share) for share in (one.one_class, one.both_classes, one.no_class)]
+                    for one in entry.sets
+                ),
+            )
+    return _section("Abstention and guarantees", body)
 
 
 def _subgroups(content: ReportContent) -> str:

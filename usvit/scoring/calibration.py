@@ -13,7 +13,7 @@ from usvit.data.splits import MAX_BYTES_EACH, MAX_DESCRIBED
 from usvit.errors import UsvitError
 from usvit.files import sha256_of_file
 from usvit.metrics.calibration_statistics import LOWEST_PROB
-from usvit.records import CalibrationRecord, FittedThreshold, load_record
+from usvit.records import CalibrationRecord, ConformalFit, FittedThreshold, load_record
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class LocalCalibration:
     """Temperature, above 0; None: none could be fitted, and probabilities stay unchanged."""
     thresholds: tuple[FittedThreshold, ...]
     """Operating points on the probability of the positive class after ``scaled``."""
+    conformal: ConformalFit | None
+    """Conformal sets; None if an earlier version wrote the file."""
     n_images: int
     n_groups: int
     fitted_on: frozenset[str] = field(repr=False)
@@ -117,6 +119,7 @@ def read_calibration(path: Path) -> LocalCalibration:
         classes=tuple(found.classes),
         temperature=found.temperature.value,
         thresholds=tuple(found.thresholds),
+        conformal=found.conformal,
         n_images=found.n_images,
         n_groups=found.n_groups,
         fitted_on=frozenset(found.fitted_on_sha256),

@@ -17,6 +17,7 @@ from usvit.cluster import connected, refuse_what_never_fits
 from usvit.errors import UsvitError
 from usvit.progress import Progress
 from usvit.pseudonyms import Pseudonyms
+from usvit.scoring.abstention import Zone
 from usvit.scoring.ensemble import Ensemble
 from usvit.scoring.items import Done, ReadSettings, ScoringItem
 from usvit.scoring.journal import Batch
@@ -110,7 +111,8 @@ def score_on_ray(
         refuse_what_never_fits(ray, cpus, gpus)
         n = max(1, int(ray.cluster_resources().get("CPU", 1) // cpus))
         n = min(n, int(ray.cluster_resources()["GPU"])) if gpus else n
-        words = (describer.pseudonyms, describer.keep_ids, describer.abstain)  # each worker loads the networks itself
+        # each worker loads the networks itself
+        words = (describer.pseudonyms, describer.keep_ids, describer.abstain, describer.zone)
         scorer = ray.remote(_Scorer).options(num_cpus=cpus, num_gpus=gpus)
 
         def start() -> Any:
@@ -240,7 +242,7 @@ class _Scorer:
         self,
         reading: Reading,
         choice: ModelChoice,
-        words: tuple[Pseudonyms, bool, bool],
+        words: tuple[Pseudonyms, bool, bool, Zone | None],
         batch_size: int,
         cpus: int,
         use_gpu: bool,

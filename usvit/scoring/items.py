@@ -151,7 +151,7 @@ def score_columns(classes: tuple[str, ...], positive: str) -> list[str]:
         *("item_id", "frame", "instance_id", "study_id", "patient_id", "kind", "n_frames"),
         *(f"prob_{name}" for name in classes),
         *(f"calibrated_{positive}", f"spread_{positive}"),
-        *("decision", "threshold", "threshold_origin"),
+        *("decision", "abstained", "threshold", "threshold_origin"),
         *("novelty", "unusual", "seen", "flags", "quality", "pixel_spacing_mm"),
         *("pixel_sha256", "file_sha256", "model_sha256"),
         *PRIVATE_COLUMNS,

@@ -23,6 +23,7 @@ from usvit.pseudonyms import LinkTable, Pseudonyms, default_key_path, for_the_ow
 from usvit.records import SummaryRecord, load_record
 from usvit.reports import write_scores_page
 from usvit.resources import usable_cores
+from usvit.scoring.abstention import Zone, zone_of
 from usvit.scoring.audit_log import audited
 from usvit.scoring.dicom_out.production import make_products
 from usvit.scoring.dicom_out.products import KINDS, PRODUCT_FAILURES
@@ -49,6 +50,7 @@ _TOLD = (
     "rule",
     "flip",
     "abstain",
+    "abstain_at",
     "keep_ids",
     "thumbnails",
     "pictures",
@@ -73,6 +75,7 @@ class Request:
     calibration: Path | None
     flip: bool
     abstain: bool
+    abstain_at: str | None
     keep_ids: bool
     key: Path | None
     link: Path | None
@@ -119,6 +122,7 @@ def score(
     calibration: Path | None = None,
     flip: bool = False,
     abstain: bool = False,
+    abstain_at: str | None = None,
     keep_ids: bool = False,
     key: Path | None = None,
     link: Path | None = None,
@@ -152,6 +156,8 @@ def score(
         calibration: file with a temperature and thresholds, written by ``recalibrate_scores``.
         flip: average the probabilities of each image with those of its mirror image.
         abstain: make no decision on images that are out of distribution.
+        abstain_at: make no decision where the calibrated probability is uncertain: ``LOW,HIGH``, or ``conformal`` for
+            the sets of ``calibration``.
         keep_ids: keep paths and patient ids in the outputs, which are then as private as the inputs.
         key: file with the secret key of the pseudonyms, created if missing; None: ``pseudonyms.default_key_path()``.
         link: file, outside ``out``, in which to write which pseudonym belongs to which file.
@@ -195,6 +201,7 @@ def score(
         calibration=calibration,
         flip=flip,
         abstain=abstain,
+        abstain_at=abstain_at,
         keep_ids=keep_ids,
         key=key,
         link=link,
@@ -233,6 +240,9 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
         request.rule,
     )
     ensemble = choice.load()
+    zone = None
+    if request.abstain_at is not None:
+        zone = zone_of(request.abstain_at, ensemble.threshold, ensemble.calibration, ensemble.positive)
     key = request.key or default_key_path()
     for path, what in ((key, "The key"), (request.link, "The link table")):
         if path is not None:  # results that are shared must not contain the key or the link table
@@ -243,7 +253,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
         logger.warning(pseudonyms.warning)
     # Raises for wrong inputs before anything is written.
     items = _without_own(discover(request.inputs, exclude=request.out), key, request.link)
-    identity = _identity(request, ensemble, pseudonyms)
+    identity = _identity(request, ensemble, pseudonyms, zone)
     named = {"job": identity["input"], "model": ensemble.sha256, "key": pseudonyms.fingerprint}
     with (
         for_the_owner_alone() if request.keep_ids else nullcontext(),
@@ -264,7 +274,8 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
             journal = open_journal(folder.journal)
             try:
                 not_linked = _find(items, request, journal, pseudonyms, reading)
-                _score_all(request, reading, choice, ensemble, pseudonyms, journal, progress)
+                describer = Describer(ensemble, pseudonyms, request.keep_ids, request.abstain, zone)
+                _score_all(request, reading, choice, describer, journal, progress)
                 if request.products:
                     make_products(
                         journal,
@@ -278,7 +289,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
                         started=folder.started,
                         progress=progress,
                     )
-                _write(request, folder, journal, ensemble)
+                _write(request, folder, journal, ensemble, zone)
             finally:
                 journal.close()
             folder.finish()
@@ -292,7 +303,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
         return outcome
 
 
-def _identity(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms) -> dict[str, Any]:
+def _identity(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms, zone: Zone | None) -> dict[str, Any]:
     """Return the settings that identify a job. The number of processes is not among them."""
     return {
         # A pseudonym instead of the paths: only the owner of the key can compare them.
@@ -307,7 +318,9 @@ def _identity(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms) -> d
         "keep_ids": request.keep_ids,
         "thumbnails": request.thumbnails,
         "products": sorted(request.products),
-        **({"pictures": True} if request.pictures else {}),  # so that jobs of earlier versions can be resumed
+        # These are left out where they are not used, so that jobs of earlier versions can be resumed.
+        **({"pictures": True} if request.pictures else {}),
+        **({} if zone is None else {"abstain_at": [zone.low, zone.high, zone.origin]}),
         "batch_size": request.batch_size,
         "device": ensemble.device_name,
     }
@@ -378,8 +391,7 @@ def _score_all(
     request: Request,
     reading: Reading,
     choice: ModelChoice,
-    ensemble: Ensemble,
-    pseudonyms: Pseudonyms,
+    describer: Describer,
     journal: Journal,
     progress: Progress,
 ) -> None:
@@ -387,7 +399,6 @@ def _score_all(
     if counts["done"]:
         logger.info(f"Resuming: {counts['done']} of {counts['items']} files are done.")
     items = journal.waiting(PENDING)
-    describer = Describer(ensemble, pseudonyms, request.keep_ids, request.abstain)
     if request.engine == "ray":
         batches = score_on_ray(
             items,
@@ -413,7 +424,7 @@ def _score_all(
         progress.finish()
 
 
-def _write(request: Request, folder: JobDirectory, journal: Journal, ensemble: Ensemble) -> None:
+def _write(request: Request, folder: JobDirectory, journal: Journal, ensemble: Ensemble, zone: Zone | None) -> None:
     """Write tables, summary and page from the journal."""
     logger.info("Writing tables.")
     products: dict[str, dict[str, Any]] = {
@@ -448,6 +459,7 @@ def _write(request: Request, folder: JobDirectory, journal: Journal, ensemble: E
         threshold=ensemble.threshold,
         threshold_origin=ensemble.threshold_origin,
         abstain=request.abstain,
+        zone=zone,
     )
     if request.thumbnails and (n_without := journal.without_thumbnail()):
         logger.info(

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from usvit.pseudonyms import Pseudonyms
+from usvit.scoring.abstention import Zone, decide_or_abstain
 from usvit.scoring.calibration import group_of
 from usvit.scoring.ensemble import Ensemble, Outputs, Scores
 from usvit.scoring.inference import Inference
 from usvit.scoring.items import DESCRIPTION, FAILURES, Done, Facts, Failure, Frame, ScoringItem
 from usvit.scoring.journal import Batch
 from usvit.scoring.reading.workers import End, Message
-from usvit.scoring.tables.cells import decide
 
 BATCH_SIZE = 32
 """Default number of images that the networks process at once."""
@@ -38,6 +38,9 @@ class Describer:
     pseudonyms: Pseudonyms
     keep_ids: bool
     abstain: bool
+    """Abstain on unusual images."""
+    zone: Zone | None = None
+    """Probabilities on which to abstain."""
 
     def row(self, item: ScoringItem, facts: Facts, frame: Frame, scores: Scores, k: int) -> dict[str, Any]:
         """Return one row of ``scores.csv``, with the near-duplicate description of its image.
@@ -53,6 +56,9 @@ class Describer:
         model, ids = self.ensemble, self.pseudonyms
         positive, calibrated = model.positive, float(scores.calibrated[k])
         unusual = bool(scores.unusual[k])
+        decision, abstained = decide_or_abstain(
+            calibrated, model.threshold, positive, self.zone, refused=unusual and self.abstain
+        )
         item_id, study_id = ids.item(item.name), ids.study(item.study or facts.study)
         patient_id = ids.patient(item.patient or facts.patient)
         private = {
@@ -73,7 +79,8 @@ class Describer:
             **{f"prob_{name}": float(scores.prob[k, i]) for i, name in enumerate(model.classes)},
             f"calibrated_{positive}": calibrated,
             f"spread_{positive}": float(scores.spread[k]),
-            "decision": "" if unusual and self.abstain else decide(calibrated, model.threshold, positive),
+            "decision": decision,
+            "abstained": abstained,
             "threshold": model.threshold,
             "threshold_origin": model.threshold_origin,
             "novelty": _finite(float(scores.ood[k])),

@@ -45,6 +45,8 @@ class Finding:
     spread: float | None
     decision: str
     """The positive class, ``not <positive>``, or "" (no decision)."""
+    abstained: str
+    """Reason for abstaining, ``unusual`` or ``uncertain``; "" if there is a decision, or no threshold."""
     threshold: float | None
     threshold_origin: str
     ood: float | None
@@ -65,6 +67,7 @@ def finding_of(row: Mapping[str, Any], scorer: ScoringModel) -> Finding:
         calibrated=float(row[f"calibrated_{scorer.positive}"]),
         spread=_number(row[f"spread_{scorer.positive}"]),
         decision=str(row["decision"] or ""),
+        abstained=str(row.get("abstained") or ""),  # rows of a job that an earlier version began have none
         threshold=_number(row["threshold"]),
         threshold_origin=str(row["threshold_origin"] or ""),
         ood=_number(row["novelty"]),

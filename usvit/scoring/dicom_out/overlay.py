@@ -156,7 +156,8 @@ def caption_lines(finding: Finding, scorer: ScoringModel, n_frames: int, where: 
     if finding.decision:
         decision = f"decision: {finding.decision}"
     else:
-        decision = "no decision" + (" (unusual image)" if finding.unusual and finding.threshold is not None else "")
+        why = finding.abstained or ("unusual" if finding.unusual and finding.threshold is not None else "")
+        decision = "no decision" + (f" ({why} image)" if why else "")
     if finding.threshold is not None:
         decision += f", threshold {finding.threshold:.3f}"
     return [

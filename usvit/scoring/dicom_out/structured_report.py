@@ -188,7 +188,8 @@ def _frame_group(shared: _Shared, one: Finding, *, many: bool) -> MeasurementsAn
         ),
     ]
     frames = [one.frame] if many else None
-    return shared.group(f"frame {one.frame + 1}", measurements, evaluations, frames, [], origin)
+    comments = [f"No decision: the image is {one.abstained}."] if one.abstained else []
+    return shared.group(f"frame {one.frame + 1}", measurements, evaluations, frames, comments, origin)
 
 
 def _roll_up(
@@ -203,6 +204,8 @@ def _roll_up(
         _count("n_positive", "Frames decided positive", sum(is_positive(one, shared.scorer) for one in findings)),
         _count("n_unusual", "Frames unlike the training images", sum(one.unusual for one in findings)),
     ]
+    if abstained := sum(bool(one.abstained) for one in findings):
+        measurements.append(_count("n_abstained", "Frames without a decision", abstained))
     if n_failed:
         measurements.append(_count("n_failed", "Frames that could not be scored", n_failed))
     comments = (

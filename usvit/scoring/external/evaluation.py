@@ -16,10 +16,12 @@ from usvit.evaluation import (
     OperatingPoint,
     Predictions,
     decided_at,
+    judged_sets,
     listed,
     measure,
     refuse_occupied,
     rows_of,
+    sets_of,
 )
 from usvit.files import write_csv
 from usvit.metrics.calibration_statistics import LOWEST_PROB, brier, calibration_line, reliability
@@ -153,6 +155,7 @@ def evaluate_scores(
         "failures": _failures(labelled, rows, table, points, scored.positive, unit),
         "abstained": _abstained(int(abstained.sum()), decided, points, scored.positive),
         "calibrated": _calibrated(table, scored.positive),
+        "conformal": None if refit is None else _conformal(table, scored, refit),
     }
     metrics = listed({**metrics, "warnings": metrics["warnings"] + _warnings(metrics)})
     if out is not None:
@@ -277,7 +280,7 @@ def _failures(
 def _abstained(
     n_abstained: int, decided: pd.DataFrame | None, points: Sequence[FrozenPoint], positive: str
 ) -> dict[str, Any]:
-    """Count the images without a decision (``usvit score --abstain``), and compute the figures of the others."""
+    """Count the images that the model abstained from, and compute the figures of the others."""
     outcomes = (
         [] if decided is None else [{"rule": one.rule, "outcome": _outcome(one, decided, positive)} for one in points]
     )
@@ -293,6 +296,23 @@ def _calibrated(table: pd.DataFrame, positive: str) -> dict[str, Any]:
         "reliability": asdict(reliability(reference, prob, group, interval=clustered_share)),
         **asdict(calibration_line(reference, odds, group)),
         "brier": asdict(brier(reference, prob, group)),
+    }
+
+
+def _conformal(table: pd.DataFrame, scored: ScoredSet, fit: LocalCalibration) -> dict[str, Any] | None:
+    """Test the conformal sets of a calibration on these images, none of whose patients it was fitted on."""
+    sets = fit.conformal
+    if sets is None or sets.positive.bound is None or sets.rest.bound is None:
+        return None
+    rows = rows_of(table, "test", scored.classes)
+    found = sets_of(table["calibrated"].to_numpy(np.float64), sets.positive.bound, sets.rest.bound)
+    return {
+        "alpha": sets.alpha,
+        "guarantee": sets.guarantee,
+        "source": f"local labels: {fit.n_images} images of {fit.n_groups} groups (usvit recalibrate)",
+        "folds": [],
+        "sets": judged_sets(found, rows, scored.positive, sets.guarantee),
+        "reason": None,
     }
 
 

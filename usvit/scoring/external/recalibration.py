@@ -23,6 +23,7 @@ from usvit.scoring.calibration import group_sha256, log_prob, scaled
 from usvit.scoring.external.evaluation import ENOUGH
 from usvit.scoring.external.labels import LabelTable, join_labels
 from usvit.scoring.external.leakage import seen_check, without_seen
+from usvit.scoring.external.local_sets import check_alpha, fit_sets
 from usvit.scoring.external.scored_set import read_scored_set
 
 N_RESAMPLES = 1000
@@ -61,13 +62,14 @@ def recalibrate_scores(
     out: Path,
     drop_seen: bool = False,
     rules: Sequence[Rule] = RULES,
+    alpha: float | None = None,
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> CalibrationRecord:
-    """Fit a temperature and thresholds on the labelled images of a scored set; the model is not changed.
+    """Fit a temperature, thresholds and conformal sets on the labelled images of a scored set.
 
-    The temperature scales the logarithm of the mean probabilities of the ensemble. Thresholds are chosen on the scaled
-    probability of the positive class.
+    The model is not changed. The temperature scales the logarithm of the mean probabilities of the ensemble. Thresholds
+    and sets are chosen on the scaled probability of the positive class.
 
     Args:
         folder: folder that ``usvit score`` wrote.
@@ -75,19 +77,24 @@ def recalibrate_scores(
         out: JSON file to write (docs/reference/calibration.schema.json).
         drop_seen: leave out groups that the model has seen, instead of raising ``LeakageError``.
         rules: the operating points.
+        alpha: share of new patients of a class whom the conformal sets may miss; None: 0.1, and no sets if there are
+            too few patients.
         n_resamples, seed: number of resamples and seed of the bootstrap over patients.
 
     Returns:
         The content of the file.
 
     Raises:
-        UsvitError: see ``read_scored_set`` and ``join_labels``; or all labels are of one class, or ``out`` exists.
+        UsvitError: see ``read_scored_set`` and ``join_labels``; or all labels are of one class, ``alpha`` needs more
+            patients than there are, or ``out`` exists.
         LeakageError: the model was trained on these images, so that it would look better calibrated than it is.
     """
     if out.is_dir():
         raise UsvitError(f"--out {out} is a folder. Pass a file, such as {out / 'calibration.json'}.")
     if out.exists():
         raise UsvitError(f"--out {out} exists. Nothing was changed. Choose another name, or remove the file first.")
+    if alpha is not None:
+        check_alpha(alpha)
     scored = read_scored_set(folder)
     labelled = join_labels(scored, labels)
     rows, dropped = without_seen(scored, labelled, None, drop=drop_seen, use="refit")
@@ -99,7 +106,7 @@ def recalibrate_scores(
         index[scored.positive],
     )
     who = "patients" if (rows["patient_id"] != "").all() else "groups"
-    found = fit(images, scored.positive, who=who, rules=rules, n_resamples=n_resamples, seed=seed)
+    found = fit(images, scored.positive, who=who, rules=rules, alpha=alpha, n_resamples=n_resamples, seed=seed)
     own, _ = described_among(scored.descriptions, sorted(set(rows["pixel_sha256"])))
     record = {
         "schema_version": CalibrationRecord.VERSION,
@@ -125,24 +132,26 @@ def fit(
     *,
     who: str = "patients",
     rules: Sequence[Rule] = RULES,
+    alpha: float | None = None,
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Fit temperature and thresholds, with intervals.
+    """Fit temperature and thresholds, with intervals, and conformal sets.
 
     Args:
         images: images of at least two groups, of the positive class and of another one.
         positive: name of the positive class.
         who: word for the groups in the messages.
+        alpha: see ``recalibrate_scores``.
 
     Returns:
-        ``temperature``, ``thresholds``, ``n_images``, ``n_groups``, ``positive_groups``, ``negative_groups`` and
-        ``said`` as in calibration.json. Intervals of temperature and thresholds are percentiles over resampled groups.
-        Sensitivity and specificity have the interval of a proportion at a fixed threshold, and ``corrected``: the value
-        minus the optimism of choosing and evaluating the threshold on the same images.
+        ``temperature``, ``thresholds``, ``conformal``, ``n_images``, ``n_groups``, ``positive_groups``,
+        ``negative_groups`` and ``said`` as in calibration.json. Intervals of temperature and thresholds are percentiles
+        over resampled groups. Sensitivity and specificity have the interval of a proportion at a fixed threshold, and
+        ``corrected``: the value minus the optimism of choosing and evaluating the threshold on the same images.
 
     Raises:
-        UsvitError: there are no images of the positive class, or only such images.
+        UsvitError: there are no images of the positive class, or only such images, or too few patients for ``alpha``.
 
     Source: Harrell, Lee & Mark (1996), Statistics in Medicine 15:361 (optimism by bootstrap); Guo et al. (2017).
     """
@@ -156,6 +165,7 @@ def fit(
     n_groups = len(set(images.group.tolist()))
     temperature, reason = _temperature(images.label, log_prob(images.prob))
     score = scaled(images.prob, temperature)[:, images.positive]
+    sets = fit_sets(reference, score, images.group, positive=positive, alpha=alpha, who=who)
     drawn = resample(images, rules, n_resamples=n_resamples, seed=seed)
     entries = []
     for r, rule in enumerate(rules):
@@ -184,6 +194,7 @@ def fit(
             "reason": reason,
         },
         "thresholds": entries,
+        "conformal": sets,
         "n_images": len(reference),
         "n_groups": n_groups,
         "positive_groups": sides["positive"],

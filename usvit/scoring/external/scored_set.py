@@ -87,6 +87,8 @@ def read_scored_set(folder: Path) -> ScoredSet:
         refuse_changed(folder, recorded, "summary.json", (file.name, "copies.parquet", "failures.csv"))
     raw = _read(file)
     classes, positive = _classes(raw, file)
+    if "abstained" not in raw:  # a table of an earlier version
+        raw = raw.assign(abstained="")
     missing = [name for name in score_columns(classes, positive) if name not in raw]
     if missing:
         raise UsvitError(f"{file} has no column {', '.join(missing)}: is it a table of usvit score?")

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from usvit.errors import UsvitError
-from usvit.scoring.tables.cells import decide, plain, typed
+from usvit.scoring.abstention import Zone, decide_or_abstain
+from usvit.scoring.tables.cells import plain, typed
 
 PORTION = 2_000
 """Number of rows yielded at once."""
@@ -28,12 +29,22 @@ def roll_up_columns(unit: str, positive: str) -> list[str]:
     counts = ["n_frames", "n_used", "n_unusual", "n_seen", "n_positive"]
     figures = [f"mean_calibrated_{positive}", f"max_calibrated_{positive}"]
     if unit == "file":
-        return ["item_id", "study_id", "patient_id", *counts, *figures, "max_frame", "decision", "threshold"]
+        return [
+            "item_id",
+            "study_id",
+            "patient_id",
+            *counts,
+            *figures,
+            "max_frame",
+            "decision",
+            "abstained",
+            "threshold",
+        ]
     ids, more, kept = {
         "study": (["study_id", "patient_id"], ["n_files"], ["study_instance_uid", "original_patient_id"]),
         "patient": (["patient_id"], ["n_studies", "n_files"], ["original_patient_id"]),
     }[unit]
-    return [*ids, *more, *counts, *figures, "max_item_id", "max_frame", "decision", "threshold", *kept]
+    return [*ids, *more, *counts, *figures, "max_item_id", "max_frame", "decision", "abstained", "threshold", *kept]
 
 
 class _FileRollUp(NamedTuple):
@@ -77,9 +88,16 @@ class _Open:
 class RollUps:
     """Figures of the files, studies and patients of a scored set; ``roll_ups`` creates it."""
 
-    def __init__(self, connection: sqlite3.Connection, positive: str, threshold: float | None, abstain: bool):
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        positive: str,
+        threshold: float | None,
+        abstain: bool,
+        zone: Zone | None = None,
+    ):
         self._connection = connection
-        self._positive, self._threshold, self._abstain = positive, threshold, abstain
+        self._positive, self._threshold, self._abstain, self._zone = positive, threshold, abstain, zone
         self._open: _Open | None = None
 
     def add(self, rows: pd.DataFrame) -> None:
@@ -185,10 +203,13 @@ class RollUps:
         }
 
     def _figures(self, mean: float | None, highest: float | None) -> dict[str, Any]:
+        none_left = mean is None and self._abstain
+        decision, abstained = decide_or_abstain(mean, self._threshold, self._positive, self._zone, refused=none_left)
         return {
             f"mean_calibrated_{self._positive}": mean,
             f"max_calibrated_{self._positive}": highest,
-            "decision": decide(mean, self._threshold, self._positive),
+            "decision": decision,
+            "abstained": abstained,
             "threshold": self._threshold,
         }
 
@@ -206,13 +227,14 @@ _KEPT = ("study_instance_uid", "original_patient_id")
 
 
 @contextmanager
-def roll_ups(positive: str, threshold: float | None, *, abstain: bool) -> Iterator[RollUps]:
+def roll_ups(positive: str, threshold: float | None, *, abstain: bool, zone: Zone | None = None) -> Iterator[RollUps]:
     """Collect files in an unnamed database on the disk, which is deleted when the process ends.
 
     Args:
         positive: the class whose calibrated probability is rolled up.
         threshold: threshold of a single image; None: no decision is made.
         abstain: leave unusual frames out of all figures and decisions.
+        zone: means for which no decision is made; uncertain frames count in the figures like all others.
 
     Raises:
         UsvitError: the disk of temporary files is full.
@@ -225,7 +247,7 @@ def roll_ups(positive: str, threshold: float | None, *, abstain: bool) -> Iterat
             f"CREATE TABLE files (seq INTEGER PRIMARY KEY, {', '.join(_FileRollUp._fields)}, UNIQUE (item_id))"
         )
         connection.execute("CREATE TABLE failed (item_id PRIMARY KEY) WITHOUT ROWID")
-        yield RollUps(connection, positive, threshold, abstain)
+        yield RollUps(connection, positive, threshold, abstain, zone)
     except sqlite3.OperationalError as error:
         if "full" not in str(error) and "I/O" not in str(error):
             raise

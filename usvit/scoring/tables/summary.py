@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from usvit.records import SummaryRecord
+from usvit.scoring.abstention import UNCERTAIN, Zone
 from usvit.scoring.items import FAILURES
 from usvit.scoring.tables.cells import digit, plain
 
@@ -25,7 +26,7 @@ class Summary:
         positive: the positive class.
         threshold: threshold of single images; None if no decision is made.
         threshold_origin: description of the threshold.
-        abstain: whether unusual images get no decision.
+        zone: probabilities for which no decision is made; None without ``--abstain-at``.
     """
 
     def __init__(
@@ -35,11 +36,11 @@ class Summary:
         positive: str,
         threshold: float | None,
         threshold_origin: str,
-        abstain: bool,
+        zone: Zone | None = None,
     ):
         self._facts = {"classes": list(classes), "positive_class": positive}
         self._threshold = {"value": None if threshold is None else digit(threshold), "origin": threshold_origin}
-        self._positive, self._abstain = positive, abstain
+        self._positive, self._zone, self._abstained = positive, zone, Counter[str]()
         self._frames, self._decisions, self._marks = 0, Counter[str](), Counter[str]()
         self._flags, self._failures = Counter[str](), Counter[str]()
 
@@ -47,6 +48,7 @@ class Summary:
         """Count typed rows of ``scores.csv``."""
         self._frames += len(rows)
         self._decisions.update(rows["decision"])
+        self._abstained.update(one for one in rows["abstained"] if one)
         for name in ("unusual", "seen"):
             self._marks[name] += int(rows[name].fillna(False).sum())
         for flags in rows["flags"]:
@@ -84,7 +86,8 @@ class Summary:
                 **counts,
                 "frames_scored": self._frames,
                 "frames_unusual": unusual,
-                "frames_abstained": unusual if self._abstain else 0,
+                "frames_abstained": self._abstained.total(),
+                "frames_uncertain": self._abstained[UNCERTAIN],
                 "frames_seen": self._marks["seen"],
                 "frames_positive": self._decisions[plain(self._positive)],
                 "frames_negative": self._decisions[plain(f"not {self._positive}")],
@@ -97,6 +100,9 @@ class Summary:
             },
             "flags": dict(sorted(self._flags.items())),
             "threshold": self._threshold,
+            "abstention": None
+            if self._zone is None
+            else {"low": self._zone.low, "high": self._zone.high, "origin": self._zone.origin},
             "novelty": {
                 "threshold": detector.get("threshold"),
                 "stated_rate": known.get("rate"),

@@ -4,10 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from usvit.files import atomic, sha256_of_file
 from usvit.records import SummaryRecord, write_record
+from usvit.scoring.abstention import UNUSUAL, Zone
 from usvit.scoring.items import COPY_COLUMNS, DESCRIPTION, FAILURE_COLUMNS, score_columns
 from usvit.scoring.tables.cells import Rows, append_csv, parquet_rows, typed
 from usvit.scoring.tables.rollup import RollUps, roll_up_columns, roll_ups
@@ -29,6 +31,7 @@ def write_tables(
     threshold: float | None = None,
     threshold_origin: str = "",
     abstain: bool = False,
+    zone: Zone | None = None,
 ) -> dict[str, Any]:
     """Write ``TABLES`` and ``summary.json`` into a folder.
 
@@ -48,6 +51,7 @@ def write_tables(
         threshold_origin: description of the threshold.
         abstain: whether unusual images get no decision. They are then also left out of the figures of files, studies
             and patients.
+        zone: probabilities for which no decision is made, of images and of means.
 
     Returns:
         The content of ``summary.json``.
@@ -62,11 +66,11 @@ def write_tables(
         positive=positive,
         threshold=threshold,
         threshold_origin=threshold_origin,
-        abstain=abstain,
+        zone=zone,
     )
     columns = score_columns(classes, positive)
     rows: dict[str, int] = {}
-    with roll_ups(positive, threshold, abstain=abstain) as rolled:
+    with roll_ups(positive, threshold, abstain=abstain, zone=zone) as rolled:
         with (
             atomic(out / "scores.parquet") as parquet,
             parquet_rows(parquet, columns) as add,
@@ -76,7 +80,7 @@ def write_tables(
 
             def seen_by_all() -> Iterator[pd.DataFrame]:
                 for portion in scores:
-                    one = typed(portion, columns)
+                    one = typed(_with_abstained(portion), columns)
                     add_copies(_with_descriptions(one, portion))
                     counted.add_scores(one)
                     rolled.add(one)
@@ -95,6 +99,20 @@ def write_tables(
     record = counted.record(summary, counts, files)
     write_record(out / "summary.json", record, SummaryRecord)
     return record
+
+
+def _with_abstained(portion: Rows) -> Rows:
+    """Add ``abstained`` to rows of a job that an earlier version began, where only unusual images had no decision."""
+    if isinstance(portion, pd.DataFrame):
+        if "abstained" in portion:
+            return portion
+        undecided = (portion["decision"].fillna("") == "") & portion["threshold"].notna()
+        return portion.assign(abstained=np.where(undecided, UNUSUAL, ""))
+
+    def reason(row: Mapping[str, Any]) -> str:
+        return UNUSUAL if not row["decision"] and row["threshold"] is not None else ""
+
+    return [row if "abstained" in row else {**row, "abstained": reason(row)} for row in portion]
 
 
 def _with_descriptions(rows: pd.DataFrame, portion: Rows) -> pd.DataFrame:

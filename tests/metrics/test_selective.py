@@ -1,0 +1,76 @@
+"""Risk-coverage curves against brute force, and their intervals against the truth."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from usvit.metrics.selective import RiskFigures, clustered_wilson_share, risk_coverage
+
+
+def brute(confidence, wrong, share):
+    """Error among the share of images with the highest confidence."""
+    order = sorted(range(len(wrong)), key=lambda k: -confidence[k])
+    n = round(share * len(wrong))
+    return sum(wrong[k] for k in order[:n]) / n
+
+
+def test_the_curve_and_its_area_are_those_of_the_definition():
+    rng = np.random.default_rng(0)
+    confidence, wrong = rng.random(40), rng.random(40) < 0.3
+    found = risk_coverage(confidence, wrong, np.arange(40), shares=[0.25, 0.5, 1.0], n_resamples=50)
+    assert found.error == pytest.approx([brute(confidence, wrong, share) for share in (0.25, 0.5, 1.0)])
+    assert found.area["value"] == pytest.approx(np.mean([brute(confidence, wrong, (k + 1) / 40) for k in range(40)]))
+
+
+def test_images_of_equal_confidence_are_accepted_together():
+    confidence, wrong = np.array([0.9, 0.9, 0.9, 0.5]), np.array([True, False, False, False])
+    found = risk_coverage(confidence, wrong, np.arange(4), shares=[0.25, 0.75, 1.0], n_resamples=20)
+    assert found.error == pytest.approx([1 / 3, 1 / 3, 1 / 4])
+    assert found.area["value"] == pytest.approx((3 * 1 / 3 + 1 / 4) / 4)
+    other = risk_coverage(confidence, wrong[[1, 2, 0, 3]], np.arange(4), shares=[0.25], n_resamples=20)
+    assert other.error == pytest.approx([1 / 3])
+
+
+def test_a_group_that_is_drawn_twice_counts_as_two():
+    rng = np.random.default_rng(2)
+    code = np.repeat(np.arange(6), 3)
+    confidence, wrong, counts = rng.random(18), rng.random(18) < 0.4, np.array([2, 0, 1, 3, 0, 1])
+    again = np.repeat(np.arange(18), counts[code])
+    figures = RiskFigures(confidence, wrong, code, [0.5, 1.0])(counts[None].astype(float))
+    repeated = risk_coverage(confidence[again], wrong[again], np.arange(len(again)), shares=[0.5, 1.0], n_resamples=2)
+    assert [figures[share][0] for share in (0.5, 1.0)] == pytest.approx(repeated.error)
+    assert figures["area"][0] == pytest.approx(repeated.area["value"])
+
+
+def test_a_curve_without_errors_has_the_exact_bound_of_its_groups():
+    found = risk_coverage(np.linspace(0, 1, 20), np.zeros(20, bool), np.repeat(np.arange(10), 2), n_resamples=50)
+    assert set(found.error) == {0.0} and set(found.lower) == {0.0}
+    assert found.upper[-1] == pytest.approx(1 - 0.025 ** (1 / 10))  # Clopper-Pearson for 10 patients
+
+
+def test_the_band_holds_the_truth_in_about_95_of_100_studies():
+    """Probit model: the truth is 1 where a normal score and noise exceed 0; 120 patients with two images."""
+    held = []
+    fine = norm.ppf((np.arange(200_000) + 0.5) / 200_000)
+    size = np.sort(np.abs(fine))[::-1]
+    true = norm.cdf(-size[: len(size) // 2]).mean()
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        group = np.repeat(np.arange(120), 2)
+        own, noise = (np.sqrt(0.5) * rng.normal(size=120)[group] + np.sqrt(0.5) * rng.normal(size=240) for _ in "ab")
+        wrong = (own + noise > 0) != (own > 0)
+        found = risk_coverage(np.abs(own), wrong, group, shares=[0.5], n_resamples=300, seed=seed)
+        held.append(found.lower[0] <= true <= found.upper[0])
+    assert np.mean(held) >= 0.9
+
+
+def test_a_share_of_clustered_images_has_an_interval_at_0_and_1():
+    group = np.repeat(np.arange(10), 3)
+    none = clustered_wilson_share(np.zeros(30, bool), group)
+    assert none["value"] == 0 and none["ci95"][0] == 0 and 0.2 < none["ci95"][1] < 0.5
+
+
+@pytest.mark.parametrize("shares", [[], [0.0], [1.1]])
+def test_shares_that_are_none_are_refused(shares):
+    with pytest.raises(ValueError, match="shares"):
+        risk_coverage([0.5], [True], ["a"], shares=shares)
