@@ -14,7 +14,6 @@ FAST += ("--set", "model.image_size=32", "--set", "train.steps=2")
     ("arguments", "says"),
     [
         (("busi",), "only one is named"),
-        (("phantom", "--by", "device"), "no such column to divide them by"),
         (("a=phantom", "b=phantom", "--sizes", "ten"), "--sizes ten"),
         (("a=phantom", "b=phantom", "--sizes", "1"), "a recalibration on 1 patients"),
         (("a=phantom", "b=phantom", "--draws", "0"), "--draws 0"),
@@ -23,7 +22,6 @@ FAST += ("--set", "model.image_size=32", "--set", "train.steps=2")
         (("a=phantom", "b=phantom", "--model", "vit_b33"), "Nearest: vit_b32"),
         (("a=phantom", "b=phantom", "--set", "train.stepps=3"), "Nearest: train.steps"),
         (("a=phantom", "b=phantom", "--set", "data.manifest=x"), "name the manifest as one of the sets"),
-        (("a=phantom", "b=phantom"), "phantoms of the same seed"),
         (("phantom", "phantm"), "'phantm' is not a set"),
     ],
 )

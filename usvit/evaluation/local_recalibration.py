@@ -44,7 +44,7 @@ class SiteImages:
 
 
 @dataclass(frozen=True)
-class Spread:
+class DrawSpread:
     """Median and central 95 % of a figure over draws."""
 
     median: float | None
@@ -66,7 +66,7 @@ class RecalibrationDraws:
     """Draws without a positive or without a negative image, which were left out."""
     n_unfitted: int
     """Draws in which the scaling does not exist, so that probabilities stayed those of the model."""
-    figures: dict[str, Spread]
+    figures: dict[str, DrawSpread]
 
 
 def size_problem(n_patients: int, n_groups: int) -> str | None:
@@ -133,13 +133,13 @@ def recalibration_draws(
     ]
 
 
-def spread(values: np.ndarray) -> Spread:
+def spread(values: np.ndarray) -> DrawSpread:
     """Return the median and the 2.5 and 97.5 % points of (B,) values; NaN are left out."""
     known = values[~np.isnan(values)]
     if not len(known):
-        return Spread(None, None, None, 0)
+        return DrawSpread(None, None, None, 0)
     low, median, high = np.quantile(known, [ALPHA / 2, 0.5, 1 - ALPHA / 2]).tolist()
-    return Spread(median, low, high, len(known))
+    return DrawSpread(median, low, high, len(known))
 
 
 def _judged(reference: np.ndarray, prob: np.ndarray, threshold: float | None) -> Sequence[float]:

@@ -35,7 +35,7 @@ _VALUE_KEYS = ("value", "ci95", "method", "reason", "warning", "n_groups", "p")
 
 
 @dataclass(frozen=True)
-class Decided:
+class DecidedRows:
     """n predictions of single networks: reference, probability and decision."""
 
     positive: Bools
@@ -54,7 +54,7 @@ class Judged:
 
     left_out: LeftOut
     networks: RunNetworks
-    held_out: Decided
+    held_out: DecidedRows
     """Images of the sets that it was trained on, each by the network that did not see it."""
     fold: NDArray[np.int64]
     """(n,) fold of each held-out image."""
@@ -110,7 +110,7 @@ def judge(left_out: LeftOut, networks: RunNetworks, logits: Floats, set_of: Mapp
     return Judged(
         left_out,
         networks,
-        Decided(
+        DecidedRows(
             rows.label == networks.positive,
             rows.prob[:, networks.positive],
             calibrated,
@@ -127,7 +127,7 @@ def judge(left_out: LeftOut, networks: RunNetworks, logits: Floats, set_of: Mapp
     )
 
 
-def external_of(judged: Judged) -> Decided:
+def external_of(judged: Judged) -> DecidedRows:
     """Return the predictions of all networks for the left-out set, one network after the other."""
     n = len(judged.networks.members)
     thresholds = [one.threshold for one in judged.networks.own]
@@ -135,7 +135,7 @@ def external_of(judged: Judged) -> Decided:
     called = None
     if not any(one is None for one in thresholds):
         called = (calibrated >= np.array(thresholds, dtype=np.float64)[:, None]).ravel()
-    return Decided(
+    return DecidedRows(
         np.tile(judged.positive, n), judged.prob.ravel(), calibrated.ravel(), called, np.tile(judged.group, n)
     )
 
@@ -160,7 +160,7 @@ def row_of(
     )
     joint = judged.networks.joint
     mean = judged.calibrated.mean(axis=0)
-    deployed = Decided(
+    deployed = DecidedRows(
         judged.positive,
         mean,
         mean,
@@ -200,7 +200,7 @@ def row_of(
 
 
 def side_of(
-    rows: Decided, auc: Callable[[], Value], prevalence: float, images: NDArray[np.object_] | None = None
+    rows: DecidedRows, auc: Callable[[], Value], prevalence: float, images: NDArray[np.object_] | None = None
 ) -> dict[str, Any]:
     """Return the figures of one side.
 

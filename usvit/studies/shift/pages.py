@@ -8,7 +8,7 @@ from urllib.parse import quote
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 
 from usvit.files import write_text
-from usvit.records import ShiftCell, ShiftRecord, ShiftRow, ShiftSpread
+from usvit.records import ShiftCell, ShiftRecord, ShiftRow, ShiftSpread, Value
 from usvit.reports import environment
 from usvit.studies.shift.plots import recalibration_plot, sides_plot
 
@@ -42,19 +42,22 @@ def write_shift_page(folder: Path, record: ShiftRecord, runs: Path) -> Path:
 
 
 def verdict(row: ShiftRow) -> str:
-    """Say in a sentence whether the AUC outside lies below that inside, beyond chance in the patients."""
+    """Say in a sentence whether the AUC outside differs from that inside, beyond chance in the patients."""
     change = row.change.auc
+    who = f"{row.left_out} left out:"
     if change.value is None:
-        return f"{row.left_out} left out: no AUC can be compared ({change.reason})."
+        return f"{who} no AUC can be compared ({change.reason})."
     if change.ci95 is None:
-        return f"{row.left_out} left out: the AUC changes by {change.value:+.3f}, without an interval."
+        return f"{who} the AUC changes by {change.value:+.3f}, without an interval."
     low, high = change.ci95
-    ends = f"{change.value:+.3f} ({low:+.3f} to {high:+.3f})"
-    if high < 0:
-        return f"{row.left_out} left out: the AUC falls, by {ends}."
-    if low > 0:
-        return f"{row.left_out} left out: the AUC rises, by {ends}: this set is easier for these networks."
-    return f"{row.left_out} left out: no change of the AUC is shown, {ends}; the interval contains 0."
+    said = "falls" if high < 0 else "rises" if low > 0 else "does not change beyond chance"
+    paired = f" On the same images: {_signed(row.paired.auc)}." if row.paired.auc.value is not None else ""
+    return f"{who} the AUC {said}, {_signed(change)} on other patients.{paired}"
+
+
+def _signed(value: Value) -> str:
+    ends = "" if value.ci95 is None else f" ({value.ci95[0]:+.3f} to {value.ci95[1]:+.3f})"
+    return f"{value.value:+.3f}{ends}"
 
 
 def spread_text(found: ShiftSpread) -> str:

@@ -1,5 +1,6 @@
 """Figures of the page: both sides of each left-out set, and recalibration by the number of patients."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -72,12 +73,27 @@ def recalibration_plot(row: ShiftRow, number: int) -> Plot | None:
             panel.set_xlabel("Patients")
             if ideal is None:
                 panel.set_ylim(-0.03, 1.03)
+            elif all(
+                getattr(one, name).interval is None or getattr(one, name).interval[0] > 0 for one in row.recalibration
+            ):
+                _ratio_axis(panel)
         return figure
 
     markers = {"s": "squares", "o": "circles", "^": "triangles"}
     legend = tuple(LegendEntry(f"{text} ({markers[marker]})", colour) for _, text, colour, marker, _ in _FITTED)
     title = "Figures on the other patients of the left-out set by the number of patients of the recalibration"
     return Plot(f"recalibration-{number}", title, draw, legend)
+
+
+def _ratio_axis(panel: Axes) -> None:
+    """Show ratios on a logarithmic axis, so that twice and half are equally far from 1."""
+    panel.set_yscale("log")
+    low, high = panel.get_ylim()
+    powers = range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)
+    step = max(1, -(-len(powers) // 6))
+    ticks = [2.0**power for power in powers if power % step == 0]
+    panel.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    panel.minorticks_off()
 
 
 def _one_side(panel: Axes, side: ShiftSide, name: str, place: float, colour: str, marker: str) -> None:
