@@ -53,7 +53,7 @@ class AgreementScales(Record):
     logit: AgreementRecord = key("Log-odds of the positive class.")
 
 
-class LeftOut(Record):
+class LeftOutRepeats(Record):
     """Images or pairs that are no repeats of one network, and why."""
 
     n: Count = key("Number of images or pairs.", minimum=1)
@@ -73,7 +73,9 @@ class RepeatsRecord(Record):
     n_patients: Count | None = nullable("Known patients among them; null without patient ids.")
     largest_set: Count = key("Images of the largest set.", minimum=2)
     n_identical: Count | None = nullable("Pairs with identical pixels; null if the pixel hashes are not known.")
-    left_out: list[LeftOut] = key("Images without a partner, pairs of different networks; empty if there are none.")
+    left_out: list[LeftOutRepeats] = key(
+        "Images without a partner, pairs of different networks; empty if there are none."
+    )
     scales: AgreementScales
     flips: list[FlipRecord]
     undecided: dict[str, Text] = key("Rule without decisions -> the reason.")
@@ -86,7 +88,7 @@ class ChangeRecord(Record):
     strength: Name
     n_images: Count = key("Images to which it was applied.")
     n_groups: Count
-    left_out: list[LeftOut]
+    left_out: list[LeftOutRepeats]
     scales: AgreementScales | None = nullable("Null if there are too few groups; reason says so.")
     flips: list[FlipRecord]
     reason: Text | None = nullable(minLength=1)

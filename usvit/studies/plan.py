@@ -17,7 +17,7 @@ from usvit.files import sha256_of_text
 from usvit.studies.metric_names import OF_NETWORK, check_figure
 from usvit.studies.printed import Printed
 from usvit.studies.specification import Kind, Row, Step, StudyConfig
-from usvit.studies.steps import SCHEMAS, build_step, name_of, placeholders, prune, replaced
+from usvit.studies.steps import SCHEMAS, build_step, name_of, placeholders, prune, replaced, settings_of
 from usvit.studies.tiny import MAX_CELLS, tiny_settings
 
 Settings = dict[str, Any]
@@ -349,9 +349,7 @@ def _refuse_unknown_settings(study: StudyConfig, overrides: Mapping[str, Any]) -
     kinds |= {step.run for row in study.rows for step in row.steps.values() if step}
     schemas = [SCHEMAS[kind] for kind in kinds if kind is not None]
     for where, settings in (("settings", study.settings), ("--set", overrides), ("tiny", study.tiny)):
-        kept: set[str] = set()
-        for schema in schemas:
-            kept |= {key for key, _ in flattened(prune(nested(settings), schema))}
+        kept = {key for schema in schemas for key in settings_of(nested(settings), schema)}
         for key, _ in flattened(nested(settings)):
             if key not in kept:
                 known = list(dict.fromkeys(one for schema in schemas for one in config_keys(schema)))

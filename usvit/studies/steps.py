@@ -143,9 +143,14 @@ def build_step(
 
 def prune(settings: Settings, schema: type[BaseModel]) -> Settings:
     """Keep the settings that a kind of run has: the settings of a study are for all of its runs."""
+    known = settings_of(settings, schema)
+    return nested({key: value for key, value in flattened(settings) if key in known})
+
+
+def settings_of(settings: Settings, schema: type[BaseModel]) -> set[str]:
+    """Return the dotted keys among the settings that a kind of run has."""
     keys = config_keys(schema)
-    kept = {key: value for key, value in flattened(settings) if any(key == k or key.startswith(f"{k}.") for k in keys)}
-    return nested(kept)
+    return {key for key, _ in flattened(settings) if any(key == k or key.startswith(f"{k}.") for k in keys)}
 
 
 def name_of(kind: Kind, config: BaseModel) -> str:
