@@ -25,8 +25,8 @@ class Words(HTMLParser):
 
 @pytest.fixture
 def page(tmp_path):
-    def make(name, **changed):
-        record = load_record(FIXTURES / name, RepeatabilityRecord).model_copy(update=changed)
+    def make(file, **changed):
+        record = load_record(FIXTURES / file, RepeatabilityRecord).model_copy(update=changed)
         path = tmp_path / "repeatability.html"
         write_repeatability_page(path, record, PAIRS)
         html = path.read_text()
