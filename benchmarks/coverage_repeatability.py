@@ -8,7 +8,8 @@ A logit is the mean of its patient (SD 1.2) plus that of its image (SD 0.8). Two
 0.5; a change adds 0.2 and a deviation of SD 0.4, of which 60 % is the patient's. In rows "uneven", the SD of the errors
 of a patient is multiplied by a log-normal factor (SD 0.3 of its logarithm, mean square 1). Probabilities are the
 logistic function of the logits; their errors are not normal. The true values are those of 4 million images, each of
-another patient. Flips: two repeats on different sides of the threshold 0.5, whose true share is computed in the same way.
+another patient. Flips: two repeats on different sides of the threshold 0.5, whose true share is computed in the same
+way.
 """
 
 import argparse

@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from usvit.cli import app
+from usvit.cli.study import DEFAULT
 from usvit.config import (
     PretrainConfig,
     RunConfig,
@@ -126,14 +127,15 @@ def check(words: list[str]) -> None:
     command = typer.main.get_command(app)
     names = []
     while hasattr(command, "commands"):
-        names.append(words.pop(0))
+        short = names == ["study"] and words[0] not in command.commands  # usvit study NAME: usvit study run NAME
+        names.append(DEFAULT if short else words.pop(0))
         command = command.commands[names[-1]]
     given = {key: value for key, value in command.make_context(names[-1], words).params.items() if value is not None}
     for name in models_in(names, given):
         find_model(name)
     for name in sources_in(names[0], given):
         assert name in SOURCES, f"unknown source {name}"
-    if names == ["study"]:
+    if names == ["study", DEFAULT]:
         for name in given["names"]:
             load_study(name)
     if given.get("dataset"):
