@@ -82,10 +82,18 @@ def test_masks_and_signs_are_there_for_lesions_and_empty_for_normal_images(folde
 
 def test_description_names_spec_version_and_sources(folder):
     found = json.loads((folder / "phantom.json").read_text())
-    assert found["spec"] == dataclasses.asdict(SMALL)
+    assert found["spec"] | {"scanner": ""} == dataclasses.asdict(SMALL)
     assert found["generator_version"] == GENERATOR_VERSION
     assert sum(found["class_counts"].values()) == found["n_images"] == SMALL.n
     assert any("Jensen" in source for source in found["sources"])
+
+
+def test_a_chosen_scanner_is_recorded_and_is_the_device_of_every_image(tmp_path):
+    spec = PhantomSpec(n=3, seed=1, size=64, scanner="looks=1,frequency_mhz=7")
+    folder = write_phantom(spec, tmp_path / "chosen", workers=1)
+    assert json.loads((folder / "phantom.json").read_text())["spec"]["scanner"] == "frequency_mhz=7,looks=1"
+    table = table_of(folder)
+    assert set(table.device) == {"frequency_mhz=7,looks=1"} and set(table.frequency_mhz) == {7.0}
 
 
 def test_without_lesions_images_are_those_of_the_healthy_and_labels_stay(folder, tmp_path):
