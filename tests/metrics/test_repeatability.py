@@ -159,6 +159,13 @@ def test_a_flip_rate_has_wilsons_interval_which_is_longer_if_few_patients_have_a
     assert flip_rate(np.zeros(400, bool), patient)["ci95"][0] == 0
 
 
+def test_one_flip_does_not_show_whether_flips_gather():
+    patient = np.arange(778) % 590
+    low, high = flip_rate(np.arange(778) < 1, patient)["ci95"]
+    independent = wilson(1, 778)
+    assert low < independent[0] and high > independent[1]
+
+
 def test_what_cannot_be_a_repeat_is_refused():
     with pytest.raises(ValueError, match="index 2 was measured once"):
         unordered_repeats([1, 2, 3], [0, 0, 1], [0, 0, 1])

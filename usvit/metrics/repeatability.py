@@ -176,8 +176,9 @@ def paired_repeats(first: ArrayLike, second: ArrayLike, group: ArrayLike) -> Rep
 def flip_rate(flipped: ArrayLike, group: ArrayLike) -> Value:
     """Compute the share of pairs whose decisions differ, with Wilson's interval for an effective number of pairs.
 
-    Flips are rare and gather in a few patients, so that few patients determine the variance; Student's quantile has
-    Satterthwaite's degrees of freedom.
+    Flips are rare and may gather in a few patients, who then determine the variance, so that Student's quantile has
+    Satterthwaite's degrees of freedom. One or two flips do not show whether they gather: their interval is longer than
+    that of five.
 
     Args:
         flipped: (n,) bool, n >= 1.

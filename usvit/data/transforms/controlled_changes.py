@@ -48,11 +48,11 @@ class ControlledChange:
 def gain(image: UInt8, decibels: float) -> UInt8:
     """Raise the overall gain; the image is log-compressed, so all echoes become brighter by the same grey level.
 
-    Black pixels stay black: they lie outside the sector, or hold no echo.
+    Grey level 0 stays 0: such pixels lie outside the sector, or hold no echo.
     """
-    step = round(255 * decibels / DYNAMIC_RANGE_DB)
-    raised = np.clip(image.astype(np.int16) + step, 0, 255).astype(np.uint8)
-    return np.where(image.max(axis=2, keepdims=True) > 0, raised, image)
+    levels = np.clip(np.arange(256) + round(255 * decibels / DYNAMIC_RANGE_DB), 0, 255).astype(np.uint8)
+    levels[0] = 0
+    return np.asarray(cv2.LUT(image, levels), dtype=np.uint8)
 
 
 def depth(image: UInt8, factor: float) -> UInt8:
