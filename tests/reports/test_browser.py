@@ -58,8 +58,8 @@ def test_the_numbers_are_on_the_page_and_nothing_runs_over_its_edge(visit, repor
         f"{metrics['mean_sd']['accuracy']['sd']:.3f}",
     ]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    # The folds' strip, five curves and five losses.
-    assert page.locator("svg[role=img]").count() == 11
+    # The folds' strip, five curves, two of abstention, and five losses.
+    assert page.locator("svg[role=img]").count() == 13
     assert page.get_by_role("img", name="ROC curves, one for each of 3 classes").is_visible()
 
 
@@ -111,7 +111,7 @@ def test_curves_lie_inside_their_figures(visit, report):
 
 def test_a_hold_out_is_shown_too(visit, tmp_path):
     page = visit(write_report(fake_run(tmp_path / "run", kind="train")), 400)
-    assert page.locator("svg[role=img]").count() == 6
+    assert page.locator("svg[role=img]").count() == 8
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 

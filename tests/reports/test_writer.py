@@ -33,6 +33,8 @@ def test_figures_are_files_for_a_paper_with_their_legend(written):
         "precision-recall",
         "calibration",
         "decision-curve",
+        "risk-coverage",
+        "rule-out",
         "folds",
         *(f"loss-{k}" for k in range(5)),
     }
