@@ -21,11 +21,14 @@ from scipy.stats import norm
 
 from usvit.evaluation import fit_temperature
 from usvit.metrics.basic import Value
+from usvit.metrics.clustered_wilson import clustered_wilson_share
 from usvit.metrics.conformal import GUARANTEES, Guarantee, patient_coverage, set_threshold
-from usvit.metrics.selective import clustered_wilson_share, risk_coverage
+from usvit.metrics.selective import risk_coverage
 
 RHO = 0.5
 NEW = 20_000
+MANY = 400_000
+"""Patients from whom true values without a closed form are computed."""
 CUT = 0.5
 """Images closer to 0 than this are deferred."""
 
@@ -46,10 +49,10 @@ class Patients:
         positive = (np.arange(n) < self.n_positive)[group]
         return positive, group, np.where(positive, 1.0, -1.0) + deviations(rng, group, n)
 
-    def new(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Draw (group, score) of NEW positive patients."""
-        group = np.repeat(np.arange(NEW), rng.choice(np.array(self.images), NEW))
-        return group, 1 + deviations(rng, group, NEW)
+    def new(self, rng: np.random.Generator, n: int = NEW) -> tuple[np.ndarray, np.ndarray]:
+        """Draw (group, score) of n positive patients."""
+        group = np.repeat(np.arange(n), rng.choice(np.array(self.images), n))
+        return group, 1 + deviations(rng, group, n)
 
 
 def deviations(rng: np.random.Generator, group: np.ndarray, n: int) -> np.ndarray:
@@ -66,7 +69,7 @@ SHAPES = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=1000)
-    parser.add_argument("--bootstraps", type=int, default=300, help="repetitions of the intervals with a bootstrap")
+    parser.add_argument("--curves", type=int, default=400, help="repetitions of the risk-coverage curve")
     given = parser.parse_args()
     start = time.perf_counter()
     print(f"{given.repetitions} calibrations a row\n")
@@ -79,10 +82,10 @@ def main() -> None:
     print("\nThree classes, sets of the calibrated probability, whose temperature is fitted on the same patients\n")
     for n in (9, 25, 100):
         print(three_classes(n, given.repetitions), flush=True)
-    error = np.sqrt(0.95 * 0.05 / given.bootstraps)
-    print(f"\nCoverage (mean length) of 95 % intervals; Monte Carlo error {error:.3f} where a bootstrap is needed\n")
+    error = np.sqrt(0.95 * 0.05 / given.curves)
+    print(f"\nCoverage (mean length) of 95 % intervals; Monte Carlo error {error:.3f} for the risks and AURC\n")
     print("| figure | " + " | ".join(shape.title for shape in SHAPES[:2]) + " |\n|---|---|---|")
-    rows = [intervals(shape, given.repetitions, given.bootstraps) for shape in SHAPES[:2]]
+    rows = [intervals(shape, given.repetitions, given.curves) for shape in SHAPES[:2]]
     for name in rows[0]:
         print(f"| {name} | " + " | ".join(row[name] for row in rows) + " |")
     print(f"\n{time.perf_counter() - start:.0f} s")
@@ -150,7 +153,7 @@ def risk(share: float) -> float:
     return float(norm.cdf(-q - 1)) / share
 
 
-def intervals(shape: Patients, repetitions: int, bootstraps: int) -> dict[str, str]:
+def intervals(shape: Patients, repetitions: int, curves: int) -> dict[str, str]:
     """Return figure -> coverage and mean length of its interval."""
     kept = float(norm.sf(CUT - 1) + norm.cdf(-CUT - 1))
     true: dict[str, float] = {
@@ -161,8 +164,8 @@ def intervals(shape: Patients, repetitions: int, bootstraps: int) -> dict[str, s
         "deferral: error of the rest": float(norm.cdf(-CUT - 1)) / kept,
         "deferral: sensitivity of the rest": float(norm.sf(CUT - 1)) / kept,
     }
-    group, score = shape.new(np.random.default_rng(8))
-    highest = np.full(NEW, -np.inf)
+    group, score = shape.new(np.random.default_rng(8), MANY)
+    highest = np.full(MANY, -np.inf)
     np.maximum.at(highest, group, score)
     cut = float(np.quantile(highest - 2, 0.4))  # of patients without the class
     true["rule-out: sensitivity lost"] = float((highest < cut).mean())
@@ -172,10 +175,10 @@ def intervals(shape: Patients, repetitions: int, bootstraps: int) -> dict[str, s
     true["conformal: coverage, one image"] = float(inside.mean())
 
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in true}
-    for seed, (positive, group, score) in enumerate(draws(shape, max(repetitions, bootstraps))):
+    for seed, (positive, group, score) in enumerate(draws(shape, max(repetitions, curves))):
         wrong = (score > 0) != positive
-        if seed < bootstraps:
-            curve = risk_coverage(np.abs(score), wrong, group, shares=[0.5, 0.8], n_resamples=400, seed=seed)
+        if seed < curves:
+            curve = risk_coverage(np.abs(score), wrong, group, shares=[0.5, 0.8])
             for at, share in enumerate((0.5, 0.8)):
                 ends = (curve.lower[at], curve.upper[at])
                 found[f"risk at an accepted share of {share}"].append(_pair(ends))

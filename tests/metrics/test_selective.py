@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from usvit.metrics.selective import RiskFigures, clustered_wilson_share, risk_coverage
+from usvit.metrics.clustered_wilson import clustered_wilson_share
+from usvit.metrics.selective import RiskFigures, risk_coverage
 
 
 def brute(confidence, wrong, share):
@@ -17,17 +18,17 @@ def brute(confidence, wrong, share):
 def test_the_curve_and_its_area_are_those_of_the_definition():
     rng = np.random.default_rng(0)
     confidence, wrong = rng.random(40), rng.random(40) < 0.3
-    found = risk_coverage(confidence, wrong, np.arange(40), shares=[0.25, 0.5, 1.0], n_resamples=50)
+    found = risk_coverage(confidence, wrong, np.arange(40), shares=[0.25, 0.5, 1.0])
     assert found.error == pytest.approx([brute(confidence, wrong, share) for share in (0.25, 0.5, 1.0)])
     assert found.area["value"] == pytest.approx(np.mean([brute(confidence, wrong, (k + 1) / 40) for k in range(40)]))
 
 
 def test_images_of_equal_confidence_are_accepted_together():
     confidence, wrong = np.array([0.9, 0.9, 0.9, 0.5]), np.array([True, False, False, False])
-    found = risk_coverage(confidence, wrong, np.arange(4), shares=[0.25, 0.75, 1.0], n_resamples=20)
+    found = risk_coverage(confidence, wrong, np.arange(4), shares=[0.25, 0.75, 1.0])
     assert found.error == pytest.approx([1 / 3, 1 / 3, 1 / 4])
     assert found.area["value"] == pytest.approx((3 * 1 / 3 + 1 / 4) / 4)
-    other = risk_coverage(confidence, wrong[[1, 2, 0, 3]], np.arange(4), shares=[0.25], n_resamples=20)
+    other = risk_coverage(confidence, wrong[[1, 2, 0, 3]], np.arange(4), shares=[0.25])
     assert other.error == pytest.approx([1 / 3])
 
 
@@ -37,13 +38,13 @@ def test_a_group_that_is_drawn_twice_counts_as_two():
     confidence, wrong, counts = rng.random(18), rng.random(18) < 0.4, np.array([2, 0, 1, 3, 0, 1])
     again = np.repeat(np.arange(18), counts[code])
     figures = RiskFigures(confidence, wrong, code, [0.5, 1.0])(counts[None].astype(float))
-    repeated = risk_coverage(confidence[again], wrong[again], np.arange(len(again)), shares=[0.5, 1.0], n_resamples=2)
+    repeated = risk_coverage(confidence[again], wrong[again], np.arange(len(again)), shares=[0.5, 1.0])
     assert [figures[share][0] for share in (0.5, 1.0)] == pytest.approx(repeated.error)
     assert figures["area"][0] == pytest.approx(repeated.area["value"])
 
 
 def test_a_curve_without_errors_has_the_exact_bound_of_its_groups():
-    found = risk_coverage(np.linspace(0, 1, 20), np.zeros(20, bool), np.repeat(np.arange(10), 2), n_resamples=50)
+    found = risk_coverage(np.linspace(0, 1, 20), np.zeros(20, bool), np.repeat(np.arange(10), 2))
     assert set(found.error) == {0.0} and set(found.lower) == {0.0}
     assert found.upper[-1] == pytest.approx(1 - 0.025 ** (1 / 10))  # Clopper-Pearson for 10 patients
 
@@ -59,7 +60,7 @@ def test_the_band_holds_the_truth_in_about_95_of_100_studies():
         group = np.repeat(np.arange(120), 2)
         own, noise = (np.sqrt(0.5) * rng.normal(size=120)[group] + np.sqrt(0.5) * rng.normal(size=240) for _ in "ab")
         wrong = (own + noise > 0) != (own > 0)
-        found = risk_coverage(np.abs(own), wrong, group, shares=[0.5], n_resamples=300, seed=seed)
+        found = risk_coverage(np.abs(own), wrong, group, shares=[0.5])
         held.append(found.lower[0] <= true <= found.upper[0])
     assert np.mean(held) >= 0.9
 

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import t as student
 
+from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_positive, group_codes
-from usvit.metrics.intervals import ALPHA, Interval, wilson
+from usvit.metrics.intervals import ALPHA, Interval, effective_wilson, wilson, with_interval
+from usvit.metrics.support import satterthwaite_freedom, support_of
 
 METHOD = "clustered Wilson"
 
@@ -92,12 +95,28 @@ class ShareSums:
             independent = p * (1 - p) / self.n_images
             known = independent > 0 and self.n_groups > 1
             effective = self.n_images / max(1.0, self.variance / independent) if known else self.effective_groups
-        z2 = float(student.ppf(1 - alpha / 2, spread)) ** 2
-        middle = (p + z2 / (2 * effective)) / (1 + z2 / effective)
-        half = np.sqrt(z2) / (1 + z2 / effective) * np.sqrt(p * (1 - p) / effective + z2 / (4 * effective**2))
-        low = 0.0 if self.n_hits == 0 else max(float(middle - half), 0.0)
-        high = 1.0 if self.n_hits == self.n_images else min(float(middle + half), 1.0)
-        return low, high
+        return effective_wilson(p, effective, quantile=float(student.ppf(1 - alpha / 2, spread)))
+
+
+def clustered_wilson_share(hits: ArrayLike, group: ArrayLike) -> Value:
+    """Compute a share of images with Wilson's interval for clustered images (a ``proportions.ShareInterval``).
+
+    A few patients may determine the variance, so that Student's quantile has Satterthwaite's degrees of freedom. The
+    function needs no resampling, so curves with many points remain cheap.
+
+    Args:
+        hits: (n,) bool, n >= 1.
+        group: (n,) int or str, the patient of each image.
+
+    Raises:
+        ValueError: as ``checks.check_positive`` and ``checks.group_codes``.
+    """
+    found = check_positive(hits)
+    code, n_groups = group_codes(group, len(found))
+    value, support = float(found.mean()), support_of(code)
+    away = np.bincount(code, found) - value * np.bincount(code)
+    ends = ShareSums.of(found, code).interval(freedom=satterthwaite_freedom(away, support.effective))
+    return with_interval(value, ends, method=METHOD, n_groups=n_groups, support=support)
 
 
 def rate_record(sums: ShareSums) -> dict[str, Any]:

@@ -33,7 +33,8 @@ from scipy.stats import t as student
 
 from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_score, group_codes
-from usvit.metrics.intervals import ALPHA, all_or_none_interval, undefined, wilson, with_interval
+from usvit.metrics.intervals import ALPHA, all_or_none_interval, effective_wilson, undefined, wilson, with_interval
+from usvit.metrics.support import satterthwaite_freedom
 
 Guarantee = Literal["every image", "one image"]
 GUARANTEES: tuple[Guarantee, ...] = get_args(Guarantee)
@@ -126,7 +127,8 @@ def patient_coverage(covered: ArrayLike, group: ArrayLike, *, guarantee: Guarant
 
     Returns:
         A Value with Wilson's interval if each patient counts as 0 or 1, and otherwise for the effective number of
-        patients that the variance between patients gives, with Student's quantile.
+        patients that the variance between patients gives, with Student's quantile and Satterthwaite's degrees of
+        freedom.
     """
     hits = np.asarray(covered, dtype=np.float64)
     if not len(hits):
@@ -145,8 +147,7 @@ def patient_coverage(covered: ArrayLike, group: ArrayLike, *, guarantee: Guarant
     if variance <= 0 or value in (0.0, 1.0):
         ends = all_or_none_interval(value, n)
         return with_interval(value, ends, method=method, n_groups=n, reason="the share is the same in every patient")
-    effective = value * (1 - value) / variance
-    z2 = float(student.ppf(1 - ALPHA / 2, n - 1)) ** 2
-    middle = (value + z2 / (2 * effective)) / (1 + z2 / effective)
-    half = np.sqrt(z2) / (1 + z2 / effective) * np.sqrt(value * (1 - value) / effective + z2 / (4 * effective**2))
-    return with_interval(value, (max(middle - half, 0.0), min(middle + half, 1.0)), method=method, n_groups=n)
+    freedom = satterthwaite_freedom(share - value, n)
+    quantile = float(student.ppf(1 - ALPHA / 2, freedom))
+    ends = effective_wilson(value, value * (1 - value) / variance, quantile=quantile)
+    return with_interval(value, ends, method=method, n_groups=n)

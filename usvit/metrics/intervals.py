@@ -120,12 +120,29 @@ def wilson(successes: int, n: int) -> Interval | None:
     _check_counts(successes, n)
     if n == 0:
         return None
-    p, z2 = successes / n, Z**2
-    middle = (p + z2 / (2 * n)) / (1 + z2 / n)
-    half = Z / (1 + z2 / n) * np.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+    return effective_wilson(successes / n, n)
+
+
+def effective_wilson(value: float, effective: float, *, quantile: float = Z) -> Interval:
+    """Compute Wilson's interval of a share for an effective number of independent cases.
+
+    Args:
+        value: the share, in [0, 1].
+        effective: number of independent cases with which the share would have its variance; need not be whole, > 0.
+        quantile: of the normal distribution, or of Student's.
+
+    Returns:
+        (low, high) within [0, 1]; low is exactly 0 for a share of 0, and high exactly 1 for a share of 1.
+
+    Source: Wilson (1927), JASA 22:209; for an effective number Franco, Little, Louis & Slud (2019), Journal of Survey
+    Statistics and Methodology 7:334.
+    """
+    z2 = quantile**2
+    middle = (value + z2 / (2 * effective)) / (1 + z2 / effective)
+    half = quantile / (1 + z2 / effective) * np.sqrt(value * (1 - value) / effective + z2 / (4 * effective**2))
     # At the ends, the bound is exactly 0 or 1; rounding must not produce 1e-17 or 1 + 1e-16.
-    low = 0.0 if successes == 0 else max(middle - half, 0.0)
-    high = 1.0 if successes == n else min(middle + half, 1.0)
+    low = 0.0 if value == 0 else max(middle - half, 0.0)
+    high = 1.0 if value == 1 else min(middle + half, 1.0)
     return float(low), float(high)
 
 

@@ -18,11 +18,10 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from usvit.metrics.basic import Value
-from usvit.metrics.checks import check_positive, check_score, group_codes
-from usvit.metrics.clustered_wilson import METHOD as SHARE_METHOD
-from usvit.metrics.clustered_wilson import ShareSums
+from usvit.metrics.checks import check_score, group_codes
+from usvit.metrics.clustered_wilson import clustered_wilson_share
 from usvit.metrics.intervals import ALPHA, undefined, with_interval
-from usvit.metrics.support import Support, effective_groups, support_of
+from usvit.metrics.support import Support, effective_groups, satterthwaite_freedom
 
 METHOD = "jackknife over groups"
 NO_SPREAD = "the scores of repeats differ in one group at most, so that no spread between groups can be estimated"
@@ -187,14 +186,7 @@ def flip_rate(flipped: ArrayLike, group: ArrayLike) -> Value:
     Raises:
         ValueError: as ``checks.check_positive`` and ``checks.group_codes``.
     """
-    hits = check_positive(flipped)
-    code, n_groups = group_codes(group, len(hits))
-    pairs = np.bincount(code)
-    share, support = float(hits.mean()), support_of(code)
-    contributions = np.bincount(code, hits) - share * pairs
-    freedom = _freedom(contributions, support.effective)
-    ends = ShareSums.of(hits, group).interval(freedom=freedom)
-    return with_interval(share, ends, method=SHARE_METHOD, n_groups=n_groups, support=support)
+    return clustered_wilson_share(flipped, group)
 
 
 class _Sums:
@@ -238,7 +230,8 @@ class _Jackknife:
 
     def quantile(self, name: str) -> float:
         """Return Student's quantile for a figure."""
-        freedom = _freedom(self._without[name] - self._without[name].mean(), self._support.effective)
+        away = self._without[name] - self._without[name].mean()
+        freedom = satterthwaite_freedom(away, self._support.effective)
         return float(student.ppf(1 - ALPHA / 2, freedom))
 
     def away(self, name: str) -> tuple[float, float] | None:
@@ -305,21 +298,6 @@ class _Jackknife:
             return undefined("there are no two groups to compare", n)
         reason = "" if ends is not None else TOO_FEW if n < 3 else NO_SPREAD
         return with_interval(value, ends, method=METHOD, n_groups=n, reason=reason, support=self._support)
-
-
-def _freedom(contributions: Float, effective: float) -> float:
-    """Return the degrees of freedom of a variance between groups, at least 1.
-
-    They are at most one less than the effective number of groups, and fewer if a few groups determine the variance:
-    Satterthwaite's 2 G / (kurtosis - 1), with the kurtosis of the groups' contributions.
-
-    Args:
-        contributions: (G,) the groups' contributions to the figure, less their mean.
-        effective: effective number of groups.
-    """
-    square = float((contributions**2).mean())
-    excess = float((contributions**4).mean()) / square**2 - 1 if square > 0 else 0.0
-    return max(1.0, min(effective - 1, 2 * len(contributions) / excess) if excess > 0 else effective - 1)
 
 
 def _joined(one: float, other: float, r: float) -> float:

@@ -9,17 +9,22 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import t as student
 
 from usvit.metrics.basic import Value
-from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
 from usvit.metrics.checks import check_positive, check_score, group_codes
-from usvit.metrics.clustered_wilson import METHOD as WILSON
-from usvit.metrics.clustered_wilson import ShareSums
-from usvit.metrics.intervals import all_or_none_interval, with_interval
-from usvit.metrics.support import support_of
+from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, effective_wilson, with_interval
+from usvit.metrics.support import effective_groups, satterthwaite_freedom, support_of
 
 SHARES = tuple(percent / 100 for percent in range(5, 101, 5))
 AREA = "area"
+METHOD = "jackknife over groups, Wilson"
+MIN_GROUPS = 3
+"""Fewest groups of which the jackknife estimates a variance."""
+MAX_JACKKNIFE = 2000
+"""With more groups, the jackknife leaves out this many blocks of groups."""
+CHUNK = 32
+"""Sets of groups at once: 32 x 2,000 images of float64 are 0.5 MB."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +34,14 @@ class RiskCoverage:
     accepted: tuple[float, ...]
     error: tuple[float, ...]
     lower: tuple[float | None, ...]
-    """Lower end of the pointwise 95 % band; None where the bootstrap gives no interval."""
+    """Lower end of the pointwise 95 % band; None where there is no interval."""
     upper: tuple[float | None, ...]
     area: Value
     """AURC: the mean over images of the error among all images that are accepted no later; 0 is perfect."""
 
 
 class RiskFigures:
-    """Risk at accepted shares and AURC, for many resamples of groups at once (see ``bootstrap.cluster_bootstrap``)."""
+    """Risk at accepted shares and AURC, for many weightings of the groups at once."""
 
     def __init__(self, confidence: np.ndarray, wrong: np.ndarray, code: np.ndarray, shares: Sequence[float]):
         order = np.argsort(-confidence, kind="stable")
@@ -46,7 +51,7 @@ class RiskFigures:
         self._tied = len(self._first) < len(levels)
 
     def __call__(self, counts: np.ndarray) -> dict[float | str, np.ndarray]:
-        """Return the (B,) risk at each share, and the AURC under ``AREA``, from (B, G) counts of the groups."""
+        """Return the (B,) risk at each share, and the AURC under ``AREA``, from (B, G) weights of the groups."""
         weight = counts[:, self._code]
         error = weight * self._wrong
         if self._tied:
@@ -70,66 +75,78 @@ class RiskFigures:
 
 
 def risk_coverage(
-    confidence: ArrayLike,
-    wrong: ArrayLike,
-    group: ArrayLike,
-    *,
-    shares: Sequence[float] = SHARES,
-    n_resamples: int = N_RESAMPLES,
-    seed: int = 0,
+    confidence: ArrayLike, wrong: ArrayLike, group: ArrayLike, *, shares: Sequence[float] = SHARES
 ) -> RiskCoverage:
-    """Compute the risk-coverage curve and its area, with intervals from resampling whole groups.
+    """Compute the risk-coverage curve and its area, with intervals that respect groups.
+
+    The variance comes from the jackknife over groups: each is left out once, and the confidence that accepts a share is
+    found again. The interval is Wilson's for the number of independent images with which the risk would have this
+    variance, and Student's quantile has Satterthwaite's degrees of freedom, because errors at high confidence come from
+    a few patients. A bootstrap of groups covers less with few of them (docs/explanation/intervals.md).
 
     Args:
         confidence: (n,) finite float, n >= 1; images with the highest are accepted first.
         wrong: (n,) bool, whether the decision is wrong.
         group: (n,) the patient of each image.
         shares: accepted shares in (0, 1], ascending.
-        n_resamples, seed: of the bootstrap; in each resample the confidence that accepts a share is found again.
 
     Raises:
         ValueError: as ``checks``; a share is not in (0, 1].
 
-    Source: El-Yaniv & Wiener (2010), JMLR 11:1605 (risk and coverage); Geifman, Uziel & El-Yaniv (2019), ICLR (AURC).
+    Source: El-Yaniv & Wiener (2010), JMLR 11:1605 (risk and coverage); Geifman, Uziel & El-Yaniv (2019), ICLR (AURC);
+    Shao & Wu (1989), Annals of Statistics 17:1176 (jackknife, one group or several left out).
     """
     missed = check_positive(wrong)
     values = check_score(confidence, len(missed))
     code, n_groups = group_codes(group, len(missed))
     if not shares or not all(0 < share <= 1 for share in shares):
         raise ValueError("shares must lie above 0 and be at most 1")
-    found = cluster_bootstrap(RiskFigures(values, missed, code, shares), n_groups, n_resamples=n_resamples, seed=seed)
-    ends = []
+    figures = RiskFigures(values, missed, code, shares)
+    value = {key: float(one[0]) for key, one in figures(np.ones((1, n_groups))).items()}
+    without = _without_each(figures, n_groups)
+    effective = effective_groups(np.bincount(code))
     order = np.argsort(-values, kind="stable")
-    for share in shares:
-        one, known = found[share], None
-        if one.ci95 is None:  # without an error among the accepted images, all resamples are alike
-            inside = len(np.unique(code[order[: max(1, round(share * len(values)))]]))
-            known = all_or_none_interval(one.value, inside)
-        ends.append(one.ci95 or known or (None, None))
-    area = found[AREA]
-    value = with_interval(
-        area.value,
-        area.ci95,
-        method=f"cluster bootstrap, {area.method}, {n_resamples} resamples",
+    ends: dict[float | str, Interval | None] = {}
+    for key, one in value.items():
+        accepted = 1.0 if key == AREA else float(key)
+        inside = len(np.unique(code[order[: max(1, round(accepted * len(values)))]]))
+        # Without an error among the accepted images, leaving out a group changes nothing.
+        ends[key] = all_or_none_interval(one, inside) or _interval(one, without.get(key), effective)
+    area = with_interval(
+        value[AREA],
+        ends[AREA],
+        method=METHOD,
         n_groups=n_groups,
-        reason=area.reason,
+        reason="" if ends[AREA] else f"fewer than {MIN_GROUPS} groups, or all groups are alike",
         support=support_of(code),
     )
+    band = [ends[share] or (None, None) for share in shares]
     return RiskCoverage(
         tuple(shares),
-        tuple(float(found[share].value) for share in shares),
-        tuple(low for low, _ in ends),
-        tuple(high for _, high in ends),
-        value,
+        tuple(value[share] for share in shares),
+        tuple(low for low, _ in band),
+        tuple(high for _, high in band),
+        area,
     )
 
 
-def clustered_wilson_share(hits: np.ndarray, group: np.ndarray) -> Value:
-    """Compute a share of n >= 1 images with Wilson's interval for clustered images (a ``proportions.ShareInterval``).
+def _without_each(figures: RiskFigures, n_groups: int) -> dict[float | str, np.ndarray]:
+    """Return each figure without each group (or block of groups); empty with too few groups."""
+    if n_groups < MIN_GROUPS:
+        return {}
+    block = np.arange(n_groups) % MAX_JACKKNIFE
+    rows = np.arange(int(block.max()) + 1)
+    found = [figures((block != rows[at : at + CHUNK, None]).astype(np.float64)) for at in range(0, len(rows), CHUNK)]
+    return {key: np.concatenate([one[key] for one in found]) for key in found[0]}
 
-    It needs no resampling, so curves with many points remain cheap.
-    """
-    sums = ShareSums.of(hits, group)
-    code, _ = group_codes(group, len(hits))
-    value = float(np.mean(hits))
-    return with_interval(value, sums.interval(), method=WILSON, n_groups=sums.n_groups, support=support_of(code))
+
+def _interval(value: float, without: np.ndarray | None, effective: float) -> Interval | None:
+    """Return Wilson's interval of a risk from its values without each group; None if there is no variance."""
+    if without is None or not 0 < value < 1:
+        return None
+    away = without - without.mean()
+    variance = (len(away) - 1) / len(away) * float(away @ away)
+    if not variance > 1e-18:
+        return None
+    quantile = float(student.ppf(1 - ALPHA / 2, satterthwaite_freedom(away, effective)))
+    return effective_wilson(value, value * (1 - value) / variance, quantile=quantile)

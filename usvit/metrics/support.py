@@ -60,6 +60,23 @@ def effective_groups(images_of_group: ArrayLike) -> float:
     return float(m.sum()) ** 2 / squares if squares else 0.0
 
 
+def satterthwaite_freedom(contributions: np.ndarray, effective: float) -> float:
+    """Compute the degrees of freedom of a variance that is estimated from groups, at least 1.
+
+    They are at most one less than the effective number of groups, and fewer if a few groups determine the variance:
+    2 G / (kurtosis - 1), with the kurtosis of the groups' contributions.
+
+    Args:
+        contributions: (G,) what each group adds to the figure, less their mean.
+        effective: effective number of groups.
+
+    Source: Satterthwaite (1946), Biometrics Bulletin 2:110, with the variance of a sample variance.
+    """
+    square = float((contributions**2).mean())
+    excess = float((contributions**4).mean()) / square**2 - 1 if square > 0 else 0.0
+    return max(1.0, min(effective - 1, 2 * len(contributions) / excess) if excess > 0 else effective - 1)
+
+
 def support_of(code: np.ndarray, of: str = "") -> Support:
     """Return the support of images with the (n,) int groups ``code``."""
     counts = np.bincount(code) if len(code) else np.zeros(0, dtype=np.int64)
