@@ -253,10 +253,11 @@ def refuse_mixed_temperatures(folds: list[FoldModel]) -> None:
         return
     several = len({one.folder.parent for one in folds}) > 1
     what = "folds of the ensemble" if all(one.of_ensemble for one in folds) else "networks"
-    reasons = "; ".join(
-        f"{one.folder if several else one.folder.name}: {one.temperature_reason or 'no reason is recorded'}"
-        for one in without
-    )
+    who: dict[str, list[str]] = {}
+    for one in without:
+        name = f"{one.folder.parent.name}/{one.folder.name}" if several else one.folder.name
+        who.setdefault(one.temperature_reason or "no reason is recorded", []).append(name)
+    reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in who.items())
     kept = [one for one in folds if one.temperature is not None]
     if several:
         able = " ".join(f"--model {one.folder}" for one in kept)

@@ -239,6 +239,16 @@ def _sentences(request: ShiftRequest, judged: Sequence[Judged], contamination: S
             f"{unscaled} of {len(members)} networks have no temperature, because none could be fitted on their inner "
             "validation images; their probabilities are used as they are."
         )
+    for one in judged:
+        if lacking := {
+            k: own.origin for k, own in zip(one.networks.folds, one.networks.own, strict=True) if own.threshold is None
+        }:
+            folds = ", ".join(str(fold) for fold in lacking)
+            said.append(
+                f"{one.left_out.name} left out: sensitivity and specificity are undefined, because a network has no "
+                f"threshold (fold {folds}; {next(iter(lacking.values())).removeprefix('none: ')}). More inner "
+                "validation images, another --rule, or longer training may give one."
+            )
     if request.kind == "train":
         said.append(
             "Each training is one hold-out: its held-out images are few, and the intervals are those of one network."
