@@ -1,21 +1,15 @@
-from .api import (
-    Calibration,
-    Estimate,
+from .decision_curves import DecisionCurve, decision_curve
+from .estimate import Estimate
+from .of_decisions import (
     PredictiveValues,
     accuracy,
-    auc,
-    auc_difference,
     balanced_accuracy,
-    brier,
-    calibration,
     mcnemar,
     predictive_values,
     sensitivity,
-    sensitivity_at,
     specificity,
-    specificity_at,
 )
-from .decision_curves import DecisionCurve, decision_curve
+from .of_scores import Calibration, auc, auc_difference, brier, calibration, sensitivity_at, specificity_at
 
 __all__ = [
     "Calibration",

@@ -26,21 +26,17 @@ from usvit.records.export import ExportRecord
 from usvit.records.folds import FoldsRecord
 from usvit.records.guarantees import ConformalRecord, RiskCoverageRecord, RuleOutPoint, SelectiveRecord
 from usvit.records.integrity import refuse_changed, refuse_changed_run, run_hashes
-from usvit.records.metrics import (
+from usvit.records.metrics import MetricsRecord
+from usvit.records.metrics_calibration import BinRecord, ClassCalibration
+from usvit.records.metrics_decisions import (
     AtPrevalence,
-    BinRecord,
-    ClassCalibration,
     DecisionCurveRecord,
-    External,
-    Headline,
-    MainFigures,
-    MetricsRecord,
-    OneFigure,
     OperatingPointRecord,
     OutcomeRecord,
     ProcedureRecord,
-    WorstCase,
 )
+from usvit.records.metrics_external import External, WorstCase
+from usvit.records.metrics_figures import Headline, MainFigures, OneFigure
 from usvit.records.model import (
     AdapterRecord,
     ClassifierMetadata,

@@ -18,7 +18,7 @@ from usvit.records.base import (
     optional,
     written,
 )
-from usvit.records.metrics import SeenAnswer
+from usvit.records.metrics_external import SeenAnswer
 from usvit.records.values import Interval, PlainValue
 
 MAX_IMAGES = 1_000_000

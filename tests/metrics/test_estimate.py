@@ -10,7 +10,7 @@ import usvit.metrics as metrics
 from usvit.errors import UsvitError
 from usvit.evaluation.comparison import compare_tables
 from usvit.evaluation.metrics_record import summarise
-from usvit.metrics import api, decision_curves
+from usvit.metrics import decision_curves, of_decisions, of_scores
 
 CLASSES = ["benign", "malignant"]
 N = 120
@@ -126,6 +126,6 @@ def test_lengths_must_agree(name):
         getattr(metrics, name)([0, 1, 1], [0, 1])
 
 
-@pytest.mark.parametrize("module", [api, decision_curves])
+@pytest.mark.parametrize("module", [of_decisions, of_scores, decision_curves])
 def test_the_examples_of_the_docstrings_run(module):
     assert doctest.testmod(module).failed == 0

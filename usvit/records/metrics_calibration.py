@@ -1,0 +1,127 @@
+"""Calibration and recalibration in metrics.json."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from usvit.records.base import Count, Fold, Name, Number, Record, Share, Text, key, written
+from usvit.records.metrics_figures import Counts
+from usvit.records.values import NonNegative, ShareValue, Value
+
+
+class BinRecord(Record):
+    """One bin of a reliability diagram."""
+
+    n_images: Count = key(minimum=1)
+    n_groups: Count = key(minimum=1)
+    lowest: Share
+    highest: Share
+    mean_prob: Share
+    share: ShareValue = key("Share of the bin's images with this class; in top_label: of those decided correctly.")
+
+
+class ReliabilityRecord(Record):
+    """Reliability diagram."""
+
+    bins: Annotated[list[BinRecord], Field(min_length=1, max_length=10_000)] = key(
+        "Bins in ascending order of probability, with equally many images in each as far as ties allow."
+    )
+    n_bins_asked: Count = key(minimum=1)
+    ece: ShareValue = key(
+        "Mean over images of |observed share - mean probability| of their bin; chance alone makes it positive."
+    )
+    ece_debiased: ShareValue | None = written("ece without the part that chance adds, with its interval.")
+    ece_noise_floor: Number | None = written(
+        "Mean of ece if every bin were perfectly calibrated; null if ece_debiased has no interval.",
+        null=True,
+        minimum=0,
+    )
+
+
+class BrierParts(Record):
+    """Decomposition of the Brier score."""
+
+    score: ShareValue | None = written()
+    reliability: Number | None = written()
+    resolution: Number | None = written()
+    uncertainty: Number | None = written()
+    within_bins: Number | None = written()
+    skill: Value | None = written("1 - score / uncertainty.")
+
+
+class ClassCalibration(Record):
+    """Calibration of one class against the rest."""
+
+    reliability: ReliabilityRecord
+    slope: Value = key("1 is ideal; below 1 the probabilities are too extreme.")
+    intercept: Value = key("Fitted together with the slope; 0 is ideal.")
+    in_the_large: Value = key("Intercept with the slope fixed at 1; above 0 the class is more frequent than predicted.")
+    brier: BrierParts | None = written()
+
+
+class PooledCalibration(Record):
+    """Calibration on all test images."""
+
+    n_images: Count | None = written(minimum=1)
+    n_groups: Count | None = written(minimum=1)
+    brier: ShareValue | None = written()
+    top_label: ReliabilityRecord | None = written("Reliability of the probability of the decided class.")
+    classes: dict[str, ClassCalibration]
+
+
+class CalibrationOfFold(Record):
+    """Calibration of the positive class in one fold."""
+
+    fold: Fold | None = written()
+    ece: ShareValue | None = written()
+    ece_debiased: ShareValue | None = written()
+    slope: Value | None = written()
+    intercept: Value | None = written()
+    in_the_large: Value | None = written()
+
+
+class RecalibratedRecord(Record):
+    """Figures of all test images before or after a scaling.
+
+    ece, slope, intercept and in_the_large are of the positive class; log_loss, brier and ece are point estimates.
+    """
+
+    log_loss: NonNegative
+    brier: ShareValue
+    ece: ShareValue
+    ece_debiased: ShareValue | None = written()
+    slope: Value
+    intercept: Value
+    in_the_large: Value
+
+
+class ScalingOfFold(Record):
+    """Scaling that was fitted on one fold's inner validation images."""
+
+    fold: Fold | None = written()
+    temperature: Number | None = written("Above 1 it reduces confidence; null for platt.", null=True)
+    slope: Number | None = written("Slope of Platt scaling; null for temperature.", null=True)
+    intercept: Number | None = written("Intercept of Platt scaling; null for temperature.", null=True)
+    reason: Text | None = written("Reason why there is no fit.", null=True, minLength=1)
+    n_images: Count | None = written("Inner validation images.")
+    n_groups: Count | None = written()
+    class_counts: Counts | None = written()
+
+
+class Recalibration(Record):
+    """One scaling, fitted on each fold's inner validation images and applied to its test images."""
+
+    method: Name = key(enum=["temperature", "platt"])
+    folds: list[ScalingOfFold]
+    before: RecalibratedRecord
+    after: RecalibratedRecord | None = key("Null if any fold has no fit.")
+    reason: Text | None = written(null=True, minLength=1)
+
+
+class ClassifierCalibrationRecord(Record):
+    """Calibration: agreement of the probabilities with the observed shares."""
+
+    n_bins: Count | None = written("Equal-mass bins that were asked for.", minimum=1)
+    pooled: PooledCalibration | None = written()
+    folds: list[CalibrationOfFold] | None = written("Calibration of the positive class in each fold.", minItems=1)
+    recalibration: list[Recalibration] | None = written()

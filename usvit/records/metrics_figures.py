@@ -1,0 +1,119 @@
+"""Figures of metrics.json: of one set of images, of the folds, and the headline."""
+
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import Field, model_validator
+
+from usvit.records.base import Classes, Count, Fold, Record, Share, Text, key, optional, written
+from usvit.records.values import MeanSd, NonNegative, ShareValue, Value
+
+OneFigure = TypeVar("OneFigure", ShareValue, MeanSd)
+Counts = dict[str, Count]
+_OVR: dict[str, Any] = {"propertyNames": {"pattern": "_vs_rest$"}}
+
+
+class MainFigures(Record, Generic[OneFigure]):
+    """Figures of every table of results: each a value with its interval, or mean and SD over folds."""
+
+    accuracy: OneFigure
+    balanced_accuracy: OneFigure = key("Mean of the classes' sensitivities.")
+    auc_macro_ovr: OneFigure = key("Mean of the classes' one-vs-rest AUCs.")
+    auc: dict[str, OneFigure] = key("<class>_vs_rest -> AUC.", **_OVR)
+    sensitivity: dict[str, OneFigure]
+    specificity: dict[str, OneFigure]
+
+    def figure(self, name: str, of: str | None = None) -> OneFigure:
+        """Return a figure by its name; ``of`` names the class of a figure that each class has (for auc, its key)."""
+        found = getattr(self, name)
+        figure: OneFigure = found if of is None else found[of]
+        return figure
+
+
+class AllFigures(MainFigures[OneFigure], Generic[OneFigure]):
+    """All figures of one set of images. Dictionaries have one entry for each class."""
+
+    ppv: dict[str, OneFigure] | None = written()
+    npv: dict[str, OneFigure] | None = written()
+    f1: dict[str, OneFigure] | None = written()
+    average_precision: dict[str, OneFigure] | None = written()
+    brier_vs_rest: dict[str, OneFigure] | None = written()
+    auc_weighted_ovr: OneFigure | None = written("One-vs-rest AUCs, weighted by the classes' shares of the images.")
+    auc_hand_till: OneFigure | None = written(
+        "Mean of the AUCs of all pairs of classes, each computed on the images of the two classes only."
+    )
+    f1_macro: OneFigure | None = written()
+    average_precision_macro: OneFigure | None = written()
+    brier: OneFigure | None = written(
+        "Half the sum over classes of the mean squared error of their probabilities; with two classes the usual score."
+    )
+
+
+class MeanSdRecord(AllFigures[MeanSd]):
+    """Mean and standard deviation of the folds' own values. The SD is not a confidence interval."""
+
+    mcc: MeanSd | None = written()
+    log_loss: MeanSd | None = written()
+
+
+class FiguresRecord(AllFigures[ShareValue]):
+    """Figures of one set of images."""
+
+    mcc: Value | None = written("Matthews' correlation coefficient over all classes, -1 to 1.")
+    log_loss: NonNegative | None = written("Mean of -ln(probability of the reference class), in nats.")
+
+
+class FoldFigures(FiguresRecord):
+    """Figures of one fold: point estimates, so ci95 is null."""
+
+    fold: Fold = key("Number of the fold; folds of all repeats are numbered consecutively.")
+    repeat: Count | None = optional("Complete cross-validation that the fold belongs to, if there are several.")
+    n_images: Count | None = written(minimum=1)
+    n_groups: Count | None = written(minimum=1)
+
+
+class TrainingShareRecord(Record):
+    """Share of a fold's variance that is due to what its model learnt by chance.
+
+    This share counts twice, since folds train on each other's test images.
+    """
+
+    value: Share | None = written()
+    n_pairs: Count | None = written("Pairs of predictions of one group by two models that were not trained on it.")
+    reason: Text | None = optional("Reason why the largest share is assumed.", minLength=1)
+
+
+class Headline(Record):
+    """Figures to quote, computed within the folds and averaged over folds and repeats.
+
+    Their intervals hold under cross-validation (docs/explanation/intervals.md). In a hold-out: the pooled figures.
+    """
+
+    auc: ShareValue = key(
+        "AUC of the positive class against the rest; sensitivity and specificity are of the same class."
+    )
+    auc_macro_ovr: ShareValue
+    accuracy: ShareValue
+    balanced_accuracy: ShareValue
+    sensitivity: ShareValue
+    specificity: ShareValue
+    brier: ShareValue
+    n_repeats: Annotated[int, Field(ge=1, le=10_000)]
+    n_folds: Annotated[int, Field(ge=1, le=10_000)] = key("Folds of all repeats together: the number of models.")
+    training_share: TrainingShareRecord | None = written("Null in a hold-out.", null=True)
+    explains: Text = key("Explanation of the figures and their intervals.", minLength=1)
+
+
+class Confusion(Record):
+    """Counts by reference label and decision."""
+
+    labels: Classes
+    counts: Annotated[list[list[Count]], Field(max_length=1000)] = key(
+        "Rows are the reference label, columns the decision; both in the order of labels."
+    )
+
+    @model_validator(mode="after")
+    def _square(self) -> "Confusion":
+        n = len(self.labels)
+        if len(self.counts) != n or any(len(row) != n for row in self.counts):
+            raise ValueError(f"{n} rows of {n} counts")
+        return self
