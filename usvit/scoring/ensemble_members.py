@@ -259,10 +259,11 @@ def refuse_mixed_temperatures(folds: list[FoldModel]) -> None:
         who.setdefault(one.temperature_reason or "no reason is recorded", []).append(name)
     reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in who.items())
     kept = [one for one in folds if one.temperature is not None]
-    if several:
-        able = " ".join(f"--model {one.folder}" for one in kept)
-    else:
+    if not several:
         able = f"--fold {','.join(str(one.fold) for one in kept)}"
+    else:  # a fold of an ensemble holds no network that could be named
+        able = " ".join(f"--model {one.folder}" for one in kept if not one.of_ensemble)
+        able = able or "--model for the member runs of the ensembles"
     raise UsvitError(
         f"{len(without)} of {len(folds)} {what} have no temperature ({reasons}), so that the mean would mix "
         f"calibrated probabilities with others. Score with those that have one ({able}); usvit "
