@@ -1,6 +1,6 @@
 """Measure whether nested choice is unbiased, how much the apparent best flatters, and how often the intervals hold.
 
-    python benchmarks/coverage_choice.py                # the table of docs/benchmarks.md
+    python benchmarks/coverage_choice.py                # docs/explanation/intervals.md
     python benchmarks/coverage_choice.py --studies 50   # a quick look
 
 Each study has 8 models, of which model c has c + 1 parameters, on the same patients and five folds; 15 % of the
@@ -44,21 +44,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--studies", type=int, default=300)
     parser.add_argument("--only", type=int, nargs="*", help="Numbers of the shapes, from 0.")
+    parser.add_argument("--models", type=int, default=N_MODELS, help="1 gives the headline without a choice")
     arguments = parser.parse_args()
     print("| patients x images | D | optimism (mean) | interval holds | nested, bias (SE) | holds | apparent, bias |")
     print("|---|---|---|---|---|---|---|")
     for number in arguments.only or range(len(SHAPES)):
         begun = time.monotonic()
-        print(row_of(SHAPES[number], arguments.studies, seed=number), flush=True)
+        print(row_of(SHAPES[number], arguments.studies, arguments.models, seed=number), flush=True)
         print(f"<!-- {time.monotonic() - begun:.0f} s -->", flush=True)
 
 
-def row_of(shape: Shape, studies: int, seed: int) -> str:
+def row_of(shape: Shape, studies: int, models: int, seed: int) -> str:
     rng = np.random.default_rng(seed)
-    distance = np.linspace(shape.lowest, 3 - shape.lowest, N_MODELS)
+    distance = np.linspace(shape.lowest, 3 - shape.lowest, models)
     noise = np.sqrt(SHARED_PATIENT**2 + SHARED_IMAGE**2 + OWN_PATIENT**2 + OWN_IMAGE**2)
     truth = norm.cdf(distance / noise / np.sqrt(2))
-    parameters = [[c + 1] * K for c in range(N_MODELS)]
+    parameters = [[c + 1] * K for c in range(models)]
     rows: list[tuple[float, ...]] = []
     while len(rows) < studies:
         val, test = study(rng, shape, distance)

@@ -1,6 +1,6 @@
 """Measure the coverage of conformal sets by patient, and of the intervals of selective prediction.
 
-    python -m benchmarks.coverage_selective                     # the tables of docs/benchmarks.md
+    python -m benchmarks.coverage_selective                     # docs/explanation/intervals.md
     python -m benchmarks.coverage_selective --repetitions 200   # a quick look
 
 A score is 1 for a positive image and -1 for another, plus the patient's own deviation (variance rho = 0.5) and the

@@ -1,6 +1,6 @@
 """Measure how often the intervals of 'usvit study shift' contain the true change of the AUC and the true O:E.
 
-    python benchmarks/coverage_shift.py                  # the table of docs/how-to/shift.md
+    python benchmarks/coverage_shift.py                  # docs/explanation/intervals.md
     python benchmarks/coverage_shift.py --studies 100    # a quick look
 
 Two sets of patients, inside and outside; 27 % are positive. Scores are normal with a correlation of 0.5 within a

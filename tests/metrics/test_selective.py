@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
+from scipy.stats import t as student
 
 from usvit.metrics.clustered_wilson import clustered_wilson_share
+from usvit.metrics.intervals import effective_wilson
 from usvit.metrics.selective import RiskFigures, risk_coverage
 
 
@@ -75,3 +77,26 @@ def test_a_share_of_clustered_images_has_an_interval_at_0_and_1():
 def test_shares_that_are_none_are_refused(shares):
     with pytest.raises(ValueError, match="shares"):
         risk_coverage([0.5], [True], ["a"], shares=shares)
+
+
+def test_without_a_choice_of_images_the_interval_is_wilsons_of_the_jackknife_variance():
+    """At a share of 1 the risk is the error rate, whose jackknife variance for single images is p (1 - p) / (n - 1)."""
+    wrong = np.arange(60) < 12
+    found = risk_coverage(np.random.default_rng(4).random(60), wrong, np.arange(60), shares=[1.0])
+    away = wrong - wrong.mean()
+    kurtosis = (away**4).mean() / (away**2).mean() ** 2
+    freedom = min(59, 2 * 60 / (kurtosis - 1))
+    expected = effective_wilson(0.2, 59, quantile=float(student.ppf(0.975, freedom)))
+    assert (found.lower[0], found.upper[0]) == pytest.approx(expected)
+
+
+def test_the_band_is_longer_if_the_errors_gather_in_a_few_patients():
+    confidence, group = np.linspace(0, 1, 90), np.repeat(np.arange(30), 3)
+    spread = risk_coverage(confidence, np.arange(90) % 9 == 0, group, shares=[1.0])
+    gathered = risk_coverage(confidence, group % 9 == 0, group, shares=[1.0])
+    assert gathered.upper[0] - gathered.lower[0] > 1.4 * (spread.upper[0] - spread.lower[0])
+
+
+def test_two_patients_give_no_band():
+    found = risk_coverage([0.9, 0.8, 0.3, 0.2], [False, True, False, True], ["a", "a", "b", "b"], shares=[1.0])
+    assert found.area["ci95"] is None and "groups" in found.area["reason"] and found.lower == (None,)

@@ -15,7 +15,7 @@ from scipy.stats import t as student
 from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_positive, group_codes
 from usvit.metrics.intervals import ALPHA, Interval, effective_wilson, wilson, with_interval
-from usvit.metrics.support import satterthwaite_freedom, support_of
+from usvit.metrics.support import effective_groups, satterthwaite_freedom, support_of
 
 METHOD = "clustered Wilson"
 
@@ -113,10 +113,19 @@ def clustered_wilson_share(hits: ArrayLike, group: ArrayLike) -> Value:
     """
     found = check_positive(hits)
     code, n_groups = group_codes(group, len(found))
-    value, support = float(found.mean()), support_of(code)
-    away = np.bincount(code, found) - value * np.bincount(code)
-    ends = ShareSums.of(found, code).interval(freedom=satterthwaite_freedom(away, support.effective))
-    return with_interval(value, ends, method=METHOD, n_groups=n_groups, support=support)
+    ends = ShareSums.of(found, code).interval(freedom=share_freedom(found, code))
+    return with_interval(float(found.mean()), ends, method=METHOD, n_groups=n_groups, support=support_of(code))
+
+
+def share_freedom(hits: np.ndarray, code: np.ndarray) -> float:
+    """Compute the degrees of freedom of a share's variance between groups (``support.satterthwaite_freedom``).
+
+    Args:
+        hits: (n,) bool, n >= 1.
+        code: (n,) int, the group of each image.
+    """
+    images = np.bincount(code)
+    return satterthwaite_freedom(np.bincount(code, hits) - hits.mean() * images, effective_groups(images))
 
 
 def rate_record(sums: ShareSums) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from usvit.errors import UsvitError
 from usvit.metrics.basic import Value
-from usvit.metrics.clustered_wilson import ShareSums
+from usvit.metrics.clustered_wilson import ShareSums, share_freedom
 from usvit.metrics.intervals import Interval, undefined, with_interval
 from usvit.metrics.support import support_of
 
@@ -57,26 +57,23 @@ def predictive_values(
     n_groups = len(np.unique(group))
     if not reference.any() or reference.all():
         return dict.fromkeys(("ppv", "npv"), undefined("no positive or no negative image", n_groups))
-    of_positive, of_negative = (
-        ShareSums.of(called[reference], group[reference]),
-        ShareSums.of(called[~reference], group[~reference]),
-    )
-    support = min(
-        (support_of(np.unique(group[at], return_inverse=True)[1]) for at in (reference, ~reference)),
-        key=lambda one: one.effective,
-    )
+    codes = [np.unique(group[at], return_inverse=True)[1] for at in (reference, ~reference)]
+    decided = called[reference], called[~reference]
+    of_positive, of_negative = (ShareSums.of(hits, code) for hits, code in zip(decided, codes, strict=True))
+    up, down = (share_freedom(hits, code) for hits, code in zip(decided, codes, strict=True))
+    support = min((support_of(code) for code in codes), key=lambda one: one.effective)
     found: dict[str, Value] = {}
     odds = prevalence / (1 - prevalence)
-    for name, above, below, of in (
+    for name, above, own, below, other, of in (
         # PPV = 1 / (1 + 1 / (odds * LR+)); NPV likewise, with the chances exchanged.
-        ("ppv", of_positive, of_negative, odds),
-        ("npv", _failures(of_negative), _failures(of_positive), 1 / odds),
+        ("ppv", of_positive, up, of_negative, down, odds),
+        ("npv", _failures(of_negative), down, _failures(of_positive), up, 1 / odds),
     ):
         if not above.n_hits and not below.n_hits:
             word = "positive" if name == "ppv" else "negative"
             found[name] = undefined(f"no image is called {word}", n_groups)
             continue
-        low, high = ratio_interval(_share(above), _bounds(above), _share(below), _bounds(below))
+        low, high = ratio_interval(_share(above), _bounds(above, own), _share(below), _bounds(below, other))
         value = _predictive(_share(above) / _share(below) if below.n_hits else math.inf, of)
         ci95 = _predictive(low, of), _predictive(high, of)
         found[name] = with_interval(value, ci95, method=METHOD, n_groups=n_groups, support=support)
@@ -132,8 +129,8 @@ def _share(sums: ShareSums) -> float:
     return sums.n_hits / sums.n_images
 
 
-def _bounds(sums: ShareSums) -> Interval:
-    found = sums.interval()
+def _bounds(sums: ShareSums, freedom: float) -> Interval:
+    found = sums.interval(freedom=freedom)
     assert found is not None, "there are images"
     return found
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import norm, rankdata
 
 from usvit.errors import UsvitError
-from usvit.evaluation import open_predictions, rows_of
+from usvit.evaluation import first_repeat, open_predictions, rows_of
 from usvit.metrics.area_interval import within_group_correlation
 from usvit.metrics.basic import auc, decide
 from usvit.metrics.calibration_statistics import calibration_line, log_odds
@@ -90,8 +90,9 @@ def observe(path: str | Path, positive: str | None = None) -> ObservedRun:
     up = rows.label == k
     if up.all() or not up.any():
         raise UsvitError(f"{found.name}: its test images are of one class only, so nothing can be planned from them.")
-    test = found.table[found.table["part"] == "test"]
-    names = (test["dataset"].astype(str) + "/" + test["image_id"].astype(str)).tolist()[: len(rows)]
+    table = first_repeat(found.table)
+    test = table[table["part"] == "test"]
+    names = (test["dataset"].astype(str) + "/" + test["image_id"].astype(str)).tolist()
     return ObservedRun(
         name=found.name,
         positive_class=found.positive,

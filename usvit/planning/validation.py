@@ -1,4 +1,4 @@
-"""The plan to validate a model: O/E, calibration slope, AUC and net benefit (Riley and Archer's criteria)."""
+"""The plan to validate a model: O/E, calibration slope, AUC and net benefit (Riley et al. 2021)."""
 
 from pathlib import Path
 
