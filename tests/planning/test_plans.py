@@ -3,12 +3,14 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.cli.runs import make_run
 from usvit.errors import UsvitError
 from usvit.metrics.area_interval import within_group_correlation
 from usvit.planning import plan_accuracy, plan_comparison, plan_validation
+from usvit.planning.assumptions import observe
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +146,13 @@ def test_a_small_study_is_warned_of(out):
 def test_a_difference_that_no_study_shows_has_a_reason(out):
     record, _ = plan_comparison(auc=0.9, auc_b=0.900001, prevalence=0.3, correlation=0.0, out=out)
     assert record.n_patients is None and "more than 1,000,000,000 images" in record.criteria[0].reason
+
+
+def test_images_of_the_first_repeat_keep_their_names_whatever_the_order_of_the_table(runs, tmp_path):
+    table = pd.read_csv(runs[0] / "predictions.csv")
+    again = table.assign(repeat=1, fold=table["fold"] + table["fold"].max() + 1)
+    both = pd.concat([again, table.assign(repeat=0)]).sample(frac=1, random_state=0)
+    both.to_csv(tmp_path / "both.csv", index=False)
+    found = observe(tmp_path / "both.csv")
+    label = dict(zip(table["dataset"] + "/" + table["image_id"].astype(str), table["label"], strict=True))
+    assert [label[name] == found.positive_class for name in found.images] == found.positive.tolist()
