@@ -55,10 +55,10 @@ def coverage(noise: float, sweeps: int, first: int, draws: int) -> None:
         )
         estimates.append(found.surface.exponents)
         for place in range(6):
-            limits = band(drawn[:, place])
-            if limits is not None:
+            ends = band(drawn[:, place], fitter.spare)
+            if ends is not None:
                 defined[place] += 1
-                inside[place] += limits[0] <= truth[place] <= limits[1]
+                inside[place] += ends[0] <= truth[place] <= ends[1]
     print(f"noise {noise:g}, {sweeps} sweeps, {draws} draws")
     for place, name in enumerate(PAPER_EXPONENTS):
         values = np.array(estimates)[:, place]
