@@ -291,4 +291,4 @@ def _duration(seconds: float) -> str:
     for unit, length in (("years", 365 * 86_400), ("days", 86_400), ("hours", 3_600)):
         if seconds >= 2 * length:
             return f"{seconds / length:,.1f} {unit}"
-    return f"{seconds / 60:,.0f} minutes"
+    return f"{seconds / 60:,.0f} minutes" if seconds >= 120 else f"{seconds:,.0f} seconds"
