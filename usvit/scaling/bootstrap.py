@@ -38,7 +38,7 @@ def bootstrap(
     return surfaces
 
 
-def limits(values: ArrayLike, spare: int, axis: int = 0) -> Array:
+def limits(values: ArrayLike, spare: int) -> Array:
     """Return the lower and the upper end of the 95 % percentile interval of bootstrap values; NaN is left out.
 
     The percentiles lie further out than 2.5 % and 97.5 %, by as much as Student's t does beyond the normal
@@ -47,12 +47,15 @@ def limits(values: ArrayLike, spare: int, axis: int = 0) -> Array:
     (docs/benchmarks.md).
 
     Args:
-        values: Draws along ``axis``.
+        values: Draws, as (B, ...).
         spare: Degrees of freedom: the points of the fit minus its parameters, at least 1.
-        axis: Axis of the draws.
+
+    Returns:
+        Both ends, as (2, ...).
     """
     tail = float(norm.cdf(t.ppf((1 - LEVEL) / 2, spare)))
-    return np.asarray(np.nanquantile(values, [tail, 1 - tail], axis=axis, method="weibull"))
+    drawn = np.asarray(values, dtype=np.float64)
+    return np.asarray(np.nanquantile(drawn, [tail, 1 - tail], axis=0, method="weibull"))
 
 
 def band(values: Array, spare: int) -> tuple[float, float] | None:
