@@ -45,7 +45,7 @@ FLOORS = [
     {"studies"},
     {"experiments"},
     {"scoring", "retesting"},
-    {"bench", "export", "explaining", "planning"},
+    {"bench", "explaining", "planning"},
     {"exporting"},
     {"reports"},
     {"pretraining"},
@@ -156,7 +156,7 @@ def test_no_file_takes_part_in_an_import_circle():
 def test_a_room_is_entered_by_its_facade(path):
     for folder in FACADES:
         facade = module_of(folder / "__init__.py")
-        if folder in path.parents or path.parent.name == "export":  # the former place of what is now in exporting
+        if folder in path.parents:
             continue
         inner = [module for module in imports_of(path) if module.startswith(f"{facade}.")]
         assert inner == [], f"{path} imports {inner} past the facade {facade}"

@@ -106,6 +106,13 @@ def test_tables_come_as_pandas_reads_them(tmp_path):
         read_csv(tmp_path / "a.csv", needed=("image_id", "label"))
 
 
+def test_rows_that_are_longer_than_the_header_are_refused(tmp_path):
+    """A decimal comma; pandas would shift the columns."""
+    (tmp_path / "table.csv").write_text("width,loss\n64,0,5\n128,0,4\n")
+    with pytest.raises(UsvitError, match="more cells than its header"):
+        read_csv(tmp_path / "table.csv")
+
+
 def test_a_line_of_a_million_columns_and_an_open_quote_are_refused(tmp_path):
     (tmp_path / "wide.csv").write_bytes(b"a," * 1_000_000)
     (tmp_path / "quote.csv").write_bytes(b'"a,b\n1,2\n')

@@ -69,7 +69,7 @@ def test_columns_of_other_names_are_read(table):
         (lambda rows: rows[rows.gflops >= 3e11], ["2 compute budgets", "data exponent"]),
         (lambda rows: rows.assign(loss=rows.loss.where(rows.index != 5)), ["1 of 90", "line 7", "--drop-missing"]),
         (lambda rows: rows.assign(loss=rows.loss.where(rows.index != 5, "abc")), ["line 7", "'abc' is not a number"]),
-        (lambda rows: rows.assign(width=rows.width.where(rows.index != 5, -1)), ["line 7", "width is -1", "above 0"]),
+        (lambda rows: rows.assign(width=rows.width.where(rows.index != 5, -1)), ["line 7", "width is '-1'", "above 0"]),
         (lambda rows: rows.drop(columns="depth"), ["column", "depth"]),
         (lambda rows: rows.head(0), ["0 rows"]),
         (lambda rows: rows[rows.width.isin([200, 1968])], ["the width has only the values 200, 1968"]),
@@ -92,7 +92,25 @@ def test_missing_losses_can_be_left_out(table):
     path = table(lambda rows: rows.assign(loss=rows.loss.where(rows.index % 9 != 5)))
     fit = usvit.fit_shapes(path, drop_missing=True, draws=50)
     assert len(fit.record.points) == 80
-    assert "10 trainings without a loss are left out." in fit.record.warnings
+    assert "Left out, because they have no loss: 10 of the trainings." in fit.record.warnings
+
+
+def test_a_cell_that_says_it_is_missing_is_missing(table):
+    path = table(lambda rows: rows.assign(loss=rows.loss.where(rows.index != 5, "n/a")))
+    with pytest.raises(UsvitError, match="--drop-missing"):
+        usvit.fit_shapes(path, draws=50)
+    assert len(usvit.fit_shapes(path, drop_missing=True, draws=50).record.points) == 89
+
+
+def test_a_dimension_that_varies_without_being_fitted_is_named(table):
+    fit = usvit.fit_shapes(table(lambda rows: rows[rows.mlp > 2000]), dimensions=("width", "depth"), draws=50)
+    assert any("counts as error: the MLP width" in one for one in fit.record.warnings)
+
+
+@pytest.mark.parametrize("dimensions", [(), ("width", "width")])
+def test_each_dimension_is_named_once(table, dimensions):
+    with pytest.raises(UsvitError, match="each column once"):
+        usvit.fit_shapes(table(), dimensions=dimensions, draws=50)
 
 
 def test_an_exponent_that_the_data_do_not_identify_has_no_value(table):

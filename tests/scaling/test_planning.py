@@ -94,16 +94,21 @@ def test_networks_with_too_few_steps_are_left_out_and_named(tmp_path):
 @pytest.mark.parametrize(
     ("budgets", "changes", "words"),
     [
-        ([1e6], {}, ["1e+06 FLOPs", "no network", "100 steps", "would have"]),
+        ([1e6], {}, ["1e+06 FLOPs", "no network", "100 steps", "Give budgets above"]),
         ([1e11], {"max_steps": 5, "min_steps": 1}, ["at most 5"]),
         ([], {}, ["at least one budget"]),
         ([-1.0], {}, ["above 0"]),
         ([1e11], {"center": (64, 4)}, ["centre", "1968,40,6144"]),
-        ([1e11], {"widths": [16, 17, 18]}, ["1 different values of the width", "needs 3"]),
+        ([1e11], {"widths": [16, 17, 18]}, ["only 1 value of the width", "needs 3"]),
         ([1e11], {"sweep": "stars"}, ["Unknown sweep", "star, grid, both"]),
         ([1e11], {"recipe": "fractal"}, ["fractals"]),
         ([1e11], {"model": "resnet50"}, ["resnet50", "plain ViT"]),
         ([1e11], {"optim__learning": 3}, ["optim.learning"]),
+        ([1e11], {"train__steps": 3}, ["train.steps", "each training"]),
+        ([1e11], {"model__vit__heads": 3}, ["model.vit.heads", "each training"]),
+        ([1e11], {"depths": [1, 2, -3]}, ["at least 1", "-3 is not"]),
+        ([1e11], {"model__image_size": 36}, ["36 pixels", "patch of 8"]),
+        ([1e11], {"head_dim": 0}, ["channels of a head"]),
     ],
 )
 def test_a_sweep_that_cannot_be_made_is_refused_and_leaves_no_file(tmp_path, budgets, changes, words):
@@ -111,6 +116,26 @@ def test_a_sweep_that_cannot_be_made_is_refused_and_leaves_no_file(tmp_path, bud
         usvit.plan_shapes(budgets, out=tmp_path / "sweep.yaml", **{**TINY, **changes})
     assert not [word for word in words if word not in str(error.value)], error.value
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_smallest_budget_that_is_advised_will_do(tmp_path):
+    with pytest.raises(UsvitError) as error:
+        usvit.plan_shapes([1e6], out=tmp_path / "sweep.yaml", sweep="grid", **TINY)
+    advised = float(str(error.value).split("budgets above ")[1].split()[0])
+    plan = usvit.plan_shapes([1.1 * advised], out=tmp_path / "sweep.yaml", sweep="grid", **TINY)
+    assert [cell.shape for cell in plan.cells] == [NetworkShape(16, 1, 16)] and plan.cells[0].steps >= 100
+
+
+def test_too_few_budgets_for_a_fit_are_warned_about(tmp_path):
+    (warning,) = usvit.plan_shapes([1e11], out=tmp_path / "one.yaml", **TINY).warnings
+    assert "1 budget, and a fit needs 3" in warning
+    assert usvit.plan_shapes([1e11, 2e11, 4e11], out=tmp_path / "three.yaml", **TINY).warnings == ()
+
+
+def test_a_sweep_that_a_cpu_cannot_train_is_estimated_for_a_gpu(tmp_path):
+    plan = usvit.plan_shapes([1e20], out=tmp_path / "sweep.yaml", **TINY)
+    assert "H200" in plan.where
+    assert plan.seconds == pytest.approx(sum(cell.flops for cell in plan.cells) / (0.4 * 989e12))
 
 
 def test_an_existing_file_is_kept(tmp_path):

@@ -96,6 +96,11 @@ def test_a_fit_that_was_changed_is_refused(fit, tmp_path):
         usvit.predict_shape(tmp_path, 1e20)
 
 
+def test_the_network_comes_from_the_sweep_or_from_the_options_and_not_from_both(fit, study, tmp_path):
+    with pytest.raises(UsvitError, match="leave out --patch and --heads"):
+        usvit.predict_shape(fit, 1e20, like=study, patch=8, heads=16, out=tmp_path)
+
+
 def test_neighbours_differ_in_one_dimension_each():
     chosen = NetworkShape(64, 1, 64)
     found = neighbours(chosen, ShapeRule(), {})
@@ -107,7 +112,7 @@ def test_neighbours_differ_in_one_dimension_each():
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     monkeypatch.setattr("usvit.scaling.step_time.measure_step_time", lambda *_: StepTime(0.01, 1e-10))
-    plan = usvit.plan_shapes([1e19, 1e20, 1e21], out=tmp_path / "sweep.yaml", heads=16, model__vit__patch=14)
+    plan = usvit.plan_shapes([1e19, 1e20, 1e21], out=tmp_path / "sweep.yaml", heads=16, model__vit__patch=8)
     return plan.path
 
 
@@ -116,7 +121,7 @@ def test_the_study_of_the_neighbours_has_the_settings_of_the_sweep(fit, study, t
     record = usvit.run_study(found.study, dry_run=True).record
     assert len(record.runs) == 7
     vit = record.runs[0].config["model"]["vit"]
-    assert vit == {**found.record.chosen.shape, "heads": 16, "patch": 14}
+    assert vit == {**found.record.chosen.shape, "heads": 16, "patch": 8}
     assert found.study.read_text() == (tmp_path / "near.yaml").read_text()
 
 
@@ -129,6 +134,33 @@ def test_the_page_says_whether_the_trained_shape_wins(fit, tmp_path, ours, words
     found = usvit.predict_shape(fit, 1e20, heads=16, trained=tmp_path / "near.csv", out=tmp_path)
     assert words in found.record.verdict and words in found.page.read_text()
     assert json.loads(found.path.read_text())["chosen"]["measured_loss"] == ours
+
+
+def test_only_trainings_with_this_compute_are_judged(fit, tmp_path):
+    """A table of several budgets: the shape loses at 1e20 FLOPs, whatever it had at 1e21."""
+    record = usvit.predict_shape(fit, 1e20, heads=16, out=tmp_path).record
+    lines = ["width,depth,mlp,gflops,loss"]
+    for shape, loss, elsewhere in [(record.chosen.shape, 0.8, 0.1), (record.neighbours[0].shape, 0.7, 0.9)]:
+        shown = ",".join(str(shape[name]) for name in ("width", "depth", "mlp"))
+        lines += [f"{shown},1.01e11,{loss}", f"{shown},1e12,{elsewhere}"]
+    (tmp_path / "near.csv").write_text("\n".join(lines) + "\n")
+    found = usvit.predict_shape(fit, 1e20, heads=16, trained=tmp_path / "near.csv", out=tmp_path)
+    assert "does not win: its loss is 0.8000" in found.record.verdict and "trained once" in found.record.verdict
+    with pytest.raises(UsvitError, match="within 5 % of 3e\\+20"):
+        usvit.predict_shape(fit, 3e20, heads=16, trained=tmp_path / "near.csv", out=tmp_path)
+
+
+def test_the_compute_is_divided_among_the_dimensions_that_are_not_held(fit, tmp_path):
+    asked = {"start": (608, 10, 928), "start_flops": 1e19, "fixed": {"mlp": 1000}, "heads": 16, "out": tmp_path}
+    record = usvit.predict_shape(fit, 1e21, **asked).record
+    for name, begun, exponent in (("width", 608, 0.22), ("depth", 10, 0.45)):
+        assert record.ideal[name].value == pytest.approx(begun * 100 ** (exponent / 2), rel=0.08)
+
+
+def test_a_scaled_start_that_the_form_would_change_is_warned_about(fit, tmp_path):
+    asked = {"start": (608, 10, 928), "start_flops": 1e20, "heads": 16, "out": tmp_path}
+    said = usvit.predict_shape(fit, 9e20, **asked).record.warnings
+    assert any("The fitted form predicts a lower loss for more width" in one for one in said)
 
 
 def test_a_shape_that_was_not_trained_has_no_verdict(fit, tmp_path):
@@ -148,6 +180,8 @@ def test_a_shape_that_was_not_trained_has_no_verdict(fit, tmp_path):
         ({"fixed": {"mlp": -3}}, "above 0"),
         ({"study": "x.yaml"}, "--like"),
         ({"like": "absent.yaml"}, "absent.yaml cannot be read"),
+        ({"head_dim": 0}, "channels of a head are at least 1"),
+        ({"patch": 15}, "not a multiple of the patch of 15"),
         ({"fit": "absent.json"}, "usvit shape fit"),
     ],
 )

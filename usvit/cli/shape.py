@@ -23,7 +23,7 @@ def plan(
     out: Annotated[Path, typer.Option(help="The study's file.")] = Path("shape-sweep.yaml"),
     sweep: Annotated[str, typer.Option(help="star, grid or both.")] = "star",
     center: Annotated[
-        str, typer.Option(help="Centre of the star sweep. (default: the paper's)", metavar="WIDTH,DEPTH,MLP")
+        str, typer.Option(help="Centre of the star sweep; the default is the paper's.", metavar="WIDTH,DEPTH,MLP")
     ] = "1968,40,6144",
     widths: Annotated[
         str | None,
@@ -91,7 +91,13 @@ def plan(
             }
             for cell in made.cells
         ]
-        told = {"study": str(made.path), "seconds": made.seconds, "estimated_on": made.where, "trainings": cells}
+        told = {
+            "study": str(made.path),
+            "seconds": made.seconds,
+            "estimated_on": made.where,
+            "warnings": list(made.warnings),
+            "trainings": cells,
+        }
         print(json.dumps(told, indent=2, ensure_ascii=False))
         return
     from usvit.studies import aligned
@@ -104,6 +110,8 @@ def plan(
     for cell in made.left_out:
         print(f"left out: {cell.name} would have {cell.steps:,} steps")
     print(f"\n{len(made.cells)} trainings, about {_duration(made.seconds)} on {made.where}")
+    for warning in made.warnings:
+        print(f"Warning: {warning}")
     print(f"next: usvit study {made.path}")
 
 
@@ -145,17 +153,19 @@ def fit(
     if json_:
         print(found.path.read_text(encoding="utf-8"), end="")
     else:
-        print(f"{len(record.points)} trainings, {record.n_budgets} budgets, {record.n_outliers} with less weight")
+        print(
+            f"{len(record.points)} trainings, {record.n_budgets} budgets, {record.n_outliers} outliers with less weight"
+        )
         for one in record.dimensions:
             print(f"{one.name:6} grows as compute to the power {_band(one.exponent.value, one.exponent.ci95)}")
         print(f"c      data exponent {_band(record.c.value, record.c.ci95)}")
         print(f"eps    irreducible loss {_band(record.eps.value, record.eps.ci95)}")
         print(f"residuals: {100 * record.residual_sd:.2g} % of the loss (robust SD)")
+        for warning in record.warnings:
+            print(f"Warning: {warning}")
         print(f"fit: {found.path}\npage: {found.page}")
-    if found.unidentified:
-        said = "; ".join(found.unidentified)
-        several = "exponents" if len(found.unidentified) > 1 else "exponent"
-        typer.echo(f"Error: The data do not identify the {several} of the {said}.", err=True)
+    if found.complaint:
+        typer.echo(f"Error: {found.complaint}", err=True)
         raise typer.Exit(EXIT_USER)
 
 
@@ -174,15 +184,18 @@ def predict(
     fix: Annotated[
         list[str] | None, typer.Option(help="Hold a dimension, such as mlp=1536; repeat it.", metavar="D=N")
     ] = None,
-    model: Annotated[str, typer.Option(help="Plain ViT whose other parts are kept.", metavar="M")] = "vit",
+    model: Annotated[
+        str | None, typer.Option(help="Plain ViT whose other parts are kept. (default: vit)", metavar="M")
+    ] = None,
     patch: Annotated[int | None, typer.Option(min=1, help="Patch of the network. (default: the model's)")] = None,
-    image_size: Annotated[int, typer.Option(min=1, help="Side of its images in pixels.")] = 224,
+    image_size: Annotated[int | None, typer.Option(min=1, help="Side of its images in pixels. (default: 224)")] = None,
     heads: Annotated[
         int | None, typer.Option(help="Number of its heads. (default: one for each --head-dim channels)")
     ] = None,
-    head_dim: Annotated[int, typer.Option(help="Channels of a head.")] = 64,
+    head_dim: Annotated[int | None, typer.Option(help="Channels of a head. (default: 64)")] = None,
     like: Annotated[
-        Path | None, typer.Option(help="Study file of the sweep, whose settings are used.", metavar="FILE")
+        Path | None,
+        typer.Option(help="Study file of the sweep, whose network and settings are used.", metavar="FILE"),
     ] = None,
     study: Annotated[
         Path | None, typer.Option(help="Write a study that trains the shape beside its neighbours.", metavar="FILE")
@@ -275,5 +288,7 @@ def _pair(text: str) -> tuple[str, float]:
 
 
 def _duration(seconds: float) -> str:
-    hours = seconds / 3600
-    return f"{seconds / 60:,.0f} minutes" if hours < 2 else f"{hours:,.1f} hours"
+    for unit, length in (("years", 365 * 86_400), ("days", 86_400), ("hours", 3_600)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds / 60:,.0f} minutes" if seconds >= 120 else f"{seconds:,.0f} seconds"

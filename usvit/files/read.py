@@ -182,6 +182,11 @@ def read_csv(
         )
     except (ValueError, MemoryError, OverflowError) as error:  # pandas' own errors are ValueErrors
         raise UsvitError(f"Cannot read {path} as a CSV table: {' '.join(str(error).split())[:200]}.") from error
+    if not isinstance(table.index, pd.RangeIndex):  # pandas takes the first cells of longer rows for names of the rows
+        raise UsvitError(
+            f"Cannot read {path} as a CSV table: its rows have more cells than its header. A comma in a number or in a "
+            "text without quotes may be the cause."
+        )
     return _with_columns(table, path, needed)
 
 

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from usvit.records import ScalingRecord, ShapeRecord
 from usvit.reports import LegendEntry, Pens, Plot
 from usvit.scaling.shapes import TITLES
+from usvit.scaling.stored_fit import StoredFit
 from usvit.scaling.surface import Array, Surface
 from usvit.scaling.tables import budgets_of
 
@@ -27,8 +28,9 @@ def drawn_budgets(record: ScalingRecord) -> list[float]:
     return [known[place] for place in places]
 
 
-def fit_plot(record: ScalingRecord, surface: Surface) -> Plot:
+def fit_plot(fit: StoredFit) -> Plot:
     """Plot loss over each dimension, one curve for each budget, with the networks that differ in it alone."""
+    record, surface = fit.record, fit.surface
     budgets, k = drawn_budgets(record), len(record.dimensions)
     shapes = np.array([[point.shape[one.name] for one in record.dimensions] for point in record.points])
     compute = np.array([point.gflops for point in record.points])
@@ -81,8 +83,9 @@ def residual_plot(record: ScalingRecord) -> Plot:
     return Plot("residuals", f"Relative residuals; at most {worst:.2g} %", draw, tuple(legend))
 
 
-def isoflop_plot(record: ScalingRecord, shape: ShapeRecord, surface: Surface) -> Plot:
+def isoflop_plot(fit: StoredFit, shape: ShapeRecord) -> Plot:
     """Plot the fitted loss over each dimension at fixed compute, the other dimensions as predicted."""
+    record, surface = fit.record, fit.surface
     budgets = [*drawn_budgets(record)[: MOST_CURVES - 1], shape.gflops]
     ideal = np.array([shape.ideal[one.name].value for one in record.dimensions])
 
@@ -115,24 +118,29 @@ def isoflop_plot(record: ScalingRecord, shape: ShapeRecord, surface: Surface) ->
     return Plot("isoflop", "Fitted loss over each dimension at fixed compute", draw, tuple(legend))
 
 
-def frontier_plot(record: ScalingRecord, shape: ShapeRecord, surface: Surface, draws: Sequence[Surface]) -> Plot:
+def frontier_plot(fit: StoredFit, shape: ShapeRecord) -> Plot:
     """Plot the best value of each dimension, and the loss that it reaches, over the compute, with 95 % bands."""
+    record, surface = fit.record, fit.surface
     low, high = min(record.compute[0], shape.gflops), max(record.compute[1], shape.gflops)
     compute = np.geomspace(low / 1.5, high * 1.5, 60)
     free = [place for place, one in enumerate(record.dimensions) if not shape.ideal[one.name].fixed]
+
+    def band(panel: Axes, drawn: Sequence[Array], colour: str) -> None:
+        low_end, high_end = fit.band(drawn)
+        panel.fill_between(compute * 1e9, low_end, high_end, color=colour, alpha=0.2, linewidth=0)
 
     def draw(pens: Pens) -> Figure:
         figure, axes = _panels(len(free) + 1, 2.4)
         best = surface.optimum(compute)
         for panel, place in zip(axes, free, strict=False):
             one = record.dimensions[place]
-            _band(panel, compute, np.array([draw_.optimum(compute)[:, place] for draw_ in draws]), pens.series[0])
+            band(panel, [drawn.optimum(compute)[:, place] for drawn in fit.draws], pens.series[0])
             panel.plot(compute * 1e9, best[:, place], color=pens.series[0], linewidth=1.5)
             value = shape.ideal[one.name].value
             panel.plot(shape.gflops * 1e9, value, color=pens.ink, marker="o", markersize=5, fillstyle="none")
             panel.set(yscale="log", title=TITLES[one.name])
-            few = np.geomspace(*panel.get_ylim(), 5)[1:-1]
-            panel.set_yticks(few, [f"{value:.2g}" if value < 100 else f"{value:.0f}" for value in few])
+            few = _rounded(np.geomspace(*panel.get_ylim(), 5)[1:-1])
+            panel.set_yticks(few, [f"{value:,g}" for value in few])
         held = np.array([shape.ideal[one.name].value for one in record.dimensions])
 
         def reached(one: Surface) -> Array:
@@ -141,7 +149,7 @@ def frontier_plot(record: ScalingRecord, shape: ShapeRecord, surface: Surface, d
             shapes[:, fixed] = held[fixed]
             return one.loss(shapes, compute)
 
-        _band(axes[-1], compute, np.array([reached(one) for one in draws]), pens.series[0])
+        band(axes[-1], [reached(one) for one in fit.draws], pens.series[0])
         axes[-1].plot(compute * 1e9, reached(surface), color=pens.series[0], linewidth=1.5)
         axes[-1].set_title("loss")
         for panel in axes:
@@ -159,12 +167,6 @@ def frontier_plot(record: ScalingRecord, shape: ShapeRecord, surface: Surface, d
     return Plot("frontier", "Best shape and its loss over the compute", draw, legend)
 
 
-def _band(panel: Axes, compute: Array, values: Array, colour: str) -> None:
-    with np.errstate(all="ignore"):
-        low, high = np.nanquantile(values, [0.025, 0.975], axis=0)
-    panel.fill_between(compute * 1e9, low, high, color=colour, alpha=0.2, linewidth=0)
-
-
 def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(8.2, height), layout="constrained")
     return figure, list(np.atleast_1d(figure.subplots(1, count)))
@@ -173,10 +175,15 @@ def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
 def _log_axis(panel: Axes, title: str, values: Sequence[float]) -> None:
     panel.set_xscale("log")
     count = 4 if max(values) < 1e5 else 3
-    ticks = sorted({float(f"{one:.2g}") for one in np.geomspace(min(values), max(values), count)})
-    panel.set_xticks(ticks, [f"{one:g}" for one in ticks])
+    ticks = _rounded(np.geomspace(min(values), max(values), count))
+    panel.set_xticks(ticks, [f"{one:,g}" if one < 1e5 else f"{one:g}" for one in ticks])
     panel.minorticks_off()
     panel.set_xlabel(title)
+
+
+def _rounded(values: Array) -> list[float]:
+    """Return the values with two significant digits, each once, smallest first."""
+    return sorted({float(f"{one:.2g}") for one in values})
 
 
 def _budget_legend(budgets: Sequence[float]) -> tuple[LegendEntry, ...]:

@@ -9,8 +9,8 @@ import numpy as np
 from usvit.errors import UsvitError
 from usvit.files import make_folder, sha256_of_file
 from usvit.records import ScalingDimension, ScalingPoint, ScalingRecord, ScalingValue, write_record
-from usvit.scaling.bootstrap import DRAWS, band, bootstrap
-from usvit.scaling.pages import write_fit_page
+from usvit.scaling.bootstrap import DRAWS, band, bootstrap, limits
+from usvit.scaling.pages import ADVICE, write_fit_page
 from usvit.scaling.shapes import DIMENSIONS, TITLES
 from usvit.scaling.surface import Array, Surface, numbers_of
 from usvit.scaling.tables import SweepTable, read_sweep
@@ -37,6 +37,14 @@ class ShapeFit:
         return [
             f"{TITLES[one.name]}: {one.exponent.reason}" for one in self.record.dimensions if one.exponent.value is None
         ]
+
+    @property
+    def complaint(self) -> str | None:
+        """One paragraph about all of them with what helps; None if the data identify all exponents."""
+        if not self.unidentified:
+            return None
+        several = "exponents" if len(self.unidentified) > 1 else "exponent"
+        return f"The data do not identify the {several} of the {'; '.join(self.unidentified)}. {ADVICE}"
 
 
 def fit_shapes(
@@ -94,13 +102,13 @@ def fit_shapes(
     surfaces = bootstrap(fitter, sweep.losses, found, draws, seed)
     folder = Path(out) if out is not None else path.parent / "shape-fit"
     make_folder(folder)
-    record = _record(sweep, found, surfaces, command, seed)
+    record = _record(sweep, found, surfaces, fitter.spare, command, seed)
     written = write_record(folder / "scaling.json", record.model_dump(mode="json", by_alias=True), ScalingRecord)
     return ShapeFit(written, folder / "scaling.json", write_fit_page(folder, written))
 
 
 def _record(
-    sweep: SweepTable, found: SurfaceFit, surfaces: Sequence[Surface], command: str, seed: int
+    sweep: SweepTable, found: SurfaceFit, surfaces: Sequence[Surface], spare: int, command: str, seed: int
 ) -> ScalingRecord:
     from usvit import __version__
 
@@ -111,7 +119,10 @@ def _record(
     fitted = sweep.losses * (1 + found.residuals)
     warnings = []
     if sweep.left_out:
-        warnings.append(f"{len(sweep.left_out)} trainings without a loss are left out.")
+        warnings.append(f"Left out, because they have no loss: {len(sweep.left_out)} of the trainings.")
+    if sweep.ignored:
+        named = " and the ".join(TITLES[name] for name in sweep.ignored)
+        warnings.append(f"Varies in the table without being fitted, so that its effect counts as error: the {named}.")
     if sweep.constant:
         named = ", ".join(f"{TITLES[name]} {value:g}" for name, value in sweep.constant.items())
         warnings.append(f"Constant in the sweep, and therefore not fitted: {named}.")
@@ -131,7 +142,7 @@ def _record(
                     a=float(surface.a[place]),
                     beta=float(surface.beta[place]),
                     b=float(surface.b[place]),
-                    exponent=exponent_of(surface, place, exponents[:, place]),
+                    exponent=exponent_of(surface, place, exponents[:, place], spare),
                 ).model_dump()
                 for place, name in enumerate(sweep.dimensions)
             ],
@@ -140,8 +151,8 @@ def _record(
             "compute": [float(sweep.compute.min()), float(sweep.compute.max())],
             "n_budgets": sweep.n_budgets,
             "xi": surface.xi,
-            "c": _positive_value("data exponent", surface.c, data).model_dump(),
-            "eps": ScalingValue(value=surface.eps, ci95=list(_quantiles(floor)), reason=None).model_dump(),
+            "c": _identified(surface.c, limits(data, spare)).model_dump(),
+            "eps": ScalingValue(value=surface.eps, ci95=limits(floor, spare).tolist(), reason=None).model_dump(),
             "residual_sd": found.scale,
             "huber": HUBER,
             "n_outliers": int((found.weights < 1).sum()),
@@ -165,56 +176,41 @@ def _record(
     )
 
 
-def exponent_of(surface: Surface, place: int, drawn: Array) -> ScalingValue:
+def exponent_of(surface: Surface, place: int, drawn: Array, spare: int) -> ScalingValue:
     """Return the scaling exponent of a dimension with its band, or the reason why the data do not identify it.
 
     Args:
         surface: The fitted surface.
         place: Place of the dimension.
         drawn: Its exponent in the bootstrap draws, NaN where it is undefined.
+        spare: Degrees of freedom of the fit.
     """
     if surface.alpha[place] <= 0:
-        return _missing("in this sweep, larger values do not reduce the loss. Include smaller values")
+        return _missing("in this sweep, larger values do not reduce the loss (include smaller ones)")
     if surface.beta[place] <= 0:
         return _missing(
-            "in this sweep, larger values cost nothing at a fixed compute. Include larger values or smaller budgets"
+            "in this sweep, larger values cost nothing at a fixed compute (include larger ones, or smaller budgets)"
         )
     for name, value in (("a", float(surface.a[place])), ("b", float(surface.b[place])), ("c", surface.c)):
         low, high = BOUNDS[name]
         if value < low * AT_BOUND or value > high / AT_BOUND:
             return _missing(
                 f"the fit drives the exponent {name} to its limit of {low if value < 1 else high:g}, so that the curve "
-                "has no clear minimum. Space the values wider, or train more networks"
+                "has no clear minimum"
             )
-    found = band(drawn)
+    found = band(drawn, spare)
     if found is None:
         share = float(np.mean(~np.isfinite(drawn)))
-        return _missing(
-            f"in {100 * share:.0f} % of the bootstrap draws the loss has no minimum over it. Space the values wider, "
-            "or train more networks or seeds"
-        )
-    return _within(float(surface.exponents[place]), found)
+        return _missing(f"in {100 * share:.0f} % of the bootstrap draws the loss has no minimum over it")
+    return _identified(float(surface.exponents[place]), found)
 
 
-def _positive_value(what: str, value: float, drawn: Array) -> ScalingValue:
-    found = band(drawn)
-    return _missing(f"the {what} is undefined") if found is None else _within(value, found)
-
-
-def _within(value: float, found: tuple[float, float]) -> ScalingValue:
-    low, high = found
+def _identified(value: float, found: Sequence[float] | Array) -> ScalingValue:
+    low, high = (float(one) for one in found)
     if high > WIDEST * low:
-        return _missing(
-            f"its 95 % band of {low:.3g} to {high:.3g} is wider than a factor of {WIDEST:g}. Space the values wider, "
-            "or train more networks or seeds"
-        )
+        return _missing(f"its 95 % band of {low:.3g} to {high:.3g} is wider than a factor of {WIDEST:g}")
     return ScalingValue(value=value, ci95=[low, high], reason=None)
 
 
 def _missing(reason: str) -> ScalingValue:
     return ScalingValue(value=None, ci95=None, reason=reason)
-
-
-def _quantiles(values: Array) -> tuple[float, float]:
-    low, high = np.quantile(values, [0.025, 0.975])
-    return float(low), float(high)

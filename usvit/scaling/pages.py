@@ -12,12 +12,15 @@ from usvit.reports import environment
 from usvit.scaling.figures import fit_plot, frontier_plot, isoflop_plot, residual_plot
 from usvit.scaling.shapes import DIMENSIONS, TITLES
 from usvit.scaling.simulation import PAPER_EXPONENTS
-from usvit.scaling.stored_fit import surfaces_of
+from usvit.scaling.stored_fit import StoredFit, stored_fit
+
+ADVICE = "Space the values wider, or train more networks or seeds."
+"""What helps if the data do not identify an exponent."""
 
 
 def write_fit_page(folder: Path, record: ScalingRecord) -> Path:
     """Write ``scaling.html`` of a fit; the same record gives the same bytes."""
-    surface, _ = surfaces_of(record)
+    fit = stored_fit(record)
     page = (
         _environment()
         .get_template("scaling.html.j2")
@@ -25,28 +28,27 @@ def write_fit_page(folder: Path, record: ScalingRecord) -> Path:
             fit=record,
             titles=TITLES,
             paper=PAPER_EXPONENTS,
-            fitted=fit_plot(record, surface),
+            fitted=fit_plot(fit),
             residuals=residual_plot(record),
             number=_number,
             lost=[one for one in record.dimensions if one.exponent.value is None],
+            advice=ADVICE,
         )
     )
     return _write(folder / "scaling.html", page)
 
 
-def write_shape_page(folder: Path, fit: ScalingRecord, record: ShapeRecord) -> Path:
+def write_shape_page(folder: Path, fit: StoredFit, record: ShapeRecord) -> Path:
     """Write ``shape.html`` of a prediction; the same records give the same bytes."""
-    surface, draws = surfaces_of(fit)
     page = (
         _environment()
         .get_template("shape.html.j2")
         .render(
             shape=record,
-            fit=fit,
             titles=TITLES,
             dimensions=DIMENSIONS,
-            isoflop=isoflop_plot(fit, record, surface),
-            frontier=frontier_plot(fit, record, surface, draws),
+            isoflop=isoflop_plot(fit, record),
+            frontier=frontier_plot(fit, record),
             number=_number,
             in_words=in_words,
             any_measured=record.verdict is not None,

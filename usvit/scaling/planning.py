@@ -7,18 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from usvit.config import PretrainConfig, build, merge, nested, read_recipe, settings_for
+from usvit.config.run import flattened
 from usvit.errors import UsvitError
 from usvit.files import write_text
 from usvit.plain_yaml import parse_yaml
 from usvit.scaling.shapes import DIMENSIONS, NetworkShape, ShapeRule
-from usvit.scaling.sweeps import SweepCell, Values, cells_of, check_cells, grid, star, star_values
+from usvit.scaling.sweeps import FEWEST, SweepCell, Values, cells_of, check_cells, grid, star, star_values
 
 PAPER_CENTRE = (1968, 40, 6144)
 """Centre of the paper's star sweep: width, depth, MLP width."""
-H200_FLOPS = 0.4 * 989e12
-"""Assumed speed of an H200, as in the estimates of ``usvit study list``."""
+MOST_CPU_SECONDS = 30 * 86_400.0
+"""A sweep that takes longer on one thread of a CPU is estimated for an H200."""
 MIN_STEPS = 100
 MAX_CELLS = 10_000
+PLANNED = frozenset(
+    (
+        *(f"model.{key}" for key in ("name", "vit.width", "vit.depth", "vit.mlp", "vit.heads")),
+        *(f"train.{key}" for key in ("steps", "epochs", "eval_every")),
+        *(f"optim.{key}" for key in ("warmup_steps", "warmup_epochs")),
+    )
+)
+"""Settings that the sweep gives to each training, so that they cannot be set for all."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,8 @@ class ShapePlan:
     """Estimated time of all trainings."""
     where: str
     """What the estimate holds for."""
+    warnings: tuple[str, ...]
+    """What keeps a fit of this sweep alone from being possible."""
 
 
 def plan_shapes(
@@ -106,17 +117,20 @@ def plan_shapes(
     _check_out(path)
     if sweep not in ("star", "grid", "both"):
         raise UsvitError(f"Unknown sweep '{sweep}'. Known: star, grid, both.")
-    _check_numbers(budgets, center, heads, head_dim)
-    setup = _setup(recipe, model, nested({**settings, **(overrides or {})}), heads, head_dim, warmup)
-    rule, batch_size = setup.rule, setup.config.train.batch_size
     given: Values = {
         name: values for name, values in (("width", widths), ("depth", depths), ("mlp", mlps)) if values is not None
     }
+    grid_compute = list(grid_budgets) if grid_budgets is not None else [min(budgets, default=0.0)]
+    _check_numbers([*budgets, *grid_compute], center, [*given.values(), *(grid_values or {}).values()])
+    changes = nested({**settings, **(overrides or {})})
+    if taken := [key for key, _ in flattened(changes) if key in PLANNED]:
+        raise UsvitError(f"The sweep gives {taken[0]} to each training itself. Leave it out of the settings.")
+    setup = _setup(recipe, model, changes, heads, head_dim, warmup)
+    rule, batch_size = setup.rule, setup.config.train.batch_size
     middle = rule.snap(*center)
     of_star = star_values(middle, given, rule)
     made: list[SweepCell] = []
     left_out: list[SweepCell] = []
-    grid_compute = list(grid_budgets) if grid_budgets is not None else [min(budgets)]
     parts = {
         "star": (list(star(middle, of_star)), list(budgets)),
         "grid": (list(grid({**of_star, **(grid_values or {})}, rule)), grid_compute),
@@ -133,22 +147,30 @@ def plan_shapes(
             f"The sweep has {len(made):,} trainings, more than {MAX_CELLS:,}. Give fewer values or budgets."
         )
     made = _once(made)
+    seconds, where = _estimate(made, rule, batch_size)
     n_shapes = len({cell.shape for cell in made})
     comment = f"A sweep of {n_shapes} shapes of {model}, written by usvit shape plan."
     title = f"Shapes: {len(made)} trainings of {n_shapes} networks around {middle}"
     write_text(path, _study(name or path.stem, title, made, left_out, setup, comment))
     _check_study(path)
-    seconds, where = _estimate(made, rule, batch_size)
-    return ShapePlan(path, tuple(made), tuple(left_out), seconds, where)
+    return ShapePlan(path, tuple(made), tuple(left_out), seconds, where, tuple(_warnings(made)))
 
 
-def _check_numbers(budgets: Sequence[float], center: Sequence[int], heads: int | None, head_dim: int) -> None:
+def _warnings(cells: Sequence[SweepCell]) -> list[str]:
+    budgets = sorted({cell.budget for cell in cells})
+    if len(budgets) >= FEWEST:
+        return []
+    has = f"{len(budgets)} {'budget' if len(budgets) == 1 else 'budgets'}"
+    return [f"This sweep has {has}, and a fit needs {FEWEST}: add others with --budget, or fit it with other sweeps."]
+
+
+def _check_numbers(budgets: Sequence[float], center: Sequence[int], values: Sequence[Sequence[int]]) -> None:
     if not budgets or any(not 0 < budget < float("inf") for budget in budgets):
         raise UsvitError("Give at least one budget in FLOPs, above 0 and finite, such as --budget 1e12.")
     if len(center) != len(DIMENSIONS) or any(one < 1 for one in center):
         raise UsvitError("The centre has a width, a depth and an MLP width, all at least 1: 1968,40,6144.")
-    if (heads is not None and heads < 1) or head_dim < 1:
-        raise UsvitError("The number of heads and the channels of a head are at least 1.")
+    if wrong := [one for several in values for one in several if one < 1]:
+        raise UsvitError(f"Widths, depths and MLP widths are at least 1, and {wrong[0]} is not.")
 
 
 def _once(cells: Sequence[SweepCell]) -> list[SweepCell]:
@@ -239,7 +261,9 @@ def setup_like(study: Path) -> _Setup:
     except (OSError, UnicodeDecodeError) as error:
         raise UsvitError(f"{where} cannot be read: {' '.join(str(error).split())}") from error
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
-        raise UsvitError(f"{where} was not written by 'usvit shape plan' (it lacks {error}).") from error
+        raise UsvitError(
+            f"{where} was not written by 'usvit shape plan'. Give the file that its --out named."
+        ) from error
     return _setup(recipe, model, settings, heads if same_heads else None, head_dim, warmup / steps)
 
 
@@ -292,9 +316,11 @@ def _check_study(path: Path) -> None:
 def _estimate(cells: Sequence[SweepCell], rule: ShapeRule, batch_size: int) -> tuple[float, str]:
     """Return the estimated seconds of all trainings, and the machine."""
     from usvit.scaling.step_time import measure_step_time
+    from usvit.studies import SUSTAINED_FLOPS
 
     measured = measure_step_time(rule, [cell.shape for cell in cells], batch_size)
-    if measured is None:
-        return sum(cell.flops for cell in cells) / H200_FLOPS, "one H200 at 40 % of its peak"
-    seconds = sum(cell.steps * measured.seconds(cell.flops / cell.steps) for cell in cells)
-    return seconds, "one thread of this machine's CPU, without reading of images and evaluation"
+    if measured is not None:
+        seconds = sum(cell.steps * measured.seconds(cell.step_flops) for cell in cells)
+        if seconds <= MOST_CPU_SECONDS:
+            return seconds, "one thread of this machine's CPU, without reading of images and evaluation"
+    return sum(cell.flops for cell in cells) / SUSTAINED_FLOPS, "one H200 at 40 % of its peak"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from usvit.errors import UsvitError
-from usvit.files import make_folder, read_csv, sha256_of_file
+from usvit.files import make_folder, sha256_of_file
 from usvit.models import find_model
 from usvit.records import (
     DimensionName,
@@ -23,9 +23,9 @@ from usvit.records import (
 )
 from usvit.scaling.pages import write_shape_page
 from usvit.scaling.planning import setup_like, write_neighbours
-from usvit.scaling.shapes import DIMENSIONS, TITLES, NetworkShape, ShapeRule
-from usvit.scaling.stored_fit import surfaces_of
-from usvit.scaling.surface import Array, Surface
+from usvit.scaling.shapes import DIMENSIONS, MLP_MULTIPLE, TITLES, NetworkShape, ShapeRule
+from usvit.scaling.stored_fit import StoredFit, stored_fit
+from usvit.scaling.trained_shapes import Measured, read_trained, verdict
 
 WIDEST = 4.0
 """A predicted dimension is identified if the upper end of its band is at most this multiple of the lower end."""
@@ -67,11 +67,11 @@ def predict_shape(
     start: Sequence[float] | None = None,
     start_flops: float | None = None,
     fixed: Mapping[str, float] | None = None,
-    model: str = "vit",
+    model: str | None = None,
     patch: int | None = None,
-    image_size: int = 224,
+    image_size: int | None = None,
     heads: int | None = None,
-    head_dim: int = 64,
+    head_dim: int | None = None,
     trained: str | Path | None = None,
     study: str | Path | None = None,
     like: str | Path | None = None,
@@ -80,8 +80,8 @@ def predict_shape(
     """Predict the best shape for a compute budget and round it to a network that can be trained.
 
     Without ``start``, the shape is the minimum of the fitted form. With it, the paper's rule scales a small optimal
-    shape: when the compute grows by a factor tau, dimension k of K grows by tau^(s_k / K), because the increase is
-    divided equally among the dimensions (section 3, "Scaling").
+    shape: when the compute grows by a factor tau, each of K dimensions grows by tau^(s / K), because the increase is
+    divided equally among them (section 3, "Scaling"). A dimension that is held does not count.
 
     Args:
         fit: ``scaling.json`` of ``fit_shapes``, or its folder.
@@ -90,15 +90,15 @@ def predict_shape(
         start: Width, depth and MLP width of a small network that is optimal for ``start_flops``.
         start_flops: FLOPs for which ``start`` is optimal; the least of them, if it is for several.
         fixed: Dimensions that are not predicted, with their values: ``{"mlp": 1536}``.
-        model: Plain ViT whose other parts the network has.
+        model: Plain ViT whose other parts the network has. Default: ``vit``.
         patch: Its patch. Default: the model's.
-        image_size: Side of its images in pixels.
+        image_size: Side of its images in pixels. Default: 224.
         heads: Its number of heads. Default: one for each ``head_dim`` channels.
-        head_dim: Channels of a head.
-        trained: ``study.csv`` of trainings at this budget; the page says whether the predicted shape is best.
+        head_dim: Channels of a head. Default: 64.
+        trained: ``study.csv`` of trainings; the page says whether the predicted shape is best at this compute.
         study: Study file to be written, which trains the predicted shape and its neighbours.
         like: Study file of the sweep: ``study`` takes over its settings, and the network its model, patch, image size
-            and heads.
+            and heads, which cannot be given beside it.
         command: What the user called, for the record.
 
     Returns:
@@ -126,18 +126,27 @@ def predict_shape(
     held = dict(fixed or {})
     if wrong := [name for name in held if name not in DIMENSIONS]:
         raise UsvitError(f"Unknown dimension '{wrong[0]}'. Known: {', '.join(DIMENSIONS)}.")
-    scaled = _start_of(start, start_flops)
-    surface, draws = surfaces_of(record)
-    ideal = (
-        _scaled(record, surface, draws, flops, scaled, held)
-        if scaled
-        else _minimum(record, surface, draws, flops, held)
-    )
+    begun = _start_of(start, start_flops)
+    stored = stored_fit(record)
+    ideal = _scaled(stored, flops, begun, held) if begun else _minimum(stored, flops, held)
     if study is not None and like is None:
         raise UsvitError("--study needs --like, the study of the sweep whose settings it takes over.")
+    network = {"model": model, "patch": patch, "image-size": image_size, "heads": heads, "head-dim": head_dim}
     setup = None if like is None else setup_like(Path(like))
-    vit = {} if patch is None else {"patch": patch}
-    rule = setup.rule if setup else ShapeRule(model, tuple(vit.items()), image_size, heads, head_dim)
+    if setup is not None and (given := [f"--{name}" for name, value in network.items() if value is not None]):
+        raise UsvitError(f"--like takes the network from {like}: leave out {' and '.join(given)}.")
+    vit = () if patch is None else (("patch", patch),)
+    rule = (
+        setup.rule
+        if setup
+        else ShapeRule(
+            "vit" if model is None else model,
+            vit,
+            224 if image_size is None else image_size,
+            heads,
+            64 if head_dim is None else head_dim,
+        )
+    )
     largest = max(ideal.values(), key=lambda one: one.value)
     if largest.value > MOST:
         raise UsvitError(
@@ -145,8 +154,7 @@ def predict_shape(
             "can be trained. Give less compute."
         )
     chosen = rule.snap(*(ideal[name].value for name in DIMENSIONS))
-    folder = Path(out) if out is not None else path.parent
-    measured = {} if trained is None else _measured(Path(trained))
+    measured = {} if trained is None else read_trained(Path(trained), flops)
     near = neighbours(chosen, rule, held)
     content = ShapeRecord(
         schema_version=ShapeRecord.VERSION,
@@ -155,21 +163,24 @@ def predict_shape(
         fit=path.name,
         fit_sha256=sha256_of_file(path),
         gflops=flops / 1e9,
-        method="start" if scaled else "surface",
-        start=dict(zip(DIMENSIONS, scaled.shape, strict=True)) if scaled else None,  # type: ignore[arg-type]
-        start_gflops=scaled.flops / 1e9 if scaled else None,
+        method="start" if begun else "surface",
+        start=dict(zip(DIMENSIONS, begun.shape, strict=True)) if begun else None,  # type: ignore[arg-type]
+        start_gflops=begun.flops / 1e9 if begun else None,
         ideal=ideal,  # type: ignore[arg-type]
-        chosen=_named("predicted", chosen, rule, record, flops, measured),
-        neighbours=[_named(name, one, rule, record, flops, measured) for name, one in near],
+        chosen=_named("predicted", chosen, rule, stored, flops, measured),
+        neighbours=[_named(name, one, rule, stored, flops, measured) for name, one in near],
         others=[_printed(name, flops) for name in PRINTED],
         verdict=None,
         warnings=_warnings(record, ideal, flops),
     )
+    if begun:
+        content.warnings += _better_by_the_form(content)
     if trained is not None:
-        content.verdict = verdict(content)
+        content.verdict = verdict(content, measured)
+    folder = Path(out) if out is not None else path.parent
     make_folder(folder)
     written = write_record(folder / "shape.json", content.model_dump(mode="json", by_alias=True), ShapeRecord)
-    page = write_shape_page(folder, record, written)
+    page = write_shape_page(folder, stored, written)
     made = None
     if study is not None and setup is not None:
         made = write_neighbours(Path(study), [("predicted", chosen), *near], setup, flops)
@@ -194,64 +205,50 @@ def _start_of(start: Sequence[float] | None, flops: float | None) -> Start | Non
     return Start((start[0], start[1], start[2]), flops)
 
 
-def _minimum(
-    record: ScalingRecord, surface: Surface, draws: Sequence[Surface], flops: float, held: Mapping[str, float]
-) -> dict[str, ShapeValue]:
+def _minimum(fit: StoredFit, flops: float, held: Mapping[str, float]) -> dict[str, ShapeValue]:
     """Return the minimum of the fitted form, with bands."""
-    best = surface.optimum(flops / 1e9)
-    drawn = np.array([one.optimum(flops / 1e9) for one in draws])
+    best = fit.surface.optimum(flops / 1e9)
+    drawn = np.array([one.optimum(flops / 1e9) for one in fit.draws])
     found: dict[str, ShapeValue] = {}
     lost = []
-    for place, one in enumerate(record.dimensions):
+    for place, one in enumerate(fit.record.dimensions):
         if one.name in held:
             continue
-        values = drawn[:, place]
-        known = values[np.isfinite(values)]
-        low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
-        if not np.isfinite(best[place]) or len(known) < 0.975 * len(values):
+        undefined = not np.isfinite(best[place]) or np.isfinite(drawn[:, place]).mean() < 0.975
+        low, high = (np.nan, np.nan) if undefined else fit.band(drawn[:, place])
+        if undefined:
             lost.append(f"the {TITLES[one.name]} has no optimum ({one.exponent.reason or 'in some bootstrap draws'})")
         elif high > WIDEST * low:
             lost.append(f"the {TITLES[one.name]} is only known to lie between {low:.3g} and {high:.3g}")
         else:
-            found[one.name] = _value(one.values, float(best[place]), [float(low), float(high)])
+            found[one.name] = _value(one.values, float(best[place]), float(low), float(high))
     if lost:
         raise UsvitError(
             f"The fit does not identify the best shape at {flops:.3g} FLOPs: {'; '.join(lost)}. Nothing is predicted. "
             "Extend the sweep, or hold a dimension with --fix, such as --fix mlp=1536."
         )
-    return _complete(record, found, held)
+    return _complete(fit.record, found, held)
 
 
-def _scaled(
-    record: ScalingRecord,
-    surface: Surface,
-    draws: Sequence[Surface],
-    flops: float,
-    start: Start,
-    held: Mapping[str, float],
-) -> dict[str, ShapeValue]:
+def _scaled(fit: StoredFit, flops: float, start: Start, held: Mapping[str, float]) -> dict[str, ShapeValue]:
     """Return a small optimal shape, scaled by the exponents."""
-    lost = [one for one in record.dimensions if one.exponent.value is None and one.name not in held]
-    if lost:
+    free = [(place, one) for place, one in enumerate(fit.record.dimensions) if one.name not in held]
+    if lost := [one for _, one in free if one.exponent.value is None]:
         said = "; ".join(f"{TITLES[one.name]}: {one.exponent.reason}" for one in lost)
         raise UsvitError(
             f"The data do not identify the exponents that scale the start. {said}. Extend the sweep, or hold a "
             "dimension with --fix, such as --fix mlp=1536."
         )
-    names = [one.name for one in record.dimensions]
-    drawn = np.array([one.exponents for one in draws])
+    drawn = np.array([one.exponents for one in fit.draws])
     found: dict[str, ShapeValue] = {}
-    for place, one in enumerate(record.dimensions):
-        if one.name in held:
-            continue
+    for place, one in free:
         begun = start.shape[DIMENSIONS.index(one.name)]
-        value = begun * grown(float(surface.exponents[place]), flops / start.flops, len(names))
-        band = [
-            begun * grown(float(s), flops / start.flops, len(names))
-            for s in np.nanquantile(drawn[:, place], [0.025, 0.975])
-        ]
-        found[one.name] = _value(one.values, value, sorted(band))
-    return _complete(record, found, held)
+        value, *ends = (
+            begun * grown(float(exponent), flops / start.flops, len(free))
+            for exponent in (fit.surface.exponents[place], *fit.band(drawn[:, place]))
+        )
+        found[one.name] = _value(one.values, value, min(ends), max(ends))
+    return _complete(fit.record, found, held)
 
 
 def grown(exponent: float, factor: float, dimensions: int) -> float:
@@ -259,8 +256,8 @@ def grown(exponent: float, factor: float, dimensions: int) -> float:
     return float(factor ** (exponent / dimensions))
 
 
-def _value(values: Sequence[float], value: float, band: list[float]) -> ShapeValue:
-    return ShapeValue(value=value, ci95=band, inside=min(values) <= value <= max(values), fixed=False)
+def _value(values: Sequence[float], value: float, low: float, high: float) -> ShapeValue:
+    return ShapeValue(value=value, ci95=[low, high], inside=min(values) <= value <= max(values), fixed=False)
 
 
 def _complete(record: ScalingRecord, found: dict[str, ShapeValue], held: Mapping[str, float]) -> dict[str, ShapeValue]:
@@ -291,6 +288,22 @@ def _warnings(record: ScalingRecord, ideal: Mapping[str, ShapeValue], flops: flo
     return said
 
 
+def _better_by_the_form(record: ShapeRecord) -> list[str]:
+    """Warn if the fitted form predicts a lower loss for a neighbour of a shape that the paper's rule chose."""
+    ours = record.chosen.predicted_loss.value
+    better = [
+        one.name
+        for one in record.neighbours
+        if ours is not None and one.predicted_loss.value is not None and one.predicted_loss.value < ours
+    ]
+    if not better:
+        return []
+    return [
+        f"The fitted form predicts a lower loss for {', '.join(better)}: by its minimum, each dimension grows with the "
+        "compute to the power s; by the paper's rule, to the power s divided by the number of dimensions."
+    ]
+
+
 def neighbours(chosen: NetworkShape, rule: ShapeRule, held: Mapping[str, float]) -> list[tuple[str, NetworkShape]]:
     """Return shapes that differ in one dimension by a factor of about 1.3, as in the paper's Figure 6."""
     found = []
@@ -301,7 +314,7 @@ def neighbours(chosen: NetworkShape, rule: ShapeRule, held: Mapping[str, float])
             wanted = {one: getattr(chosen, one) * (factor if one == name else 1.0) for one in DIMENSIONS}
             near = rule.snap(**wanted)
             if near == chosen:  # rounding took the change back: go one step further
-                step = rule.width_multiple if name == "width" else 1 if name == "depth" else 8
+                step = {"width": rule.width_multiple, "depth": 1, "mlp": MLP_MULTIPLE}[name]
                 value = getattr(chosen, name) + (step if factor > 1 else -step)
                 if value < step:
                     continue
@@ -314,9 +327,9 @@ def _named(
     name: str,
     shape: NetworkShape,
     rule: ShapeRule,
-    record: ScalingRecord,
+    fit: StoredFit,
     flops: float,
-    measured: Mapping[NetworkShape, float],
+    measured: Measured,
 ) -> NamedShape:
     cost = rule.cost(shape)
     return NamedShape(
@@ -326,8 +339,8 @@ def _named(
         params=cost.params,
         macs=cost.macs,
         images=flops / rule.flops(shape),
-        predicted_loss=_loss(record, shape, flops),
-        measured_loss=measured.get(shape),
+        predicted_loss=_loss(fit, shape, flops),
+        measured_loss=float(np.mean(measured[shape])) if shape in measured else None,
     )
 
 
@@ -335,13 +348,10 @@ def _as_record(shape: NetworkShape) -> dict[DimensionName, int]:
     return {"width": shape.width, "depth": shape.depth, "mlp": shape.mlp}
 
 
-def _loss(record: ScalingRecord, shape: NetworkShape, flops: float) -> ScalingValue:
-    surface, draws = surfaces_of(record)
-    values = [float(getattr(shape, one.name)) for one in record.dimensions]
-    found = float(surface.loss(values, flops / 1e9))
-    drawn: Array = np.array([float(one.loss(values, flops / 1e9)) for one in draws])
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return ScalingValue(value=found, ci95=[float(low), float(high)], reason=None)
+def _loss(fit: StoredFit, shape: NetworkShape, flops: float) -> ScalingValue:
+    values = [float(getattr(shape, one.name)) for one in fit.record.dimensions]
+    low, high = fit.band([one.loss(values, flops / 1e9) for one in fit.draws])
+    return ScalingValue(value=float(fit.surface.loss(values, flops / 1e9)), ci95=[float(low), float(high)], reason=None)
 
 
 def _printed(name: str, flops: float) -> NamedShape:
@@ -360,35 +370,4 @@ def _printed(name: str, flops: float) -> NamedShape:
         images=flops / rule.flops(shape),
         predicted_loss=ScalingValue(value=None, ci95=None, reason="trained on other data"),
         measured_loss=None,
-    )
-
-
-def _measured(table: Path) -> dict[NetworkShape, float]:
-    """Read the losses of trained shapes from a study.csv; several trainings of a shape are averaged."""
-    rows = read_csv(table, text=False, follow=True, needed=[*DIMENSIONS, "loss"]).dropna(subset=[*DIMENSIONS, "loss"])
-    found: dict[NetworkShape, list[float]] = {}
-    for width, depth, mlp, loss in rows[[*DIMENSIONS, "loss"]].itertuples(index=False):
-        found.setdefault(NetworkShape(round(width), round(depth), round(mlp)), []).append(float(loss))
-    return {shape: sum(losses) / len(losses) for shape, losses in found.items()}
-
-
-def verdict(record: ShapeRecord) -> str:
-    """Say whether the predicted shape has the lowest measured loss of those that were trained."""
-    if record.chosen.measured_loss is None:
-        return "The predicted shape was not trained, so that nothing can be said about it."
-    rivals = [one for one in record.neighbours if one.measured_loss is not None]
-    if not rivals:
-        return "None of its neighbours was trained, so that nothing can be said about the predicted shape."
-    ours = record.chosen.measured_loss
-    better = sorted((one for one in rivals if one.measured_loss < ours), key=lambda one: one.measured_loss or 0.0)  # type: ignore[operator]
-    if not better:
-        second = min(one.measured_loss for one in rivals if one.measured_loss is not None)
-        return (
-            f"The predicted shape wins: its loss of {ours:.4f} is the lowest of {len(rivals) + 1} trained shapes; the "
-            f"next is {second:.4f}."
-        )
-    named = ", ".join(f"{one.name} ({one.measured_loss:.4f})" for one in better)
-    return (
-        f"The predicted shape does not win: its loss is {ours:.4f}, and {len(better)} of {len(rivals)} neighbours "
-        f"{'has' if len(better) == 1 else 'have'} a lower one: {named}."
     )

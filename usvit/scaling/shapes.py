@@ -42,6 +42,10 @@ class ShapeRule:
     """Number of heads of every network, as in the paper (16); None: one for each ``head_dim`` channels."""
     head_dim: int = 64
 
+    def __post_init__(self) -> None:
+        if min(self.head_dim, 1 if self.heads is None else self.heads) < 1:
+            raise UsvitError("The number of heads and the channels of a head are at least 1.")
+
     @property
     def width_multiple(self) -> int:
         """Widths are multiples of this, so that every head has equally many channels."""
@@ -65,11 +69,17 @@ class ShapeRule:
         """Return the complete shape of the network.
 
         Raises:
-            UsvitError: The model is not a plain ViT, or the width is not divisible by the number of heads.
+            UsvitError: The model is not a plain ViT, the width is not divisible by the number of heads, or the image
+                side not by the patch.
         """
         whole = find_model(self.model, self.settings(shape)).shape
         if whole is None:
             raise UsvitError(f"The shape of {self.model} cannot be varied, because it is not a plain ViT.")
+        if self.image_size % whole.patch:
+            raise UsvitError(
+                f"The image side of {self.image_size} pixels is not a multiple of the patch of {whole.patch} pixels. "
+                "Give another image size or another patch."
+            )
         return whole
 
     def cost(self, shape: NetworkShape) -> Complexity:

@@ -1,17 +1,34 @@
-"""The surfaces of a fit that was written to ``scaling.json``."""
+"""A fit that was written to ``scaling.json``, with the surfaces of its bootstrap."""
+
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from usvit.errors import UsvitError
 from usvit.records import ScalingRecord
-from usvit.scaling.surface import Surface, surface_of
+from usvit.scaling.bootstrap import limits
+from usvit.scaling.surface import Array, Surface, surface_of
 
 
-def surfaces_of(record: ScalingRecord) -> tuple[Surface, list[Surface]]:
-    """Return the fitted surface and those of the bootstrap.
+@dataclass(frozen=True)
+class StoredFit:
+    """The fitted surface and those of the bootstrap."""
+
+    record: ScalingRecord
+    surface: Surface
+    draws: tuple[Surface, ...]
+
+    def band(self, values: ArrayLike) -> Array:
+        """Return the lower and the upper end of the 95 % band of values that have one draw in each row."""
+        return limits(values, len(self.record.points) - len(self.record.parameters))
+
+
+def stored_fit(record: ScalingRecord) -> StoredFit:
+    """Return the surfaces of a record.
 
     Raises:
-        UsvitError: The numbers of parameters and dimensions do not agree: the file was changed.
+        UsvitError: The numbers of parameters, points and dimensions do not agree: the file was changed.
     """
     wanted = 4 * len(record.dimensions) + 3
     if wrong := [one for one in (record.parameters, *record.draws) if len(one) != wanted]:
@@ -19,8 +36,13 @@ def surfaces_of(record: ScalingRecord) -> tuple[Surface, list[Surface]]:
             f"scaling.json is damaged: it has {len(wrong[0])} parameters for {len(record.dimensions)} dimensions, "
             f"which have {wanted}. Fit the sweep again."
         )
+    if len(record.points) <= wanted or not record.draws:
+        raise UsvitError(
+            f"scaling.json is damaged: it has {len(record.points)} points and {len(record.draws)} draws for {wanted} "
+            "parameters. Fit the sweep again."
+        )
     reference = np.array([one.reference for one in record.dimensions])
     fitted, *drawn = (
         surface_of(one, reference, record.compute_reference) for one in (record.parameters, *record.draws)
     )
-    return fitted, drawn
+    return StoredFit(record, fitted, tuple(drawn))

@@ -29,10 +29,15 @@ class SweepCell:
     budget: float
     """Requested FLOPs of the training."""
     steps: int
-    flops: float
-    """FLOPs of these steps, forward and backward."""
+    step_flops: int
+    """FLOPs of a step, forward and backward."""
     params: int
     """Parameters without the head."""
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of all steps."""
+        return float(self.steps * self.step_flops)
 
     @property
     def name(self) -> str:
@@ -60,10 +65,11 @@ def star_values(centre: NetworkShape, values: Values, rule: ShapeRule) -> dict[s
         ]
         found[dimension] = sorted({getattr(one, dimension) for one in shapes})
         if len(found[dimension]) < FEWEST:
+            count = len(found[dimension])
             raise UsvitError(
-                f"The star sweep has {len(found[dimension])} different values of the {TITLES[dimension]} after "
-                f"rounding ({', '.join(map(str, found[dimension]))}), and a fit needs {FEWEST}. Give other values of "
-                f"the {TITLES[dimension]}, or a larger centre."
+                f"The star sweep has only {count} {'value' if count == 1 else 'different values'} of the "
+                f"{TITLES[dimension]} after rounding ({', '.join(map(str, found[dimension]))}), and a fit needs "
+                f"{FEWEST}. Give other values of the {TITLES[dimension]}, or a larger centre."
             )
     return found
 
@@ -103,7 +109,7 @@ def cells_of(
             cost = rule.cost(shape)
             per_step = rule.flops(shape) * batch_size
             steps = round(budget / per_step)
-            cell = SweepCell(sweep, shape, budget, steps, float(steps * per_step), cost.params)
+            cell = SweepCell(sweep, shape, budget, steps, per_step, cost.params)
             fits = steps >= min_steps and (max_steps is None or steps <= max_steps)
             (made if fits else left_out).append(cell)
     return made, left_out
@@ -112,23 +118,28 @@ def cells_of(
 def check_cells(
     made: Sequence[SweepCell], left_out: Sequence[SweepCell], min_steps: int, max_steps: int | None
 ) -> None:
-    """Refuse a sweep in which a budget has no network, or too few values of a dimension.
+    """Refuse a sweep in which a budget has no network, or only one value of a dimension.
 
     Raises:
-        UsvitError: The message names the budget, and the budgets that would fit.
+        UsvitError: The message names the budget, and a limit of the budgets that would do.
     """
     cells = [*made, *left_out]
     for budget in sorted({cell.budget for cell in cells}):
-        lost = [cell for cell in left_out if cell.budget == budget]
         for part in sorted({cell.sweep for cell in cells}):
+            lost = [cell for cell in left_out if cell.budget == budget and cell.sweep == part]
             kept = [cell for cell in made if cell.budget == budget and cell.sweep == part]
-            if len(kept) >= (1 if part == "grid" else 2) or not lost:
+            needed = 1 if part == "grid" else 2
+            if len(kept) >= needed or not lost:
                 continue
             longest = f" and at most {max_steps:,}" if max_steps is not None else ""
             which = "no network" if not kept else "only one network"
-            few, many = (pick(lost, key=lambda cell: cell.steps) for pick in (min, max))
+            step_flops = sorted(cell.step_flops for cell in (*kept, *lost))
+            cheap, dear = step_flops[needed - 1], step_flops[-needed]
+            limits = f"above {min_steps * cheap:.2g}"
+            if max_steps is not None:
+                limits = f"between {min_steps * cheap:.2g} and {max_steps * dear:.2g}"
             raise UsvitError(
                 f"At the budget of {budget:.3g} FLOPs, {which} of the sweep '{part}' can be trained for at "
-                f"least {min_steps:,} steps{longest}: {few.shape} would have {few.steps:,} steps, {many.shape} "
-                f"{many.steps:,}. Give other budgets, smaller networks, or other limits of the steps."
+                f"least {min_steps:,} steps{longest}. Give budgets {limits} FLOPs, smaller networks, or other limits "
+                "of the steps."
             )

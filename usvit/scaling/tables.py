@@ -16,6 +16,8 @@ from usvit.scaling.sweeps import FEWEST
 SAME_BUDGET = 0.05
 """Trainings whose compute differs by less than this share have the same budget: steps are whole numbers."""
 MOST_POINTS = 100_000
+MISSING = ("", "na", "n/a", "nan", "none", "null", "-")
+"""Cells of the loss, in lower case, that stand for a training without one."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class SweepTable:
     groups: tuple[str | None, ...]
     left_out: tuple[str, ...]
     """Trainings without a loss."""
+    ignored: tuple[str, ...]
+    """Dimensions that vary in the table and are not to be fitted."""
 
     @property
     def n_budgets(self) -> int:
@@ -68,6 +72,8 @@ def read_sweep(path: Path, loss: str, compute: str, dimensions: Sequence[str], d
     """
     if wrong := [name for name in dimensions if name not in DIMENSIONS]:
         raise unknown("dimension", wrong[0], DIMENSIONS)
+    if not dimensions or len({*dimensions, compute, loss}) < len(dimensions) + 2:
+        raise UsvitError("Give at least one dimension, and each column once: dimensions, compute and loss all differ.")
     table = read_csv(
         path, hint="Give the study.csv of 'usvit study', or a table with shape, compute and loss.", follow=True
     )
@@ -80,9 +86,9 @@ def read_sweep(path: Path, loss: str, compute: str, dimensions: Sequence[str], d
     names = [_label(table, place, dimensions) for place in range(len(table))]
     numbers = table[wanted].apply(pd.to_numeric, errors="coerce")
     missing = numbers[loss].isna().to_numpy()
-    empty = table[loss].str.strip() == ""
-    if (missing & ~empty).any():
-        place = int(np.flatnonzero(missing & ~empty)[0])
+    said_so = table[loss].str.strip().str.lower().isin(MISSING)
+    if (missing & ~said_so).any():
+        place = int(np.flatnonzero(missing & ~said_so)[0])
         raise UsvitError(f"{path}, {names[place]}: the {loss} '{table[loss].iloc[place]}' is not a number.")
     if missing.any() and not drop_missing:
         which = [names[place] for place in np.flatnonzero(missing)]
@@ -97,7 +103,7 @@ def read_sweep(path: Path, loss: str, compute: str, dimensions: Sequence[str], d
         if len(bad):
             row = int(kept.index[int(bad[0])])
             raise UsvitError(
-                f"{path}, {names[row]}: {name} is {table[name].iloc[row]}, and a fit needs numbers above 0."
+                f"{path}, {names[row]}: {name} is '{table[name].iloc[row]}', and a fit needs a number above 0."
             )
     places = [int(one) for one in kept.index]
     varying = tuple(name for name in dimensions if kept[name].nunique() > 1)
@@ -111,6 +117,7 @@ def read_sweep(path: Path, loss: str, compute: str, dimensions: Sequence[str], d
         tuple(_text(table, "row", place) for place in places),
         tuple(_text(table, "group", place) for place in places),
         tuple(names[place] for place in np.flatnonzero(missing)),
+        tuple(name for name in DIMENSIONS if name not in dimensions and name in table and table[name].nunique() > 1),
     )
     _check(found)
     return found

@@ -63,6 +63,11 @@ class SweepFitter:
     def n_parameters(self) -> int:
         return 4 * self.k + 3
 
+    @property
+    def spare(self) -> int:
+        """Degrees of freedom of the residuals, at least 1."""
+        return max(1, self.n - self.n_parameters)
+
     def fit(self, losses: Array, start: Surface | None = None, starts: int = STARTS, seed: int = 0) -> SurfaceFit:
         """Fit the surface to one loss for each point.
 
@@ -79,7 +84,7 @@ class SweepFitter:
         scale = 0.0
         for _ in range(ROUNDS):
             residuals = self._residuals(point, losses)
-            scale = _scale(residuals, self.n_parameters)
+            scale = _scale(residuals, self.spare)
             fresh = _huber(residuals, scale)
             if np.abs(fresh - weights).max() < 1e-3:
                 break
@@ -181,11 +186,9 @@ class SweepFitter:
         )
 
 
-def _scale(residuals: Array, n_parameters: int) -> float:
-    """Return the robust standard deviation of residuals from a fit with this number of parameters."""
-    n = len(residuals)
-    inflated = np.sqrt(n / max(1, n - n_parameters))
-    return float(_MAD * np.median(np.abs(residuals)) * inflated)
+def _scale(residuals: Array, spare: int) -> float:
+    """Return the robust standard deviation of residuals from a fit with this number of degrees of freedom."""
+    return float(_MAD * np.median(np.abs(residuals)) * np.sqrt(len(residuals) / spare))
 
 
 def _huber(residuals: Array, scale: float) -> Array:

@@ -1,5 +1,6 @@
 from .api import run_study as run_study
 from .best import best_of_study as best_of_study
+from .estimate import SUSTAINED_FLOPS as SUSTAINED_FLOPS
 from .execution import StudyOutcome as StudyOutcome
 from .formatters import aligned as aligned
 from .formatters import terminal as terminal

@@ -81,7 +81,9 @@ def test_a_missing_base_is_refused_with_its_name_and_hash(tmp_path):
     base = weights(tmp_path / "vit.safetensors")
     adapter, file = adapters(tmp_path / "run", base)
     wanted = rf"the file weights vit\.safetensors with SHA-256 {sha256_of_file(base)}"
-    with pytest.raises(UsvitError, match=rf"{wanted}.* It was not found \(none is where it is looked for"):
+    with pytest.raises(
+        UsvitError, match=rf"{wanted}.* It was not found \(there is no file of weights where the run was given it, nor"
+    ):
         find_base(adapter, file)
 
 

@@ -51,9 +51,11 @@ def find_base(adapter: AdapterRecord, file: Path) -> str:
             found.append(f"{candidate} has SHA-256 {sha256}")
     if not given and adapter.base.source == "hub":
         return "hub" if adapter.base.upstream is None else f"hub:{adapter.base.upstream}"
-    reason = "; ".join(found[:3]) or "there is no file of weights"
-    named = f"--base or {VARIABLE} names {os.environ[VARIABLE]}" if given else "none is where it is looked for"
-    raise refusal(adapter, file, f"{named}; {reason}")
+    if given:
+        tried = [f"--base or {VARIABLE} names {os.environ[VARIABLE]}", *(found[:3] or ["there is no file of weights"])]
+    else:
+        tried = found[:3] or ["there is no file of weights where the run was given it, nor beside the adapters"]
+    raise refusal(adapter, file, "; ".join(tried))
 
 
 def refusal(adapter: AdapterRecord, file: Path, why: str) -> UsvitError:
