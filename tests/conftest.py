@@ -21,6 +21,7 @@ import pytest
 from usvit.data.datasets import examination_cache, manifest, manifest_file
 from usvit.data.datasets.upstream import near_duplicates as upstream_near_duplicates
 from usvit.data.io import UInt8, pixel_sha256
+from usvit.data.loading import pixel_cache
 from usvit.data.near_duplicates import Description, describe
 from usvit.data.phantom import PhantomSpec, write_phantom
 
@@ -58,7 +59,8 @@ def _own_cache_of_examined_images(tmp_path_factory: pytest.TempPathFactory) -> I
     """Keep the images of tests out of the user's cache; generated data sets stay in it, for the next call."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
-        patch.setattr(examination_cache, "cache_dir", lambda: folder)
+        for module in (examination_cache, pixel_cache):
+            patch.setattr(module, "cache_dir", lambda: folder)
         yield
 
 

@@ -9,7 +9,7 @@ import pytest
 from usvit import machine_load
 from usvit.machine_load import MachineLoad
 
-COMPUTE = "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
+COMPUTE = "import time\nwhile time.process_time() < {seconds}: pass"
 
 
 def times(busy, own, cores=frozenset({0, 1})):
@@ -62,10 +62,10 @@ def test_another_platform_says_nothing(clock):
 def test_computing_here_and_in_a_child_is_not_the_load_of_others():
     before = machine_load._times()
     child = subprocess.Popen([sys.executable, "-c", COMPUTE.format(seconds=0.5)])
-    end = time.monotonic() + 0.3
-    while time.monotonic() < end:
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
         pass
     child.wait()
     after = machine_load._times()
     own, busy = after[1] - before[1], after[0] - before[0]
-    assert own >= 0.3 and busy >= own - 0.2, "a loaded machine gives both less than their wall time"
+    assert own >= 0.7 and busy >= own - 0.2

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +30,29 @@ class Machine:
 
     def crash(self) -> None:
         """Kill all processes at once, as a power failure does."""
-        for pid in subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True).stdout.split():
+        for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
+
+    def processes(self, title: str = "") -> list[int]:
+        """Return the processes of this machine, or those whose title begins with ``title``."""
+        listed = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True).stdout.split()
+        return [int(pid) for pid in listed if _title(int(pid)).startswith(title)]
+
+    def stop_inside(self, title: str) -> int | None:
+        """Stop the process that has this title, and return its number; None if no process has it any longer.
+
+        Ray titles a worker ``ray::Actor.method`` while it runs that method. The title is read again once the process
+        has stopped, so the process is certainly inside the method, and stays there until it is sent SIGCONT.
+        """
+        for pid in self.processes(title):
+            os.kill(pid, signal.SIGSTOP)
+            while _state(pid) not in "Tt":
+                time.sleep(0.01)
+            if _title(pid).startswith(title):
+                return pid
+            os.kill(pid, signal.SIGCONT)
+        return None
 
 
 @dataclass(frozen=True)
@@ -76,8 +97,9 @@ def ray_cluster() -> Iterator[RayCluster]:
         environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         environment |= {
             "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_health_check_timeout_ms": "5000",
-        }  # a dead machine is noticed
+            "RAY_health_check_timeout_ms": "5000",  # a dead machine is noticed
+            "RAY_worker_niceness": "0",  # at Ray's 15, workers starve beside any other program
+        }
         start = (Path(sys.executable).with_name("ray"), "start", "--num-cpus", 1, "--object-store-memory", 100_000_000)
         as_head = ("--head", "--port", PORT, "--include-dashboard", "false", "--temp-dir", folder)
         for machine, role in ((head, as_head), (other, ("--address", f"{head.address}:{PORT}"))):
@@ -85,6 +107,18 @@ def ray_cluster() -> Iterator[RayCluster]:
             started = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
             assert started.returncode == 0, started.stderr
         yield RayCluster(head, other, environment)
+
+
+def _title(pid: int) -> str:
+    """Return the command line of a process, empty if the process has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    return ""
+
+
+def _state(pid: int) -> str:
+    """Return the letter by which the system states what a process does; ``T`` is a stopped one."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _ip(*arguments: str) -> None:

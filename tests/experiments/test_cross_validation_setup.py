@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 
 import pytest
@@ -5,10 +6,11 @@ import torch
 
 from usvit.config import PretrainConfig, RunConfig
 from usvit.experiments.base import adapt
-from usvit.experiments.cross_validation_setup import default_out
+from usvit.experiments.cross_validation_setup import default_out, prepare
 from usvit.models.build import build_model
 from usvit.models.weights import Weights
 from usvit.models.zoo import find_model
+from usvit.progress import NO_PROGRESS
 from usvit.training.optimizers import make_optimizer
 
 
@@ -67,3 +69,21 @@ def test_a_head_that_was_loaded_stays():
 def test_a_run_is_named_after_what_was_asked(kind, settings, name):
     config = RunConfig.model_validate({"data": {"dataset": "phantom"}, "model": {"name": "vit_b32"}, **settings})
     assert default_out(kind, config) == Path("runs") / name
+
+
+@pytest.mark.slow
+def test_the_network_that_was_checked_first_is_the_one_that_is_trained(small_phantom):
+    settings = {
+        "data": {"dataset": "phantom"},
+        "model": {"name": "vit_ti16", "weights": "scratch", "image_size": 32},
+        "device": "cpu",
+    }
+    setup = prepare("cv", RunConfig.model_validate(settings), {"": small_phantom}, NO_PROGRESS)
+    (checked,) = setup.built.values()
+    assert setup.network(0) is checked
+    torch.rand(3)  # what a training draws
+    states = [one.network(0).state_dict() for one in (setup, pickle.loads(pickle.dumps(setup)))]
+    assert not setup.built, "a network is handed out once"
+    for state in states:
+        assert all(torch.equal(state[name], value) for name, value in checked.state_dict().items())
+    assert not all(torch.equal(states[0][name], value) for name, value in setup.network(1).state_dict().items())

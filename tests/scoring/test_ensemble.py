@@ -50,7 +50,7 @@ def trained(small_phantom, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "usvit.experiments.cross_validation.write_report", lambda path: None
+            "usvit.reports.write_report", lambda path: None
         )  # seconds, and nobody reads it here
         CrossValidation("cv", config, roots={"": small_phantom}, out=out).run()
     return out

@@ -1,6 +1,8 @@
 """Scoring on two machines of a Ray cluster gives the tables of one machine, also if one of the two dies."""
 
+import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from tests.two_machines import ray_cluster
 pytestmark = pytest.mark.slow
 
 TABLES = ("scores.csv", "scores.parquet", "failures.csv", "files.csv", "studies.csv", "patients.csv")
-N_FILES = 512
+N_FILES = 320
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +64,29 @@ def shares(said):
     return {address: int(n) for n, address in re.findall(r"(\d+) on ([\d.]+\d)", found[1])}
 
 
+def stopped_with_a_portion(cluster, job):
+    """Stop the worker of each machine while it scores, so that both certainly hold a portion of the files."""
+    stopped = {}
+    while len(stopped) < 2:
+        assert job.poll() is None, job.communicate()[1]
+        for machine in {cluster.head, cluster.other} - stopped.keys():
+            if (pid := machine.stop_inside("ray::_Scorer.score")) is not None:
+                stopped[machine] = pid
+        time.sleep(0.02)
+    return stopped
+
+
 def test_two_machines_give_the_tables_of_one_even_if_one_of_them_dies(cluster, command, local, tmp_path):
     said = on_ray(cluster, command, tmp_path / "both")
+    for pid in stopped_with_a_portion(cluster, said).values():
+        os.kill(pid, signal.SIGCONT)
     text = said.communicate(timeout=600)[1]
     assert said.returncode == 3, text
     assert shares(text).keys() == {cluster.head.address, cluster.other.address}
     assert sum(shares(text).values()) == -(-(N_FILES + 1) // 64)
 
     crashed = on_ray(cluster, command, tmp_path / "one")
+    os.kill(stopped_with_a_portion(cluster, crashed)[cluster.head], signal.SIGCONT)
     while not rows_in(tmp_path / "one"):
         assert crashed.poll() is None, crashed.communicate()[1]
         time.sleep(0.05)

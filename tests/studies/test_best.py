@@ -146,7 +146,7 @@ def seeds(finished, small_phantom, tmp_path_factory):
     out = tmp_path_factory.mktemp("seeds")
     runs = shutil.copytree(finished.path / "runs", out / "study" / "runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("usvit.experiments.cross_validation.write_report", lambda path: None)
+        patch.setattr("usvit.reports.write_report", lambda path: None)
         execute(
             make_plan(study_of(), n_seeds=2),
             engine=Sequential(1),

@@ -36,9 +36,9 @@ class DataConfig(Section):
     """Keep the image and patient ids of private data sets (folder, table, dicom) instead of writing pseudonyms. The run
     is then as private as the images."""
     cache: bool = True
-    """Use the hashes of files that are unchanged since an earlier run (by path, size, time and inode number).
-    ``false``: decode, hash and compare all images again. Either way, every image is compared with its hash before a
-    training."""
+    """Use the hashes of files that are unchanged since an earlier run (by path, size, time and inode number), and the
+    pixels of public data sets that it has compared with these hashes. ``false``: decode, hash and compare all images
+    again."""
 
 
 Stem = Literal[

@@ -82,21 +82,20 @@ def rows_of(
         )
     if not every_repeat:
         table = first_repeat(table)
-    chosen = table[table["part"] == part]
-    if part == "test" and chosen.empty:
+    chosen = table["part"].to_numpy(object) == part
+    if part == "test" and not chosen.any():
         raise UsvitError("The predictions table has no row of part test: there is nothing to measure.")
-    prob = chosen[[f"prob_{name}" for name in names]].to_numpy(np.float64)
-    if f"logit_{names[0]}" in table:
-        scores = chosen[[f"logit_{name}" for name in names]].to_numpy(np.float64)
-    else:
-        scores = np.log(np.maximum(prob, LOWEST_PROB))
-    index = {name: k for k, name in enumerate(names)}
+
+    def columns(kind: str) -> np.ndarray:
+        return np.stack([table[f"{kind}_{name}"].to_numpy(np.float64)[chosen] for name in names]).T
+
+    prob = columns("prob")
     return Rows(
         classes=names,
-        label=chosen["label"].map(index).to_numpy(np.int64),
+        label=pd.Index(names).get_indexer_for(table["label"].to_numpy(object)[chosen]).astype(np.int64),
         prob=prob,
-        scores=scores,
-        group=chosen["group_id"].to_numpy(object),
-        fold=chosen["fold"].to_numpy(np.int64),
-        repeat=repeats_of(chosen).astype(np.int64),
+        scores=columns("logit") if f"logit_{names[0]}" in table else np.log(np.maximum(prob, LOWEST_PROB)),
+        group=table["group_id"].to_numpy(object)[chosen],
+        fold=table["fold"].to_numpy(np.int64)[chosen],
+        repeat=repeats_of(table)[chosen].astype(np.int64),
     )

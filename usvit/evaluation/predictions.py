@@ -113,29 +113,32 @@ def check_predictions(table: pd.DataFrame, source: str) -> None:
     _require_columns(table, source)
     classes = classes_of(table)
     for name in ("image_id", "group_id", "dataset", "label"):
-        _refuse(table, table[name].isna() | (table[name] == ""), source, f"column '{name}' is empty")
-    _refuse(table, ~table["part"].isin(PARTS), source, "column 'part' must be train, val or test")
+        column = table[name].to_numpy(object)
+        _refuse(table, np.where(pd.isna(column), "", column) == "", source, f"column '{name}' is empty")
+    part = table["part"].to_numpy(object)
+    _refuse(table, pd.Index(PARTS).get_indexer_for(part) < 0, source, "column 'part' must be train, val or test")
 
-    strange = table.loc[~table["label"].isin(classes), "label"]
+    strange = table["label"].to_numpy(object)[pd.Index(classes).get_indexer_for(table["label"]) < 0]
     if len(strange):
-        raise unknown("label", str(strange.iloc[0]), classes, f"{source} has no column 'prob_{strange.iloc[0]}'.")
-    numbers = [name for name in table.columns if name.startswith(("logit_", "prob_"))]
-    for name in numbers:
-        _refuse(table, ~np.isfinite(table[name].to_numpy(np.float64)), source, f"column '{name}' is not finite")
-    prob = table[[f"prob_{name}" for name in classes]].to_numpy(np.float64)
+        raise unknown("label", str(strange[0]), classes, f"{source} has no column 'prob_{strange[0]}'.")
+    numbers = {name: table[name].to_numpy(np.float64) for name in table.columns if name.startswith(("logit_", "prob_"))}
+    for name, column in numbers.items():
+        _refuse(table, ~np.isfinite(column), source, f"column '{name}' is not finite")
+    prob = np.stack([numbers[f"prob_{name}"] for name in classes]).T
     _refuse(table, ((prob < 0) | (prob > 1)).any(axis=1), source, "a probability lies outside 0 to 1")
     # The sum's own rounding (1e-12 is generous) must not decide at the tolerance's edge.
     off = np.abs(prob.sum(axis=1) - 1) > SUM_TOLERANCE + 1e-12
     _refuse(table, off, source, f"the probabilities do not sum to 1 (within {SUM_TOLERANCE:g})")
 
-    repeat = repeats_of(table)
-    _refuse(table, (repeat < 0) | (repeat != np.floor(repeat)), source, "column 'repeat' must count from 0")
-    several = pd.Series(repeat, table.index).groupby(table["fold"]).transform("nunique") > 1
-    _refuse(table, several, source, "a fold belongs to two repeats; number the folds of all repeats through")
-    test = table[table["part"] == "test"]
-    again = test[["dataset", "image_id"]].assign(repeat=repeats_of(test)).duplicated()
-    where = "part test of one repeat" if "repeat" in table else "part test"
-    _refuse(test, again, source, f"the image is predicted twice in {where}")
+    where, key = "part test", ["dataset", "image_id"]
+    if "repeat" in table:
+        repeat = repeats_of(table)
+        _refuse(table, (repeat < 0) | (repeat != np.floor(repeat)), source, "column 'repeat' must count from 0")
+        several = pd.Series(repeat, table.index).groupby(table["fold"]).transform("nunique") > 1
+        _refuse(table, several, source, "a fold belongs to two repeats; number the folds of all repeats through")
+        where, key = "part test of one repeat", [*key, "repeat"]
+    test = table.loc[part == "test", key]
+    _refuse(test, test.duplicated(), source, f"the image is predicted twice in {where}")
 
 
 def repeats_of(table: pd.DataFrame) -> np.ndarray:

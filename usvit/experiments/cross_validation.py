@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,21 +20,15 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+import usvit.evaluation as evaluation
+import usvit.reports as reports
 from usvit.config import RunConfig
 from usvit.data.datasets import described_table
 from usvit.data.loading import PixelStore, Store, eval_batches, place_pixels, train_batches
 from usvit.data.splits import check_folds, folds_sha256, read_folds, repeat_of, rows_of_split, write_seen
 from usvit.data.transforms import make_augment, resolve_on
 from usvit.errors import UsvitError
-from usvit.evaluation import (
-    check_complete,
-    predictions_table,
-    read_predictions,
-    repeats_of,
-    summarise,
-    with_contamination,
-)
-from usvit.experiments.base import Experiment, adapt, new_model_with_report, write_model
+from usvit.experiments.base import Experiment, write_model
 from usvit.experiments.cross_validation_setup import (
     CrossValidationSetup,
     Kind,
@@ -52,7 +47,6 @@ from usvit.models import lora_state, ood, statistics_of
 from usvit.progress import Progress
 from usvit.pseudonyms import for_the_owner_alone
 from usvit.records import MetricsRecord, write_record
-from usvit.reports import write_report
 from usvit.seeding import derive_seed
 from usvit.training import (
     ClassificationTask,
@@ -109,7 +103,7 @@ class CrossValidation(Experiment[CrossValidationSetup, None, MetricsRecord]):
 
     def report(self, run: RunDirectory) -> None:
         if not (run.path / "report.html").is_file():
-            write_report(run.path)
+            reports.write_report(run.path)
 
 
 def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progress) -> None:
@@ -132,26 +126,30 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
     def log_result(fold: int, result: FitResult) -> None:
         logger.info(_fold_line(setup, fold, result))
 
-    def decode() -> tuple[PixelStore, NDArray[np.float32]]:
-        decoded = PixelStore.build(
+    def decode() -> PixelStore:
+        return PixelStore.build(
             setup.manifest,
             setup.preprocessing,
             memory_gb=setup.config.input.cache_gb,
             folder=run.path,
             progress=progress,
             with_lesions=setup.config.input.augment != "none",
+            cache=setup.config.data.cache,
         )
-        device = setup.device.fabric().device
-        return decoded, statistics_of(eval_batches(decoded, np.arange(len(decoded)), _eval_size(setup)), device)
+
+    def decode_and_measure() -> tuple[PixelStore, NDArray[np.float32]]:
+        store = decode()
+        return store, _statistics(setup, store, setup.device.fabric().device)
 
     # Runs of earlier versions trained all folds with the threads of the process.
     threads = run.record["folds"].get("threads") or run.record["device"].get("threads") or torch.get_num_threads()
     at_once = min(folds_at_once(setup, threads), len(todo))
     if at_once > 1:
-        train_side_by_side(setup, run, todo, decode, _fold_trainer, at_once, threads, progress, log_result)
+        setup.built.clear()  # each process builds its own networks
+        train_side_by_side(setup, run, todo, decode_and_measure, _fold_trainer, at_once, threads, progress, log_result)
         return
     with torch_threads(threads):
-        train = _fold_trainer(setup, *decode(), progress)
+        train = _fold_trainer(setup, decode(), None, progress)
         for fold in todo:
             log_result(fold, train(run, fold))
 
@@ -159,7 +157,7 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
 def _fold_trainer(
     setup: CrossValidationSetup,
     decoded: PixelStore,
-    statistics: NDArray[np.float32],
+    statistics: NDArray[np.float32] | None,
     progress: Progress,
     gpu: int | None = None,
     copies: int = 1,
@@ -169,7 +167,7 @@ def _fold_trainer(
     Args:
         setup: The resolved run.
         decoded: The images.
-        statistics: (N, 23) of all images.
+        statistics: (N, 23) of all images; None to compute them when a fold first needs them, after its training.
         progress: Shows the progress.
         gpu: Number of the GPU; None for the first, and for a CPU.
         copies: Number of processes that train folds on this device.
@@ -186,8 +184,12 @@ def _fold_trainer(
     )
     rows = setup.manifest.usable
 
+    @cache
+    def measured() -> NDArray[np.float32]:
+        return _statistics(setup, decoded, fabric.device) if statistics is None else statistics
+
     def train(run: RunDirectory, fold: int) -> FitResult:
-        return _run_fold(setup, run, fold, rows, store, statistics, heads, fabric, progress)
+        return _run_fold(setup, run, fold, rows, store, measured, heads, fabric, progress)
 
     return train
 
@@ -198,7 +200,7 @@ def _run_fold(
     fold: int,
     rows: pd.DataFrame,
     store: Store,
-    statistics: NDArray[np.float32],
+    statistics: Callable[[], NDArray[np.float32]],
     heads: HeadTraining,
     fabric: lightning_fabric.Fabric,
     progress: Progress,
@@ -208,8 +210,7 @@ def _run_fold(
     at = {split: rows_of_split(setup.folds, rows, split, fold) for split in ("train", "val", "test")}
     targets = np.array([setup.classes.index(label) for label in rows.label], dtype=np.int64)
 
-    model, _ = new_model_with_report(config, setup.spec, setup.weights, len(setup.classes), fold)
-    adapt(model, config)
+    model = setup.network(fold)
     subject, optim = Subject(model, store, setup.preprocessing.normalised), config.optim
     if config.model.tune == "head":
         # The head is the last layer, whose learning rate is not decayed.
@@ -261,11 +262,13 @@ def _run_fold(
         raise UsvitError("The trained model's outputs are not finite. Use --precision fp32 or a lower optim.lr.")
     splits = ["val"] * len(at["val"]) + ["test"] * len(at["test"])
     repeat = repeat_of(setup.folds, fold) if setup.n_repeats > 1 else None
-    table = predictions_table(rows.iloc[which], logits, classes=setup.classes, fold=fold, part=splits, repeat=repeat)
+    table = evaluation.predictions_table(
+        rows.iloc[which], logits, classes=setup.classes, fold=fold, part=splits, repeat=repeat
+    )
 
     write_csv(folder / "history.csv", result.history)
     with times.phase("novelty and calibration"):
-        observed = ood.Observed(outputs.features, statistics[np.concatenate([which, fitted])])
+        observed = ood.Observed(outputs.features, statistics()[np.concatenate([which, fitted])])
         of_val, of_test, of_train = np.split(np.arange(len(observed)), [len(at["val"]), len(which)])
         group = rows.group_id.to_numpy(object)
         detector = ood.fit_ood_detector(observed[of_train], targets[fitted], observed[of_val], group[at["val"]])
@@ -299,6 +302,10 @@ def _run_fold(
     write_csv(folder / "predictions.csv", table)  # the last file: it marks the fold as complete
     checkpoint.unlink(missing_ok=True)
     return result
+
+
+def _statistics(setup: CrossValidationSetup, store: PixelStore, device: torch.device) -> NDArray[np.float32]:
+    return statistics_of(eval_batches(store, np.arange(len(store)), _eval_size(setup)), device)
 
 
 def _eval_size(setup: CrossValidationSetup) -> int:
@@ -350,18 +357,19 @@ class _Validation:
 def _conclude(setup: CrossValidationSetup, run: RunDirectory) -> None:
     """Pool the test predictions of all folds, in the order of the manifest, and write the metrics."""
     rows = setup.manifest.usable
-    tables = [read_predictions(run.fold(fold) / "predictions.csv") for fold in range(setup.n_folds)]
+    tables = [evaluation.read_predictions(run.fold(fold) / "predictions.csv") for fold in range(setup.n_folds)]
     everything = pd.concat(tables, ignore_index=True)
     pooled, inner = everything[everything.part == "test"], everything[everything.part == "val"]
-    check_complete(pooled, setup.folds[setup.folds.part == "test"], setup.n_folds)
+    evaluation.check_complete(pooled, setup.folds[setup.folds.part == "test"], setup.n_folds)
     order = {key: index for index, key in enumerate(zip(rows.dataset, rows.image_id, strict=True))}
     position = np.array([order[key] for key in zip(pooled.dataset, pooled.image_id, strict=True)])
-    pooled = pooled.iloc[np.lexsort((position, repeats_of(pooled)))]
+    pooled = pooled.iloc[np.lexsort((position, evaluation.repeats_of(pooled)))]
     write_csv(run.path / "predictions.csv", pooled)
     # The inner validation rows choose thresholds and fit temperatures; the test rows are measured.
     measured = pd.concat([pooled, inner], ignore_index=True)
-    metrics = summarise(measured, classes=setup.classes, positive=setup.manifest.positive_class, columns=rows)
-    write_record(run.path / "metrics.json", with_contamination(metrics, setup.contamination), MetricsRecord)
+    positive = setup.manifest.positive_class
+    metrics = evaluation.summarise(measured, classes=setup.classes, positive=positive, columns=rows)
+    write_record(run.path / "metrics.json", evaluation.with_contamination(metrics, setup.contamination), MetricsRecord)
     if setup.manifest.skipped:
         write_csv(run.path / "skipped.csv", pd.DataFrame(setup.manifest.skipped_rows))
 

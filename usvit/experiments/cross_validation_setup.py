@@ -1,13 +1,14 @@
 """A cross-validation or a hold-out, resolved and checked before anything is written."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import nn
 
 from usvit.config import RunConfig
 from usvit.data.datasets import Manifest, open_manifest, same_images
@@ -67,6 +68,19 @@ class CrossValidationSetup:
     loaded: LoadReport
     contamination: tuple[Contamination, ...] = ()
     """Tested data sets that a foundation model behind the weights was pre-trained on, which the user allowed."""
+    built: dict[tuple[int, int], nn.Module] = field(default_factory=dict, repr=False, compare=False)
+    """(fold, threads of PyTorch) -> network that ``prepare`` built in order to check it; ``network`` hands it out."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "built": {}}  # other processes build their own
+
+    def network(self, fold: int) -> nn.Module:
+        """Return the adapted network with which a fold begins; the same seed and fold give the same network."""
+        model = self.built.pop((fold, torch.get_num_threads()), None)
+        if model is None:
+            model, _ = new_model_with_report(self.config, self.spec, self.weights, len(self.classes), fold)
+            adapt(model, self.config)
+        return model
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -145,6 +159,7 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
         tuned,
         loaded,
         contamination,
+        {(0, torch.get_num_threads()): model},
     )
 
 

@@ -7,11 +7,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+import usvit.evaluation as evaluation
 from usvit.config import PretrainConfig, Training
 from usvit.data.datasets import Manifest, UpstreamDataset
 from usvit.data.transforms import Preprocessing
-from usvit.evaluation import RULES, Choice, NoFit, Temperature, choose_threshold, fit_temperature
-from usvit.metrics.clustered_wilson import ShareSums, rate_record
 from usvit.models import UPSTREAM, ModelSpec, Observed, OodDetector, Weights
 from usvit.records import ModelMetadata
 from usvit.training import FitResult
@@ -206,28 +205,28 @@ def calibration_of(
     codes = np.array([classes.index(label) for label in inner.label], dtype=np.int64)
     k, scores = classes.index(positive), logits.astype(np.float64)
     none = "no inner validation images"
-    fit = fit_temperature(codes, scores) if len(inner) else NoFit(none)
-    prob = (Temperature(1.0) if isinstance(fit, NoFit) else fit).log_prob(scores)[:, k]
+    fit = evaluation.fit_temperature(codes, scores) if len(inner) else evaluation.NoFit(none)
+    prob = (evaluation.Temperature(1.0) if isinstance(fit, evaluation.NoFit) else fit).log_prob(scores)[:, k]
     thresholds = []
-    for rule in RULES:
+    for rule in evaluation.RULES:
         if len(inner):
-            choice = choose_threshold(codes == k, np.exp(prob), rule)
+            choice = evaluation.choose_threshold(codes == k, np.exp(prob), rule)
         else:  # a fixed threshold needs no images
-            choice = Choice(rule.target) if rule.kind == "fixed" else Choice(None, none)
+            choice = evaluation.Choice(rule.target) if rule.kind == "fixed" else evaluation.Choice(None, none)
         thresholds.append(
             {
                 "rule": rule.name,
                 "threshold": choice.threshold,
                 "reason": choice.reason,
-                "score": f"{'plain' if isinstance(fit, NoFit) else 'calibrated'} probability",
+                "score": f"{'plain' if isinstance(fit, evaluation.NoFit) else 'calibrated'} probability",
                 "chosen_on": f"inner validation images of fold {fold}",
                 "n_images": len(inner),
                 "n_groups": int(inner.group_id.nunique()),
             }
         )
     return {
-        "temperature": None if isinstance(fit, NoFit) else fit.value,
-        "temperature_reason": fit.reason if isinstance(fit, NoFit) else None,
+        "temperature": None if isinstance(fit, evaluation.NoFit) else fit.value,
+        "temperature_reason": fit.reason if isinstance(fit, evaluation.NoFit) else None,
         "thresholds": thresholds,
     }
 
@@ -250,6 +249,8 @@ def ood_of(
     """
     if isinstance(detector, str):
         return {"novelty": None, "novelty_reason": detector}
+    from usvit.metrics.clustered_wilson import ShareSums, rate_record  # on use, as SciPy's distributions load slowly
+
     rate = {
         "part": "test",
         **({} if repeat is None else {"repeat": repeat}),

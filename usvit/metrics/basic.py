@@ -1,12 +1,12 @@
 """Basic statistics: the decision, the AUC, the ROC curve and the confusion matrix.
 
-The decision is the most probable class; for equal probabilities, the first in the order of the classes.
+The decision is the most probable class; for equal probabilities, the first in the order of the classes. scikit-learn is
+imported on use, because it takes half a second and a training needs it only after its first steps.
 """
 
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import confusion_matrix, roc_auc_score, roc_curve
 
 Value = dict[str, Any]
 """A number with its interval, as in metrics.json: {"value", "ci95", "method", "n_groups"}; null with a "reason"."""
@@ -29,6 +29,8 @@ def auc(positive: np.ndarray, score: np.ndarray) -> float | None:
     """
     if len(np.unique(positive)) < 2:
         return None
+    from sklearn.metrics import roc_auc_score
+
     return float(roc_auc_score(positive, score))
 
 
@@ -36,10 +38,14 @@ def roc(positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray
     """Compute the ROC curve as (1 - specificity, sensitivity), both ascending from 0 to 1; None as in ``auc``."""
     if len(np.unique(positive)) < 2:
         return None
+    from sklearn.metrics import roc_curve
+
     false_positive, true_positive, _ = roc_curve(positive, score)
     return false_positive, true_positive
 
 
 def confusion(label: np.ndarray, prob: np.ndarray) -> np.ndarray:
     """Compute (K, K) int counts; rows are the reference label, columns the decision."""
+    from sklearn.metrics import confusion_matrix
+
     return confusion_matrix(label, decide(prob), labels=range(prob.shape[1]))

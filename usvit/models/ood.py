@@ -29,7 +29,6 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as arrays_bytes
-from sklearn.covariance import ledoit_wolf_shrinkage
 
 from usvit.errors import UsvitError
 from usvit.files import read_bytes
@@ -309,6 +308,8 @@ def fit_gaussian(values: Float, label: NDArray[np.int64], name: str) -> Gaussian
         if name == "features":
             return "the features of all training images are equal"
         mean_variance = 1.0  # all images are equal: a difference of RESOLUTION has distance 1
+    from sklearn.covariance import ledoit_wolf_shrinkage  # on use: importing scikit-learn takes half a second
+
     shrinkage = max(float(ledoit_wolf_shrinkage(away, assume_centered=True)), 1e-4)
     if len(away) > away.shape[1]:
         variance, directions = np.linalg.eigh(away.T @ away / len(away))

@@ -71,7 +71,7 @@ class Record(BaseModel):
     keys only if ``model_config`` is ``OPEN``.
     """
 
-    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -113,7 +113,7 @@ def test_unknown_data_set_suggests_the_nearest():
 def small_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PhantomSpec:
     """The embedded phantom in small, in a cache of its own."""
     small = PhantomSpec(n=9, size=64)
-    monkeypatch.setattr(locate, "PhantomSpec", lambda: small)
+    monkeypatch.setattr(locate.phantom, "PhantomSpec", lambda: small)
     monkeypatch.setenv("USVIT_CACHE", str(tmp_path / "cache"))
     return small
 

@@ -26,7 +26,7 @@ def trained(small_phantom, tmp_path_factory):
     """``a`` and ``b`` with the same two folds of the small phantom, and ``c`` with others."""
     out = tmp_path_factory.mktemp("members")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("usvit.experiments.cross_validation.write_report", lambda path: None)
+        patch.setattr("usvit.reports.write_report", lambda path: None)
         for name, model, seed in (
             ("a", "timm:test_resnet", 0),
             ("b", "timm:test_vit", 0),

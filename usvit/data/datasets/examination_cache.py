@@ -1,8 +1,8 @@
 """Cache of what examining the images of a data set has found: hashes and descriptions, but no pixels and no names.
 
 An image is found again by its path, size, time of modification and inode number, and those of its masks. A file that is
-replaced without changing any of these is still noticed before a training: ``PixelStore`` compares the pixels of every
-image with the hash of the manifest.
+replaced without changing any of these is noticed when it is decoded for a training: ``PixelStore`` compares the pixels
+with the hash of the manifest.
 """
 
 import functools

@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import usvit.data.phantom as phantom
 from usvit.data.datasets.cards import DataCard
 from usvit.data.datasets.identities import DataError, Identities, Places, Public
 from usvit.data.datasets.readers import ImageRecord, reader_for, subfolders
-from usvit.data.phantom import PhantomSpec, write_phantom
 from usvit.errors import UsvitError
 from usvit.progress import Progress
 from usvit.resources import cache_dir
@@ -63,14 +63,14 @@ def _open(
                 f"The folder of {card.pretty_name} is not known: pass --data-root DIR or set USVIT_DATA.\n"
                 f"{card.how_to_get}"
             )
-        phantom = embedded_phantom(progress)
-        return phantom, reader.read(phantom, card)
+        made = embedded_phantom(progress)
+        return made, reader.read(made, card)
     root = top_folder(card, given)
     if (
         root is None and dataset == "phantom" and given_root(roots, dataset, environment=False) is None
     ):  # USVIT_DATA may hold real data only
-        phantom = embedded_phantom(progress)
-        return phantom, reader.read(phantom, card)
+        made = embedded_phantom(progress)
+        return made, reader.read(made, card)
     if root is None:
         found = ", ".join(folder.name for folder in subfolders(given)) or "no folders"
         nothing = DataError("it does not have the expected layout. Found: {found}", found=found)
@@ -148,10 +148,10 @@ def _refuse_two_labels(card: DataCard, records: list[ImageRecord]) -> None:
 
 def embedded_phantom(progress: Progress) -> Path:
     """Return the folder of the default phantom (240 images, seed 0) in the cache; make it if it is missing."""
-    spec = PhantomSpec()
+    spec = phantom.PhantomSpec()
     folder = cache_dir() / "phantom" / spec.key
     if not (folder / "phantom.csv").is_file():
-        write_phantom(spec, folder, progress=progress)
+        phantom.write_phantom(spec, folder, progress=progress)
     return folder
 
 

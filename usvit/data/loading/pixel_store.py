@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from usvit.data.datasets import Manifest, decode_unchanged, mask_names
 from usvit.data.io import BadImage, UInt8, read_masks
 from usvit.data.loading.infinite_loader import Batch, InfiniteLoader
+from usvit.data.loading.pixel_cache import PixelCache, pixels_key
 from usvit.data.transforms import CELLS, Augment, Preprocessing, box_of, lesion_cells
 from usvit.files import disk_errors
 from usvit.progress import Progress, task
@@ -64,8 +65,9 @@ class PixelStore:
         folder: Path,
         progress: Progress,
         with_lesions: bool = True,
+        cache: bool | None = None,
     ) -> "PixelStore":
-        """Decode all usable images of a manifest, in its order.
+        """Decode all usable images of a manifest, in its order, or take them from a cache.
 
         Args:
             manifest: the images.
@@ -74,6 +76,8 @@ class PixelStore:
             folder: folder of the memory-mapped file.
             progress: shown while files are decoded.
             with_lesions: read the masks too, so that augmentation keeps the lesions in view.
+            cache: use the pixels that an earlier run has decoded from the same, unchanged files (``pixel_cache``);
+                False decodes all images again. In either case they are kept for later runs; None uses no cache.
 
         Raises:
             BadImage: An image or a mask has changed since the manifest was built.
@@ -82,6 +86,11 @@ class PixelStore:
         rows = manifest.usable
         shape = (len(rows), preprocessing.image_size, preprocessing.image_size, 3)
         pixels = pixel_array(shape, memory_gb * 1e9, folder)
+        key = None
+        if cache is not None and not isinstance(pixels, np.memmap):
+            key = pixels_key(manifest, preprocessing, with_lesions)
+        if cache and key is not None and (found := PixelCache().load(key)) is not None:
+            return cls(*found)
         lesions = np.zeros((len(rows), CELLS, CELLS), dtype=np.uint8) if with_lesions else None
 
         def fill(index: int) -> None:
@@ -104,6 +113,8 @@ class PixelStore:
         ):
             for done, _ in enumerate(pool.map(fill, range(len(rows))), start=1):
                 advance(done)
+        if key is not None:
+            PixelCache().save(key, pixels, lesions)
         return cls(pixels, lesions)
 
     @cached_property

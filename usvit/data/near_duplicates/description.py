@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import dctn
 
 from usvit.data.burned_in import Look
 from usvit.data.io import UInt8, pixel_sha256
@@ -173,6 +172,8 @@ def _hashes(normal: Float32, landmarks: Float32) -> UInt64:
         at_x, at_y = (each.reshape(len(those), -1).astype(np.float32) for each in (map_x, map_y))
         found = cv2.remap(smooth, at_x, at_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
         patches[those] = found.reshape(len(those), GRID, GRID)
+    from scipy.fft import dctn  # on use: images that the cache knows need none
+
     spectrum = dctn(patches, axes=(1, 2))  # (k, frequency across the direction, frequency along it)
     bits = spectrum[:, _FREQUENCIES[:, 0], _FREQUENCIES[:, 1]] > 0
     return np.asarray((bits.astype(np.uint64) << np.arange(BITS, dtype=np.uint64)).sum(axis=1, dtype=np.uint64))

@@ -1,6 +1,5 @@
 """ImageNet-style augmentation of upstream images. It does not respect the physics of ultrasound images."""
 
-from usvit.data.transforms.views.cpu import Views, test_view
-from usvit.data.transforms.views.gpu import DeviceViews, resolve_on
+import lazy_loader as lazy
 
-__all__ = ["DeviceViews", "Views", "resolve_on", "test_view"]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
