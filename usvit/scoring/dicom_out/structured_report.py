@@ -7,8 +7,8 @@ of the private scheme ``99USVIT``, which is a column of ``scores.csv``; docs/how
 
 import datetime
 from collections.abc import Sequence
-from copy import deepcopy
-from typing import Any
+from dataclasses import dataclass
+from typing import Self
 
 import highdicom as hd
 import numpy as np
@@ -26,11 +26,13 @@ from highdicom.sr import (
 from pydicom.dataset import Dataset
 from pydicom.sr.codedict import codes
 from pydicom.sr.coding import Code
+from pydicom.uid import ComprehensiveSRStorage
 
 from usvit import __version__
 from usvit.pseudonyms import Pseudonyms
-from usvit.scoring.dicom_out.deidentify import IMAGE_CLASSES, UTF8, object_uid, stamp
+from usvit.scoring.dicom_out.deidentify import IMAGE_CLASSES, UTF8, object_uid, of_revision, stamp
 from usvit.scoring.dicom_out.findings import RESEARCH_USE_ONLY, Finding, ScoringModel, most_suspicious
+from usvit.scoring.dicom_out.retired import rename_references, supported_class, with_class
 
 SCHEME = "99USVIT"
 SERIES_NUMBER = 9801
@@ -42,12 +44,21 @@ CLASS_CODES = {"benign": codes.SCT.Benign, "malignant": codes.SCT.Malignant, "no
 """Qualifiers, not diseases: SNOMED's "Benign neoplasm of breast" would be wrong for a cyst."""
 NO_UNITS, FRAMES = codes.UCUM.NoUnits, Code("{frames}", "UCUM", "frames")
 COMMENT = Code("121106", "DCM", "Comment")
-_MODERN = {
-    "1.2.840.10008.5.1.4.1.1.6": "1.2.840.10008.5.1.4.1.1.6.1",
-    "1.2.840.10008.5.1.4.1.1.3": "1.2.840.10008.5.1.4.1.1.3.1",
-}
-"""Retired SOP classes and their successors, which replace them while the tree is built: highdicom does not support
-retired classes."""
+
+
+@dataclass(frozen=True)
+class Predecessor:
+    """An earlier report that a new one replaces."""
+
+    study_instance_uid: str
+    series_instance_uid: str
+    sop_instance_uid: str
+    sop_class_uid: str = ComprehensiveSRStorage
+
+    @classmethod
+    def of(cls, report: Dataset) -> Self:
+        """Return the predecessor that an existing report is."""
+        return cls(report.StudyInstanceUID, report.SeriesInstanceUID, report.SOPInstanceUID, report.SOPClassUID)
 
 
 def report_of(
@@ -60,6 +71,8 @@ def report_of(
     started: datetime.datetime,
     most: int,
     n_failed: int = 0,
+    predecessors: Sequence[Predecessor] = (),
+    revision: int = 0,
 ) -> Dataset:
     """Build the report of one source instance.
 
@@ -78,10 +91,12 @@ def report_of(
         started: time at which the job started.
         most: maximum number of frames listed one by one.
         n_failed: number of frames that could not be scored.
+        predecessors: earlier reports that this one replaces; they are listed in PredecessorDocumentsSequence.
+        revision: number of the revision of the study's results. Another revision gives another object in the same
+            series; 0 gives the objects of ``usvit score``.
     """
-    retired = evidence.SOPClassUID if evidence.SOPClassUID in _MODERN else None
-    if retired:
-        evidence = _with_class(evidence, _MODERN[retired])
+    real = evidence.SOPClassUID
+    evidence = with_class(evidence, supported_class(real))
     listed = most_suspicious(findings, most)
     shared = _Shared(evidence, scorer, item_id, pseudonyms)
     groups = [_frame_group(shared, one, many=evidence.NumberOfFrames > 1) for one in listed]
@@ -101,7 +116,7 @@ def report_of(
         content=content[0],
         series_instance_uid=object_uid(pseudonyms, "series", evidence.StudyInstanceUID, *kind),
         series_number=SERIES_NUMBER,
-        sop_instance_uid=object_uid(pseudonyms, evidence.SOPInstanceUID, *kind),
+        sop_instance_uid=object_uid(pseudonyms, evidence.SOPInstanceUID, *kind, *of_revision(revision)),
         instance_number=1,
         manufacturer="usvit",
         manufacturer_model_name=scorer.name[:64],
@@ -109,6 +124,7 @@ def report_of(
         series_description=SERIES_DESCRIPTION,
         is_complete=not missing,
         is_verified=False,
+        previous_versions=[_named(one) for one in predecessors] or None,
         content_qualification=hd.ContentQualificationValues.RESEARCH,
         coding_schemes=[
             CodingSchemeIdentificationItem(
@@ -122,8 +138,7 @@ def report_of(
     if missing:
         report.CompletionFlagDescription = missing[:64]
     stamp(report, evidence, started=started, structured=True)
-    if retired:
-        _rename_class(report, evidence.SOPClassUID, retired)
+    rename_references(report, evidence.SOPClassUID, real)
     return report
 
 
@@ -281,15 +296,8 @@ def _missing(findings: Sequence[Finding], listed: Sequence[Finding], n_failed: i
     return "; ".join(said)
 
 
-def _with_class(evidence: Dataset, sop_class: str) -> Dataset:
-    changed = deepcopy(evidence)
-    changed.SOPClassUID = sop_class
-    return changed
-
-
-def _rename_class(data: Dataset, ours: str, real: str) -> None:
-    def rename(part: Dataset, element: Any) -> None:
-        if element.keyword == "ReferencedSOPClassUID" and element.value == ours:
-            element.value = real
-
-    data.walk(rename)
+def _named(one: Predecessor) -> Dataset:
+    data = Dataset()
+    data.StudyInstanceUID, data.SeriesInstanceUID = one.study_instance_uid, one.series_instance_uid
+    data.SOPInstanceUID, data.SOPClassUID = one.sop_instance_uid, one.sop_class_uid
+    return data
