@@ -100,6 +100,11 @@ class AllowedSender(Section):
     anyone: bool = False
     """Written by ``allow: any``."""
 
+    @property
+    def network(self) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+        """The addresses; None for all."""
+        return None if self.address is None else ipaddress.ip_network(self.address)
+
     @model_validator(mode="after")
     def _says_something(self) -> "AllowedSender":
         if self.ae_title is None and self.address is None and not self.anyone:

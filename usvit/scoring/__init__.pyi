@@ -1,3 +1,4 @@
+from .dicom_out.deidentify import IMAGE_CLASSES as IMAGE_CLASSES
 from .external.evaluation import evaluate_scores as evaluate_scores
 from .external.labels import LabelTable as LabelTable
 from .external.recalibration import recalibrate_scores as recalibrate_scores
