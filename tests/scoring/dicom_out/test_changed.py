@@ -62,7 +62,7 @@ def test_a_swap_while_products_are_made_is_not_seen(tmp_path, monkeypatch):
 
     monkeypatch.setattr(item_reader.Opened, "view", exchanged)
     out, products = make(tmp_path, item, table, keep_ids=True)
-    assert [product.error_code for product in products] == [None] * 5
+    assert [product.error_code for product in products] == [None] * 6
     for product in products[:2]:
         assert pydicom.dcmread(out / product.path).PatientID == KNOWN["PatientID"]
 
