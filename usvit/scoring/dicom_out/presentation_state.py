@@ -110,7 +110,7 @@ def presentation_state_of(
     state.ContentCreatorName = "usvit^"
     state.Laterality = ""  # the scanner's value is not trusted
     del state.DisplayedAreaSelectionSequence[0].PixelOriginInterpretation  # for images in tiles only
-    rename_references(state, image.SOPClassUID, real)
+    rename_references(state, {image.SOPInstanceUID: real})
     return state
 
 

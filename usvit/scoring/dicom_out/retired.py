@@ -1,5 +1,6 @@
 """Retired SOP classes of ultrasound images, which highdicom does not support."""
 
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -23,12 +24,18 @@ def with_class(evidence: Dataset, sop_class: str) -> Dataset:
     return changed
 
 
-def rename_references(data: Dataset, built: str, real: str) -> None:
-    """Give every reference to the class under which an object was built the name of the real one."""
+def rename_references(data: Dataset, real: Mapping[str, str]) -> None:
+    """Give references to instances the names of their real classes, in place of those under which they were built.
+
+    Args:
+        data: the object, which is modified.
+        real: SOP instance UID -> SOP class of the instance.
+    """
+    retired = {instance: sop_class for instance, sop_class in real.items() if sop_class in _SUCCESSORS}
 
     def rename(part: Dataset, element: Any) -> None:
-        if element.keyword == "ReferencedSOPClassUID" and element.value == built:
-            element.value = real
+        if element.keyword == "ReferencedSOPClassUID" and part.get("ReferencedSOPInstanceUID") in retired:
+            element.value = retired[part.ReferencedSOPInstanceUID]
 
-    if built != real:
+    if retired:
         data.walk(rename)
