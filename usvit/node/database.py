@@ -62,6 +62,7 @@ CREATE TABLE instances (
     attributes TEXT NOT NULL DEFAULT '{}'
 );
 CREATE INDEX instances_by_study ON instances (study_id, state);
+CREATE INDEX instances_by_size ON instances (state, n_bytes);
 CREATE INDEX instances_by_path ON instances (path);
 CREATE INDEX instances_waiting ON instances (state) WHERE state = 'stored';
 CREATE TABLE scores (
