@@ -22,6 +22,7 @@ from usvit.cli import (
     evaluate,
     explain,
     models,
+    node,
     plan,
     pretrain,
     recalibrate,
@@ -46,7 +47,7 @@ that stay; to look through these as often as by default takes almost a second of
 PRIVATE = frozenset(
     {
         *("score", "evaluate", "recalibrate", "cv", "train", "data", "pretrain", "transfer", "test", "study"),
-        *("explain", "report", "plan", "ensemble", "retest"),
+        *("explain", "report", "plan", "ensemble", "retest", "node"),
     }
 )
 """Commands whose input may contain names of patients."""
@@ -75,6 +76,7 @@ app.command("retest")(retest.retest)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
+app.add_typer(node.app, name="node")
 app.add_typer(plan.app, name="plan")
 app.add_typer(shape.app, name="shape")
 app.add_typer(study.app, name="study")

@@ -155,6 +155,8 @@ class CompletionConfig(Section):
 
     quiet_seconds: Annotated[float, Field(ge=0, le=86400)] = 60.0
     """A study is complete when no image of it has arrived for this time."""
+    max_waiting_images: Annotated[int, Field(ge=1)] = 100_000
+    """With more images than this not scored yet, further ones are refused with 0xA700 until there are fewer."""
 
 
 class NodeModelConfig(Section):

@@ -1,1 +1,3 @@
 from .database import NodeDatabase as NodeDatabase
+from .service import replay_study as replay_study
+from .service import serve_node as serve_node

@@ -9,7 +9,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +37,7 @@ CREATE TABLE studies (
     started_at TEXT,
     attempts INTEGER NOT NULL DEFAULT 0,
     scorer TEXT,
+    settings TEXT,
     done_at REAL
 );
 CREATE INDEX studies_by_state ON studies (state, last_at);
@@ -61,6 +62,8 @@ CREATE TABLE instances (
     attributes TEXT NOT NULL DEFAULT '{}'
 );
 CREATE INDEX instances_by_study ON instances (study_id, state);
+CREATE INDEX instances_by_path ON instances (path);
+CREATE INDEX instances_waiting ON instances (state) WHERE state = 'stored';
 CREATE TABLE scores (
     instance_id INTEGER NOT NULL REFERENCES instances (id),
     frame INTEGER NOT NULL,
@@ -82,6 +85,7 @@ CREATE TABLE results (
     sop_instance_uid TEXT NOT NULL UNIQUE,
     sop_class_uid TEXT NOT NULL,
     series_uid TEXT NOT NULL,
+    result_study_uid TEXT NOT NULL,
     path TEXT,
     sha256 TEXT NOT NULL,
     predecessor_uid TEXT,
@@ -242,6 +246,14 @@ def add_event(connection: sqlite3.Connection, event: str, **fields: Any) -> None
     """
     data = json.dumps(fields, ensure_ascii=True, allow_nan=False)
     connection.execute("INSERT INTO audit_events (time, event, data) VALUES (?, ?, ?)", (now_text(), event, data))
+
+
+def insert(connection: sqlite3.Connection, table: str, columns: Mapping[str, Any]) -> int:
+    """Insert a row, and return its id."""
+    names, places = ", ".join(columns), ", ".join("?" * len(columns))
+    found = connection.execute(f"INSERT INTO {table} ({names}) VALUES ({places})", tuple(columns.values())).lastrowid
+    assert found is not None
+    return found
 
 
 def count(connection: sqlite3.Connection, name: str, by: int = 1) -> None:

@@ -21,12 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from usvit.data.io import BadImage, DicomIdentity, read_dicom_identity
-from usvit.node.database import NodeDatabase, add_event, count
+from usvit.node.database import NodeDatabase, add_event, count, insert
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring import IMAGE_CLASSES
 
 _LOOSE_UID = re.compile(r"[0-9]+(\.[0-9]+)*")
 _CHUNK = 1 << 20
+LEFTOVER_SECONDS = 3600
+"""Age of a file that no process can still be taking in."""
+COUNT_SECONDS = 1
+"""Time for which the number of waiting instances is remembered."""
 FULL_SECONDS = 60
 """Time after which it is audited again that there is no room."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -60,7 +64,15 @@ class Receipt:
 class InstanceStore:
     """Takes in instances. Its methods may be called from several threads and processes."""
 
-    def __init__(self, folder: Path, database: NodeDatabase, pseudonyms: Pseudonyms, min_free_bytes: int = 0):
+    def __init__(
+        self,
+        folder: Path,
+        database: NodeDatabase,
+        pseudonyms: Pseudonyms,
+        min_free_bytes: int = 0,
+        max_waiting: int | None = None,
+        owner: str = "other",
+    ):
         """Create the folders.
 
         Args:
@@ -68,21 +80,31 @@ class InstanceStore:
             database: its database.
             pseudonyms: pseudonyms for the audit log.
             min_free_bytes: with less free disk than this, nothing is taken in.
+            max_waiting: with more instances than this not scored yet, nothing is taken in; None: no limit.
+            owner: name of the process that takes in instances, for ``clear_partials``.
         """
         self._folder, self._database, self._pseudonyms = folder, database, pseudonyms
         self._incoming, self._partials = folder / "incoming", folder / "incoming" / ".partial"
-        self._min_free = min_free_bytes
+        self._min_free, self._max_waiting, self._owner = min_free_bytes, max_waiting, owner
+        self._counted_at, self._waiting = -math.inf, 0
         self._told_full_at = -math.inf
         self._partials.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def partial(self) -> Path:
         """Return the name of a new file for an instance that is arriving."""
-        return self._partials / f"{secrets.token_hex(16)}.dcm"
+        return self._partials / f"{self._owner}-{secrets.token_hex(16)}.dcm"
 
     def has_room(self) -> bool:
-        """Return False if too little disk is free to take in another instance."""
+        """Return False if the disk or the queue is too full to take in another instance."""
         found = os.statvfs(self._partials)
-        return found.f_bavail * found.f_frsize > self._min_free
+        if found.f_bavail * found.f_frsize <= self._min_free:
+            return False
+        if self._max_waiting is None:
+            return True
+        if time.monotonic() - self._counted_at > COUNT_SECONDS:
+            (self._waiting,) = self._database.rows("SELECT count(*) FROM instances WHERE state = 'stored'")[0]
+            self._counted_at = time.monotonic()
+        return self._waiting <= self._max_waiting
 
     def take(
         self,
@@ -116,14 +138,21 @@ class InstanceStore:
         finally:
             partial.unlink(missing_ok=True)
 
-    def clear_leftovers(self) -> None:
-        """Remove the files of instances whose arrival was interrupted; nothing may arrive meanwhile."""
-        for leftover in self._partials.iterdir():
+    def clear_partials(self) -> None:
+        """Remove the files of instances whose arrival at an earlier process of this owner was interrupted."""
+        for leftover in self._partials.glob(f"{self._owner}-*"):
             leftover.unlink(missing_ok=True)
-        for path in self._incoming.glob("[0-9a-f][0-9a-f]/*/*.dcm"):
+
+    def clear_leftovers(self) -> None:
+        """Remove old files that no row of the database refers to: of processes that died before they wrote the row."""
+        old = time.time() - LEFTOVER_SECONDS
+        files = [*self._partials.iterdir(), *self._incoming.glob("[0-9a-f][0-9a-f]/*/*.dcm")]
+        for path in files:
             name = path.relative_to(self._folder).as_posix()
-            if self._database.one("SELECT 1 FROM instances WHERE path = ?", (name,)) is None:
-                path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                known = self._database.one("SELECT 1 FROM instances WHERE path = ?", (name,)) is not None
+                if not known and path.stat().st_mtime < old:
+                    path.unlink()
 
     def _take(self, partial: Path, source: str, calling_ae: str, announced: tuple[str, str] | None) -> Receipt:
         if not self.has_room():
@@ -145,10 +174,10 @@ class InstanceStore:
         if known is not None:
             return self._refused(known, calling_ae, source, instance)
         place = self._place(found)
-        _flush(partial)
+        flush(partial)
         _make_folders(place.parent, self._incoming)
         os.replace(partial, place)
-        _flush(place.parent)
+        flush(place.parent)
         row = {
             "sop_instance_uid": found.sop_instance_uid,
             "study_uid": found.study_uid,
@@ -175,11 +204,7 @@ class InstanceStore:
         study = self._pseudonyms.study(row["study_uid"])
         with self._database.transaction() as connection:
             study_id = open_study(connection, row["study_uid"], study, row["received_at"])
-            columns = {**row, "study_id": study_id, "state": "stored"}
-            connection.execute(
-                f"INSERT INTO instances ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
-                tuple(columns.values()),
-            )
+            insert(connection, "instances", {**row, "study_id": study_id, "state": "stored"})
             add_event(
                 connection,
                 "received",
@@ -280,10 +305,10 @@ def _make_folders(folder: Path, top: Path) -> None:
         folder = folder.parent
     for one in reversed(missing):
         one.mkdir(mode=0o700, exist_ok=True)
-        _flush(one.parent)
+        flush(one.parent)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     """Flush a file or a folder to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -22,6 +22,7 @@ from pynetdicom import AE, dimse_messages, evt
 from pynetdicom.sop_class import StorageCommitmentPushModel, Verification  # type: ignore[attr-defined]
 
 from usvit.config.node import NodeConfig, ReceiveConfig
+from usvit.node.child_process import report_ready
 from usvit.node.database import NodeDatabase, add_event, count
 from usvit.node.receiving.bounded_server import BoundedServer, may_send
 from usvit.node.receiving.instance_store import InstanceStore, Outcome
@@ -62,11 +63,14 @@ def run_receiver(config: NodeConfig, stop: threading.Event) -> None:
         database,
         Pseudonyms.of_key(config.key_path),
         int(config.receive.min_free_gb * 1e9),
+        config.studies.max_waiting_images,
+        "receiver",
     )
-    store.clear_leftovers()
+    store.clear_partials()
     _ReceivedFile.store = store
     receiver = _Receiver(config.receive, database, store)
     server = receiver.listen()
+    report_ready()
     try:
         stop.wait()
     finally:
