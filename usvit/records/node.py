@@ -91,8 +91,7 @@ class NodeFinding(Record):
 
     check: Name = key("What was checked, such as 'peer pacs'.")
     level: Literal["ok", "note", "fault"] = key("'fault': the node cannot work as configured.")
-    text: Text = key("What was found, in one line.")
-    cure: Text | None = key("What to do about it, in one line; null for 'ok'.")
+    text: Text = key("What was found, and what to do about it, in one line.")
 
 
 class NodeCheckRecord(FileRecord):
