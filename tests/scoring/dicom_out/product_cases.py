@@ -141,11 +141,18 @@ def said(*command: object) -> str:
     return done.stdout + done.stderr
 
 
+IODS = (
+    *("ComprehensiveSR", "SCImage", "MultiframeTrueColorSCImage"),
+    *("GrayscaleSoftcopyPresentationState", "ColorSoftcopyPresentationState"),
+)
+"""Names that dciodvfy gives to the objects that we write."""
+
+
 def iod_errors(path: Path) -> list[str]:
     """What dciodvfy calls an error."""
     done = subprocess.run([tool("dciodvfy"), "-new", str(path)], capture_output=True, text=True, errors="replace")
     lines = (done.stdout + done.stderr).splitlines()
-    assert any(name in lines for name in ("ComprehensiveSR", "SCImage", "MultiframeTrueColorSCImage")), lines
+    assert any(name in lines for name in IODS), lines
     return [line for line in lines if line.startswith(("Error", "FATAL"))]
 
 

@@ -54,7 +54,7 @@ def make_products(
     started: datetime,
     progress: Progress,
 ) -> None:
-    """Write structured reports, Secondary Captures and overlays of all scored items; can be resumed.
+    """Write the products of all scored items; can be resumed.
 
     The saliency of an image is the mean over the networks of the ensemble.
 
