@@ -290,6 +290,7 @@ def test_the_command_prints_each_fault_and_exits_with_2(tmp_path):
     assert result.exit_code == 0 and json.loads(result.stdout)["schema_version"] == "1.0"
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_load_is_a_fault(tmp_path):
     found = check_node(written(tmp_path)).faults
     assert [one.check for one in found] == ["model main"] and str(tmp_path / "model") in found[0].text

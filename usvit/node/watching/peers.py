@@ -98,7 +98,7 @@ def _check_connection(name: str, peer: PeerConfig) -> str | None:
 
 
 def _certificate_trouble(name: str, error: ssl.SSLCertVerificationError, server_name: str) -> str:
-    if error.verify_code == 62:  # X509_V_ERR_HOSTNAME_MISMATCH
+    if error.verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
         return (
             f"The certificate of the peer is not made out for {server_name}. Set "
             f"peers.{name}.tls.server_name to the name "

@@ -212,7 +212,9 @@ def _problems(database: NodeDatabase) -> list[dict[str, Any]]:
     for row in rows:
         data = json.loads(row["data"])
         study = data.pop("study", None)
-        told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in data.items() if isinstance(value, str | int | float))
+        told = ", ".join(
+            f"{name.replace('_', ' ')} {value}" for name, value in data.items() if isinstance(value, str | int | float)
+        )
         found.append({"time": row["time"], "event": row["event"], "study": study, "detail": told[:500]})
     return found
 
