@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.peers import Archive, Orthanc, certificates, orthanc_server
+from tests.node.images import RunningNode, serving, settings
+from tests.node.peers import Archive, Orthanc, certificates, orthanc_server, tool
+from tests.scoring.conftest import run, shared  # noqa: F401 - fixtures
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +34,28 @@ def archive() -> Iterator[Archive]:
 @pytest.fixture(scope="session")
 def pem(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return certificates(tmp_path_factory.mktemp("pem"))
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory, run: Path, _orthanc: Orthanc) -> Iterator[RunningNode]:  # noqa: F811
+    """A service that sends to Orthanc; all tests of a session share one, and use studies of their own."""
+    tool("storescu")
+    folder = tmp_path_factory.mktemp("node")
+    content = settings(
+        folder,
+        models={"main": {"path": str(run), "device": "cpu"}},
+        peers={"pacs": {"ae_title": "ORTHANC", "host": "127.0.0.1", "port": _orthanc.dicom}},
+        rules=[
+            {"name": "phantoms", "when": {"description": "*phantom*"}, "leave_alone": True},
+            {
+                "name": "breast",
+                "when": {"description": "*breast*", "modality": "US"},
+                "model": "main",
+                "outputs": ["sr", "sc", "gsps"],
+                "send_to": ["pacs"],
+            },
+        ],
+        send={"first_retry_seconds": 0.2},
+    )
+    with serving(folder, content) as found:
+        yield found

@@ -170,8 +170,8 @@ class InstanceStore:
         ):
             return self._refused(Outcome.MISMATCH, calling_ae, source, instance)
         n_bytes, file_sha256, dataset_sha256 = _hashes(partial)
-        known = self._known(found.sop_instance_uid, dataset_sha256)
-        if known is not None:
+        known, expired = self._known(found.sop_instance_uid, dataset_sha256)
+        if known is not None and not expired:
             return self._refused(known, calling_ae, source, instance)
         place = self._place(found)
         flush(partial)
@@ -193,10 +193,13 @@ class InstanceStore:
             "received_at": time.time(),
             "attributes": json.dumps(found.attributes),
         }
+        if expired:
+            self._restore(row)
+            return Receipt(Outcome.DUPLICATE, instance)
         try:
             self._register(row)
         except sqlite3.IntegrityError:  # the same instance arrived on another association at the same moment
-            known = self._known(found.sop_instance_uid, dataset_sha256)
+            known, _ = self._known(found.sop_instance_uid, dataset_sha256)
             return self._refused(known or Outcome.CONFLICT, calling_ae, source, instance)
         return Receipt(Outcome.STORED, instance)
 
@@ -217,11 +220,33 @@ class InstanceStore:
             count(connection, "instances_received")
             count(connection, "bytes_received", row["n_bytes"])
 
-    def _known(self, sop_instance_uid: str, dataset_sha256: str) -> Outcome | None:
-        row = self._database.one("SELECT dataset_sha256 FROM instances WHERE sop_instance_uid = ?", (sop_instance_uid,))
+    def _restore(self, row: dict[str, Any]) -> None:
+        """Register the file of an instance whose earlier file has been deleted; it is not scored again by itself."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                "UPDATE instances SET path = ?, file_sha256 = ?, attributes = ?, state = "
+                "CASE WHEN EXISTS (SELECT 1 FROM scores WHERE instance_id = id) THEN 'scored' "
+                "WHEN failure_code IS NOT NULL THEN 'failed' ELSE 'ignored' END WHERE sop_instance_uid = ?",
+                (row["path"], row["file_sha256"], row["attributes"], row["sop_instance_uid"]),
+            )
+            add_event(
+                connection,
+                "instance_restored",
+                instance=self._pseudonyms.instance(row["sop_instance_uid"]),
+                calling_ae=row["calling_ae"],
+                source=row["source"],
+            )
+
+    def _known(self, sop_instance_uid: str, dataset_sha256: str) -> tuple[Outcome | None, bool]:
+        """Return what the same UID means for a new instance, and whether the file of the same one has been deleted."""
+        row = self._database.one(
+            "SELECT dataset_sha256, state FROM instances WHERE sop_instance_uid = ?", (sop_instance_uid,)
+        )
         if row is None:
-            return None
-        return Outcome.DUPLICATE if row["dataset_sha256"] == dataset_sha256 else Outcome.CONFLICT
+            return None, False
+        if row["dataset_sha256"] != dataset_sha256:
+            return Outcome.CONFLICT, False
+        return Outcome.DUPLICATE, row["state"] == "expired"
 
     def _refused(self, outcome: Outcome, calling_ae: str, source: str, instance: str = "") -> Receipt:
         """Return a receipt for an instance that is not taken in, and audit it if the disk allows."""
