@@ -46,7 +46,7 @@ def config_of(folder: Path, peer: PeerConfig, **send) -> NodeConfig:
 
 
 def ae(port: int, **more) -> PeerConfig:
-    return PeerConfig(ae_title="ARCHIVE", host="127.0.0.1", port=port, **{"timeout_seconds": 5.0, **more})
+    return PeerConfig(**{"ae_title": "ARCHIVE", "host": "127.0.0.1", "port": port, "timeout_seconds": 5.0, **more})
 
 
 class Queue:
