@@ -141,7 +141,7 @@ CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL DEFAULT 0);
 
 
 class NodeDatabase:
-    """An open database; each thread uses a connection of its own."""
+    """An open database. All threads of a process share one connection, which one of them uses at a time."""
 
     def __init__(self, path: Path, *, create: bool = False):
         """Open the database and bring it up to date.
@@ -159,58 +159,46 @@ class NodeDatabase:
                 f"There is no node in {path.parent}: {path.name} is missing. Start it with 'usvit node serve'."
             )
         self.path = path
-        self._local = threading.local()
-        self._all: list[sqlite3.Connection] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         try:
             if create and not path.exists():
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+            self.connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            """In autocommit mode; rows are mappings. Use it within ``transaction``."""
+            self.connection.row_factory = sqlite3.Row
+            for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+                self.connection.execute(f"PRAGMA {pragma}")
             self._migrate()
         except sqlite3.DatabaseError as error:
             raise UsvitError(f"The database {path} cannot be used: {error}. Restore it from a backup.") from error
 
-    @property
-    def connection(self) -> sqlite3.Connection:
-        """The connection of the current thread, in autocommit mode; rows are mappings."""
-        found: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if found is None:
-            found = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-            found.row_factory = sqlite3.Row
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-                found.execute(f"PRAGMA {pragma}")
-            self._local.connection = found
-            with self._lock:
-                self._all.append(found)
-        return found
-
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Run the block as one transaction that writes; it is rolled back if the block raises."""
-        connection = self.connection
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield connection
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
+        with self._lock:
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.connection
+                self.connection.execute("COMMIT")
+            except BaseException:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
 
     def rows(self, query: str, values: Any = ()) -> list[sqlite3.Row]:
         """Return all rows of a query."""
-        return self.connection.execute(query, values).fetchall()
+        with self._lock:
+            return self.connection.execute(query, values).fetchall()
 
     def one(self, query: str, values: Any = ()) -> sqlite3.Row | None:
         """Return the first row of a query."""
-        row: sqlite3.Row | None = self.connection.execute(query, values).fetchone()
-        return row
+        found = self.rows(query, values)
+        return found[0] if found else None
 
     def close(self) -> None:
-        """Close the connections of all threads."""
+        """Close the connection."""
         with self._lock:
-            for connection in self._all:
-                connection.close()
-            self._all.clear()
-        self._local = threading.local()
+            self.connection.close()
 
     def _migrate(self) -> None:
         connection = self.connection

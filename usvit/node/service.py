@@ -8,6 +8,7 @@ step is a transaction of the database, so that the supervisor, too, may be kille
 import json
 import logging
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -145,8 +146,8 @@ class _Service:
             if time.monotonic() - self._last_retention >= RETENTION_SECONDS:
                 self._last_retention = time.monotonic()
                 self._apply_retention()
-        except OSError as error:  # such as a full disk: the next round tries again
-            logger.warning(f"The supervisor cannot work: {os.strerror(error.errno or 0)}.")
+        except (OSError, sqlite3.OperationalError) as error:  # such as a full disk: the next round tries again
+            logger.warning(f"The supervisor cannot work ({type(error).__name__}). It tries again.")
             self._stop.wait(1.0)
 
     def _apply_retention(self) -> None:
