@@ -8,7 +8,6 @@ module are in ``task.json`` under ``process.settings``; usvit reads the section 
 Source: mercure documentation, "Module Development", https://mercure-imaging.org/docs/modules.html.
 """
 
-import json
 import os
 import shutil
 import tempfile
@@ -99,7 +98,9 @@ def score_mercure_task(
         counts = result.summary.counts
         if not counts.frames_scored:
             codes = ", ".join(f"{code} {one.rows}" for code, one in result.summary.failures.items())
-            raise UsvitError(f"No image of the task could be scored ({codes or 'there is none'}). See docs/how-to/node.md.")
+            raise UsvitError(
+                f"No image of the task could be scored ({codes or 'there is none'}). See docs/how-to/node.md."
+            )
         for path in sorted((out / "dicom").glob("*.dcm")):
             shutil.copyfile(path, target / path.name)
         content = _content(out, result.summary)
