@@ -12,7 +12,6 @@ threads were flat, each instance of the good sender was stored, and nothing lies
 import argparse
 import contextlib
 import json
-import os
 import random
 import signal
 import socket
@@ -327,6 +326,7 @@ def node_service(folder: Path, **receive: object) -> Iterator[int]:
             "min_free_gb": 0.01,
             "max_instance_mb": 1,
             "idle_seconds": 3,
+            "max_associations": 100,
             **receive,
         },
         "studies": {"quiet_seconds": 2},
@@ -439,7 +439,7 @@ def _go_on(port: int, over: threading.Event, report: Report) -> None:
 def _process(pid: int) -> tuple[int, int, int]:
     """Return the memory of a process in kB, and its numbers of descriptors and threads (Linux)."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
-    return int(status["VmRSS"].split()[0]), len(os.listdir(f"/proc/{pid}/fd")), int(status["Threads"])
+    return int(status["VmRSS"].split()[0]), len(list(Path(f"/proc/{pid}/fd").iterdir())), int(status["Threads"])
 
 
 def main() -> None:
@@ -456,7 +456,8 @@ def main() -> None:
     print(f"{sum(found.sent.values())} attacks in {seconds:.0f} s: {dict(found.sent)}")
     print(f"slow senders ended by the service: {found.slow_cut}")
     print(
-        f"good sender: {found.good_stored} of {found.good_sent} instances stored, two in {found.good_slowest:.2f} s at most"
+        f"good sender: {found.good_stored} of {found.good_sent} instances stored, two of them in "
+        f"{found.good_slowest:.2f} s at most"
     )
     print(
         f"receiver: {found.restarts} restarts, memory {found.memory_kb} kB, descriptors {found.descriptors}, ", end=""
