@@ -18,6 +18,7 @@ from .exporting import export as export
 from .models import create_model as create_model
 from .models import list_models as list_models
 from .node import replay_study as replay_study
+from .node import send_dicom as send_dicom
 from .node import serve_node as serve_node
 from .planning import plan_accuracy as plan_accuracy
 from .planning import plan_comparison as plan_comparison
