@@ -10,8 +10,6 @@ from usvit.cli.node_watching import doctor, mercure, status
 app = typer.Typer(
     name="node", help="A DICOM service that scores studies and sends the results back.", no_args_is_help=True
 )
-app.command("status")(status)
-app.command("doctor")(doctor)
 Config = Annotated[Path, typer.Argument(help="Configuration of the node, a YAML file.", metavar="CONFIG")]
 
 app.command("status")(status)
