@@ -239,3 +239,14 @@ def certificates(folder: Path) -> dict[str, Path]:
             *("-out", f"{name}.pem", "-days", "2", "-extfile", "names"),
         )
     return {name: folder / name for name in ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")}
+
+
+def said(*arguments: object, code: int = 0) -> str:
+    """What the command line prints, run in this process."""
+    from typer.testing import CliRunner
+
+    from usvit.cli import app
+
+    done = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert done.exit_code == code, done.output
+    return done.output

@@ -5,17 +5,17 @@ from typing import Annotated
 
 import typer
 
+from usvit.cli.node_pull import pull
 from usvit.cli.node_watching import doctor, status
 
 app = typer.Typer(
     name="node", help="A DICOM service that scores studies and sends the results back.", no_args_is_help=True
 )
-app.command("status")(status)
-app.command("doctor")(doctor)
 Config = Annotated[Path, typer.Argument(help="Configuration of the node, a YAML file.", metavar="CONFIG")]
 
 app.command("status")(status)
 app.command("doctor")(doctor)
+app.command("pull")(pull)
 
 
 @app.command("serve")
