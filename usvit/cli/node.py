@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from usvit.cli.node_pull import pull
-from usvit.cli.node_watching import doctor, status
+from usvit.cli.node_watching import doctor, mercure, status
 
 app = typer.Typer(
     name="node", help="A DICOM service that scores studies and sends the results back.", no_args_is_help=True
@@ -16,6 +16,7 @@ Config = Annotated[Path, typer.Argument(help="Configuration of the node, a YAML 
 app.command("status")(status)
 app.command("doctor")(doctor)
 app.command("pull")(pull)
+app.command("mercure")(mercure)
 
 
 @app.command("serve")

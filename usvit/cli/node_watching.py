@@ -51,6 +51,25 @@ def doctor(
         raise typer.Exit(2)
 
 
+def mercure(
+    in_dir: Annotated[Path, typer.Option("--in", envvar="MERCURE_IN_DIR", help="Folder with the task.", metavar="DIR")],
+    out_dir: Annotated[Path, typer.Option("--out", envvar="MERCURE_OUT_DIR", help="For the results.", metavar="DIR")],
+    model: Annotated[
+        Path | None,
+        typer.Option(envvar="USVIT_MODEL", help="Model, unless the settings of the task name one.", metavar="RUN"),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", metavar="DEVICE")] = "auto",
+) -> None:
+    """Score one task of mercure, as a processing module: DICOM results and result.json.
+
+    Settings are read from task.json (process.settings.usvit). See docs/how-to/node.md.
+    """
+    from usvit.node import score_mercure_task
+
+    content = score_mercure_task(in_dir, out_dir, model=model, device=device)
+    print(content["__mercure_notification"]["text"])
+
+
 def _print_status(found: "NodeStatusRecord") -> None:
     from usvit.reports import size_in_words
 

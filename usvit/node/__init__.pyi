@@ -1,4 +1,5 @@
 from .database import NodeDatabase as NodeDatabase
+from .mercure import score_mercure_task as score_mercure_task
 from .receiving.pulling import StudiesPulled as StudiesPulled
 from .receiving.pulling import parse_query as parse_query
 from .receiving.pulling import pull_studies as pull_studies

@@ -30,7 +30,9 @@ class NodePeerQueue(Record):
     gave_up: Count = key("Not delivered within send.give_up_hours; they are kept, and 'usvit node replay' tries again.")
     dry_run: Count = key("Held back by send.dry_run.")
     oldest_waiting_seconds: Number | None = key("Age of the oldest result that waits; null if none does.")
-    last_status: Count | None = key("Status code of the last attempt that failed; null without one.")
+    last_status: Annotated[int, Field(ge=-1, le=65535)] | None = key(
+        "DICOM or HTTP status of the last attempt that failed; -1: the peer does not take the class; null without one."
+    )
     last_error: Text | None = key("Why the last attempt failed; null if nothing that waits has been tried.")
 
 
