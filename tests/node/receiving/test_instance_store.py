@@ -170,3 +170,16 @@ def test_a_deleted_image_that_is_sent_again_can_be_scored_again_but_is_not_by_it
     row = own.database.one("SELECT * FROM instances")
     assert (row["state"], (own.folder / row["path"]).read_bytes()) == ("scored", path.read_bytes())
     assert own.database.one("SELECT state FROM studies")[0] == "done"
+
+
+def test_a_result_of_the_node_that_comes_back_opens_no_study(own, tmp_path):
+    assert own.take(image(tmp_path / "a.dcm", 7, 1)).outcome is Outcome.STORED
+    with own.database.transaction() as connection:
+        connection.execute("UPDATE studies SET state = 'done'")
+        connection.execute(
+            "INSERT INTO results (study_id, revision, kind, sop_instance_uid, sop_class_uid, series_uid, "
+            "result_study_uid, sha256, created_at) VALUES (1, 1, 'sc', ?, '1.2', '1.3', '1.4', '', 0)",
+            (f"{ROOT}.7.1.2",),
+        )
+    assert own.take(image(tmp_path / "b.dcm", 7, 2)).outcome is Outcome.DUPLICATE
+    assert [row["state"] for row in own.database.rows("SELECT state FROM studies")] == ["done"]

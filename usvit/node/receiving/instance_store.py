@@ -238,7 +238,13 @@ class InstanceStore:
             )
 
     def _known(self, sop_instance_uid: str, dataset_sha256: str) -> tuple[Outcome | None, bool]:
-        """Return what the same UID means for a new instance, and whether the file of the same one has been deleted."""
+        """Return what the same UID means for a new instance, and whether the file of the same one has been deleted.
+
+        A result that comes back, because an archive forwards all that it gets, is known as well. Otherwise it would
+        open its study again, and each revision would lead to the next.
+        """
+        if self._database.one("SELECT 1 FROM results WHERE sop_instance_uid = ?", (sop_instance_uid,)) is not None:
+            return Outcome.DUPLICATE, False
         row = self._database.one(
             "SELECT dataset_sha256, state FROM instances WHERE sop_instance_uid = ?", (sop_instance_uid,)
         )

@@ -342,8 +342,8 @@ def _check_clock(config: NodeConfig, clocks: list[tuple[str, float]], checks: _C
         when = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
         checks.fault(f"The clock is wrong: by it, {name} in the future ({when}). Set the clock (NTP).")
     if not late and not any(abs(difference) > CLOCK_SECONDS for _, difference in clocks):
-        compared = f"and with {len(clocks)} peers that tell theirs" if clocks else "alone; no peer tells its time"
-        checks.ok(f"It agrees with the times of files {compared}.")
+        compared = f" and with {len(clocks)} peers that tell theirs" if clocks else "; no peer tells its time"
+        checks.ok(f"It agrees with the times of files{compared}.")
 
 
 def _time_of(told: Callable[[], float]) -> float:
