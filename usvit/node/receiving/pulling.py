@@ -32,7 +32,7 @@ from usvit.node.database import NodeDatabase, add_event
 from usvit.node.receiving.instance_store import InstanceStore, Outcome, is_uid
 from usvit.node.receiving.sop_classes import TRANSFER_SYNTAXES, image_classes
 from usvit.node.receiving.storage_scp import STATUSES
-from usvit.node.sending import PeerUnavailable, associate, dicomweb_client, end
+from usvit.node.sending import PeerUnavailable, associate, dicomweb_client, end, http_status
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
 from usvit.scoring import IMAGE_CLASSES
@@ -355,7 +355,7 @@ def _web_errors() -> Iterator[None]:
     try:
         yield
     except requests.HTTPError as error:
-        status = error.response.status_code
+        status = http_status(error)
         kind = PeerUnavailable if status >= 500 or status in (401, 403, 408, 429) else _RefusedRequest
         raise kind(f"it refuses the request (HTTP {status})") from error
     except requests.RequestException as error:

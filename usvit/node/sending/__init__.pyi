@@ -13,3 +13,4 @@ from .store_scu import end as end
 from .store_scu import tls_of_peer as tls_of_peer
 from .stow import StowClient as StowClient
 from .stow import dicomweb_client as dicomweb_client
+from .stow import http_status as http_status
