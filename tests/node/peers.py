@@ -25,7 +25,7 @@ TITLE = "ARCHIVE"
 
 def tool(name: str) -> str:
     """The path of a Debian tool; the test is skipped where it is absent."""
-    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
+    found = shutil.which(name, path="/usr/bin:/usr/sbin") or shutil.which(name)  # pynetdicom has scripts of these names
     if found is None:
         pytest.skip(f"{name} is not installed")
     return found
@@ -239,3 +239,14 @@ def certificates(folder: Path) -> dict[str, Path]:
             *("-out", f"{name}.pem", "-days", "2", "-extfile", "names"),
         )
     return {name: folder / name for name in ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")}
+
+
+def said(*arguments: object, code: int = 0) -> str:
+    """What the command line prints, run in this process."""
+    from typer.testing import CliRunner
+
+    from usvit.cli import app
+
+    done = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert done.exit_code == code, done.output
+    return done.output

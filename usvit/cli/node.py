@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from usvit.cli.node_pull import pull
 from usvit.cli.node_watching import doctor, mercure, status
 
 app = typer.Typer(
@@ -14,6 +15,7 @@ Config = Annotated[Path, typer.Argument(help="Configuration of the node, a YAML 
 
 app.command("status")(status)
 app.command("doctor")(doctor)
+app.command("pull")(pull)
 app.command("mercure")(mercure)
 
 

@@ -135,9 +135,20 @@ def fits_one_association(files: Sequence[Outgoing]) -> int:
 
 
 def associate(
-    peer: PeerConfig, contexts: list[PresentationContext], calling: str, handlers: Sequence[Any] = ()
+    peer: PeerConfig,
+    contexts: list[PresentationContext],
+    calling: str,
+    handlers: Sequence[Any] = (),
+    roles: Sequence[Any] = (),
 ) -> Association:
     """Open an association with an AE.
+
+    Args:
+        peer: the AE.
+        contexts: presentation contexts to propose.
+        calling: our AE title.
+        handlers: event handlers of pynetdicom.
+        roles: role selections, for C-GET.
 
     Raises:
         PeerUnavailable: it cannot be reached, or refuses.
@@ -156,6 +167,7 @@ def associate(
         contexts=contexts,
         ae_title=peer.ae_title,
         evt_handlers=list(handlers),
+        ext_neg=list(roles) or None,
         tls_args=tls,  # type: ignore[arg-type]
     )
     if association.is_established:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import requests
 from dicomweb_client.api import DICOMwebClient
 from pydicom import Dataset, dcmread
+from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 
 from usvit.config.node import PeerConfig
@@ -94,6 +95,8 @@ def dicomweb_client(peer: PeerConfig, session: requests.Session) -> DICOMwebClie
     for name in ("dicomweb_client", "urllib3", "retrying"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # they log addresses with UIDs
     session.trust_env = False
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, _PlainStars())
     if peer.ca is not None:
         if not peer.ca.is_file():
             raise UsvitError(f"The file of certificates {peer.ca} does not exist. Correct 'ca'.")
@@ -110,6 +113,14 @@ def dicomweb_client(peer: PeerConfig, session: requests.Session) -> DICOMwebClie
     client = DICOMwebClient(peer.dicomweb.rstrip("/"), session=session, timeout=peer.timeout_seconds)
     client.set_http_retry_params(retry=False)
     return client
+
+
+class _PlainStars(HTTPAdapter):
+    """Leaves ``*`` in an address as it is, which RFC 3986 allows: Orthanc's plug-in 1.7 does not decode ``%2A``."""
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
+        request.url = (request.url or "").replace("%2A", "*")
+        return super().send(request, *args, **options)
 
 
 class _BearerToken(AuthBase):
