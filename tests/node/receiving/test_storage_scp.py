@@ -114,7 +114,7 @@ def test_transfer_syntaxes_and_retired_classes_are_accepted(receiver, tmp_path, 
     }
     command = coder.get(syntax, ["dcmconv", "+ti"])
     subprocess.run([tool(command[0]), *command[1:], str(tmp_path / "a.dcm"), str(converted)], check=True)
-    answer = storescu(receiver.port, converted, options=(syntax,))
+    answer = storescu(receiver.port, converted, options=(syntax, "-R"))
     assert answer.returncode == 0, answer.stdout
     row = receiver.database.one("SELECT * FROM instances WHERE study_uid = ?", (f"{ROOT}.{number}",))
     assert row["sop_class_uid"] == retired["SOPClassUID"]
