@@ -395,7 +395,7 @@ def run(n: int, seed: int, *, threads: int = 4, slow: int = 4, folder: Path) -> 
         first: tuple[int, int, int] | None = None
         highest = 0
         while any(one.is_alive() for one in attackers):
-            now = _process(pid)
+            now = process_figures(pid)
             highest = max(highest, now[0])
             if first is None and sum(report.sent.values()) >= n / 10:
                 first = now
@@ -408,7 +408,7 @@ def run(n: int, seed: int, *, threads: int = 4, slow: int = 4, folder: Path) -> 
             one.join(30)
         report.slow_cut = sum(cuts)
         time.sleep(4)  # associations that are still open come to their end
-        last = _process(pid)
+        last = process_figures(pid)
         first = first or last
         report.memory_kb = (first[0], max(highest, last[0]), last[0])
         report.descriptors, report.threads = (first[1], last[1]), (first[2], last[2])
@@ -436,7 +436,7 @@ def _go_on(port: int, over: threading.Event, report: Report) -> None:
         over.wait(0.05)
 
 
-def _process(pid: int) -> tuple[int, int, int]:
+def process_figures(pid: int) -> tuple[int, int, int]:
     """Return the memory of a process in kB, and its numbers of descriptors and threads (Linux)."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     return int(status["VmRSS"].split()[0]), len(list(Path(f"/proc/{pid}/fd").iterdir())), int(status["Threads"])

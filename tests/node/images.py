@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from tests.data.conftest import speckle, write_dicom
-from tests.node.peers import a_free_port, until
+from tests.node.peers import a_free_port, tool, until
 from usvit.config.node import NodeConfig, load_node_config
 from usvit.node import NodeDatabase
 
@@ -86,7 +86,7 @@ class RunningNode:
 
 def storescu(port: int, *what: object, options: tuple[str, ...] = (), title: str = "USVIT") -> Any:
     """dcmtk's storescu; ``stdout`` holds what it says of the answers."""
-    command = ["storescu", "-v", "-aec", title, *options, "+sd", "+r", "127.0.0.1", str(port), *map(str, what)]
+    command = [tool("storescu"), "-v", "-aec", title, *options, "+sd", "+r", "127.0.0.1", str(port), *map(str, what)]
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
 
 

@@ -294,3 +294,43 @@ def test_the_command_prints_each_fault_and_exits_with_2(tmp_path):
 def test_a_model_that_does_not_load_is_a_fault(tmp_path):
     found = check_node(written(tmp_path)).faults
     assert [one.check for one in found] == ["model main"] and str(tmp_path / "model") in found[0].text
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_ten_faults_at_once_are_ten_lines(tmp_path, certificates):
+    FilledNode(tmp_path / "node").database.close()
+    (tmp_path / "node").chmod(0o755)
+    (tmp_path / "node" / "pseudonym.key").write_text("damaged")
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        made, key = certificates["expired"]
+        path = written(
+            tmp_path,
+            receive={
+                "port": one.getsockname()[1],
+                "allow": [{"ae_title": "SCANNER"}],
+                "min_free_gb": 1e9,
+                "tls": {"certificate": str(made), "private_key": str(key)},
+            },
+            status={"port": two.getsockname()[1]},
+            folders=[{"path": "inbox"}],
+            models={"main": {"path": "nowhere"}},
+            rules=[{"name": "a", "model": "main", "when": {"calling_ae": "MRI*"}, "send_to": ["pacs", "web"]}],
+            peers={
+                "pacs": {"ae_title": "PACS", "host": "127.0.0.1", "port": free_port(), "timeout_seconds": 3},
+                "web": {"dicomweb": f"http://127.0.0.1:{free_port()}/dicom-web", "timeout_seconds": 3},
+            },
+        )
+        found = faults(path)
+    checks = [one.partition(":")[0] for one in found]
+    assert {
+        "folder",
+        "key",
+        "disk",
+        "rules",
+        "receive",
+        "status",
+        "folders.0",
+        "peer pacs",
+        "peer web",
+        "model main",
+    } <= {*checks}

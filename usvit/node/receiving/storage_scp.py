@@ -10,6 +10,7 @@ would make the sender try again for ever, and the digits of 0xCxxx are the imple
 """
 
 import contextlib
+import gc
 import logging
 import ssl
 import threading
@@ -43,6 +44,7 @@ _PIPELINED = 4
 """Messages that may wait on an association whose peer does not wait for answers."""
 _SMALL = 1 << 20
 """Largest message without an image, in bytes."""
+_SWEEP_SECONDS = 2.0
 _END_SECONDS = 20.0
 """Time that open associations have to end when the service stops."""
 _TOLD_A_MINUTE = 20
@@ -70,9 +72,11 @@ def run_receiver(config: NodeConfig, stop: threading.Event) -> None:
     _ReceivedFile.store = store
     receiver = _Receiver(config.receive, database, store)
     server = receiver.listen()
+    gc.freeze()  # what was imported is not looked through again
     report_ready()
     try:
-        stop.wait()
+        while not stop.wait(_SWEEP_SECONDS):
+            gc.collect()  # an association that broke off is a cycle, which may hold memory and a file
     finally:
         server.shutdown()
         end = time.monotonic() + _END_SECONDS

@@ -111,6 +111,10 @@ def _check_all(config: NodeConfig, checks: _Checks, *, models: bool, peers: bool
     if config.receive is not None:
         with checks.of("receive"):
             _check_receiver(config, running, checks)
+        if config.receive.tls is not None:
+            with checks.of("receive.tls"):
+                check_tls("receive.tls", config.receive.tls)
+                _check_certificate(config.receive.tls, "receive.tls", checks)
     if config.status is not None:
         with checks.of("status"):
             _check_listens(config.status.host, config.status.port, "status", running, checks)
@@ -267,9 +271,6 @@ def _check_receiver(config: NodeConfig, running: bool, checks: _Checks) -> None:
     receive = config.receive
     assert receive is not None
     _check_listens(receive.host, receive.port, "receive", running, checks)
-    if receive.tls is not None:
-        check_tls("receive.tls", receive.tls)
-        _check_certificate(receive.tls, "receive.tls", checks)
     if _is_loopback(receive.host):
         elsewhere = [
             str(one.address)

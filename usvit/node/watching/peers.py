@@ -18,6 +18,7 @@ from pydicom.uid import (
 )
 
 from usvit.config.node import NodeConfig, PeerConfig
+from usvit.node.sending import dicomweb_client, tls_of_peer
 
 CLASSES = {
     "sr": ("structured reports", ComprehensiveSRStorage),
@@ -84,7 +85,7 @@ def _check_connection(name: str, peer: PeerConfig) -> str | None:
         return None
     server_name = peer.tls.server_name or peer.host
     try:
-        with connection, context_of(peer).wrap_socket(connection, server_hostname=server_name) as secure:
+        with connection, tls_of_peer(peer.tls).wrap_socket(connection, server_hostname=server_name) as secure:
             secure.settimeout(timeout)
             return None
     except ssl.SSLCertVerificationError as error:
@@ -115,20 +116,6 @@ def _certificate_trouble(name: str, error: ssl.SSLCertVerificationError, server_
     )
 
 
-def context_of(peer: PeerConfig) -> ssl.SSLContext:
-    """Return the TLS context for a peer; its certificate and name are checked.
-
-    Raises:
-        OSError: a file cannot be read or used.
-    """
-    assert peer.tls is not None
-    context = ssl.create_default_context(cafile=None if peer.tls.ca is None else str(peer.tls.ca))
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if peer.tls.certificate is not None:
-        context.load_cert_chain(peer.tls.certificate, peer.tls.private_key)
-    return context
-
-
 def _check_association(
     name: str, peer: PeerConfig, config: NodeConfig, outputs: Collection[str]
 ) -> list[tuple[Literal["ok", "note", "fault"], str]]:
@@ -144,7 +131,7 @@ def _check_association(
         ae.add_requested_context(CLASSES[kind][1], [ExplicitVRLittleEndian, ImplicitVRLittleEndian])
     if peer.storage_commitment:
         ae.add_requested_context(StorageCommitmentPushModel)
-    tls: Any = None if peer.tls is None else (context_of(peer), peer.tls.server_name or peer.host)
+    tls: Any = None if peer.tls is None else (tls_of_peer(peer.tls), peer.tls.server_name or peer.host)
     association = ae.associate(peer.host, peer.port, ae_title=peer.ae_title, tls_args=tls)
     if association.is_rejected:
         return [("fault", _rejection(name, peer, title, association.acceptor.primitive))]
@@ -204,19 +191,13 @@ def _check_dicomweb(name: str, peer: PeerConfig) -> tuple[Literal["ok", "note", 
     assert peer.dicomweb is not None
     address = f"{peer.dicomweb.rstrip('/')}/studies"
     with requests.Session() as session:
-        session.trust_env = False  # no proxies and no passwords of the user
+        dicomweb_client(peer, session)  # sets its certificates and its secret
         session.headers["Accept"] = "application/dicom+json"
-        if peer.token_file is not None:
-            session.headers["Authorization"] = f"Bearer {peer.token_file.read_text(encoding='utf-8').strip()}"
-        elif peer.user_file is not None:
-            user, _, password = peer.user_file.read_text(encoding="utf-8").strip().partition(":")
-            session.auth = (user, password)
         try:
             with session.get(
                 address,
                 params={"limit": 1},
                 timeout=min(peer.timeout_seconds, MOST_SECONDS),
-                verify=True if peer.ca is None else str(peer.ca),
                 allow_redirects=False,
                 stream=True,  # the answer, which names a patient, is not read
             ) as answer:
