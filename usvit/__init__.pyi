@@ -17,6 +17,12 @@ from .explaining import explain as explain
 from .exporting import export as export
 from .models import create_model as create_model
 from .models import list_models as list_models
+from .node import check_node as check_node
+from .node import node_status as node_status
+from .node import pull_studies as pull_studies
+from .node import replay_study as replay_study
+from .node import send_dicom as send_dicom
+from .node import serve_node as serve_node
 from .planning import plan_accuracy as plan_accuracy
 from .planning import plan_comparison as plan_comparison
 from .planning import plan_validation as plan_validation

@@ -94,7 +94,7 @@ def test_every_file_is_in_exactly_one_of_the_two_tables(score, export, tmp_path)
 
 
 def test_nothing_that_tells_of_a_person_is_in_any_output(score, export, tmp_path):
-    said = score("--input", export.folder, "--sr", "--sc", "--overlays", "--thumbnails")
+    said = score("--input", export.folder, "--sr", "--sc", "--gsps", "--overlays", "--thumbnails")
     out = tmp_path / "scores"
     haystack = [said.out, said.err, pd.read_parquet(out / "scores.parquet").to_csv()]
     haystack += [str(path.relative_to(out)) for path in out.rglob("*")]

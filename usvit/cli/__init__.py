@@ -18,10 +18,12 @@ from usvit.cli import (
     compare,
     cv,
     data,
+    dicom,
     ensemble,
     evaluate,
     explain,
     models,
+    node,
     plan,
     pretrain,
     recalibrate,
@@ -46,7 +48,7 @@ that stay; to look through these as often as by default takes almost a second of
 PRIVATE = frozenset(
     {
         *("score", "evaluate", "recalibrate", "cv", "train", "data", "pretrain", "transfer", "test", "study"),
-        *("explain", "report", "plan", "ensemble", "retest"),
+        *("explain", "report", "plan", "ensemble", "retest", "node", "dicom"),
     }
 )
 """Commands whose input may contain names of patients."""
@@ -74,12 +76,14 @@ app.command("explain")(explain.explain)
 app.command("retest")(retest.retest)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
+app.add_typer(dicom.app, name="dicom")
 app.add_typer(models.app, name="models")
+app.add_typer(node.app, name="node")
 app.add_typer(plan.app, name="plan")
 app.add_typer(shape.app, name="shape")
 app.add_typer(study.app, name="study")
 # Typer keeps the line breaks of a docstring after its first paragraph.
-for _inner in (app, data.app, models.app, plan.app, shape.app, study.app):
+for _inner in (app, data.app, dicom.app, models.app, node.app, plan.app, shape.app, study.app):
     for _command in _inner.registered_commands:
         _paragraphs = inspect.cleandoc(_command.help or _command.callback.__doc__ or "").split("\n\n")
         _command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in _paragraphs)

@@ -64,6 +64,9 @@ def score(
     sc: Annotated[
         bool, typer.Option("--sc", help="Write a DICOM Secondary Capture: image, saliency and result.")
     ] = False,
+    gsps: Annotated[
+        bool, typer.Option("--gsps", help="Write a DICOM presentation state: region and result, over the image.")
+    ] = False,
     overlays: Annotated[bool, typer.Option("--overlays", help="Write the same pictures as PNG.")] = False,
     thumbnails: Annotated[bool, typer.Option("--thumbnails", help="Show small images in scores.html.")] = False,
     pictures: Annotated[
@@ -141,7 +144,9 @@ def score(
             audit_log=audit_log,
             thumbnails=thumbnails,
             pictures=pictures,
-            products=[name for name, wanted in (("sr", sr), ("sc", sc), ("overlay", overlays)) if wanted],
+            products=[
+                name for name, wanted in (("sr", sr), ("sc", sc), ("gsps", gsps), ("overlay", overlays)) if wanted
+            ],
             timeout=timeout,
             memory_gb=memory_gb,
             workers=workers,

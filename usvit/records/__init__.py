@@ -51,6 +51,16 @@ from usvit.records.model import (
     UpstreamRecord,
 )
 from usvit.records.models_info import ModelsInfoRecord
+from usvit.records.node import (
+    NodeCheckRecord,
+    NodeDisk,
+    NodeFinding,
+    NodePeerQueue,
+    NodeProblem,
+    NodeProcess,
+    NodeStatusRecord,
+    NodeThroughput,
+)
 from usvit.records.phantom import PhantomRecord
 from usvit.records.plan import PlanAssumptions, PlanCriterion, PlanDesign, PlanPoint, PlanRecord
 from usvit.records.repeatability import (
@@ -114,6 +124,8 @@ FILE_RECORDS: tuple[type[FileRecord], ...] = (
     MetricsRecord,
     ModelMetadata,
     ModelsInfoRecord,
+    NodeCheckRecord,
+    NodeStatusRecord,
     PhantomRecord,
     PlanRecord,
     PretrainRecord,
@@ -186,6 +198,14 @@ __all__ = [
     "ModelSeen",
     "ModelsInfoRecord",
     "NamedShape",
+    "NodeCheckRecord",
+    "NodeDisk",
+    "NodeFinding",
+    "NodePeerQueue",
+    "NodeProblem",
+    "NodeProcess",
+    "NodeStatusRecord",
+    "NodeThroughput",
     "OneFigure",
     "OperatingPointRecord",
     "OutcomeRecord",

@@ -191,7 +191,7 @@ class SummaryRecord(FileRecord):
     started: Name | None = written("Start of the job, of its first process if it was resumed, ISO 8601.")
     finished: Name | None = written("End of the job, ISO 8601.")
     seconds: Number | None = written("Time from started to finished, including pauses of a resumed job.", minimum=0)
-    products: dict[str, ProductRecord] | None = written("Kind (sr, sc, overlay) -> files of this kind.")
+    products: dict[str, ProductRecord] | None = written("Kind (sr, sc, gsps, overlay) -> files of this kind.")
     files: dict[str, Table] | None = written(
         "Table -> its rows and the SHA-256 of the file.",
         required=[

@@ -7,6 +7,8 @@ from .content import Options
 from .formatting import plural as plural
 from .formatting import quoted as quoted
 from .formatting import usefulness as usefulness
+from .node_page import node_page as node_page
+from .node_page import size_in_words as size_in_words
 from .page import write_report
 from .repeatability_page import write_repeatability_page as write_repeatability_page
 from .scores_page import write_scores_page as write_scores_page

@@ -53,6 +53,7 @@ ADVICE = {
 PRODUCTS = {
     "sr": ("structured report", "dicom/<image>-sr.dcm"),
     "sc": ("Secondary Capture", "dicom/<image>-sc.dcm"),
+    "gsps": ("presentation state", "dicom/<image>-gsps.dcm"),
     "overlay": ("overlay", "overlays/<image>-<frame>.png"),
 }
 """Kind of product -> (name, path)."""

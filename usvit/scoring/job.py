@@ -164,7 +164,8 @@ def score(
         audit_log: file to which one line is appended when the job starts and one when it ends.
         thumbnails: show small images on the page.
         pictures: also draw images whose tissue region is not known; these may show a name.
-        products: files to write for each input file: ``sr`` (DICOM SR), ``sc`` (DICOM Secondary Capture), ``overlay``.
+        products: files to write for each input file: ``sr`` (DICOM SR), ``sc`` (DICOM Secondary Capture),
+            ``gsps`` (DICOM presentation state), ``overlay``.
         timeout: maximum time to decode one image, in seconds.
         memory_gb: maximum memory of one reader process, in GB.
         workers: number of reader processes; None: one for each CPU core.

@@ -49,6 +49,7 @@ def test_files_have_the_items_pseudonym_for_a_name(tmp_path):
     assert products == [
         Product("sr", f"dicom/{ID}-sr.dcm"),
         Product("sc", f"dicom/{ID}-sc.dcm"),
+        Product("gsps", f"dicom/{ID}-gsps.dcm"),
         Product("overlay", f"overlays/{ID}-0.png"),
         Product("overlay", f"overlays/{ID}-1.png"),
     ]
@@ -101,7 +102,7 @@ def test_a_member_of_an_archive_is_read_from_it(tmp_path):
 def test_an_item_that_is_gone_has_a_reason_for_each_product(tmp_path):
     _, products = make(tmp_path, ScoringItem("", "", problem="not_found"), rows(ID, 2))
     assert {(one.path, one.error_code) for one in products} == {(None, "not_found")}
-    assert {one.kind for one in products} == {"sr", "sc", "overlay"}
+    assert {one.kind for one in products} == {"sr", "sc", "gsps", "overlay"}
 
 
 def test_nothing_comes_of_an_item_without_rows(tmp_path):
@@ -160,7 +161,7 @@ def test_a_source_that_went_bad_costs_its_products_only(tmp_path, spoil, code):
     table = scored(item, [row(ID)])
     spoil(Path(item.location))
     out, products = make(tmp_path, item, table)
-    assert [(product.path, product.error_code) for product in products] == [(None, code)] * 3
+    assert [(product.path, product.error_code) for product in products] == [(None, code)] * 4
     assert code in PRODUCT_FAILURES
     assert not [path for path in out.rglob("*") if path.is_file()]
 
@@ -192,7 +193,7 @@ def test_everything_passes_into_a_process_and_back(tmp_path):
 
 @pytest.mark.slow
 def test_products_know_no_torch():
-    modules = "products, secondary_capture, structured_report"
+    modules = "products, presentation_state, secondary_capture, structured_report"
     code = f"import sys; from usvit.scoring.dicom_out import {modules}; print('torch' in sys.modules)"
     assert said(sys.executable, "-c", code).strip() == "False"
 
@@ -213,9 +214,10 @@ def test_objects_of_the_real_files_have_no_error(tmp_path, real_data):
             n_frames = int(pydicom.dcmread(path, stop_before_pixels=True).get("NumberOfFrames") or 1)
             item = ScoringItem(path.name, str(path))
             table = rows(pseudonyms().item(item.name), n_frames)
-            out, products = make(tmp_path, item, table, ["sr", "sc"], keep_ids=keep_ids, out=f"out-{keep_ids}", most=2)
+            wanted = ["sr", "sc", "gsps"]
+            out, products = make(tmp_path, item, table, wanted, keep_ids=keep_ids, out=f"out-{keep_ids}", most=2)
             seen = (None,) if keep_ids else (None, "burned_in")  # words stand in most of them
-            assert products[0].path and products[1].error_code in seen, path.name
+            assert products[0].path and products[2].path and products[1].error_code in seen, path.name
             assert not [error for one in products if one.path for error in iod_errors(out / one.path)], path.name
 
 
@@ -281,7 +283,7 @@ def test_no_text_of_the_source_is_in_any_byte_of_the_products(tmp_path, n_frames
     item = ScoringItem("Doe/Jane.dcm", str(path), patient="Doe Jane", study="MRN-study")
     with caplog.at_level(0):
         out, products = make(tmp_path, item, rows(ID, n_frames))
-    assert [product.error_code for product in products] == [None] * (2 + n_frames)
+    assert [product.error_code for product in products] == [None] * (3 + n_frames)
     for product in products:
         raw = (out / product.path).read_bytes()
         if product.kind != "overlay":
@@ -343,11 +345,11 @@ def listens(port: int) -> bool:
 
 
 def all_objects(tmp_path) -> list[Path]:
-    """Report and capture of a still and of a loop."""
+    """Report, capture and presentation state of a still and of a loop."""
     paths = []
     for n_frames, name in ((1, "a" * 16), (3, "b" * 16)):
         item = cut_source(tmp_path / name, n_frames, SOPInstanceUID=f"1.2.826.0.1.3680043.8.498.3.{n_frames}")
-        out, products = make(tmp_path, item, rows(name, n_frames), ["sr", "sc"])
+        out, products = make(tmp_path, item, rows(name, n_frames), ["sr", "sc", "gsps"])
         paths += [out / product.path for product in products]
     return paths
 
@@ -361,7 +363,7 @@ def test_storescu_sends_them_to_storescp(tmp_path, free_port):
         until(lambda: listens(port), server)
         said(storescu, "127.0.0.1", port, *sent)
     got = {pydicom.dcmread(path).SOPInstanceUID: pydicom.dcmread(path) for path in received.iterdir()}
-    assert len(got) == len(sent) == 4
+    assert len(got) == len(sent) == 6
     for path in sent:
         data = pydicom.dcmread(path)
         assert got[data.SOPInstanceUID] == data
@@ -406,7 +408,7 @@ def test_orthanc_takes_them_in_and_shows_them(tmp_path, free_port):
             tags = rest.json(f"/instances/{identifier}/simplified-tags")
             shown[tags["SOPInstanceUID"]] = (identifier, tags)
         assert len(shown) == len(sent)
-        (patient,) = rest.json("/patients")  # one PatientID in all four
+        (patient,) = rest.json("/patients")  # one PatientID in all six
         assert rest.json(f"/patients/{patient}")["MainDicomTags"]["PatientID"] == pseudonyms().patient(
             KNOWN["PatientID"]
         )
@@ -416,6 +418,9 @@ def test_orthanc_takes_them_in_and_shows_them(tmp_path, free_port):
             assert tags["Modality"] == data.Modality and tags["PatientIdentityRemoved"] == "YES"
             if data.Modality == "SR":
                 assert tags["VerificationFlag"] == "UNVERIFIED"
+            if data.Modality == "PR":
+                assert tags["ContentLabel"] == "USVIT SCORES" and tags["GraphicAnnotationSequence"]
+            if data.Modality != "OT":
                 continue
             pixels = data.pixel_array if "NumberOfFrames" in data else data.pixel_array[None]
             for number, expected in enumerate(pixels):

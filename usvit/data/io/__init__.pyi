@@ -7,8 +7,10 @@ from .decoding import read_mask as read_mask
 from .decoding import read_masks as read_masks
 from .dicom.dicom_file import DicomFile as DicomFile
 from .dicom.dicom_file import read_dicom_frame as read_dicom_frame
+from .dicom.dicom_file import read_dicom_identity as read_dicom_identity
 from .dicom.dicom_file import read_facts as read_facts
 from .dicom.metadata import DicomFacts as DicomFacts
+from .dicom.metadata import DicomIdentity as DicomIdentity
 from .image_hashes import Fingerprint as Fingerprint
 from .image_hashes import fingerprint as fingerprint
 from .image_hashes import pixel_sha256 as pixel_sha256

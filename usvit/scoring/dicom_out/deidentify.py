@@ -131,6 +131,11 @@ def object_uid(pseudonyms: Pseudonyms, *parts: object) -> str:
     return pseudonyms.uid("usvit|" + "|".join(map(str, parts)))
 
 
+def of_revision(revision: int) -> tuple[str, ...]:
+    """Return the part of ``object_uid`` that tells revisions apart; none for 0, the objects of ``usvit score``."""
+    return (f"revision {revision}",) if revision else ()
+
+
 def _keep(data: Dataset, source: Dataset, item: ScoringItem) -> None:
     """Copy patient and study from the header; invalid dates, times and sexes are left empty."""
     data.PatientName = data.PatientID = ""

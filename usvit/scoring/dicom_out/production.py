@@ -1,6 +1,6 @@
 """Production of the optional files after scoring; each item is read once more in a worker process."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -22,8 +22,23 @@ from usvit.scoring.reading.workers import End, Readers, WorkerFailure
 
 PAGE = 32
 """Number of items whose products are made and recorded together."""
+ProductEntry = tuple[str, str | None, str | None]
+"""Kind, path below the folder of the products, and the code of the reason why the product is missing."""
 DRAWN = frozenset({"sc", "overlay"})
 """Products that show where the networks look."""
+
+
+def scoring_model(ensemble: Ensemble) -> ScoringModel:
+    """Return the description of an ensemble for the products."""
+    names = {member.trained.spec.name for member in ensemble.members}
+    return ScoringModel(
+        name=names.pop() if len(names) == 1 else "ensemble",
+        sha256=ensemble.sha256,
+        classes=ensemble.classes,
+        positive=ensemble.positive,
+        n_members=ensemble.n_members,
+        resize=ensemble.preprocessing.resize,
+    )
 
 
 def make_products(
@@ -39,7 +54,7 @@ def make_products(
     started: datetime,
     progress: Progress,
 ) -> None:
-    """Write structured reports, Secondary Captures and overlays of all scored items; can be resumed.
+    """Write the products of all scored items; can be resumed.
 
     The saliency of an image is the mean over the networks of the ensemble.
 
@@ -52,42 +67,68 @@ def make_products(
         keep_ids, pictures, pseudonyms, started: see ``products.Order``.
         progress: shows how many items are done.
     """
-    names = {member.trained.spec.name for member in ensemble.members}
-    scorer = ScoringModel(
-        name=names.pop() if len(names) == 1 else "ensemble",
-        sha256=ensemble.sha256,
-        classes=ensemble.classes,
-        positive=ensemble.positive,
-        n_members=ensemble.n_members,
-        resize=ensemble.preprocessing.resize,
-    )
     local = started.astimezone().replace(tzinfo=None)
-    order = Order(out, scorer, wanted, keep_ids, pictures, pseudonyms, local, reading.settings)
-
-    def sources(readers: Readers) -> Iterator[_Source]:
-        if wanted & DRAWN:
-            yield from _with_saliency(journal, readers, ensemble, scorer)
-        else:
-            yield from (_Source(seq, item, journal.rows_of(seq), {}) for seq, item in journal.waiting(SCORED))
-
+    order = Order(out, scoring_model(ensemble), wanted, keep_ids, pictures, pseudonyms, local, reading.settings)
     with (
         reading.open() as readers,
         reading.open() as writers,
         task(progress, "writing DICOM and pictures", journal.counts()["items"], "files") as advance,
     ):
-        done = 0
-        for page in batched(sources(readers), PAGE):
-            scored = [one for one in page if one.rows]
-            calls = [
-                (order, one.item, one.rows, one.saliency, len(journal.frames_done(one.seq)) - len(one.rows))
-                for one in scored
-            ]
-            made = dict(zip((one.seq for one in scored), writers.map_calls(products_or_trouble, calls), strict=True))
-            if stop := next((one for one in made.values() if isinstance(one, str)), None):
-                raise UsvitError(stop)
-            for one in page:
-                journal.add_products(one.seq, _entries(made.get(one.seq, []), wanted))
-            advance(done := done + len(page))
+        made = produced(
+            journal.waiting(SCORED),
+            order,
+            ensemble,
+            readers,
+            writers,
+            rows_of=journal.rows_of,
+            n_frames_done=lambda seq: len(journal.frames_done(seq)),
+        )
+        for done, (seq, entries) in enumerate(made, 1):
+            journal.add_products(seq, entries)
+            advance(done)
+
+
+def produced(
+    items: Iterable[tuple[int, ScoringItem]],
+    order: Order,
+    ensemble: Ensemble,
+    readers: Readers,
+    writers: Readers,
+    *,
+    rows_of: Callable[[int], list[dict[str, Any]]],
+    n_frames_done: Callable[[int], int],
+) -> Iterator[tuple[int, list[ProductEntry]]]:
+    """Write the products of items that have been scored.
+
+    Args:
+        items: (number chosen by the caller, item).
+        order: the products to write.
+        ensemble: the networks that scored the items.
+        readers: read the items once more, if the networks are asked where they look.
+        writers: processes that write the products.
+        rows_of: returns the rows of ``scores.csv`` of an item, by its number.
+        n_frames_done: returns the number of frames of an item that were scored or failed.
+
+    Yields:
+        The number of each item in their order, and (kind, path below ``order.out``, code of the reason why it is
+        missing) of each product; none for an item without rows.
+
+    Raises:
+        UsvitError: the disk is full or cannot be written.
+    """
+    sources = (
+        _with_saliency(items, rows_of, readers, ensemble, order.scorer)
+        if order.wanted & DRAWN
+        else (_Source(seq, item, rows_of(seq), {}) for seq, item in items)
+    )
+    for page in batched(sources, PAGE):
+        scored = [one for one in page if one.rows]
+        calls = [(order, one.item, one.rows, one.saliency, n_frames_done(one.seq) - len(one.rows)) for one in scored]
+        made = dict(zip((one.seq for one in scored), writers.map_calls(products_or_trouble, calls), strict=True))
+        if stop := next((one for one in made.values() if isinstance(one, str)), None):
+            raise UsvitError(stop)
+        for one in page:
+            yield one.seq, _entries(made.get(one.seq, []), order.wanted)
 
 
 @dataclass(frozen=True)
@@ -98,15 +139,21 @@ class _Source:
     saliency: dict[int, Saliency]
 
 
-def _with_saliency(journal: Journal, readers: Readers, ensemble: Ensemble, scorer: ScoringModel) -> Iterator[_Source]:
+def _with_saliency(
+    items: Iterable[tuple[int, ScoringItem]],
+    rows_of: Callable[[int], list[dict[str, Any]]],
+    readers: Readers,
+    ensemble: Ensemble,
+    scorer: ScoringModel,
+) -> Iterator[_Source]:
     """Yield items with the saliency maps of the frames that are drawn."""
     rows: list[dict[str, Any]] = []
     saliency: dict[int, Saliency] = {}
     shown: set[int] = set()
     fresh, changed = True, False
-    for seq, item, message in readers.read(journal.waiting(SCORED)):
+    for seq, item, message in readers.read(items):
         if fresh:
-            rows, saliency, fresh, changed = journal.rows_of(seq), {}, False, False
+            rows, saliency, fresh, changed = rows_of(seq), {}, False, False
             shown = set(shown_frames(rows, scorer))
         if isinstance(message, Facts) and rows and message.file_sha256 != rows[0]["file_sha256"]:
             shown, changed = set(), True  # do not draw the map of another image
@@ -121,7 +168,7 @@ def _with_saliency(journal: Journal, readers: Readers, ensemble: Ensemble, score
             fresh = True
 
 
-def _entries(made: list[Product] | WorkerFailure, wanted: frozenset[str]) -> list[tuple[str, str | None, str | None]]:
+def _entries(made: list[Product] | WorkerFailure, wanted: frozenset[str]) -> list[ProductEntry]:
     if isinstance(made, WorkerFailure):
         return [(kind, None, made.code) for kind in sorted(wanted)]
     return [(one.kind, one.path, one.error_code) for one in made]

@@ -1,4 +1,4 @@
-"""Optional files for a scored item: structured report, Secondary Capture, overlays as PNG.
+"""Optional files for a scored item: structured report, Secondary Capture, presentation state, overlays as PNG.
 
 They are written in worker processes without torch. Saliency maps are passed as arrays (``overlay.saliency_of``).
 """
@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydicom.dataset import Dataset
 
@@ -26,9 +26,12 @@ from usvit.scoring.items import FAILURES, ReadSettings, ScoringItem
 from usvit.scoring.reading.item_reader import Opened, read_again
 from usvit.scoring.reading.prepare import is_cut
 
-KINDS = ("sr", "sc", "overlay")
+if TYPE_CHECKING:
+    from usvit.scoring.dicom_out.structured_report import Predecessor
+
+KINDS = ("sr", "sc", "gsps", "overlay")
 PRODUCT_FAILURES = {
-    "no_reference": "the source does not say which image it is (SOP class, instance UID): no report can refer to it",
+    "no_reference": "the source does not say which image it is (SOP class, instance UID): no object can refer to it",
     "no_region": "no tissue region is known that the picture could be cut to, and any part of it may name the patient: "
     "--pictures draws it unless words are found in it",
     "burned_in": "words seem to be burned into the picture, and no tissue region is known that it could be cut to",
@@ -71,6 +74,8 @@ class Order:
     """Settings with which the items were read."""
     most: int = MOST_FRAMES
     """Maximum number of frames of an item that are drawn, and listed one by one in the report."""
+    revision: int = 0
+    """Number of the revision of the study's results, for the UIDs of the objects; 0 for ``usvit score``."""
 
 
 def write_products(
@@ -79,14 +84,15 @@ def write_products(
     rows: Sequence[Mapping[str, Any]],
     saliency: Mapping[int, Saliency] | None = None,
     n_failed: int = 0,
+    predecessors: Sequence["Predecessor"] = (),
 ) -> list[Product]:
-    """Write ``dicom/<item_id>-sr.dcm``, ``dicom/<item_id>-sc.dcm`` and ``overlays/<item_id>-<frame>.png``.
+    """Write ``dicom/<item_id>-sr.dcm``, ``-sc.dcm`` and ``-gsps.dcm``, and ``overlays/<item_id>-<frame>.png``.
 
     Existing files are kept, so that an interrupted job can be resumed; the same arguments give the same bytes. A report
-    must refer to a DICOM instance, so other images get none. Of a loop, ``shown_frames`` are drawn. Without
-    ``keep_ids``, a frame is drawn only if it can be cut to its tissue region. Any other frame may show the patient's
-    name and is left out (``no_region``); with ``pictures`` it is left out only if its header or its pixels indicate
-    burned-in text (``burned_in``).
+    and a presentation state must refer to a DICOM instance, so other images get none. Of a loop, ``shown_frames`` are
+    drawn. Without ``keep_ids``, a frame is drawn only if it can be cut to its tissue region. Any other frame may show
+    the patient's name and is left out (``no_region``); with ``pictures`` it is left out only if its header or its
+    pixels indicate burned-in text (``burned_in``).
 
     Args:
         order: the products to write.
@@ -95,6 +101,7 @@ def write_products(
         rows: all rows of ``scores.csv`` for this item.
         saliency: (S, S) in [0, 1] of frames, by their number; other frames are drawn without saliency.
         n_failed: number of frames of the item that could not be scored.
+        predecessors: earlier reports that the report of this item replaces.
 
     Returns:
         One product for each file to write, in the order of ``KINDS``; none for an item without rows.
@@ -109,7 +116,7 @@ def write_products(
         with ExitStack() as stack:
             if order.keep_ids:
                 stack.enter_context(for_the_owner_alone())
-            return _ProductWork(order, item, rows, saliency or {}, n_failed, stack).products()
+            return _ProductWork(order, item, rows, saliency or {}, n_failed, tuple(predecessors), stack).products()
 
 
 def products_or_trouble(
@@ -136,9 +143,11 @@ class _ProductWork:
         rows: Sequence[Mapping[str, Any]],
         saliency: Mapping[int, Saliency],
         n_failed: int,
+        predecessors: "tuple[Predecessor, ...]",
         stack: ExitStack,
     ):
         self.order, self.item, self.saliency, self.n_failed = order, item, saliency, n_failed
+        self.predecessors = predecessors
         self.item_id, self.is_dicom = str(rows[0]["item_id"]), rows[0]["kind"] == "dicom"
         self.file_sha256, self._stack = str(rows[0]["file_sha256"]), stack
         self.n_frames = int(rows[0]["n_frames"])
@@ -154,6 +163,8 @@ class _ProductWork:
             done.append(self._made("sr", f"dicom/{self.item_id}-sr.dcm", self._report))
         if "sc" in wanted:
             done.append(self._made("sc", f"dicom/{self.item_id}-sc.dcm", self._capture))
+        if "gsps" in wanted and self.is_dicom:
+            done.append(self._made("gsps", f"dicom/{self.item_id}-gsps.dcm", self._presentation_state))
         if "overlay" in wanted:
             for one in self.shown:
                 name = f"overlays/{self.item_id}-{one.frame}.png"
@@ -182,11 +193,8 @@ class _ProductWork:
     def _report(self, path: Path) -> None:
         from usvit.scoring.dicom_out.structured_report import report_of
 
-        evidence = self._source()
-        if not (evidence.SOPClassUID and evidence.SOPInstanceUID):
-            raise _RefusedProduct("no_reference")
         report = report_of(
-            evidence,
+            self._referable(),
             self.findings,
             self.order.scorer,
             item_id=self.item_id,
@@ -194,8 +202,27 @@ class _ProductWork:
             started=self.order.started,
             most=self.order.most,
             n_failed=self.n_failed,
+            predecessors=self.predecessors,
+            revision=self.order.revision,
         )
         _save(path, report)
+
+    def _presentation_state(self, path: Path) -> None:
+        from usvit.scoring.dicom_out.presentation_state import presentation_state_of
+
+        evidence, opened = self._referable(), self._source_file()
+        assert opened.header is not None
+        state = presentation_state_of(
+            evidence,
+            self.shown,
+            self.order.scorer,
+            header=opened.header,
+            tissue=opened.region(self.order.settings.crop),
+            pseudonyms=self.order.pseudonyms,
+            started=self.order.started,
+            revision=self.order.revision,
+        )
+        _save(path, state)
 
     def _capture(self, path: Path) -> None:
         from usvit.scoring.dicom_out.secondary_capture import capture_of
@@ -222,8 +249,16 @@ class _ProductWork:
             lossy=not self.is_dicom and self._source_file().head.startswith(b"\xff\xd8\xff"),
             pseudonyms=self.order.pseudonyms,
             started=self.order.started,
+            revision=self.order.revision,
         )
         _save(path, capture)
+
+    def _referable(self) -> Dataset:
+        """Return the evidence, to which an object can refer."""
+        evidence = self._source()
+        if not (evidence.SOPClassUID and evidence.SOPInstanceUID):
+            raise _RefusedProduct("no_reference")
+        return evidence
 
     def _source(self) -> Dataset:
         if self._evidence is None:

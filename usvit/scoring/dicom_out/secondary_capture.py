@@ -17,7 +17,7 @@ from pydicom.uid import (
 
 from usvit.data.io import UInt8
 from usvit.pseudonyms import Pseudonyms
-from usvit.scoring.dicom_out.deidentify import IMAGE_CLASSES, UTF8, object_uid, stamp
+from usvit.scoring.dicom_out.deidentify import IMAGE_CLASSES, UTF8, object_uid, of_revision, stamp
 from usvit.scoring.dicom_out.findings import ScoringModel
 
 SERIES_NUMBER = 9802
@@ -47,6 +47,7 @@ def capture_of(
     lossy: bool = False,
     pseudonyms: Pseudonyms,
     started: datetime.datetime,
+    revision: int = 0,
 ) -> Dataset:
     """Build the Secondary Capture of one source.
 
@@ -60,6 +61,7 @@ def capture_of(
         lossy: whether a source that is not DICOM was compressed with loss (JPEG).
         pseudonyms: used for the UIDs of the object.
         started: time at which the job started.
+        revision: number of the revision of the study's results; another revision gives another object.
     """
     single = len(pictures) == 1
     kind = (scorer.sha256, started.isoformat(), "sc")
@@ -67,7 +69,9 @@ def capture_of(
         study_instance_uid=evidence.StudyInstanceUID,
         series_instance_uid=object_uid(pseudonyms, "series", evidence.StudyInstanceUID, *kind),
         series_number=SERIES_NUMBER,
-        sop_instance_uid=object_uid(pseudonyms, evidence.SOPInstanceUID or evidence.StudyInstanceUID, *kind),
+        sop_instance_uid=object_uid(
+            pseudonyms, evidence.SOPInstanceUID or evidence.StudyInstanceUID, *kind, *of_revision(revision)
+        ),
         sop_class_uid=SecondaryCaptureImageStorage if single else MultiFrameTrueColorSecondaryCaptureImageStorage,
         instance_number=1,
         modality="OT",

@@ -7,8 +7,8 @@ of the private scheme ``99USVIT``, which is a column of ``scores.csv``; docs/how
 
 import datetime
 from collections.abc import Sequence
-from copy import deepcopy
-from typing import Any
+from dataclasses import dataclass
+from typing import Self
 
 import highdicom as hd
 import numpy as np
@@ -26,11 +26,13 @@ from highdicom.sr import (
 from pydicom.dataset import Dataset
 from pydicom.sr.codedict import codes
 from pydicom.sr.coding import Code
+from pydicom.uid import ComprehensiveSRStorage
 
 from usvit import __version__
 from usvit.pseudonyms import Pseudonyms
-from usvit.scoring.dicom_out.deidentify import IMAGE_CLASSES, UTF8, object_uid, stamp
+from usvit.scoring.dicom_out.deidentify import IMAGE_CLASSES, UTF8, object_uid, of_revision, stamp
 from usvit.scoring.dicom_out.findings import RESEARCH_USE_ONLY, Finding, ScoringModel, most_suspicious
+from usvit.scoring.dicom_out.retired import rename_references, supported_class, with_class
 
 SCHEME = "99USVIT"
 SERIES_NUMBER = 9801
@@ -42,12 +44,21 @@ CLASS_CODES = {"benign": codes.SCT.Benign, "malignant": codes.SCT.Malignant, "no
 """Qualifiers, not diseases: SNOMED's "Benign neoplasm of breast" would be wrong for a cyst."""
 NO_UNITS, FRAMES = codes.UCUM.NoUnits, Code("{frames}", "UCUM", "frames")
 COMMENT = Code("121106", "DCM", "Comment")
-_MODERN = {
-    "1.2.840.10008.5.1.4.1.1.6": "1.2.840.10008.5.1.4.1.1.6.1",
-    "1.2.840.10008.5.1.4.1.1.3": "1.2.840.10008.5.1.4.1.1.3.1",
-}
-"""Retired SOP classes and their successors, which replace them while the tree is built: highdicom does not support
-retired classes."""
+
+
+@dataclass(frozen=True)
+class Predecessor:
+    """An earlier report that a new one replaces."""
+
+    study_instance_uid: str
+    series_instance_uid: str
+    sop_instance_uid: str
+    sop_class_uid: str = ComprehensiveSRStorage
+
+    @classmethod
+    def of(cls, report: Dataset) -> Self:
+        """Return the predecessor that an existing report is."""
+        return cls(report.StudyInstanceUID, report.SeriesInstanceUID, report.SOPInstanceUID, report.SOPClassUID)
 
 
 def report_of(
@@ -60,6 +71,8 @@ def report_of(
     started: datetime.datetime,
     most: int,
     n_failed: int = 0,
+    predecessors: Sequence[Predecessor] = (),
+    revision: int = 0,
 ) -> Dataset:
     """Build the report of one source instance.
 
@@ -78,37 +91,97 @@ def report_of(
         started: time at which the job started.
         most: maximum number of frames listed one by one.
         n_failed: number of frames that could not be scored.
+        predecessors: earlier reports that this one replaces; they are listed in PredecessorDocumentsSequence.
+        revision: number of the revision of the study's results. Another revision gives another object in the same
+            series; 0 gives the objects of ``usvit score``.
     """
-    retired = evidence.SOPClassUID if evidence.SOPClassUID in _MODERN else None
-    if retired:
-        evidence = _with_class(evidence, _MODERN[retired])
-    listed = most_suspicious(findings, most)
-    shared = _Shared(evidence, scorer, item_id, pseudonyms)
-    groups = [_frame_group(shared, one, many=evidence.NumberOfFrames > 1) for one in listed]
-    if len(findings) > 1:
-        groups.insert(0, _roll_up(shared, findings, listed, n_failed))
+    source = ReportSource(evidence, findings, item_id, n_failed)
+    own = (evidence.SOPInstanceUID,)
+    return _built([source], own, scorer, pseudonyms, started, most, predecessors, revision, n_missing=0)
+
+
+@dataclass(frozen=True)
+class ReportSource:
+    """One source instance of a report, and what was found in it."""
+
+    evidence: Dataset
+    """Result of ``evidence_of``, with SOP class and instance."""
+    findings: Sequence[Finding]
+    """Findings of all scored frames; at least one."""
+    item_id: str
+    """Name of its groups."""
+    n_failed: int = 0
+    """Number of its frames that could not be scored."""
+
+
+def study_report_of(
+    sources: Sequence[ReportSource],
+    scorer: ScoringModel,
+    *,
+    pseudonyms: Pseudonyms,
+    started: datetime.datetime,
+    most: int,
+    predecessors: Sequence[Predecessor] = (),
+    revision: int = 0,
+    n_missing: int = 0,
+) -> Dataset:
+    """Build one report of several source instances of one study, each with the groups of ``report_of``.
+
+    Args:
+        sources: the instances; at least one.
+        scorer, pseudonyms, started, predecessors, revision: see ``report_of``.
+        most: maximum number of frames of one instance that are listed one by one.
+        n_missing: number of images of the study that could not be scored, or are not listed again; the report is then
+            PARTIAL.
+    """
+    own = ("study", sources[0].evidence.StudyInstanceUID)
+    return _built(sources, own, scorer, pseudonyms, started, most, predecessors, revision, n_missing=n_missing)
+
+
+def _built(
+    sources: Sequence[ReportSource],
+    own: tuple[str, ...],
+    scorer: ScoringModel,
+    pseudonyms: Pseudonyms,
+    started: datetime.datetime,
+    most: int,
+    predecessors: Sequence[Predecessor],
+    revision: int,
+    n_missing: int,
+) -> Dataset:
+    """Build a report; ``own`` is what its UID is made of, beside the networks, the time and the revision."""
+    groups, evidence, missing = [], [], _Missing(n_images=n_missing)
+    for one in sources:
+        shown = with_class(one.evidence, supported_class(one.evidence.SOPClassUID))
+        listed = most_suspicious(one.findings, most)
+        shared = _Shared(shown, scorer, one.item_id, pseudonyms)
+        if len(one.findings) > 1:
+            groups.append(_roll_up(shared, one.findings, listed, one.n_failed))
+        groups += [_frame_group(shared, each, many=shown.NumberOfFrames > 1) for each in listed]
+        evidence.append(shown)
+        missing.add(one, listed)
     content = hd.sr.MeasurementReport(
         observation_context=hd.sr.ObservationContext(observer_device_context=_observer(scorer)),
         procedure_reported=codes.SCT.UltrasonographyOfBreast,
         imaging_measurements=groups,
         title=codes.DCM.ImagingMeasurementReport,
-        referenced_images=[evidence],
+        referenced_images=evidence,
     )
     kind = (scorer.sha256, started.isoformat(), "sr")
-    missing = _missing(findings, listed, n_failed)
     report = hd.sr.ComprehensiveSR(
-        evidence=[evidence],
+        evidence=evidence,
         content=content[0],
-        series_instance_uid=object_uid(pseudonyms, "series", evidence.StudyInstanceUID, *kind),
+        series_instance_uid=object_uid(pseudonyms, "series", evidence[0].StudyInstanceUID, *kind),
         series_number=SERIES_NUMBER,
-        sop_instance_uid=object_uid(pseudonyms, evidence.SOPInstanceUID, *kind),
+        sop_instance_uid=object_uid(pseudonyms, *own, *kind, *of_revision(revision)),
         instance_number=1,
         manufacturer="usvit",
         manufacturer_model_name=scorer.name[:64],
         software_versions=f"{scorer.software}, weights {scorer.sha256[:16]}",
         series_description=SERIES_DESCRIPTION,
-        is_complete=not missing,
+        is_complete=not missing.text,
         is_verified=False,
+        previous_versions=[_named(one) for one in predecessors] or None,
         content_qualification=hd.ContentQualificationValues.RESEARCH,
         coding_schemes=[
             CodingSchemeIdentificationItem(
@@ -119,12 +192,35 @@ def report_of(
         content_time=started.time().replace(microsecond=0, tzinfo=None),
         specific_character_set=UTF8,
     )
-    if missing:
-        report.CompletionFlagDescription = missing[:64]
-    stamp(report, evidence, started=started, structured=True)
-    if retired:
-        _rename_class(report, evidence.SOPClassUID, retired)
+    if missing.text:
+        report.CompletionFlagDescription = missing.text[:64]
+    stamp(report, evidence[0], started=started, structured=True)
+    rename_references(report, {one.evidence.SOPInstanceUID: one.evidence.SOPClassUID for one in sources})
     return report
+
+
+@dataclass
+class _Missing:
+    """What a report does not list."""
+
+    n_images: int
+    n_listed: int = 0
+    n_scored: int = 0
+    n_failed: int = 0
+
+    def add(self, source: ReportSource, listed: Sequence[Finding]) -> None:
+        self.n_listed += len(listed)
+        self.n_scored += len(source.findings)
+        self.n_failed += source.n_failed
+
+    @property
+    def text(self) -> str:
+        """CompletionFlagDescription; "" if nothing is missing."""
+        few = self.n_listed < self.n_scored
+        said = [f"{self.n_listed} of {self.n_scored} scored frames listed"] if few else []
+        said += [f"{self.n_failed} frames not scored"] if self.n_failed else []
+        said += [f"{self.n_images} images not listed"] if self.n_images else []
+        return "; ".join(said)
 
 
 class _Shared:
@@ -275,21 +371,8 @@ def _algorithm(scorer: ScoringModel, parameters: list[str]) -> AlgorithmIdentifi
     )
 
 
-def _missing(findings: Sequence[Finding], listed: Sequence[Finding], n_failed: int) -> str:
-    said = [f"{len(listed)} of {len(findings)} scored frames listed"] if len(listed) < len(findings) else []
-    said += [f"{n_failed} frames not scored"] if n_failed else []
-    return "; ".join(said)
-
-
-def _with_class(evidence: Dataset, sop_class: str) -> Dataset:
-    changed = deepcopy(evidence)
-    changed.SOPClassUID = sop_class
-    return changed
-
-
-def _rename_class(data: Dataset, ours: str, real: str) -> None:
-    def rename(part: Dataset, element: Any) -> None:
-        if element.keyword == "ReferencedSOPClassUID" and element.value == ours:
-            element.value = real
-
-    data.walk(rename)
+def _named(one: Predecessor) -> Dataset:
+    data = Dataset()
+    data.StudyInstanceUID, data.SeriesInstanceUID = one.study_instance_uid, one.series_instance_uid
+    data.SOPInstanceUID, data.SOPClassUID = one.sop_instance_uid, one.sop_class_uid
+    return data

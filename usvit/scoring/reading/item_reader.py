@@ -21,7 +21,18 @@ from typing import Literal, Self
 from pydicom.dataset import Dataset
 
 from usvit.data.audit import quality
-from usvit.data.io import HEAD_BYTES, IN_MEMORY, BadImage, Box, DicomFile, PictureFile, UInt8, kind_of, refusing
+from usvit.data.io import (
+    HEAD_BYTES,
+    IN_MEMORY,
+    MIN_SIDE,
+    BadImage,
+    Box,
+    DicomFile,
+    PictureFile,
+    UInt8,
+    kind_of,
+    refusing,
+)
 from usvit.data.transforms import cropped
 from usvit.errors import UsvitError
 from usvit.scoring.items import FAILURES, Facts, Failure, Frame, ReadSettings, ScoringItem
@@ -121,6 +132,15 @@ class Opened:
         This is the tissue region if the header describes one and ``crop`` asks for it.
         """
         return cropped(self.whole_frame(number), self.tissue, crop)
+
+    def region(self, crop: str) -> Box | None:
+        """Return the place of ``view`` in a frame of a DICOM file; None if it is the whole frame."""
+        if crop == "whole" or self.tissue is None or self.header is None:
+            return None
+        columns, rows = int(self.header.Columns), int(self.header.Rows)
+        left, top, right, bottom = self.tissue
+        box = max(left, 0), max(top, 0), min(right, columns), min(bottom, rows)
+        return box if min(box[2] - box[0], box[3] - box[1]) >= MIN_SIDE else None
 
 
 class FileContent:

@@ -101,6 +101,20 @@ def write_tables(
     return record
 
 
+def write_rows(path: Path, columns: Sequence[str], rows: Rows) -> None:
+    """Write one table as CSV, with the cells that ``write_tables`` writes.
+
+    Args:
+        path: the file.
+        columns: ``score_columns`` or ``FAILURE_COLUMNS``.
+        rows: its rows.
+
+    Raises:
+        UsvitError: the disk is full or cannot be written.
+    """
+    _write(path, columns, [typed(rows, columns)])
+
+
 def _with_abstained(portion: Rows) -> Rows:
     """Add ``abstained`` to rows of a job that an earlier version began, where only unusual images had no decision."""
     if isinstance(portion, pd.DataFrame):

@@ -5,8 +5,16 @@
 ``regions`` reads the tissue region, and ``metadata`` the remaining facts.
 """
 
-from usvit.data.io.dicom.dicom_file import DicomFile, read_dicom_frame, read_facts
-from usvit.data.io.dicom.metadata import DicomFacts
+from usvit.data.io.dicom.dicom_file import DicomFile, read_dicom_frame, read_dicom_identity, read_facts
+from usvit.data.io.dicom.metadata import DicomFacts, DicomIdentity
 from usvit.data.io.dicom.regions import Regions
 
-__all__ = ["DicomFacts", "DicomFile", "Regions", "read_dicom_frame", "read_facts"]
+__all__ = [
+    "DicomFacts",
+    "DicomFile",
+    "DicomIdentity",
+    "Regions",
+    "read_dicom_frame",
+    "read_dicom_identity",
+    "read_facts",
+]

@@ -10,7 +10,7 @@ from usvit.data.io.dicom.decode import FrameDecoder
 from usvit.data.io.dicom.display import Display
 from usvit.data.io.dicom.header import read_header
 from usvit.data.io.dicom.layout import layout_of
-from usvit.data.io.dicom.metadata import DicomFacts, facts_of
+from usvit.data.io.dicom.metadata import DicomFacts, DicomIdentity, facts_of, identity_of
 from usvit.data.io.types import UInt8
 
 
@@ -93,6 +93,23 @@ def read_facts(source: Path | bytes, max_bytes: int = MAX_BYTES) -> DicomFacts:
         header = read_header(source, max_bytes)
         header.source.close()
         return facts_of(header)
+
+
+def read_dicom_identity(source: Path | bytes, max_bytes: int = MAX_BYTES) -> DicomIdentity:
+    """Read which instance a DICOM file is, and what kind of image it says to be; the pixels are not read.
+
+    Args:
+        source: Path or bytes of the file.
+        max_bytes: A file that has more bytes, or inflates to more, is refused with the code ``too_large``.
+
+    Raises:
+        BadImage: The file is missing, damaged, or not a DICOM file.
+    """
+    path = source if isinstance(source, Path) else UNNAMED
+    with refusing(path):
+        header = read_header(source, max_bytes)
+        header.source.close()
+        return identity_of(header)
 
 
 def read_dicom_frame(source: Path | bytes, frame: int = 0) -> UInt8:

@@ -35,6 +35,42 @@ class DicomFacts:
     """Value in the file; "" if absent. Output files contain a pseudonym instead."""
 
 
+@dataclass(frozen=True)
+class DicomIdentity:
+    """What a DICOM file says of itself: which instance it is, and what kind of image; all text is private."""
+
+    sop_class_uid: str
+    sop_instance_uid: str = field(repr=False)
+    series_uid: str = field(repr=False)
+    study_uid: str = field(repr=False)
+    transfer_syntax_uid: str
+    attributes: dict[str, str] = field(repr=False)
+    """Values of ``DESCRIBING``, at most 200 characters each; absent ones are ""."""
+
+
+DESCRIBING = {
+    "modality": "Modality",
+    "manufacturer": "Manufacturer",
+    "study_description": "StudyDescription",
+    "series_description": "SeriesDescription",
+    "body_part": "BodyPartExamined",
+}
+"""Name -> DICOM keyword of what describes the kind of an image."""
+
+
+def identity_of(header: Header) -> DicomIdentity:
+    """Read the UIDs of a header and what describes the kind of its image; values that are absent are ""."""
+    data = header.data
+    return DicomIdentity(
+        sop_class_uid=text(data, "SOPClassUID"),
+        sop_instance_uid=text(data, "SOPInstanceUID"),
+        series_uid=text(data, "SeriesInstanceUID"),
+        study_uid=text(data, "StudyInstanceUID"),
+        transfer_syntax_uid=str(header.syntax or ""),
+        attributes={name: text(data, keyword)[:200] for name, keyword in DESCRIBING.items()},
+    )
+
+
 def facts_of(header: Header) -> DicomFacts:
     """Read the metadata of a header; implausible values are left out.
 

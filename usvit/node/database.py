@@ -1,0 +1,256 @@
+"""The database of a node: what was received, scored, written and sent.
+
+It is a SQLite file that every process of the node opens, in WAL mode with ``synchronous=FULL``: a transaction that is
+committed survives a crash of the machine. Each step of the service is one transaction, so that a process may be killed
+at any time. UIDs of patients are in this file, which only the owner can read, and nowhere outside of the folder.
+"""
+
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from usvit.errors import UsvitError
+from usvit.files import refuse_link
+
+BUSY_SECONDS = 60.0
+"""Time for which a transaction waits for those of other processes."""
+
+MIGRATIONS = (
+    """
+CREATE TABLE studies (
+    id INTEGER PRIMARY KEY,
+    study_uid TEXT NOT NULL UNIQUE,
+    pseudonym TEXT NOT NULL UNIQUE,
+    state TEXT NOT NULL CHECK (state IN ('open', 'ready', 'scoring', 'done', 'left_alone', 'failed')),
+    first_at REAL NOT NULL,
+    last_at REAL NOT NULL,
+    revision INTEGER NOT NULL DEFAULT 1,
+    rule TEXT,
+    model TEXT,
+    reason TEXT,
+    started_at TEXT,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    scorer TEXT,
+    settings TEXT,
+    done_at REAL
+);
+CREATE INDEX studies_by_state ON studies (state, last_at);
+CREATE TABLE instances (
+    id INTEGER PRIMARY KEY,
+    sop_instance_uid TEXT NOT NULL UNIQUE,
+    study_uid TEXT NOT NULL,
+    series_uid TEXT NOT NULL,
+    sop_class_uid TEXT NOT NULL,
+    transfer_syntax_uid TEXT NOT NULL,
+    path TEXT,
+    file_sha256 TEXT NOT NULL,
+    dataset_sha256 TEXT NOT NULL,
+    n_bytes INTEGER NOT NULL,
+    calling_ae TEXT NOT NULL DEFAULT '',
+    source TEXT NOT NULL CHECK (source IN ('dimse', 'folder', 'dicomweb', 'cmove', 'cget')),
+    received_at REAL NOT NULL,
+    study_id INTEGER NOT NULL REFERENCES studies (id),
+    state TEXT NOT NULL CHECK (state IN ('stored', 'scored', 'failed', 'ignored', 'expired')),
+    failure_code TEXT,
+    revision INTEGER,
+    attributes TEXT NOT NULL DEFAULT '{}'
+);
+CREATE INDEX instances_by_study ON instances (study_id, state);
+CREATE INDEX instances_by_size ON instances (state, n_bytes);
+CREATE INDEX instances_by_path ON instances (path);
+CREATE INDEX instances_waiting ON instances (state) WHERE state = 'stored';
+CREATE TABLE scores (
+    instance_id INTEGER NOT NULL REFERENCES instances (id),
+    frame INTEGER NOT NULL,
+    data TEXT NOT NULL,
+    PRIMARY KEY (instance_id, frame)
+) WITHOUT ROWID;
+CREATE TABLE failures (
+    instance_id INTEGER NOT NULL REFERENCES instances (id),
+    frame INTEGER,
+    code TEXT NOT NULL
+);
+CREATE INDEX failures_by_instance ON failures (instance_id);
+CREATE TABLE results (
+    id INTEGER PRIMARY KEY,
+    study_id INTEGER NOT NULL REFERENCES studies (id),
+    revision INTEGER NOT NULL,
+    instance_id INTEGER REFERENCES instances (id),
+    kind TEXT NOT NULL CHECK (kind IN ('sr', 'sc', 'gsps')),
+    sop_instance_uid TEXT NOT NULL UNIQUE,
+    sop_class_uid TEXT NOT NULL,
+    series_uid TEXT NOT NULL,
+    result_study_uid TEXT NOT NULL,
+    path TEXT,
+    sha256 TEXT NOT NULL,
+    predecessor_uid TEXT,
+    created_at REAL NOT NULL
+);
+CREATE INDEX results_by_study ON results (study_id, revision);
+CREATE TABLE missing_results (
+    study_id INTEGER NOT NULL REFERENCES studies (id),
+    revision INTEGER NOT NULL,
+    instance_id INTEGER REFERENCES instances (id),
+    kind TEXT NOT NULL,
+    code TEXT NOT NULL
+);
+CREATE TABLE deliveries (
+    id INTEGER PRIMARY KEY,
+    result_id INTEGER NOT NULL REFERENCES results (id),
+    peer TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('waiting', 'sent', 'committed', 'gave_up', 'dry_run')),
+    attempts INTEGER NOT NULL DEFAULT 0,
+    next_at REAL NOT NULL,
+    first_sent_at REAL,
+    done_at REAL,
+    last_status INTEGER,
+    last_error TEXT,
+    UNIQUE (result_id, peer)
+);
+CREATE INDEX deliveries_by_state ON deliveries (state, peer, next_at);
+CREATE TABLE commitments (
+    transaction_uid TEXT PRIMARY KEY,
+    peer TEXT NOT NULL,
+    requested_at REAL NOT NULL,
+    answered_at REAL,
+    state TEXT NOT NULL CHECK (state IN ('waiting', 'complete', 'incomplete', 'expired'))
+);
+CREATE TABLE commitment_items (
+    transaction_uid TEXT NOT NULL REFERENCES commitments (transaction_uid),
+    delivery_id INTEGER NOT NULL REFERENCES deliveries (id),
+    sop_instance_uid TEXT NOT NULL,
+    failure_reason INTEGER,
+    PRIMARY KEY (transaction_uid, delivery_id)
+) WITHOUT ROWID;
+CREATE TABLE audit_events (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    time TEXT NOT NULL,
+    event TEXT NOT NULL,
+    data TEXT NOT NULL
+);
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL DEFAULT 0);
+""",
+)
+"""Scripts that bring a database from version n (``PRAGMA user_version``) to n + 1. A released script never changes."""
+
+
+class NodeDatabase:
+    """An open database. All threads of a process share one connection, which one of them uses at a time."""
+
+    def __init__(self, path: Path, *, create: bool = False):
+        """Open the database and bring it up to date.
+
+        Args:
+            path: the file.
+            create: make it if it is missing.
+
+        Raises:
+            UsvitError: there is no database, it is damaged, or a newer usvit wrote it.
+        """
+        refuse_link(path)
+        if not create and not path.is_file():
+            raise UsvitError(
+                f"There is no node in {path.parent}: {path.name} is missing. Start it with 'usvit node serve'."
+            )
+        self.path = path
+        self._lock = threading.RLock()
+        try:
+            if create and not path.exists():
+                os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+            self.connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            """In autocommit mode; rows are mappings. Use it within ``transaction``."""
+            self.connection.row_factory = sqlite3.Row
+            for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+                self.connection.execute(f"PRAGMA {pragma}")
+            self._migrate()
+        except sqlite3.DatabaseError as error:
+            raise UsvitError(f"The database {path} cannot be used: {error}. Restore it from a backup.") from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Run the block as one transaction that writes; it is rolled back if the block raises."""
+        with self._lock:
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.connection
+                self.connection.execute("COMMIT")
+            except BaseException:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+
+    def rows(self, query: str, values: Any = ()) -> list[sqlite3.Row]:
+        """Return all rows of a query."""
+        with self._lock:
+            return self.connection.execute(query, values).fetchall()
+
+    def one(self, query: str, values: Any = ()) -> sqlite3.Row | None:
+        """Return the first row of a query."""
+        found = self.rows(query, values)
+        return found[0] if found else None
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self.connection.close()
+
+    def _migrate(self) -> None:
+        connection = self.connection
+        if self._version() > len(MIGRATIONS):
+            raise UsvitError(
+                f"The database {self.path} has version {self._version()}, and this usvit knows {len(MIGRATIONS)}: a "
+                "newer usvit wrote it. Install that version."
+            )
+        if self._version() == len(MIGRATIONS):
+            return
+        connection.execute("BEGIN IMMEDIATE")  # another process may migrate at the same time
+        try:
+            for number in range(self._version(), len(MIGRATIONS)):
+                for statement in MIGRATIONS[number].split(";"):
+                    if statement.strip():
+                        connection.execute(statement)
+                connection.execute(f"PRAGMA user_version={number + 1}")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+    def _version(self) -> int:
+        return int(self.connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def add_event(connection: sqlite3.Connection, event: str, **fields: Any) -> None:
+    """Add an event to the audit log, in the transaction of what it tells about.
+
+    Args:
+        connection: connection with an open transaction.
+        event: what happened, such as ``received``.
+        fields: pseudonyms, AE titles, hashes, counts and decisions; never a name, an id or a UID of a patient.
+    """
+    data = json.dumps(fields, ensure_ascii=True, allow_nan=False)
+    connection.execute("INSERT INTO audit_events (time, event, data) VALUES (?, ?, ?)", (now_text(), event, data))
+
+
+def insert(connection: sqlite3.Connection, table: str, columns: Mapping[str, Any]) -> int:
+    """Insert a row, and return its id."""
+    names, places = ", ".join(columns), ", ".join("?" * len(columns))
+    found = connection.execute(f"INSERT INTO {table} ({names}) VALUES ({places})", tuple(columns.values())).lastrowid
+    assert found is not None
+    return found
+
+
+def count(connection: sqlite3.Connection, name: str, by: int = 1) -> None:
+    """Add to a counter of the metrics."""
+    connection.execute(
+        "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value", (name, by)
+    )
+
+
+def now_text() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,1 @@
+"""Ways in: DICOM associations, folders, and queries of archives."""

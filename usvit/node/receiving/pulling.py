@@ -1,0 +1,496 @@
+"""``usvit node pull``: fetches studies from an archive, by DICOMweb, C-GET or C-MOVE.
+
+Every instance is looked up in the database first, and one that is stored is not fetched again, so that the same command
+continues after an interruption. Instances are taken in like those that arrive by themselves; the running node scores
+them. With C-MOVE, the archive sends to the receiver of the running node.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+from pydicom import Dataset
+from pynetdicom import evt
+from pynetdicom.association import Association
+from pynetdicom.presentation import build_context, build_role
+from pynetdicom.sop_class import (  # type: ignore[attr-defined]
+    StudyRootQueryRetrieveInformationModelFind,
+    StudyRootQueryRetrieveInformationModelGet,
+    StudyRootQueryRetrieveInformationModelMove,
+)
+
+from usvit.config.node import NodeConfig, PeerConfig, load_node_config
+from usvit.errors import UsvitError, shortened, unknown
+from usvit.files import disk_errors, locked
+from usvit.node.database import NodeDatabase, add_event
+from usvit.node.receiving.instance_store import InstanceStore, Outcome, is_uid
+from usvit.node.receiving.sop_classes import TRANSFER_SYNTAXES, image_classes
+from usvit.node.receiving.storage_scp import STATUSES
+from usvit.node.sending import PeerUnavailable, associate, dicomweb_client, end, http_status
+from usvit.progress import NO_PROGRESS, Progress
+from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
+from usvit.scoring import IMAGE_CLASSES
+
+KEYS = (
+    *("StudyDate", "StudyTime", "StudyID", "StudyDescription", "StudyInstanceUID", "ModalitiesInStudy"),
+    *("AccessionNumber", "PatientID", "PatientName", "ReferringPhysicianName"),
+)
+"""Attributes by which studies can be searched (PS3.4 C.6.2.1, PS3.18 10.6)."""
+WAYS = ("auto", "get", "move")
+BATCH = 50
+"""Instances of one C-GET or C-MOVE."""
+ARRIVAL_SECONDS = 10.0
+"""Time that an instance of a finished C-MOVE has to be stored by the receiver."""
+_PENDING = (0xFF00, 0xFF01)
+
+
+@dataclass
+class StudiesPulled:
+    """The result of ``pull_studies``."""
+
+    studies: int = 0
+    """Number of studies that the archive found."""
+    fetched: int = 0
+    """Number of instances that are stored now."""
+    known: int = 0
+    """Number of instances that were stored before."""
+    left_out: int = 0
+    """Number of instances that are no images of a kind that is scored."""
+    failed: dict[str, int] = field(default_factory=dict)
+    """Reason -> number of instances that were not stored."""
+
+    @property
+    def partly(self) -> bool:
+        """True if an instance was not stored."""
+        return bool(self.failed)
+
+    def fail(self, reason: str, n: int = 1) -> None:
+        self.failed[reason] = self.failed.get(reason, 0) + n
+
+
+@dataclass(frozen=True)
+class _FoundStudies:
+    """An instance of the archive."""
+
+    study: str
+    series: str
+    instance: str
+    sop_class: str
+
+
+def pull_studies(
+    config: str | Path,
+    peer: str,
+    *,
+    study: str | None = None,
+    query: Mapping[str, str] | None = None,
+    retrieve: str = "auto",
+    progress: Progress | None = None,
+) -> StudiesPulled:
+    """Fetch studies from an archive into a node; instances that the node has already are not fetched again.
+
+    Args:
+        config: configuration of the node, a YAML file. The node may be running.
+        peer: name of the archive in ``peers``.
+        study: StudyInstanceUID.
+        query: attributes of ``KEYS`` with values, ranges (``20260101-20260131``) or patterns with ``*``; exactly one of
+            ``study`` and ``query`` must be given.
+        retrieve: of an AE: ``get``, ``move`` (the node must be running, and the archive must know it), or ``auto`` for
+            C-GET if the archive supports it.
+        progress: shows how many instances are done.
+
+    Returns:
+        Numbers of studies and instances; ``partly`` says whether an instance is missing.
+
+    Raises:
+        UsvitError: an argument is wrong, the archive cannot be reached, or the node has no room.
+
+    Example:
+        >>> import usvit
+        >>> usvit.pull_studies("node.yaml", "archive", query={"StudyDate": "20260101"}).failed  # doctest: +SKIP
+        {}
+    """
+    settings = load_node_config(config)
+    if peer not in settings.peers:
+        raise unknown("peer", peer, settings.peers)
+    if retrieve not in WAYS:
+        raise unknown("way to retrieve", retrieve, WAYS)
+    wanted = _checked(study, query)
+    folder = settings.folder
+    with disk_errors(folder), for_the_owner_alone():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    image_classes()
+    with for_the_owner_alone(), locked(folder / "pull.lock", f"Another command pulls into {folder}."):
+        database = NodeDatabase(settings.database, create=True)
+        try:
+            return _Pull(settings, peer, database, retrieve, progress or NO_PROGRESS).run(wanted)
+        except PeerUnavailable as error:
+            raise UsvitError(
+                f"The peer '{peer}' does not answer: {error}. What was fetched is kept; run the same command again."
+            ) from error
+        finally:
+            database.close()
+
+
+def parse_query(items: Sequence[str]) -> dict[str, str]:
+    """Parse texts of the form KEY=VALUE.
+
+    Raises:
+        UsvitError: one has another form, or its key is unknown or given twice.
+    """
+    found: dict[str, str] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not value:
+            raise UsvitError(
+                f"'{shortened(item, 40)}' is no condition. Give --query KEY=VALUE, such as StudyDate=20260131."
+            )
+        if key not in KEYS:
+            raise unknown("key of --query", key, KEYS)
+        if key in found:
+            raise UsvitError(f"The key {key} is given twice. Give it once; a range is StudyDate=20260101-20260131.")
+        found[key] = value
+    return found
+
+
+def _checked(study: str | None, query: Mapping[str, str] | None) -> dict[str, str]:
+    if (study is None) == (not query):
+        raise UsvitError("Give either a study or conditions: --study UID, or --query KEY=VALUE.")
+    if study is not None:
+        if not is_uid(study):
+            raise UsvitError("The study is no UID: give digits and dots, at most 64 characters.")
+        return {"StudyInstanceUID": study}
+    found = parse_query([f"{key}={value}" for key, value in (query or {}).items()])
+    for key, value in found.items():
+        if len(value) > 128 or not re.fullmatch(r"[^\x00-\x1f\\]+", value):
+            raise UsvitError(f"The value of {key} is too long, or holds a backslash or a control character.")
+    if all(set(value) <= {"*"} for value in found.values()):
+        raise UsvitError("The conditions fit every study of the archive. Give one that limits them, such as a date.")
+    return found
+
+
+class _Pull:
+    def __init__(self, config: NodeConfig, peer: str, database: NodeDatabase, retrieve: str, progress: Progress):
+        self._config, self._name, self._database, self._retrieve = config, peer, database, retrieve
+        self._peer: PeerConfig = config.peers[peer]
+        receive = config.receive
+        self._calling = receive.ae_title if receive is not None else "USVIT"
+        self._progress = progress
+        self._store = InstanceStore(
+            config.folder,
+            database,
+            Pseudonyms.of_key(config.key_path),
+            int(receive.min_free_gb * 1e9) if receive is not None else 0,
+            config.studies.max_waiting_images,
+            "pull",
+        )
+        self._store.clear_partials()
+        self._result = StudiesPulled()
+
+    def run(self, wanted: dict[str, str]) -> StudiesPulled:
+        archive = (
+            _WebArchive(self._peer) if self._peer.dicomweb is not None else _DimseArchive(self._peer, self._calling)
+        )
+        result = self._result
+        try:
+            with archive:
+                studies = archive.studies(wanted)
+                result.studies = len(studies)
+                for study in studies:
+                    self._fetch(archive, list(archive.instances(study)))
+        finally:
+            with self._database.transaction() as connection:
+                add_event(
+                    connection,
+                    "pulled",
+                    peer=self._name,
+                    studies=result.studies,
+                    fetched=result.fetched,
+                    known=result.known,
+                    failed=sum(result.failed.values()),
+                )
+        return result
+
+    def _fetch(self, archive: "_WebArchive | _DimseArchive", found: list[_FoundStudies]) -> None:
+        images = [one for one in found if one.sop_class in IMAGE_CLASSES or not one.sop_class]
+        self._result.left_out += len(found) - len(images)
+        missing = [one for one in images if not self._has(one.instance)]
+        self._result.known += len(images) - len(missing)
+        self._progress.start("fetching", len(missing), "images")
+        try:
+            done = 0
+            for part in _parts(missing):
+                if not self._store.has_room():
+                    raise UsvitError(
+                        f"The node in {self._config.folder} has no room: the disk is full, or too many images wait to "
+                        "be scored. Run the same command again when there is room."
+                    )
+                if isinstance(archive, _WebArchive):
+                    self._fetch_web(archive, part)
+                else:
+                    self._fetch_dimse(archive, part)
+                self._progress.update(done := done + len(part))
+        finally:
+            self._progress.finish()
+
+    def _fetch_web(self, archive: "_WebArchive", part: list[_FoundStudies]) -> None:
+        for one in part:
+            data = archive.instance(one)
+            if data is None:
+                self._result.fail("the archive does not deliver it")
+                continue
+            partial = self._store.partial()
+            try:
+                data.save_as(partial, enforce_file_format=True)
+            except OSError:
+                partial.unlink(missing_ok=True)
+                raise
+            except Exception:  # pydicom raises many types for data sets that cannot be written
+                partial.unlink(missing_ok=True)
+                self._result.fail(_REASONS[Outcome.INVALID])
+                continue
+            self._count(self._store.take(partial, source="dicomweb").outcome)
+
+    def _fetch_dimse(self, archive: "_DimseArchive", part: list[_FoundStudies]) -> None:
+        moving = self._retrieve == "move"
+        if not moving:
+            outcomes = archive.get(part, self._store)
+            if outcomes is None and self._retrieve == "get":
+                raise PeerUnavailable("it does not support C-GET")
+            moving = outcomes is None
+            for one in part if outcomes is not None else ():
+                outcome = (outcomes or {}).get(one.instance)
+                if outcome is None:
+                    self._result.fail("the archive does not deliver it")
+                else:
+                    self._count(outcome)
+        if moving:
+            self._retrieve = "move"
+            if self._config.receive is None:
+                raise UsvitError(
+                    f"The peer '{self._name}' does not support C-GET, and C-MOVE needs a receiver: add 'receive' to "
+                    "the configuration, start the node, and make it known to the archive."
+                )
+            archive.move(part, self._calling)
+            self._await(part)
+
+    def _await(self, part: list[_FoundStudies]) -> None:
+        """Wait for what the archive sends to the receiver."""
+        limit = time.monotonic() + ARRIVAL_SECONDS
+        missing = {one.instance for one in part}
+        while missing and time.monotonic() < limit:
+            missing = {uid for uid in missing if not self._has(uid)}
+            if missing:
+                time.sleep(0.1)
+        self._result.fetched += len(part) - len(missing)
+        if missing:
+            self._result.fail("it has not arrived: is the node running, and does the archive know it?", len(missing))
+
+    def _has(self, uid: str) -> bool:
+        return self._database.one("SELECT 1 FROM instances WHERE sop_instance_uid = ?", (uid,)) is not None
+
+    def _count(self, outcome: Outcome) -> None:
+        if outcome is Outcome.STORED:
+            self._result.fetched += 1
+        elif outcome is Outcome.DUPLICATE:
+            self._result.known += 1
+        else:
+            self._result.fail(_REASONS[outcome])
+
+
+_REASONS = {
+    Outcome.CONFLICT: "the node has another image with the same UID",
+    Outcome.FULL: "the node has no room",
+    Outcome.INVALID: "it is no valid DICOM object",
+    Outcome.MISMATCH: "it is not what the archive announced, or no image of a kind that is scored",
+}
+
+
+class _WebArchive:
+    """An archive with QIDO-RS and WADO-RS."""
+
+    def __init__(self, peer: PeerConfig):
+        self._session = requests.Session()
+        self._client = dicomweb_client(peer, self._session)
+
+    def __enter__(self) -> "_WebArchive":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+    def studies(self, wanted: dict[str, str]) -> list[str]:
+        with _web_errors():
+            found = self._client.search_for_studies(search_filters=wanted, get_remaining=True)
+        return list(dict.fromkeys(filter(is_uid, (_value(one, "0020000D") for one in found))))
+
+    def instances(self, study: str) -> Iterator[_FoundStudies]:
+        with _web_errors():
+            found = self._client.search_for_instances(study, fields=["00080016", "0020000E"], get_remaining=True)
+        for one in found:
+            uids = _value(one, "0020000E"), _value(one, "00080018")
+            if all(map(is_uid, uids)):
+                yield _FoundStudies(study, *uids, _value(one, "00080016"))
+
+    def instance(self, one: _FoundStudies) -> Dataset | None:
+        try:
+            with _web_errors():
+                return self._client.retrieve_instance(one.study, one.series, one.instance)
+        except _RefusedRequest:
+            return None
+
+
+class _RefusedRequest(PeerUnavailable):
+    """The archive answers, and does not do what it is asked for."""
+
+
+@contextmanager
+def _web_errors() -> Iterator[None]:
+    try:
+        yield
+    except requests.HTTPError as error:
+        status = http_status(error)
+        kind = PeerUnavailable if status >= 500 or status in (401, 403, 408, 429) else _RefusedRequest
+        raise kind(f"it refuses the request (HTTP {status})") from error
+    except requests.RequestException as error:
+        raise PeerUnavailable("it cannot be reached, or did not answer in time") from error
+    except (KeyError, ValueError, IndexError, TypeError) as error:  # an answer of any form
+        raise _RefusedRequest("its answer cannot be read") from error
+
+
+class _DimseArchive:
+    """An archive with C-FIND, and C-GET or C-MOVE, in the study root model."""
+
+    def __init__(self, peer: PeerConfig, calling: str):
+        self._peer, self._calling = peer, calling
+        self._finding: Association | None = None
+
+    def __enter__(self) -> "_DimseArchive":
+        logging.getLogger("pynetdicom").setLevel(logging.CRITICAL + 1)
+        self._finding = associate(
+            self._peer, [build_context(StudyRootQueryRetrieveInformationModelFind)], self._calling
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end(self._finding)
+
+    def studies(self, wanted: dict[str, str]) -> list[str]:
+        found = self._find("STUDY", {"StudyInstanceUID": "", **wanted})
+        return list(dict.fromkeys(filter(is_uid, (_text(one, "StudyInstanceUID") for one in found))))
+
+    def instances(self, study: str) -> Iterator[_FoundStudies]:
+        for row in self._find("SERIES", {"StudyInstanceUID": study, "SeriesInstanceUID": ""}):
+            series = _text(row, "SeriesInstanceUID")
+            if not is_uid(series):
+                continue
+            keys = {"StudyInstanceUID": study, "SeriesInstanceUID": series, "SOPInstanceUID": "", "SOPClassUID": ""}
+            for one in self._find("IMAGE", keys):
+                uid = _text(one, "SOPInstanceUID")
+                if is_uid(uid):
+                    yield _FoundStudies(study, series, uid, _text(one, "SOPClassUID"))
+
+    def get(self, part: list[_FoundStudies], store: InstanceStore) -> dict[str, Outcome] | None:
+        """Fetch instances of one series by C-GET; None if the archive does not support it."""
+        outcomes: dict[str, Outcome] = {}
+
+        def on_store(event: evt.Event) -> int:
+            request: Any = event.request
+            sop_class, uid = str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID)
+            partial = store.partial()
+            partial.write_bytes(event.encoded_dataset())
+            outcomes[uid] = store.take(partial, source="cget", announced=(sop_class, uid)).outcome
+            return STATUSES[outcomes[uid]]
+
+        classes = sorted({one.sop_class for one in part} - {""}) or sorted(IMAGE_CLASSES)
+        contexts = [build_context(StudyRootQueryRetrieveInformationModelGet)]
+        contexts += [build_context(sop_class, list(TRANSFER_SYNTAXES)) for sop_class in classes]
+        roles = [build_role(sop_class, scp_role=True) for sop_class in classes]
+        try:
+            association = associate(self._peer, contexts, self._calling, [(evt.EVT_C_STORE, on_store)], roles)
+        except PeerUnavailable as error:
+            if "none of the SOP classes" in str(error):
+                return None
+            raise
+        try:
+            accepted = {str(context.abstract_syntax) for context in association.accepted_contexts}
+            if StudyRootQueryRetrieveInformationModelGet not in accepted or len(accepted) == 1:
+                return None
+            for status, _ in association.send_c_get(_image_keys(part), StudyRootQueryRetrieveInformationModelGet):
+                if "Status" not in status:
+                    raise PeerUnavailable("it ended the association, or did not answer in time")
+        finally:
+            end(association)
+        return outcomes
+
+    def move(self, part: list[_FoundStudies], destination: str) -> None:
+        """Let the archive send instances of one series to ``destination``."""
+        contexts = [build_context(StudyRootQueryRetrieveInformationModelMove)]
+        association = associate(self._peer, contexts, self._calling)
+        try:
+            for status, _ in association.send_c_move(
+                _image_keys(part), destination, StudyRootQueryRetrieveInformationModelMove
+            ):
+                if "Status" not in status:
+                    raise PeerUnavailable("it ended the association, or did not answer in time")
+                if status.Status == 0xA801:
+                    raise PeerUnavailable(f"it does not know the AE title {destination} as a destination of C-MOVE")
+        finally:
+            end(association)
+
+    def _find(self, level: str, keys: dict[str, str]) -> list[Dataset]:
+        assert self._finding is not None
+        identifier = Dataset()
+        identifier.SpecificCharacterSet = "ISO_IR 192"
+        identifier.QueryRetrieveLevel = level
+        for keyword, value in keys.items():
+            setattr(identifier, keyword, value)
+        if not self._finding.is_established:
+            raise PeerUnavailable("the association has ended")
+        found = []
+        for status, row in self._finding.send_c_find(identifier, StudyRootQueryRetrieveInformationModelFind):
+            if "Status" not in status:
+                raise PeerUnavailable("it ended the association, or did not answer in time")
+            if status.Status in _PENDING and row is not None:
+                found.append(row)
+            elif status.Status not in (0x0000, *_PENDING):
+                raise PeerUnavailable(f"it refuses the search (0x{status.Status:04X})")
+        return found
+
+
+def _image_keys(part: list[_FoundStudies]) -> Dataset:
+    data = Dataset()
+    data.QueryRetrieveLevel = "IMAGE"
+    data.StudyInstanceUID, data.SeriesInstanceUID = part[0].study, part[0].series
+    data.SOPInstanceUID = [one.instance for one in part]
+    return data
+
+
+def _parts(found: list[_FoundStudies]) -> Iterator[list[_FoundStudies]]:
+    """Split instances into parts of at most ``BATCH`` of one series."""
+    part: list[_FoundStudies] = []
+    for one in found:
+        if part and (part[0].series != one.series or len(part) == BATCH):
+            yield part
+            part = []
+        part.append(one)
+    if part:
+        yield part
+
+
+def _value(row: Mapping[str, Any], tag: str) -> str:
+    values = (row.get(tag) or {}).get("Value") or [""]
+    return str(values[0])
+
+
+def _text(row: Dataset, keyword: str) -> str:
+    try:
+        return str(row.get(keyword) or "").strip(" \0")
+    except Exception:  # pydicom converts on access
+        return ""
