@@ -76,6 +76,23 @@ class RunConfig(Training):
             )
         return self
 
+    @model_validator(mode="after")
+    def _masks_are_decoded(self) -> "RunConfig":
+        if self.loss.mask_weight == 0:
+            return self
+        for key, value, wanted in (
+            ("model.tune", self.model.tune, "full"),
+            ("optim.layer_decay", self.optim.layer_decay, None),
+            ("input.augment_on", self.input.augment_on, "cpu" if self.input.augment_on == "cpu" else "auto"),
+        ):
+            if value != wanted:
+                raise ValueError(
+                    f"loss.mask_weight trains the whole network with a decoder of masks, one learning rate, and masks "
+                    f"that are moved with the images on the host, but {key} is {value}: set {key} to "
+                    f"{'null' if wanted is None else wanted}, or loss.mask_weight to 0"
+                )
+        return self
+
 
 SPEED_ONLY = (
     "workers",
