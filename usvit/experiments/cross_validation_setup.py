@@ -119,8 +119,8 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     rows = manifest.usable
     if config.loss.mask_weight > 0 and not rows.mask_path.notna().any():
         raise UsvitError(
-            f"loss.mask_weight is {config.loss.mask_weight:g}, but no image of {config.data.dataset} has a lesion mask. "
-            "Set loss.mask_weight to 0, or add a data set with masks (usvit data info NAME)."
+            f"loss.mask_weight is {config.loss.mask_weight:g}, but no image of {config.data.dataset} has a lesion "
+            "mask. Set loss.mask_weight to 0, or add a data set with masks (usvit data info NAME)."
         )
     folds = make_folds(kind, rows, config.split, config.split_seed, manifest.own_ids)
     who = f"The network of --weights {config.model.weights}"

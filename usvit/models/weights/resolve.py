@@ -110,8 +110,8 @@ def resolve_weights(choice: str, spec: ModelSpec, sha256: str | None = None) -> 
 
     Args:
         choice: ``hub`` (the recommended weights), ``hub:UPSTREAM`` (a key of ``spec.weights``), ``hub:UPSTREAM=FILE``
-            (a downloaded copy of these), ``scratch``, ``phantom`` (the weights that ship with usvit), a file with one of ``FILE_SUFFIXES``, a finished run of usvit, or
-            the folder of one of its folds.
+            (a downloaded copy of these), ``scratch``, ``phantom`` (the weights that ship with usvit), a file
+            with one of ``FILE_SUFFIXES``, a finished run of usvit, or the folder of one of its folds.
         spec: the network that the weights are for.
         sha256: required SHA-256 of the file (``model.weights_sha256``).
 
@@ -192,8 +192,8 @@ def _from_disk(choice: str, spec: ModelSpec) -> Weights:
         return _from_run(path, spec)
     if not path.is_file():
         raise UsvitError(
-            f"--weights {choice}: there is no such file. Give hub, hub:UPSTREAM, scratch, phantom, a file ({_suffixes()}), "
-            "or the folder of a run."
+            f"--weights {choice}: there is no such file. Give hub, hub:UPSTREAM, scratch, phantom, a file "
+            f"({_suffixes()}), or the folder of a run."
         )
     if path.suffix not in FILE_SUFFIXES:
         raise UsvitError(f"--weights {choice}: files of this kind are not read; known: {_suffixes()}.")
