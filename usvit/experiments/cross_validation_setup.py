@@ -33,6 +33,7 @@ from usvit.errors import LeakageError, UsvitError
 from usvit.experiments.base import adapt, head_of_record, in_runs, model_of_record, new_model_with_report
 from usvit.experiments.fold_schedule import LEAST_IMAGES, best_at_once, most_at_once
 from usvit.models import (
+    HubUnavailable,
     LoadReport,
     ModelSpec,
     TuneReport,
@@ -110,7 +111,13 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     """Resolve and check everything, the cheapest checks first, so that a run that cannot succeed fails early."""
     device = resolve_device(config.device, config.precision)
     spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
-    weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
+    try:
+        weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
+    except HubUnavailable as error:
+        raise UsvitError(
+            f"{error} The model that comes with usvit needs no hub: "
+            f"usvit {kind} --dataset {config.data.dataset} --recipe usvit_small"
+        ) from error
     if weights.warning:
         logger.warning(weights.warning)
     mean, std = input_statistics(spec, weights)

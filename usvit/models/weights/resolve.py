@@ -30,6 +30,10 @@ _UNSEEN = ("heads", "attention", "position", "position_at", "class_at", "class_k
 """Settings of a ViT that can differ although all tensors have the same names and shapes."""
 
 
+class HubUnavailable(UsvitError):
+    """Error about weights of the hub that are neither cached nor reachable."""
+
+
 @dataclass(frozen=True)
 class Weights:
     """Initial weights of a network, found and hashed. For a run with several folds they differ by fold."""
@@ -396,7 +400,7 @@ def _downloaded(repository: str, files: tuple[str, ...], spec: ModelSpec, revisi
             ) as error:  # the HTTP library, and so its exceptions, depend on the version of the hub's client
                 reason = " ".join(str(error).split())[:200]
                 break
-    raise UsvitError(
+    raise HubUnavailable(
         f"The pre-trained weights of {spec.name} ({repository}) are neither in the Hugging Face cache nor reachable: "
         f"{reason}. {_without_hub()}"
     )
