@@ -63,7 +63,9 @@ def main() -> None:
         return
     for text in args.variant:
         name, _, settings = text.partition(":")
-        config = build_config(load_recipe(args.recipe), {"data": {"dataset": "busi"}}, parse_overrides(settings.split()))
+        config = build_config(
+            load_recipe(args.recipe), {"data": {"dataset": "busi"}}, parse_overrides(settings.split())
+        )
         for fold in args.folds:
             file = args.out / f"{name.strip()}.fold{fold}.seed{config.seed}.csv"
             if not file.is_file():

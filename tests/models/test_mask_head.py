@@ -10,33 +10,32 @@ from usvit.models import create_model
 from usvit.models.mask_head import DICE_WEIGHT, WithMaskHead, mask_loss
 
 
-@pytest.fixture(scope="module")
-def small():
+@pytest.fixture(scope="module", params=["usvit_small", "timm:resnet10t"])
+def network(request):
+    """The house model, which decodes masks itself, and a network that gets a decoder for the training."""
     torch.manual_seed(0)
-    return create_model("usvit_small", n_classes=3, image_size=64)
+    return create_model(request.param, n_classes=3, image_size=64)
 
 
-def test_the_classifier_gives_the_same_logits_with_and_without_the_decoder(small):
+def test_the_classifier_gives_the_same_logits_with_and_without_the_mask(network):
     images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
-    both = WithMaskHead(small, 64, "usvit_small")
+    both = WithMaskHead(network, 64, "the network")
     with torch.no_grad():
-        assert torch.equal(both.eval()(images), small.eval()(images))
-        small.train()
-        torch.manual_seed(2)
-        alone = small(images)
-        torch.manual_seed(2)
+        assert torch.equal(both.eval()(images), network.eval()(images))
+        network.train()
+        alone = network(images)
         logits, mask = both.train()(images)
     assert torch.allclose(logits, alone, atol=1e-5)
     assert mask.shape == (2, 8, 8), "the finest map that is decoded has a stride of 8"
 
 
-def test_the_decoder_s_gradient_reaches_the_network_below_the_coarsest_map(small):
-    both = WithMaskHead(small, 64, "usvit_small").train()
+def test_the_gradient_of_the_mask_reaches_the_network_and_not_its_head(network):
+    both = WithMaskHead(network, 64, "the network").train()
     both(torch.randn(2, 3, 64, 64))[1].sum().backward()
-    assert small.layer4[0].downsample[1].weight.grad.abs().sum() > 0
-    assert small.conv1[0].weight.grad.abs().sum() > 0
-    assert small.fc.weight.grad is None, "the mask says nothing about the classes"
-    small.zero_grad()
+    assert network.layer4[0].downsample[1].weight.grad.abs().sum() > 0
+    assert network.conv1[0].weight.grad.abs().sum() > 0
+    assert network.fc.weight.grad is None, "the mask says nothing about the classes"
+    network.zero_grad()
 
 
 def test_the_loss_is_that_of_the_formula():

@@ -49,7 +49,9 @@ def test_batches_hold_each_phantom_with_its_own_class_signs_and_mask():
     store = phantom_store(source, Preprocessing(64, "pad", (0.0,) * 3, (1.0,) * 3), 0.6, 0, NO_PROGRESS)
     batches = SignBatches(source, store, batch_size=6, augment=None, seed=0)
     (batch,) = batches.iterate(0, 1)
-    for image, target, signs, lesion in zip(*(batch[k] for k in ("images", "targets", "signs", "lesions")), strict=True):
+    for image, target, signs, lesion in zip(
+        *(batch[k] for k in ("images", "targets", "signs", "lesions")), strict=True
+    ):
         at = next(i for i in range(6) if (store.pixels[i] == image.numpy()).all())
         assert target == source.targets[at]
         assert np.allclose(signs.numpy(), source.signs(at), equal_nan=True, atol=1e-6)
@@ -71,7 +73,12 @@ def test_the_loss_of_the_signs_counts_lesions_alone():
 def context(**settings):
     config = build(PretrainConfig, {"objective": "signs", "source": {"name": "phantom"}, **settings})
     return TaskContext(
-        config, find_model("usvit_small"), 3, 6, lambda images, _: images.permute(0, 3, 1, 2).float() / 255, torch.device("cpu")
+        config,
+        find_model("usvit_small"),
+        3,
+        6,
+        lambda images, _: images.permute(0, 3, 1, 2).float() / 255,
+        torch.device("cpu"),
     )
 
 

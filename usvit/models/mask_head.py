@@ -12,20 +12,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from usvit.errors import UsvitError
+from usvit.models.mask_decoder import MaskDecoder
 
 FINEST_STRIDE = 8
 """Smallest stride of the feature maps that are decoded: at 128 pixels a map of 16 x 16."""
-WIDTH = 32
-"""Channels of the decoder; small, so that the network itself has to find the lesion."""
 DICE_WEIGHT = 0.5
 """Weight of the Dice loss beside the cross-entropy; a small lesion hardly changes the latter. Ours."""
 
 
 class WithMaskHead(nn.Module):
-    """A classifier with a decoder of lesion masks: a small feature pyramid (Lin et al. 2017) over its feature maps.
+    """A classifier with a decoder of lesion masks (``MaskDecoder``).
 
     In training mode, ``forward`` returns the logits, (B, K), and the logits of the mask, (B, h, w). In evaluation mode
-    it returns the logits of the classifier alone.
+    it returns the logits of the classifier alone. A network that predicts masks itself (``forward_with_mask`` of
+    ``usvit_small``) gets no further decoder.
 
     Args:
         network: Classifier with timm's ``forward_intermediates`` and ``forward_head``.
@@ -39,29 +39,22 @@ class WithMaskHead(nn.Module):
     def __init__(self, network: nn.Module, image_size: int, name: str):
         super().__init__()
         self.network = network
-        self.levels, channels = _levels(network, image_size, name)
-        self.lateral = nn.ModuleList(nn.Conv2d(width, WIDTH, 1) for width in channels)
-        self.decoder = nn.Sequential(
-            nn.BatchNorm2d(WIDTH),
-            nn.ReLU(),
-            nn.Conv2d(WIDTH, WIDTH, 3, padding=1, bias=False),
-            nn.BatchNorm2d(WIDTH),
-            nn.ReLU(),
-            nn.Conv2d(WIDTH, 1, 1),
-        )
+        self.levels: list[int] = []
+        self.decoder: MaskDecoder | None = None
+        if not hasattr(network, "forward_with_mask"):
+            self.levels, channels = _levels(network, image_size, name)
+            self.decoder = MaskDecoder(channels)
 
     def forward(self, images: Tensor) -> Any:
-        if not self.training:
-            return self.network(images)
         network: Any = self.network
+        if not self.training:
+            return network(images)
+        if self.decoder is None:
+            return network.forward_with_mask(images)
         last, maps = network.forward_intermediates(
             images, indices=self.levels
         )  # maps: (B, C_i, h_i, w_i), finest first
-        merged = self.lateral[-1](maps[-1])
-        for level in range(len(maps) - 2, -1, -1):
-            finer = self.lateral[level](maps[level])
-            merged = finer + F.interpolate(merged, size=finer.shape[-2:], mode="nearest")
-        return network.forward_head(last), self.decoder(merged)[:, 0]
+        return network.forward_head(last), self.decoder(maps)
 
     @property
     def hidden(self) -> nn.Module | None:
