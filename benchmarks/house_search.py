@@ -3,6 +3,7 @@
     python -m benchmarks.house_search train --data-root DATA --out runs/search \
         --variant "masks: loss.mask_weight=1" --variant "no masks: loss.mask_weight=0"
     python -m benchmarks.house_search table runs/search --against "no masks"
+    python -m benchmarks.house_search upstream --data-root DATA
 
 ``train``: each variant is the recipe with other settings. It is trained on the training part of some folds of
 ``usvit cv --dataset busi`` and predicts their inner validation parts. The test parts are not even read from the store.
@@ -10,6 +11,9 @@ A file for each variant and fold holds the predictions; files that exist are not
 
 ``table``: AUC malignant vs rest of each variant (mean over folds), and its difference from a reference, paired by image
 and clustered by group, in a percentile bootstrap of the groups within each fold (2,000 draws).
+
+``upstream``: AUC of the weights ``phantom`` with their own head on all images of BUSI, without any training on them,
+with an interval that counts groups.
 """
 
 import argparse
@@ -21,6 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from usvit import metrics
 from usvit.config import RunConfig, build_config, load_recipe, parse_overrides
 from usvit.data.datasets import Manifest, open_manifest, roots_from
 from usvit.data.loading import PixelStore, eval_batches, train_batches
@@ -57,7 +62,12 @@ def main() -> None:
     printing = commands.add_parser("table")
     printing.add_argument("folder", type=Path)
     printing.add_argument("--against", required=True)
+    direct = commands.add_parser("upstream")
+    direct.add_argument("--data-root", type=Path, required=True)
     args = parser.parse_args()
+    if args.command == "upstream":
+        print(zero_shot(args.data_root))
+        return
     if args.command == "table":
         print(table(args.folder, args.against))
         return
@@ -131,6 +141,37 @@ def trained(config: RunConfig, manifest: Manifest, train: Any, val: Any) -> np.n
         outputs = predict(fabric.setup_module(model), fabric, prepared.normalised, eval_batches(store, val, 32))
     exponents = np.exp(outputs.logits - outputs.logits.max(axis=1, keepdims=True))
     return np.asarray(exponents / exponents.sum(axis=1, keepdims=True))
+
+
+def zero_shot(data_root: Path) -> str:
+    """Return the AUC of the phantom weights with the head that they were trained with, on images of patients."""
+    config = build_config(load_recipe("usvit_small"), {"data": {"dataset": "busi"}})
+    manifest, spec = open_manifest(config.data, roots_from(data_root), NO_PROGRESS), find_model(config.model.name)
+    weights = resolve_weights("phantom", spec)
+    assert weights.metadata is not None and tuple(weights.metadata.classes or ()) == manifest.classes
+    prepared = Preprocessing(config.model.image_size, config.input.resize, *input_statistics(spec, weights))
+    fabric = resolve_device(config.device, config.precision).fabric()
+    model, _ = new_model_with_report(config, spec, weights, len(manifest.classes), 0)
+    model.load_state_dict(
+        {name: value.to(model.state_dict()[name].dtype) for name, value in weights.read().tensors.items()}
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        store = PixelStore.build(
+            manifest, prepared, memory_gb=4, folder=Path(folder), progress=NO_PROGRESS, with_lesions=False
+        )
+        batches = eval_batches(store, np.arange(len(store)), 32)
+        logits = predict(fabric.setup_module(model), fabric, prepared.normalised, batches).logits
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    rows, malignant = manifest.usable, manifest.classes.index("malignant")
+    said = []
+    for name, chosen in (
+        ("malignant vs rest", np.ones(len(rows), bool)),
+        ("malignant vs benign", rows.label != "normal"),
+    ):
+        part = rows[np.asarray(chosen)]
+        labels = (part.label == "malignant").to_numpy().astype(int)
+        said.append(f"{name}: {metrics.auc(labels, probabilities[np.asarray(chosen), malignant], part.group_id)}")
+    return "\n".join(said)
 
 
 def table(folder: Path, against: str) -> str:
