@@ -31,14 +31,16 @@ from usvit.data.datasets import Manifest, open_manifest, roots_from
 from usvit.data.loading import PixelStore, eval_batches, train_batches
 from usvit.data.splits import make_folds, rows_of_split
 from usvit.data.transforms import Preprocessing, make_augment
-from usvit.experiments.base import new_model_with_report
+from usvit.experiments.base import adapt, new_model_with_report
 from usvit.metrics.basic import auc
 from usvit.models import WithMaskHead, find_model, input_statistics, resolve_weights
 from usvit.progress import NO_PROGRESS
 from usvit.seeding import derive_seed
 from usvit.training import (
     ClassificationTask,
+    HeadTraining,
     MaskedClassificationTask,
+    Subject,
     WeightedCrossEntropy,
     balanced_class_weights,
     fit,
@@ -114,7 +116,14 @@ def trained(config: RunConfig, manifest: Manifest, train: Any, val: Any) -> np.n
             config.loss.label_smoothing,
         )
         with_masks = config.loss.mask_weight > 0
-        task = ClassificationTask(model, loss_fn, prepared.normalised)
+        adapt(model, config)
+        subject = Subject(model, store, prepared.normalised)
+        if config.model.tune == "head":
+            augmented = config.input.augment != "none"
+            subject = HeadTraining(
+                store, fabric, prepared, augmented=augmented, batch_size=32, progress=NO_PROGRESS
+            ).subject(model)
+        task = ClassificationTask(subject.module, loss_fn, subject.prepare)
         seed_everything(config.seed, "train", 0)
         if with_masks:
             decoded = WithMaskHead(model, config.model.image_size, spec.name)
@@ -123,7 +132,7 @@ def trained(config: RunConfig, manifest: Manifest, train: Any, val: Any) -> np.n
             task,
             fabric,
             train_batches(
-                store,
+                subject.store,
                 train,
                 targets[train],
                 batch_size=config.train.batch_size,

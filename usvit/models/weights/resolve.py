@@ -171,7 +171,7 @@ def _from_usvit(spec: ModelSpec) -> Weights:
         )
     metadata = load_metadata(file)
     assert metadata is not None and metadata.architecture is not None
-    if spec.name != metadata.architecture:
+    if spec.architecture != metadata.timm:  # the network of several views has the same layers
         raise UsvitError(
             f"--weights {SHIPPED} are weights of the model {metadata.architecture}, but the model is {spec.name}. "
             f"Pass --model {metadata.architecture}, or --weights scratch. A folder of this name is ./{SHIPPED}."

@@ -2,12 +2,11 @@
 
 from usvit.models.spec import ModelSpec
 
+_SOURCE = "usvit (docs/explanation/house-model.md); ResNet-D: He et al. 2019, Bag of Tricks"
+
 MODELS = (
+    ModelSpec("usvit_small", "cnn", "usvit_small", _SOURCE, image_size=128),
     ModelSpec(
-        "usvit_small",
-        "cnn",
-        "usvit_small",
-        "usvit (docs/explanation/house-model.md); ResNet-D: He et al. 2019, Bag of Tricks",
-        image_size=128,
+        "usvit_small_multi", "cnn", "usvit_small", _SOURCE, {"halvings": 1, "head_stages": (3, 4)}, image_size=320
     ),
 )
