@@ -31,7 +31,6 @@ def test_the_recipe_trains_from_the_shipped_weights_and_scoring_gives_the_predic
     metadata = load_metadata(out / "fold-0" / "model.safetensors")
     assert metadata.upstream.name == "phantom"
     assert metadata.upstream.lineage[0]["recipe"] == "phantom_signs"
-    assert not [name for name in names(out) if "decoder" in name or "lateral" in name], "the decoder is not kept"
 
     import usvit as package
 
@@ -41,6 +40,14 @@ def test_the_recipe_trains_from_the_shipped_weights_and_scoring_gives_the_predic
     scores = package.load_model(out / "fold-0", device="cpu", precision="fp32").predict(image)
     columns = [f"prob_{name}" for name in metadata.classes]
     assert np.allclose(scores[columns].iloc[0].to_numpy(float), row[columns].to_numpy(float), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_all_layers_train_with_masks_from_the_shipped_weights(usvit, small_phantom, tmp_path):
+    """The settings that the recipe's header names for those who want to train all of it."""
+    more = ("--set", "model.tune=full", "--set", "optim.lr=0.0005", "--set", "loss.mask_weight=1")
+    answer = usvit("cv", "--data-root", small_phantom, "--out", tmp_path / "run", *SMALL, *STEPS, *more)
+    assert answer.code == 0, answer.err
 
 
 @pytest.mark.slow
@@ -112,8 +119,7 @@ def test_offline_the_error_names_the_command_that_needs_no_hub(usvit, monkeypatc
 def test_the_recipe_of_the_house_model_begins_with_the_shipped_weights_of_its_model():
     assert "usvit_small" in recipe_names()
     config = build_config(load_recipe("usvit_small"))
-    assert (config.model.name, config.model.weights) == ("usvit_small", "phantom")
-    assert config.loss.mask_weight > 0
-    assert config.train.ema is not None
+    assert (config.model.name, config.model.weights) == ("usvit_small_multi", "phantom")
+    assert (config.model.tune, config.input.augment) == ("head", "none"), "the features are computed once"
     header = (REPOSITORY / "configs" / "finetune" / "usvit_small.yaml").read_text().partition("\n\n")[0]
     assert "usvit cv --dataset busi --recipe usvit_small" in header

@@ -56,3 +56,28 @@ def test_it_takes_other_sizes_and_numbers_of_classes(model):
 
 def test_half_precision_weights_are_small_enough_to_ship(model):
     assert sum(value.numel() * 2 for value in model.state_dict().values()) < 5_700_000
+
+
+@torch.no_grad()
+def test_two_views_and_two_stages_are_the_features_of_each_side_by_side(model):
+    """The mean over positions of each part is that of the part alone, whatever the size of its own map."""
+    torch.manual_seed(0)
+    multi = create_model("usvit_small_multi", n_classes=3, image_size=128).eval()
+    own = {name: value for name, value in model.state_dict().items() if not name.startswith("fc.")}
+    assert multi.load_state_dict(own, strict=False).missing_keys == ["fc.weight", "fc.bias"]
+    images = torch.randn(2, 3, 128, 128, generator=torch.Generator().manual_seed(2))
+    pooled = multi.forward_features(images).mean((2, 3))
+    assert pooled.shape == (2, 2 * 2 * (128 + 256))
+    for start, view in ((0, images), (768, F.avg_pool2d(images, 2))):
+        alone = model.forward_features(view).mean((2, 3))
+        assert torch.allclose(pooled[:, start + 256 : start + 768], alone, atol=1e-5)
+        _, maps = model.forward_intermediates(view, indices=[3])
+        assert torch.allclose(pooled[:, start : start + 128], maps[0].mean((2, 3)), atol=1e-5)
+    logits, mask = multi.forward_with_mask(images)
+    assert torch.equal(logits, multi(images))
+    assert mask.shape == (2, 16, 16)
+
+
+def test_two_views_take_the_shipped_weights(model):
+    multi = create_model("usvit_small_multi", n_classes=3, image_size=64, weights="phantom")
+    assert multi(torch.zeros(2, 3, 64, 64)).shape == (2, 3)
