@@ -14,6 +14,7 @@ from usvit.data.loading import SignBatches, phantom_store
 from usvit.data.phantom import SIGN_LAWS
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
+from usvit.experiments.pretraining_batches import views_on_device
 from usvit.models import create_model, find_model
 from usvit.pretraining.signs import make, sign_loss
 from usvit.pretraining.task import TaskContext
@@ -98,7 +99,18 @@ def test_the_loss_is_the_sum_of_class_signs_and_mask_and_the_network_is_saved_al
     assert found.item() == pytest.approx(4 * expected.item(), rel=1e-4)
 
 
-def test_a_source_without_signs_is_refused():
-    network = create_model("usvit_small", n_classes=3, image_size=64)
-    with pytest.raises(UsvitError, match=r"objective signs .* source.name is fractals: set source.name to phantom"):
-        make(context(source={"name": "fractals"}), network)
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"source": {"name": "fractals"}}, r"objective signs .* source\.name is fractals: set source\.name to phantom"),
+        ({"loss": {"mask_weight": 1}}, r"loss\.mask_weight is for 'usvit cv'.*signs\.mask_weight"),
+        ({"mix": {"mixup": 0.2}}, "objective signs uses no labels to mix"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings, said):
+    with pytest.raises(UsvitError, match=said):
+        context(**settings)
+
+
+def test_nothing_is_augmented_a_second_time_on_a_gpu():
+    assert not views_on_device(context().config, "cuda")

@@ -376,6 +376,11 @@ class PretrainConfig(Training):
                 "model.tune=lora is for 'usvit cv' and 'usvit train': an upstream training saves whole networks, so "
                 "set model.tune=attn, or another part"
             )
+        if self.objective == "signs" and self.source.name != "phantom":
+            raise ValueError(
+                f"objective signs learns the signs of phantoms, but source.name is {self.source.name}: set source.name "
+                "to phantom"
+            )
         if mixes and self.train.batch_size % 2:
             raise ValueError("mix pairs the images of a batch: set an even train.batch_size")
         if self.source.decoded == "device" and (self.views.on == "cpu" or self.views.policy in HOST_POLICIES):

@@ -44,6 +44,15 @@ class Training(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _masks_in_fine_tuning(self) -> "Training":
+        if self.loss.mask_weight > 0 and not isinstance(self, RunConfig):
+            raise ValueError(
+                "loss.mask_weight is for 'usvit cv' and 'usvit train': set it to 0; the objective signs of 'usvit "
+                "pretrain' has signs.mask_weight"
+            )
+        return self
+
     @property
     def split_seed(self) -> int:
         """Seed of the folds: ``data.split_seed`` if it is set, otherwise the run's seed."""

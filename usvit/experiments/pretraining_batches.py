@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 def views_on_device(config: PretrainConfig, device_type: str) -> bool:
     """Return whether flip, 3-Augment and jitter, and the crops of decoded images, are computed on the device."""
+    if config.objective == "signs":  # images and masks are augmented together, on the host
+        return False
     return config.source.decoded == "device" or resolve_on(config.views.on, device_type)
 
 

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from usvit.data.loading import Batch
 from usvit.data.phantom import SIGN_LAWS
-from usvit.errors import UsvitError
 from usvit.models import Cost, WithMaskHead, blank, caught_inputs, forward_macs, head_parts, mask_loss
 from usvit.pretraining.supervised import check_labels, hits
 from usvit.pretraining.task import PretrainingTask, TaskContext
@@ -47,22 +46,18 @@ class Signs(PretrainingTask):
         network: Maps (B, 3, S, S) float to (B, K) logits.
 
     Raises:
-        UsvitError: The source is not ``phantom``, or the network has no feature maps.
+        UsvitError: The network has no feature maps.
     """
 
     def __init__(self, context: TaskContext, network: nn.Module):
         check_labels(context)
-        if context.config.source.name != "phantom":
-            raise UsvitError(
-                f"objective signs learns the signs of phantoms, but source.name is {context.config.source.name}: set "
-                "source.name to phantom."
-            )
         self.module = WithSignHeads(network, context.config.model.image_size, context.spec.name)
         self._context = context
 
     def loss(self, module: nn.Module, portion: Batch, step: int) -> Tensor:
         settings = self._context.config
-        logits, signs, mask = module(self._context.inputs(portion["images"], portion["targets"]))
+        # The seeds of views are not used: the images were augmented together with their masks (``SignBatches``).
+        logits, signs, mask = module(self._context.inputs(portion["images"], torch.zeros_like(portion["targets"])))
         labels = F.one_hot(portion["targets"], self._context.n_classes).float()
         smoothing = settings.loss.label_smoothing
         loss = soft_cross_entropy(logits, labels * (1 - smoothing) + smoothing / self._context.n_classes)

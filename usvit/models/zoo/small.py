@@ -2,7 +2,7 @@
 
 from usvit.models.spec import ModelSpec
 
-_SOURCE = "usvit (docs/explanation/house-model.md); ResNet-D: He et al. 2019, Bag of Tricks"
+_SOURCE = "usvit, with --weights phantom (docs/explanation/house-model.md); ResNet-D: He et al. 2019, Bag of Tricks"
 
 MODELS = (
     ModelSpec("usvit_small", "cnn", "usvit_small", _SOURCE, image_size=128),
