@@ -46,6 +46,8 @@ def test_the_wheel_carries_recipes_cards_and_templates_and_no_tests(wheel):
         "usvit/_shipped/configs/pretrain/deit3_i1k.yaml",
         "usvit/_shipped/configs/studies/gheflati2022_table2.yaml",
         "usvit/_shipped/configs/transfer/vtab1k.yaml",
+        "usvit/_shipped/weights/phantom/model.json",
+        "usvit/_shipped/weights/phantom/model.safetensors",
         "usvit/models/zoo/counts.json",
         "usvit/reports/templates/report.html.j2",
         "usvit/reports/templates/report/results.html.j2",
@@ -53,6 +55,12 @@ def test_the_wheel_carries_recipes_cards_and_templates_and_no_tests(wheel):
         "usvit/py.typed",
     } <= names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
+
+
+def test_the_weights_in_the_wheel_are_those_of_the_checkout_and_small(wheel):
+    inside = zipfile.ZipFile(wheel).read("usvit/_shipped/weights/phantom/model.safetensors")
+    assert inside == (REPOSITORY / "weights" / "phantom" / "model.safetensors").read_bytes()
+    assert len(inside) <= 6_000_000
 
 
 def test_the_installed_command_runs_the_demo_outside_the_checkout(installed, tmp_path, small_phantom):

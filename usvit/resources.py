@@ -1,4 +1,4 @@
-"""Resources: CPU cores, memory, the cache folder, and the files that ship with usvit (recipes and data cards).
+"""Resources: CPU cores, memory, the cache folder, and the files that ship with usvit (recipes, data cards and weights).
 
 In a checkout these files lie beside the package, where people edit them; a wheel contains them inside the package
 (``tool.hatch.build`` in pyproject.toml).
@@ -28,6 +28,11 @@ def configs_dir() -> Path:
 def data_cards_dir() -> Path:
     """Return the folder of data cards, one Markdown file per data set."""
     return _shipped("data_cards")
+
+
+def weights_dir() -> Path:
+    """Return the folder of the weights that ship with usvit, with one folder per set of weights."""
+    return _shipped("weights")
 
 
 def usable_cores() -> int:

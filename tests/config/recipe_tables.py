@@ -208,6 +208,7 @@ TABLES = {
     # Ours
     "fractals": {"source.name": "fractals", "model.name": "vit_ti16", "objective": "supervised"},
     "mae_phantom": {"source.name": "phantom+data", "model.name": "vit_ti16", "objective": "mae", "mae.mask": 0.75},
+    "phantom_signs": {"source.name": "phantom", "model.name": "usvit_small", "objective": "signs"},
 }  # fmt: skip
 """Recipe -> setting -> value."""
 

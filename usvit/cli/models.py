@@ -14,6 +14,8 @@ from usvit.terminal import plain, terminal_of
 if TYPE_CHECKING:
     from usvit.records import ModelsInfoRecord
 
+_NOT_RELEASED = "not released; use --weights scratch or a file"
+
 app = typer.Typer(help="List, describe and export networks, and pin their weights.", no_args_is_help=True)
 app.command("export")(export.export)
 
@@ -170,7 +172,8 @@ def _print_info(facts: "ModelsInfoRecord") -> None:
         parts = [f"{key}={value}{' (set)' if key in facts.changed else ''}" for key, value in shape.items()]
         _print_wrapped("shape", ", ".join(parts))
     if not facts.weights:
-        print("weights        not released; use --weights scratch or a file")
+        shipped = facts.name.startswith("usvit_small")
+        print(f"weights        {'ship with usvit: --weights phantom' if shipped else _NOT_RELEASED}")
     for number, one in enumerate(facts.weights):
         place = one.hub or (one.foundation.address if one.foundation else "")
         print(f"{'' if number else 'weights':15}{one.upstream}: {place}")

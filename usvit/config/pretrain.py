@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from usvit.config.run import Training
-from usvit.config.sections import EarlyStoppingConfig, LossConfig, ModelConfig, Section, TrainConfig
+from usvit.config.sections import AugmentPolicy, EarlyStoppingConfig, LossConfig, ModelConfig, Section, TrainConfig
 
 Share = Annotated[float, Field(ge=0, le=1)]
 ThreeAugmentPart = Literal["gray", "solarize", "blur"]
 HOST_POLICIES = ("randaugment", "autoaugment", "trivialaugment", "dino")
 """Values of ``views.policy`` that PIL computes on the host, after the crop."""
-Objective = Literal["supervised", "mae", "beit", "tokenizer", "masked_patch", "grafit", "dino"]
+Objective = Literal["supervised", "mae", "beit", "tokenizer", "masked_patch", "grafit", "dino", "signs"]
 
 
 class SourceConfig(Section):
@@ -270,6 +270,20 @@ class GrafitConfig(Section):
     """Decay tau of the target network's moving average."""
 
 
+class SignsConfig(Section):
+    """Supervised pre-training on phantoms with class, signs and lesion mask (``objective: signs``)."""
+
+    weight: Annotated[float, Field(ge=0)] = 0.5
+    """Weight of the loss of the signs (shape, margin, orientation, posterior features and others)."""
+    mask_weight: Annotated[float, Field(ge=0)] = 1.0
+    """Weight of the loss of the lesion mask, as ``loss.mask_weight`` in fine-tuning."""
+    augment: AugmentPolicy = "us"
+    """The augmentation policy, as ``input.augment`` in fine-tuning; ``views`` is not used."""
+    least_height: Annotated[float, Field(gt=0, le=1)] = 0.62
+    """Phantoms are cut to a random height, of at least this share of their width, because a scanner's image is often
+    wider than deep; 1: they stay square."""
+
+
 class DinoConfig(Section):
     """Self-distillation with no labels (DINO: Caron et al. 2021). The defaults are those of its public code."""
 
@@ -337,6 +351,7 @@ class PretrainConfig(Training):
     masked_patch: MaskedPatchConfig = MaskedPatchConfig()
     grafit: GrafitConfig = GrafitConfig()
     dino: DinoConfig = DinoConfig()
+    signs: SignsConfig = SignsConfig()
     model: UpstreamModelConfig = UpstreamModelConfig()
     loss: UpstreamLossConfig = UpstreamLossConfig()
     train: UpstreamTrainConfig = UpstreamTrainConfig(epochs=300)
@@ -360,6 +375,11 @@ class PretrainConfig(Training):
             raise ValueError(
                 "model.tune=lora is for 'usvit cv' and 'usvit train': an upstream training saves whole networks, so "
                 "set model.tune=attn, or another part"
+            )
+        if self.objective == "signs" and self.source.name != "phantom":
+            raise ValueError(
+                f"objective signs learns the signs of phantoms, but source.name is {self.source.name}: set source.name "
+                "to phantom"
             )
         if mixes and self.train.batch_size % 2:
             raise ValueError("mix pairs the images of a batch: set an even train.batch_size")

@@ -44,6 +44,15 @@ class Training(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _masks_in_fine_tuning(self) -> "Training":
+        if self.loss.mask_weight > 0 and not isinstance(self, RunConfig):
+            raise ValueError(
+                "loss.mask_weight is for 'usvit cv' and 'usvit train': set it to 0; the objective signs of 'usvit "
+                "pretrain' has signs.mask_weight"
+            )
+        return self
+
     @property
     def split_seed(self) -> int:
         """Seed of the folds: ``data.split_seed`` if it is set, otherwise the run's seed."""
@@ -74,6 +83,23 @@ class RunConfig(Training):
                 "optim.name=lamb moves a matrix by a fraction of its own norm, and one matrix of each adapter of "
                 "model.tune=lora begins at zero: set optim.name=adamw"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _masks_are_decoded(self) -> "RunConfig":
+        if self.loss.mask_weight == 0:
+            return self
+        for key, value, wanted in (
+            ("model.tune", self.model.tune, "full"),
+            ("optim.layer_decay", self.optim.layer_decay, None),
+            ("input.augment_on", self.input.augment_on, "cpu" if self.input.augment_on == "cpu" else "auto"),
+        ):
+            if value != wanted:
+                raise ValueError(
+                    f"loss.mask_weight trains the whole network with a decoder of masks, one learning rate, and masks "
+                    f"that are moved with the images on the host, but {key} is {value}: set {key} to "
+                    f"{'null' if wanted is None else wanted}, or loss.mask_weight to 0"
+                )
         return self
 
 

@@ -107,7 +107,8 @@ class ModelConfig(Section):
     name: str = "vit_b32"
     """Name in ``usvit models list``, or ``timm:<any timm name>``."""
     weights: str = "hub"
-    """``hub`` (the zoo's recommended weights), ``hub:UPSTREAM`` (of ``usvit models info``), ``scratch``, a file
+    """``hub`` (the zoo's recommended weights), ``hub:UPSTREAM`` (of ``usvit models info``), ``scratch``, ``phantom``
+    (weights of ``usvit_small`` that ship with usvit and were trained on phantoms alone), a file
     (``.safetensors``, ``.pth``, ``.npz``), or a run of usvit, whose fold k initialises fold k."""
     weights_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     """Required SHA-256 of the weights' file."""
@@ -137,6 +138,9 @@ class ModelConfig(Section):
         return self
 
 
+AugmentPolicy = Literal["none", "light", "us", "trivial"]
+
+
 class InputConfig(Section):
     """Preparation of an image for the network."""
 
@@ -144,7 +148,7 @@ class InputConfig(Section):
     """``squash`` the image to a square (as the 2022 study did), or ``pad`` it, which keeps the aspect ratio."""
     crop: Literal["tissue", "whole"] = "tissue"
     """``tissue``: DICOM frames are cut to the 2-D tissue region that their header describes; ``whole``: not."""
-    augment: Literal["none", "light", "us", "trivial"] = "none"
+    augment: AugmentPolicy = "none"
     """The augmentation policy of the training images (usvit/data/transforms/policies.py)."""
     cache_gb: Annotated[float, Field(ge=0)] = 4.0
     """Keep decoded images in memory up to this many GB, or half of the free memory if that is less; more are kept in a
@@ -166,6 +170,9 @@ class LossConfig(Section):
     class_weights: Literal["balanced", "none"] = "balanced"
     """``balanced``: N / (K n_c), computed only from the training split of the fold."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    mask_weight: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of an auxiliary loss in fine-tuning: a small decoder, which is not kept, predicts the lesion mask from the
+    network's feature maps. Images without a mask do not count; the deployed network needs no masks."""
 
 
 class OptimConfig(Section):

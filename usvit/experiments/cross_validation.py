@@ -43,7 +43,7 @@ from usvit.experiments.parallel_folds import train_side_by_side
 from usvit.experiments.run_directory import RunDirectory
 from usvit.files import write_atomic, write_bytes, write_csv
 from usvit.metrics.basic import auc
-from usvit.models import lora_state, ood, statistics_of
+from usvit.models import WithMaskHead, lora_state, ood, statistics_of
 from usvit.progress import Progress
 from usvit.pseudonyms import for_the_owner_alone
 from usvit.records import MetricsRecord, write_record
@@ -53,6 +53,7 @@ from usvit.training import (
     Figures,
     FitResult,
     HeadTraining,
+    MaskedClassificationTask,
     NetworkOutputs,
     Subject,
     WeightedCrossEntropy,
@@ -133,7 +134,7 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
             memory_gb=setup.config.input.cache_gb,
             folder=run.path,
             progress=progress,
-            with_lesions=setup.config.input.augment != "none",
+            with_lesions=setup.config.input.augment != "none" or setup.config.loss.mask_weight > 0,
             cache=setup.config.data.cache,
         )
 
@@ -218,7 +219,8 @@ def _run_fold(
     balanced = config.loss.class_weights == "balanced"
     class_weights = balanced_class_weights(targets[at["train"]], len(setup.classes)) if balanced else None
     loss_fn = WeightedCrossEntropy(class_weights, len(setup.classes), config.loss.label_smoothing)
-    on_device = resolve_on(config.input.augment_on, fabric.device.type)
+    with_masks = config.loss.mask_weight > 0
+    on_device = resolve_on(config.input.augment_on, fabric.device.type) and not with_masks
     batches = train_batches(
         subject.store,
         at["train"],
@@ -228,6 +230,7 @@ def _run_fold(
         seed=derive_seed(config.seed, "batches", fold),
         workers=config.workers,
         device=fabric.device if on_device else None,
+        masked=rows.mask_path.notna().to_numpy() if with_masks else None,
     )
 
     def outputs_of(wrapped: Any, which: NDArray[np.int64]) -> NetworkOutputs:
@@ -237,8 +240,13 @@ def _run_fold(
     # Checkpoints hold the state of the random generators, so that a resumed training draws the same dropout masks.
     seed_everything(config.seed, "train", fold)
     checkpoint = folder / "state.pt"
+    loss_fn = loss_fn.to(fabric.device)
+    task = ClassificationTask(subject.module, loss_fn, subject.prepare)
+    if with_masks:
+        decoded = WithMaskHead(model, config.model.image_size, setup.spec.name)
+        task = MaskedClassificationTask(decoded, loss_fn, subject.prepare, config.loss.mask_weight)
     result = fit(
-        ClassificationTask(subject.module, loss_fn.to(fabric.device), subject.prepare),
+        task,
         fabric,
         batches,
         validation,

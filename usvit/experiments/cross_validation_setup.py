@@ -34,6 +34,7 @@ from usvit.errors import LeakageError, UsvitError
 from usvit.experiments.base import adapt, head_of_record, in_runs, model_of_record, new_model_with_report
 from usvit.experiments.fold_schedule import LEAST_IMAGES, best_at_once, most_at_once
 from usvit.models import (
+    HubUnavailable,
     LoadReport,
     ModelSpec,
     TuneReport,
@@ -124,13 +125,24 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
     """Resolve and check everything, the cheapest checks first, so that a run that cannot succeed fails early."""
     device = resolve_device(config.device, config.precision)
     spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
-    weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
+    try:
+        weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
+    except HubUnavailable as error:
+        raise UsvitError(
+            f"{error} The model that comes with usvit needs no hub: "
+            f"usvit {kind} --dataset {config.data.dataset} --recipe usvit_small"
+        ) from error
     if weights.warning:
         logger.warning(weights.warning)
     mean, std = input_statistics(spec, weights)
     preprocessing = Preprocessing(config.model.image_size, config.input.resize, mean, std, config.input.crop)
     manifest = open_manifest(config.data, roots, progress)
     rows = manifest.usable
+    if config.loss.mask_weight > 0 and not rows.mask_path.notna().any():
+        raise UsvitError(
+            f"loss.mask_weight is {config.loss.mask_weight:g}, but no image of {config.data.dataset} has a lesion "
+            "mask. Set loss.mask_weight to 0, or add a data set with masks (usvit data info NAME)."
+        )
     folds = make_folds(kind, rows, config.split, config.split_seed, manifest.own_ids)
     who = f"The network of --weights {config.model.weights}"
     seen = together(seen_by_weights(weights.of_fold(fold)) for fold in range(max(1, len(weights.folds))))

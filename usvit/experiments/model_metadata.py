@@ -126,12 +126,13 @@ def upstream_metadata(
         seen: The entries that ``usvit.data.splits.leakage.write_seen`` returned.
     """
     config = setup.config
+    resize = "pad" if config.objective == "signs" else "squash"
     return {
         "schema_version": ModelMetadata.VERSION,
         "stage": UPSTREAM,
         "objective": config.objective,
         "architecture": "tokenizer" if config.objective == "tokenizer" else setup.spec.name,
-        **_network(setup, None, config.model.image_size, "squash", setup.inputs, "tissue"),
+        **_network(setup, None, config.model.image_size, resize, setup.inputs, "tissue"),
         "tune": config.model.tune,
         "weights_sha256": weights_sha256,
         "temperature": None,

@@ -7,18 +7,20 @@ from pathlib import Path
 import torch
 
 from usvit.config import HOST_POLICIES, PretrainConfig
-from usvit.data.datasets import UpstreamDataset
+from usvit.data.datasets import PhantomSource, UpstreamDataset
 from usvit.data.loading import (
     AugmentedDataset,
     CropBatches,
     ImageStore,
     InfiniteLoader,
     LoaderArguments,
+    SignBatches,
     StoredSource,
     fits_on,
+    phantom_store,
     store_bytes,
 )
-from usvit.data.transforms import make_views, resolve_on
+from usvit.data.transforms import Preprocessing, make_augment, make_views, resolve_on
 from usvit.progress import Progress
 from usvit.seeding import derive_seed
 from usvit.training import World
@@ -28,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 def views_on_device(config: PretrainConfig, device_type: str) -> bool:
     """Return whether flip, 3-Augment and jitter, and the crops of decoded images, are computed on the device."""
+    if config.objective == "signs":  # images and masks are augmented together, on the host
+        return False
     return config.source.decoded == "device" or resolve_on(config.views.on, device_type)
 
 
@@ -48,6 +52,8 @@ def training_batches(
         UsvitError: An image cannot be decoded, or the decoded images do not fit where they should be.
     """
     device = world.fabric.device
+    if config.objective == "signs":
+        return _sign_batches(config, source, fold, world, progress)
     on_device = views_on_device(config, device.type)
     views, local = make_views(config.views, config.model.image_size, on_device=on_device)
     store = decoded_images(config, source, folder, world, progress)
@@ -63,6 +69,24 @@ def training_batches(
         return CropBatches(source, store, views, local, on=device, **arguments)
     examples = AugmentedDataset(source if store is None else StoredSource(source, store), *views, local=local)
     return InfiniteLoader(examples, **arguments)
+
+
+def _sign_batches(
+    config: PretrainConfig, source: UpstreamDataset, fold: int, world: World, progress: Progress
+) -> SignBatches:
+    """Render the phantoms and make batches that hold their signs and masks, too."""
+    assert isinstance(source, PhantomSource)
+    preprocessing = Preprocessing(config.model.image_size, "pad", (0.0,) * 3, (1.0,) * 3)
+    return SignBatches(
+        source,
+        phantom_store(source, preprocessing, config.signs.least_height, config.seed, progress),
+        batch_size=config.train.batch_size,
+        augment=make_augment(config.signs.augment),
+        seed=derive_seed(config.seed, "batches", fold),
+        workers=config.workers,
+        rank=world.rank,
+        world=world.size,
+    )
 
 
 def decoded_images(

@@ -48,6 +48,8 @@ from .layer_scale import fix_layer_scale as fix_layer_scale
 from .lora import add_lora as add_lora
 from .lora import lora_state as lora_state
 from .lora import merge_lora as merge_lora
+from .mask_head import WithMaskHead as WithMaskHead
+from .mask_head import mask_loss as mask_loss
 from .mlp_head import give_mlp_head as give_mlp_head
 from .mlp_head import is_mlp_head as is_mlp_head
 from .ood import FILE as FILE
@@ -75,6 +77,7 @@ from .weights.pins import add_pin as add_pin
 from .weights.pins import own_pins as own_pins
 from .weights.renaming import by_timm as by_timm
 from .weights.renaming import to_network_names as to_network_names
+from .weights.resolve import HubUnavailable as HubUnavailable
 from .weights.resolve import find_pin as find_pin
 from .weights.run_folds import fold_folders as fold_folders
 from .weights.run_folds import only_fold as only_fold

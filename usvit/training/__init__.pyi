@@ -31,6 +31,7 @@ from .state import TrainState as TrainState
 from .step_log import StepLog as StepLog
 from .task import ON_HOST as ON_HOST
 from .task import ClassificationTask as ClassificationTask
+from .task import MaskedClassificationTask as MaskedClassificationTask
 from .task import TrainingTask as TrainingTask
 from .trainer import Figures as Figures
 from .trainer import FitResult as FitResult

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from usvit.data.loading import Batch
+from usvit.models import WithMaskHead, mask_loss
 from usvit.training.losses import WeightedCrossEntropy
 
 Prepare = Callable[[torch.Tensor], torch.Tensor]
@@ -80,3 +81,28 @@ class ClassificationTask(TrainingTask):
 
     def loss(self, module: nn.Module, portion: Batch, step: int) -> torch.Tensor:
         return self._loss_fn(module(self._prepare(portion["images"])), portion["targets"])
+
+
+class MaskedClassificationTask(ClassificationTask):
+    """Cross-entropy, and the loss of predicted lesion masks for images whose mask is known.
+
+    The loss of an image is that of ``ClassificationTask`` plus ``mask_weight`` times the loss of its mask
+    (``usvit.models.mask_loss``); both have the weight of the image's class.
+
+    Args:
+        module: The classifier with its decoder. Evaluation and the saved network use the classifier alone.
+        loss_fn: The weighted loss of the labels.
+        prepare: As for ``ClassificationTask``.
+        mask_weight: Weight of the loss of the mask, > 0.
+    """
+
+    def __init__(self, module: WithMaskHead, loss_fn: WeightedCrossEntropy, prepare: Prepare, mask_weight: float):
+        super().__init__(module, loss_fn, prepare)
+        self._mask_weight = mask_weight
+
+    def loss(self, module: nn.Module, portion: Batch, step: int) -> torch.Tensor:
+        targets = portion["targets"]
+        logits, mask = module(self._prepare(portion["images"]))
+        weights = self._loss_fn.class_weights[targets] * portion["masked"]
+        of_masks = (weights * mask_loss(mask, portion["lesions"].float() / 255)).sum()
+        return self._loss_fn(logits, targets) + self._mask_weight * of_masks

@@ -392,3 +392,35 @@ def test_stores_of_grey_and_of_its_rgb_copy_are_equal(busi, tmp_path):
     one = build(manifest, tmp_path, 1.0)
     save(speckle(1), busi / "benign" / "benign (1).png")
     assert (build(manifest, tmp_path, 1.0).pixels == one.pixels).all()
+
+
+@pytest.mark.parametrize("policy", ["none", "us"])
+def test_lesions_move_with_their_images_and_say_whether_their_mask_is_known(policy):
+    """The image is its own mask: white in the lesion, black elsewhere, with a thin frame of grey around the picture."""
+    cells = np.zeros((CELLS, CELLS), np.uint8)
+    cells[6:14, 18:26] = 255
+    image = np.repeat(np.kron(cells, np.ones((2, 2), np.uint8))[..., None], 3, axis=2)
+    image = np.maximum(image, 60)
+    store = PixelStore(np.stack([image] * 4), np.stack([cells] * 4))
+    masked = np.array([True, False, True, True])
+    batches = TrainBatches(
+        store,
+        np.arange(4),
+        np.arange(4, dtype=np.int64),
+        batch_size=4,
+        augment=make_augment(policy),
+        seed=0,
+        masked=masked,
+    )
+    plain = TrainBatches(
+        store, np.arange(4), np.arange(4, dtype=np.int64), batch_size=4, augment=make_augment(policy), seed=0
+    )
+    for batch, other in zip(batches.iterate(0, 5), plain.iterate(0, 5), strict=True):
+        assert (batch["images"] == other["images"]).all(), "masks change no image"
+        assert (batch["masked"].numpy() == masked[batch["targets"].numpy()]).all()
+        for picture, lesion in zip(batch["images"].numpy(), batch["lesions"].numpy(), strict=True):
+            grey = picture[..., 0].reshape(CELLS, 2, CELLS, 2).mean((1, 3))
+            inside, outside = grey[lesion > 250], grey[lesion == 0]
+            assert len(inside) > 20
+            assert np.median(inside) > 100 + np.median(outside)
+            assert (inside > np.quantile(outside, 0.97)).mean() > 0.95

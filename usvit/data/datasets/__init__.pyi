@@ -39,6 +39,7 @@ from .upstream.base import made_on_the_fly as made_on_the_fly
 from .upstream.base import refined as refined
 from .upstream.catalog import DATA as DATA
 from .upstream.catalog import SOURCES as SOURCES
+from .upstream.generated import PhantomSource as PhantomSource
 from .upstream.manifest_source import ManifestSource as ManifestSource
 from .upstream.near_duplicates import Without as Without
 from .upstream.near_duplicates import copies_of as copies_of

@@ -19,3 +19,5 @@ from .pixel_store import Store as Store
 from .pixel_store import TrainBatches as TrainBatches
 from .pixel_store import eval_batches as eval_batches
 from .prefetch import copied_ahead as copied_ahead
+from .sign_batches import SignBatches as SignBatches
+from .sign_batches import phantom_store as phantom_store

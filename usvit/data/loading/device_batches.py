@@ -29,13 +29,27 @@ def train_batches(
     seed: int,
     workers: int = 0,
     device: torch.device | None = None,
+    masked: NDArray[np.bool_] | None = None,
 ) -> InfiniteLoader:
     """Make the endless training batches of a store, on the host or on the device.
 
     Args:
         store, rows, targets, batch_size, augment, seed, workers: As for ``TrainBatches``.
         device: Device that augments; None for the processes that make the batches.
+        masked: As for ``TrainBatches``, which then makes the batches: lesions are moved on the host only.
     """
+    if masked is not None:
+        on_host = store.host if isinstance(store, DeviceStore) else store
+        return TrainBatches(
+            on_host,
+            rows,
+            targets,
+            batch_size=batch_size,
+            augment=augment,
+            seed=seed,
+            workers=workers,
+            masked=masked,
+        )
     if isinstance(store, DeviceStore) and (augment is None or device is not None):
         device = store.pixels.device
     elif not isinstance(store, PixelStore) or augment is None or device is None:

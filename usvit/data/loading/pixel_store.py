@@ -19,7 +19,7 @@ from usvit.data.datasets import Manifest, decode_unchanged, mask_names
 from usvit.data.io import BadImage, UInt8, read_masks
 from usvit.data.loading.infinite_loader import Batch, InfiniteLoader
 from usvit.data.loading.pixel_cache import PixelCache, pixels_key
-from usvit.data.transforms import CELLS, Augment, Preprocessing, box_of, lesion_cells
+from usvit.data.transforms import CELLS, Policy, Preprocessing, box_of, lesion_cells
 from usvit.files import disk_errors
 from usvit.progress import Progress, task
 from usvit.resources import free_memory, usable_cores
@@ -167,6 +167,8 @@ class TrainBatches(InfiniteLoader):
         augment: augmentation of one image, or None.
         seed: seed of order and augmentation.
         workers: processes that augment; 0 for the main process.
+        masked: (N,) whether the lesion mask of each image of the store is known, or None. If given, batches also have
+            ``lesions``, (B, CELLS, CELLS) uint8, which lie where the augmentation has moved them, and ``masked``, (B,).
     """
 
     def __init__(
@@ -176,18 +178,28 @@ class TrainBatches(InfiniteLoader):
         targets: NDArray[np.int64],
         *,
         batch_size: int,
-        augment: Augment | None,
+        augment: Policy | None,
         seed: int,
         workers: int = 0,
+        masked: NDArray[np.bool_] | None = None,
     ):
-        super().__init__(_Augmented(store, rows, targets, augment), batch_size=batch_size, seed=seed, workers=workers)
+        examples = _Augmented(store, rows, targets, augment, masked)
+        super().__init__(examples, batch_size=batch_size, seed=seed, workers=workers)
 
 
 class _Augmented:
     """The ``rows`` of a store, each image augmented with the seed of its position."""
 
-    def __init__(self, store: Store, rows: NDArray[np.int64], targets: NDArray[np.int64], augment: Augment | None):
-        self.store, self.rows, self.targets, self.augment = store, rows, targets, augment
+    def __init__(
+        self,
+        store: Store,
+        rows: NDArray[np.int64],
+        targets: NDArray[np.int64],
+        augment: Policy | None,
+        masked: NDArray[np.bool_] | None = None,
+    ):
+        assert masked is None or store.lesions is not None
+        self.store, self.rows, self.targets, self.augment, self.masked = store, rows, targets, augment, masked
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -199,11 +211,22 @@ class _Augmented:
         at = [position for position, _ in items]
         rows = self.rows[at]
         images = self.store[rows]
-        if self.augment is not None:
-            lesions = [None] * len(rows) if self.store.lesions is None else self.store.lesions[rows]
+        known = None if self.store.lesions is None else self.store.lesions[rows]
+        lesions = [None] * len(rows) if known is None else known
+        if self.augment is not None and self.masked is None:
             seeds = [seed for _, seed in items]
             images = np.stack([*map(self.augment, images, seeds, lesions)])
-        return {"images": torch.from_numpy(images), "targets": torch.from_numpy(self.targets[at])}
+        elif self.augment is not None:
+            changed = [
+                self.augment.changed(image, seed, lesion)
+                for image, (_, seed), lesion in zip(images, items, lesions, strict=True)
+            ]
+            images = np.stack([image for image, _ in changed])
+            known = np.stack([view.of(lesion) for (_, view), lesion in zip(changed, lesions, strict=True)])
+        batch = {"images": torch.from_numpy(images), "targets": torch.from_numpy(self.targets[at])}
+        if self.masked is not None and known is not None:
+            batch |= {"lesions": torch.from_numpy(known), "masked": torch.from_numpy(self.masked[rows])}
+        return batch
 
 
 def eval_batches(store: Store, rows: NDArray[np.int64], batch_size: int) -> Iterator[torch.Tensor]:

@@ -2,6 +2,7 @@ from .marks import text_line as text_line
 from .render import FINEST_GRID as FINEST_GRID
 from .render import Patient as Patient
 from .render import RenderedImage as RenderedImage
+from .render import cut_lesion as cut_lesion
 from .render import render_image as render_image
 from .render import sample_patient as sample_patient
 from .signs import SIGN_LAWS as SIGN_LAWS

@@ -36,7 +36,14 @@ class View:
     """True if left and right are exchanged."""
 
     def of(self, image: UInt8) -> UInt8:
-        """Return the content of the window, (S, S, 3), by bilinear interpolation; it is black outside of the image."""
+        """Return the content of the window by bilinear interpolation; it is black outside of the image.
+
+        Args:
+            image: (S, S, 3), or (S, S) such as ``lesion_cells``, whose cells are the pixels of a smaller image.
+
+        Returns:
+            The window in the shape of the image.
+        """
         size = len(image)
         flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
         return np.asarray(cv2.warpAffine(image, self.matrix(size), (size, size), flags=flags), dtype=np.uint8)

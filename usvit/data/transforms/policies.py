@@ -76,14 +76,22 @@ class Policy:
 
     def __call__(self, image: UInt8, seed: int, lesion: UInt8 | None = None) -> UInt8:
         """Change one image at random; see ``Augment``."""
+        return self.changed(image, seed, lesion)[0]
+
+    def changed(self, image: UInt8, seed: int, lesion: UInt8 | None = None) -> tuple[UInt8, View]:
+        """Change one image at random, as ``__call__`` does, and return the view of it that was drawn, too.
+
+        The view shows where the lesion is in the changed image: ``view.of(lesion)``.
+        """
         if not image.any():
-            return self.draw(seed, lesion, None)[0].of(image)
+            view = self.draw(seed, lesion, None)[0]
+            return view.of(image), view
         picture = picture_of(image)
         view, greys = self.draw(seed, lesion, image[picture].shape[:2])
         # Grey values are changed first, in the geometry of the scanner, and only in the picture: padding stays black.
         changed = image.copy()
         changed[picture] = greys.of(np.ascontiguousarray(image[picture]))
-        return view.of(changed)
+        return view.of(changed), view
 
     def draw(
         self, seed: int, lesion: UInt8 | None = None, shape: tuple[int, ...] | None = None

@@ -8,6 +8,7 @@ Entry points, which take keyword options only:
 - ``usvit_cait_distilled`` (``cait.py``): CaiT with a distillation token
 - ``usvit_patchconvnet`` (``patchconvnet.py``), ``usvit_resnet50_attn`` (``resnet_attention.py``): attention pooling
 - ``usvit_resmlp`` (``resmlp.py``): a ResMLP of any depth and patch size, with the parts that its ablation compares
+- ``usvit_small`` (``small.py``): the house model, a ResNet-18-D at half the width
 - ``usvit_bit`` (``timm_sizes.py``): timm's class at sizes that timm does not offer
 """
 
@@ -18,6 +19,7 @@ from usvit.models.architectures.parallel import fuse_branches
 from usvit.models.architectures.patchconvnet import usvit_patchconvnet
 from usvit.models.architectures.resmlp import usvit_resmlp
 from usvit.models.architectures.resnet_attention import usvit_resnet50_attn
+from usvit.models.architectures.small import usvit_small
 from usvit.models.architectures.timm_sizes import usvit_bit
 from usvit.models.architectures.vit import usvit_vit
 
@@ -30,5 +32,6 @@ __all__ = [
     "usvit_patchconvnet",
     "usvit_resmlp",
     "usvit_resnet50_attn",
+    "usvit_small",
     "usvit_vit",
 ]

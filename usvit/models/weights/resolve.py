@@ -21,10 +21,17 @@ from usvit.models.weights.pins import Pin, pin_of, revision_of
 from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights, weights_bytes
 from usvit.models.weights.run_folds import fold_folders
 from usvit.records import ModelMetadata
+from usvit.resources import weights_dir
 
+SHIPPED = "phantom"
+"""Choice of the weights that ship with usvit."""
 _HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 _UNSEEN = ("heads", "attention", "position", "position_at", "class_at", "class_keys")
 """Settings of a ViT that can differ although all tensors have the same names and shapes."""
+
+
+class HubUnavailable(UsvitError):
+    """Error about weights of the hub that are neither cached nor reachable."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +114,8 @@ def resolve_weights(choice: str, spec: ModelSpec, sha256: str | None = None) -> 
 
     Args:
         choice: ``hub`` (the recommended weights), ``hub:UPSTREAM`` (a key of ``spec.weights``), ``hub:UPSTREAM=FILE``
-            (a downloaded copy of these), ``scratch``, a file with one of ``FILE_SUFFIXES``, a finished run of usvit, or
-            the folder of one of its folds.
+            (a downloaded copy of these), ``scratch``, ``phantom`` (the weights that ship with usvit), a file
+            with one of ``FILE_SUFFIXES``, a finished run of usvit, or the folder of one of its folds.
         spec: the network that the weights are for.
         sha256: required SHA-256 of the file (``model.weights_sha256``).
 
@@ -120,7 +127,10 @@ def resolve_weights(choice: str, spec: ModelSpec, sha256: str | None = None) -> 
         if sha256:
             raise UsvitError("model.weights_sha256 requires a file, but --weights scratch has none. Leave it out.")
         return Weights("scratch")
-    weights = _from_hub(choice, spec) if choice == "hub" or choice.startswith("hub:") else _from_disk(choice, spec)
+    if choice == SHIPPED:
+        weights = _from_usvit(spec)
+    else:
+        weights = _from_hub(choice, spec) if choice == "hub" or choice.startswith("hub:") else _from_disk(choice, spec)
     weights = _with_collections(weights, spec)
     if sha256 and weights.sha256 != sha256:
         raise UsvitError(
@@ -151,14 +161,43 @@ def _with_collections(weights: Weights, spec: ModelSpec) -> Weights:
     )
 
 
+def _from_usvit(spec: ModelSpec) -> Weights:
+    """Find the weights that ship with usvit: they were trained on phantoms alone (``weights/phantom``)."""
+    file = weights_dir() / SHIPPED / "model.safetensors"
+    if not file.is_file():
+        raise UsvitError(
+            f"The weights that ship with usvit are missing ({file}). Install usvit again, or make them: "
+            "python -m usvit.experiments.phantom_weights"
+        )
+    metadata = load_metadata(file)
+    assert metadata is not None and metadata.architecture is not None
+    if spec.architecture != metadata.timm:  # the network of several views has the same layers
+        raise UsvitError(
+            f"--weights {SHIPPED} are weights of the model {metadata.architecture}, but the model is {spec.name}. "
+            f"Pass --model {metadata.architecture}, or --weights scratch. A folder of this name is ./{SHIPPED}."
+        )
+    data, sha256 = _read(file)
+    if sha256 != metadata.weights_sha256:
+        raise UsvitError(
+            f"The weights {file} are not those that ship with usvit: their SHA-256 is wrong. Reinstall it."
+        )
+    described = {
+        **_lineage(metadata),
+        "license": "apache-2.0",
+        "pretrained_by": "usvit, phantoms of its own physical model",
+    }
+    content = parse_weights(data, file)
+    return Weights("file", file, SHIPPED, sha256, **described, metadata=metadata, content=content)
+
+
 def _from_disk(choice: str, spec: ModelSpec) -> Weights:
     path = Path(choice)
     if path.is_dir():
         return _from_run(path, spec)
     if not path.is_file():
         raise UsvitError(
-            f"--weights {choice}: there is no such file. Give hub, hub:UPSTREAM, scratch, a file ({_suffixes()}), "
-            "or the folder of a run."
+            f"--weights {choice}: there is no such file. Give hub, hub:UPSTREAM, scratch, phantom, a file "
+            f"({_suffixes()}), or the folder of a run."
         )
     if path.suffix not in FILE_SUFFIXES:
         raise UsvitError(f"--weights {choice}: files of this kind are not read; known: {_suffixes()}.")
@@ -361,7 +400,7 @@ def _downloaded(repository: str, files: tuple[str, ...], spec: ModelSpec, revisi
             ) as error:  # the HTTP library, and so its exceptions, depend on the version of the hub's client
                 reason = " ".join(str(error).split())[:200]
                 break
-    raise UsvitError(
+    raise HubUnavailable(
         f"The pre-trained weights of {spec.name} ({repository}) are neither in the Hugging Face cache nor reachable: "
         f"{reason}. {_without_hub()}"
     )

@@ -23,6 +23,7 @@ from usvit.models.zoo import (
     patchconvnet,
     resmlp,
     resmlp_ablations,
+    small,
     sovit,
     vit,
 )
@@ -42,6 +43,7 @@ _FAMILIES = (
     patchconvnet,
     cnn,
     axial_resnet,
+    small,
 )
 
 ZOO: dict[str, ModelSpec] = {spec.name: spec for family in _FAMILIES for spec in family.MODELS}

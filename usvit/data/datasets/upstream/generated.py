@@ -4,18 +4,35 @@ import functools
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from usvit.config import SourceConfig
 from usvit.data.datasets.upstream.base import GeneratedSource, UpstreamDataset
 from usvit.data.datasets.upstream.catalog import GENERATED
 from usvit.data.datasets.upstream.fractals import FractalSource
-from usvit.data.phantom import CLASS_SHARE, FINEST_GRID, GENERATOR_VERSION, render_image, sample_patient
+from usvit.data.io import UInt8
+from usvit.data.phantom import (
+    CLASS_SHARE,
+    FINEST_GRID,
+    GENERATOR_VERSION,
+    SIGN_LAWS,
+    Patient,
+    RenderedImage,
+    cut_lesion,
+    render_image,
+    sample_patient,
+)
 from usvit.errors import unknown
 from usvit.seeding import derive_seed
 
 BEYOND = 2**64
 """Added to the seed of each stream, so that ``usvit data phantom`` with a smaller seed makes other patients."""
+
+SIGN_RANGE = (-3.0, 5.0)
+"""Limits of a standardised sign: a few spreads below the benign and above the malignant mean."""
+LEAST_SIGN = 1e-3
+"""Smallest value of which the logarithm is taken; spiculation may be 0."""
 
 
 class PhantomSource(GeneratedSource):
@@ -59,12 +76,38 @@ class PhantomSource(GeneratedSource):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": {}}  # pixels are not sent to worker processes
 
+    def with_mask(self, index: int) -> tuple[UInt8, NDArray[np.bool_]]:
+        """Render one image, (S, S, 3) uint8, and the mask of its lesion, (S, S) bool; S is at least ``FINEST_GRID``."""
+        rendered = self._view(index)
+        return np.repeat(rendered.image[..., None], 3, axis=2), rendered.mask
+
+    def signs(self, index: int) -> NDArray[np.float64]:
+        """Return the signs of one lesion in the order of ``SIGN_LAWS``, (8,), in units of their spread.
+
+        Each sign (its logarithm, if that is normally distributed) has the mean of benign lesions subtracted and is
+        divided by the spread; it is clipped to ``SIGN_RANGE``. All are NaN without a lesion.
+        """
+        if self.classes[self.targets[index]] == "normal":
+            return np.full(len(SIGN_LAWS), np.nan)
+        signs = cut_lesion(self._patient(index), 1).signs
+        values = []
+        for name, law in SIGN_LAWS.items():
+            value = getattr(signs, name)
+            value = np.log(max(value, LEAST_SIGN)) if law.log else value
+            values.append((value - law.benign) / law.spread)
+        return np.clip(values, *SIGN_RANGE)
+
+    def _patient(self, index: int) -> Patient:
+        malignant = self.classes[self.targets[index]] == "malignant"
+        return sample_patient(self._patients, index, malignant=malignant)
+
+    def _view(self, index: int) -> RenderedImage:
+        size, normal = max(self._image_size, FINEST_GRID), self.classes[self.targets[index]] == "normal"
+        return render_image(self._patient(index), 1, size=size, with_lesion=not normal)
+
     def _rendered(self, index: int) -> Image.Image:
         """Render one image with one 8-bit channel."""
-        label = self.classes[self.targets[index]]
-        patient = sample_patient(self._patients, index, malignant=label == "malignant")
-        rendered = render_image(patient, 1, size=max(self._image_size, FINEST_GRID), with_lesion=label != "normal")
-        picture = Image.fromarray(rendered.image)
+        picture = Image.fromarray(self._view(index).image)
         if self._image_size < FINEST_GRID:  # the renderer itself would need a grid of twice the size
             picture = picture.resize((self._image_size, self._image_size), Image.Resampling.BICUBIC)
         return picture
