@@ -132,9 +132,10 @@ def recalibration(n: int) -> None:
                 for one in recalibration_draws(site, size, RULE, draws=DRAWS, seed=k)[1:]:
                     ranges = [one.figures[name] for name in ("sensitivity", "specificity", "observed_expected")]
                     found = recalibrated(other, future, size, one.fitted, k)
-                    if found is not None and all(each.n_draws for each in ranges):
+                    ends = [(each.low, each.high) for each in ranges if each.low is not None and each.high is not None]
+                    if found is not None and len(ends) == len(ranges):
                         held.setdefault(one.fitted, []).append(
-                            [each.low <= value <= each.high for each, value in zip(ranges, found, strict=True)]
+                            [low <= value <= high for (low, high), value in zip(ends, found, strict=True)]
                         )
             for name, rows in held.items():
                 shown = " | ".join(f"{share:.2f}" for share in np.mean(rows, axis=0))
