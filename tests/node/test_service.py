@@ -136,7 +136,8 @@ def test_killed_processes_lose_nothing_and_send_nothing_twice(
 ) -> None:
     processes = node.config.folder / "processes.json"
     for number, name in enumerate(("receiver", "scorer-0", "sender")):
-        node.send(images(tmp_path / str(number), 10 + number, 2))
+        folder = images(tmp_path / str(number), 10 + number, 2)
+        until(lambda folder=folder: node.send(folder).returncode == 0)  # the receiver may still be starting again
         before = json.loads(processes.read_text())[name]
         os.kill(before, signal.SIGKILL)
         until(lambda name=name, before=before: json.loads(processes.read_text())[name] != before)
