@@ -120,6 +120,17 @@ def test_rules_leave_studies_alone_and_say_so(node: RunningNode, tmp_path: Path)
     until(lambda: by_none["pseudonym"] in log.read_text().partition('"no_rule"')[0][-300:])
 
 
+def test_a_study_of_which_nothing_can_be_scored_is_done_without_results(node: RunningNode, tmp_path: Path) -> None:
+    node.send(image(tmp_path / "b.dcm", 7, 1, PixelData=bytes(100)))
+    study = node.wait_for_study(7)
+    assert results(node, 7) == []
+    failures = node.database.rows(
+        "SELECT frame, code FROM failures JOIN instances ON instances.id = instance_id WHERE study_id = ?",
+        (study["id"],),
+    )
+    assert [tuple(one) for one in failures] == [(None, "damaged")]
+
+
 def test_replay_scores_a_study_again_as_a_new_revision(node: RunningNode, orthanc: Orthanc, tmp_path: Path) -> None:
     node.send(images(tmp_path / "in", 6, 1))
     study = node.wait_for_study(6)
