@@ -48,7 +48,8 @@ def test_a_study_is_scored_as_by_usvit_score_and_its_results_are_in_the_study_at
     assert sorted(one["kind"] for one in found) == ["gsps"] * 3 + ["sc"] * 3 + ["sr"]
     states = node.database.rows("SELECT state, failure_code FROM instances WHERE study_id = ?", (study["id"],))
     assert sorted(map(tuple, states)) == [("failed", "damaged"), *[("scored", None)] * 3]
-    held = orthanc.call(f"/studies/{orthanc.call('/tools/lookup', f'{ROOT}.1')[0]['ID']}/instances")
+    (there,) = orthanc.call("/tools/find", {"Level": "Study", "Query": {"StudyInstanceUID": f"{ROOT}.1"}})
+    held = orthanc.call(f"/studies/{there}/instances")
     assert len(held) == 7
     report = next(node.config.folder / one["path"] for one in found if one["kind"] == "sr")
     text = subprocess.run([tool("dsrdump"), str(report)], capture_output=True, text=True, check=True).stdout

@@ -127,7 +127,10 @@ class _StudyScorer:
         Studies whose scorer has died come after the others, which they would otherwise hold up.
         """
         models = ", ".join("?" * len(self._scorers))
-        query = f"SELECT id FROM studies WHERE state = 'ready' AND model IN ({models}) ORDER BY attempts, last_at, id LIMIT 1"
+        query = (
+            f"SELECT id FROM studies WHERE state = 'ready' AND model IN ({models}) "
+            "ORDER BY attempts, last_at, id LIMIT 1"
+        )
         if self._database.one(query, tuple(self._scorers)) is None:  # without a lock: the usual case
             return None
         started = datetime.now().astimezone().replace(tzinfo=None).isoformat(timespec="seconds")
