@@ -33,7 +33,7 @@ def main() -> None:
     import torch
 
     import usvit
-    from usvit.experiments import cross_validation  # noqa: F401  imports all that a run needs
+    from usvit.experiments import cross_validation  # noqa: F401  imports all that a run needs until its first step
 
     imported = time.time()
     if request["device"] == "cuda":

@@ -9,9 +9,8 @@ that the variance is estimated from. ``benchmarks/coverage_decisions.py`` measur
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import expit, logit
+from scipy.special import expit, logit, stdtrit
 from scipy.stats import norm, rankdata
-from scipy.stats import t as student
 
 from usvit.metrics.intervals import ALPHA, Interval
 
@@ -54,7 +53,7 @@ def score_interval(
     if not 0 < value < 1 or np.isnan(variance):
         return None
     stretch = max(1.0, variance / _newcombe(value, n_positive, n_negative))
-    wide = float(student.ppf(1 - ALPHA / 2, freedom)) ** 2 * stretch
+    wide = float(stdtrit(freedom, 1 - ALPHA / 2)) ** 2 * stretch
 
     def outside(odds: float) -> float:
         area = float(expit(odds))

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from usvit.metrics.basic import Value
 from usvit.metrics.figures import PROPORTIONS, Figures, Key
@@ -207,10 +207,10 @@ def _interval(value: float, drawn: np.ndarray, left_out: np.ndarray) -> Resample
     middle = np.nanmean(left_out) - left_out
     power = float((middle**2).sum())  # NaN where the figure is undefined without some group
     if 0 < below < 1 and np.isfinite(power) and power > 0:
-        bias, quantile = norm.ppf(below), norm.ppf([ALPHA / 2, 1 - ALPHA / 2])
+        bias, quantile = ndtri(below), ndtri([ALPHA / 2, 1 - ALPHA / 2])
         acceleration = float((middle**3).sum()) / (6 * power**1.5)
         shift = bias + quantile
-        levels = norm.cdf(bias + shift / (1 - acceleration * shift))
+        levels = ndtr(bias + shift / (1 - acceleration * shift))
         low, high = np.quantile(known, levels)
         return Resampled(value, (float(low), float(high)), "BCa", note)
     if not 0 < below < 1:

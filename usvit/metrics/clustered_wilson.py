@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_positive, group_codes
@@ -95,7 +95,7 @@ class ShareSums:
             independent = p * (1 - p) / self.n_images
             known = independent > 0 and self.n_groups > 1
             effective = self.n_images / max(1.0, self.variance / independent) if known else self.effective_groups
-        return effective_wilson(p, effective, quantile=float(student.ppf(1 - alpha / 2, spread)))
+        return effective_wilson(p, effective, quantile=float(stdtrit(spread, 1 - alpha / 2)))
 
 
 def clustered_wilson_share(hits: ArrayLike, group: ArrayLike) -> Value:
