@@ -60,7 +60,7 @@ def run_scorer(config: NodeConfig, stop: threading.Event, argument: str) -> None
     scorers = {name: open_scorer(config.models[name], pseudonyms) for name in told["models"]}
     try:
         report_ready()
-        worker = _Scorer(config, database, pseudonyms, scorers, told["name"], stop)
+        worker = _StudyScorer(config, database, pseudonyms, scorers, told["name"], stop)
         while not stop.is_set():
             study = worker.claim()
             if study is None:
@@ -107,7 +107,7 @@ def release_studies(database: NodeDatabase, scorer: str) -> None:
         )
 
 
-class _Scorer:
+class _StudyScorer:
     def __init__(
         self,
         config: NodeConfig,

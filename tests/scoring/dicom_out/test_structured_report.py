@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import highdicom as hd
 import numpy as np
 import pydicom
@@ -11,13 +13,18 @@ from tests.scoring.dicom_out.product_cases import (
     iod_errors,
     make,
     odd_source,
+    order,
     pseudonyms,
     row,
     rows,
     said,
+    scored,
     tool,
 )
 from usvit.scoring.dicom_out.findings import RESEARCH_USE_ONLY
+from usvit.scoring.dicom_out.products import write_products
+from usvit.scoring.dicom_out.structured_report import Predecessor
+from usvit.scoring.dicom_out.study_report import ReportedItem, write_study_report
 
 
 def written(tmp_path, n_frames=1, table=None, **more):
@@ -165,6 +172,51 @@ def test_dcmtk_reads_the_tree(tmp_path):
         assert part.lower() in tree.lower(), part
     assert not [line for line in tree.splitlines() if line.startswith("E:")]
     assert "ComprehensiveSRStorage" in said(tool("dcmdump"), path)
+
+
+@pytest.mark.slow
+def test_a_successor_names_its_predecessor_and_is_another_object_of_the_series(tmp_path):
+    item, table = cut_source(tmp_path), [row("a" * 16)]
+    out, (product,) = make(tmp_path, item, table, ["sr"], keep_ids=True)
+    first = pydicom.dcmread(out / product.path)
+    assert "PredecessorDocumentsSequence" not in first
+    found = []
+    for name in "ab":
+        later = replace(order(tmp_path, tmp_path / name, ["sr"], keep_ids=True), revision=2)
+        (product,) = write_products(later, item, scored(item, table), predecessors=[Predecessor.of(first)])
+        found.append(tmp_path / name / product.path)
+    assert found[0].read_bytes() == found[1].read_bytes()
+    data = pydicom.dcmread(found[0])
+    (study,) = data.PredecessorDocumentsSequence
+    (series,) = study.ReferencedSeriesSequence
+    (instance,) = series.ReferencedSOPSequence
+    assert study.StudyInstanceUID == first.StudyInstanceUID == data.StudyInstanceUID
+    assert series.SeriesInstanceUID == first.SeriesInstanceUID == data.SeriesInstanceUID
+    assert (instance.ReferencedSOPClassUID, instance.ReferencedSOPInstanceUID) == (
+        first.SOPClassUID,
+        first.SOPInstanceUID,
+    )
+    assert data.SOPInstanceUID != first.SOPInstanceUID
+    assert iod_errors(found[0]) == []
+    assert "Predecessor" in said(tool("dcmdump"), found[0])
+
+
+@pytest.mark.slow
+def test_a_report_of_a_study_lists_every_image_once(tmp_path):
+    stills = [cut_source(tmp_path / name, SOPInstanceUID=f"1.2.3.{name}") for name in "78"]
+    loop = cut_source(tmp_path / "9", 3, SOPInstanceUID="1.2.3.9")
+    tables = [[row("a" * 16)], [row("b" * 16)], rows("c" * 16, 3)]
+    sources = [
+        ReportedItem(item, tuple(scored(item, table))) for item, table in zip([*stills, loop], tables, strict=True)
+    ]
+    product = write_study_report(order(tmp_path, tmp_path / "out", ["sr"], keep_ids=True), "s" * 16, sources)
+    path = tmp_path / "out" / product.path
+    data = hd.sr.srread(path)
+    assert {instance for _, _, instance, _ in data.get_evidence()} == {"1.2.3.7", "1.2.3.8", "1.2.3.9"}
+    groups = data.content.get_image_measurement_groups()
+    shown = [(group.source_images[0].referenced_sop_instance_uid) for group in groups]
+    assert [shown.count(f"1.2.3.{name}") for name in "789"] == [1, 1, 4]  # the loop has a roll-up
+    assert iod_errors(path) == []
 
 
 def test_a_retired_class_is_referred_to_by_its_own_name(tmp_path):

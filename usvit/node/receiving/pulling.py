@@ -32,8 +32,7 @@ from usvit.node.database import NodeDatabase, add_event
 from usvit.node.receiving.instance_store import InstanceStore, Outcome, is_uid
 from usvit.node.receiving.sop_classes import TRANSFER_SYNTAXES, image_classes
 from usvit.node.receiving.storage_scp import STATUSES
-from usvit.node.sending import PeerUnavailable, dicomweb_client
-from usvit.node.sending.store_scu import associate, end
+from usvit.node.sending import PeerUnavailable, associate, dicomweb_client, end, http_status
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
 from usvit.scoring import IMAGE_CLASSES
@@ -76,7 +75,7 @@ class StudiesPulled:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _FoundStudies:
     """An instance of the archive."""
 
     study: str
@@ -218,7 +217,7 @@ class _Pull:
                 )
         return result
 
-    def _fetch(self, archive: "_WebArchive | _DimseArchive", found: list[_Found]) -> None:
+    def _fetch(self, archive: "_WebArchive | _DimseArchive", found: list[_FoundStudies]) -> None:
         images = [one for one in found if one.sop_class in IMAGE_CLASSES or not one.sop_class]
         self._result.left_out += len(found) - len(images)
         missing = [one for one in images if not self._has(one.instance)]
@@ -240,7 +239,7 @@ class _Pull:
         finally:
             self._progress.finish()
 
-    def _fetch_web(self, archive: "_WebArchive", part: list[_Found]) -> None:
+    def _fetch_web(self, archive: "_WebArchive", part: list[_FoundStudies]) -> None:
         for one in part:
             data = archive.instance(one)
             if data is None:
@@ -258,7 +257,7 @@ class _Pull:
                 continue
             self._count(self._store.take(partial, source="dicomweb").outcome)
 
-    def _fetch_dimse(self, archive: "_DimseArchive", part: list[_Found]) -> None:
+    def _fetch_dimse(self, archive: "_DimseArchive", part: list[_FoundStudies]) -> None:
         moving = self._retrieve == "move"
         if not moving:
             outcomes = archive.get(part, self._store)
@@ -281,7 +280,7 @@ class _Pull:
             archive.move(part, self._calling)
             self._await(part)
 
-    def _await(self, part: list[_Found]) -> None:
+    def _await(self, part: list[_FoundStudies]) -> None:
         """Wait for what the archive sends to the receiver."""
         limit = time.monotonic() + ARRIVAL_SECONDS
         missing = {one.instance for one in part}
@@ -331,15 +330,15 @@ class _WebArchive:
             found = self._client.search_for_studies(search_filters=wanted, get_remaining=True)
         return list(dict.fromkeys(filter(is_uid, (_value(one, "0020000D") for one in found))))
 
-    def instances(self, study: str) -> Iterator[_Found]:
+    def instances(self, study: str) -> Iterator[_FoundStudies]:
         with _web_errors():
             found = self._client.search_for_instances(study, fields=["00080016", "0020000E"], get_remaining=True)
         for one in found:
             uids = _value(one, "0020000E"), _value(one, "00080018")
             if all(map(is_uid, uids)):
-                yield _Found(study, *uids, _value(one, "00080016"))
+                yield _FoundStudies(study, *uids, _value(one, "00080016"))
 
-    def instance(self, one: _Found) -> Dataset | None:
+    def instance(self, one: _FoundStudies) -> Dataset | None:
         try:
             with _web_errors():
                 return self._client.retrieve_instance(one.study, one.series, one.instance)
@@ -356,7 +355,7 @@ def _web_errors() -> Iterator[None]:
     try:
         yield
     except requests.HTTPError as error:
-        status = error.response.status_code
+        status = http_status(error)
         kind = PeerUnavailable if status >= 500 or status in (401, 403, 408, 429) else _RefusedRequest
         raise kind(f"it refuses the request (HTTP {status})") from error
     except requests.RequestException as error:
@@ -386,7 +385,7 @@ class _DimseArchive:
         found = self._find("STUDY", {"StudyInstanceUID": "", **wanted})
         return list(dict.fromkeys(filter(is_uid, (_text(one, "StudyInstanceUID") for one in found))))
 
-    def instances(self, study: str) -> Iterator[_Found]:
+    def instances(self, study: str) -> Iterator[_FoundStudies]:
         for row in self._find("SERIES", {"StudyInstanceUID": study, "SeriesInstanceUID": ""}):
             series = _text(row, "SeriesInstanceUID")
             if not is_uid(series):
@@ -395,9 +394,9 @@ class _DimseArchive:
             for one in self._find("IMAGE", keys):
                 uid = _text(one, "SOPInstanceUID")
                 if is_uid(uid):
-                    yield _Found(study, series, uid, _text(one, "SOPClassUID"))
+                    yield _FoundStudies(study, series, uid, _text(one, "SOPClassUID"))
 
-    def get(self, part: list[_Found], store: InstanceStore) -> dict[str, Outcome] | None:
+    def get(self, part: list[_FoundStudies], store: InstanceStore) -> dict[str, Outcome] | None:
         """Fetch instances of one series by C-GET; None if the archive does not support it."""
         outcomes: dict[str, Outcome] = {}
 
@@ -430,7 +429,7 @@ class _DimseArchive:
             end(association)
         return outcomes
 
-    def move(self, part: list[_Found], destination: str) -> None:
+    def move(self, part: list[_FoundStudies], destination: str) -> None:
         """Let the archive send instances of one series to ``destination``."""
         contexts = [build_context(StudyRootQueryRetrieveInformationModelMove)]
         association = associate(self._peer, contexts, self._calling)
@@ -465,7 +464,7 @@ class _DimseArchive:
         return found
 
 
-def _image_keys(part: list[_Found]) -> Dataset:
+def _image_keys(part: list[_FoundStudies]) -> Dataset:
     data = Dataset()
     data.QueryRetrieveLevel = "IMAGE"
     data.StudyInstanceUID, data.SeriesInstanceUID = part[0].study, part[0].series
@@ -473,9 +472,9 @@ def _image_keys(part: list[_Found]) -> Dataset:
     return data
 
 
-def _parts(found: list[_Found]) -> Iterator[list[_Found]]:
+def _parts(found: list[_FoundStudies]) -> Iterator[list[_FoundStudies]]:
     """Split instances into parts of at most ``BATCH`` of one series."""
-    part: list[_Found] = []
+    part: list[_FoundStudies] = []
     for one in found:
         if part and (part[0].series != one.series or len(part) == BATCH):
             yield part

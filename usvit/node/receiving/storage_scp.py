@@ -194,7 +194,7 @@ class _Receiver:
             file.discard()
 
     def _on_event_report(self, event: evt.Event) -> tuple[int, Any]:
-        from usvit.node.sending.commitment import on_event_report
+        from usvit.node.sending import on_event_report
 
         return on_event_report(self._database, event)
 

@@ -7,7 +7,10 @@ from .send_files import FilesSent as FilesSent
 from .send_files import parse_peer as parse_peer
 from .send_files import send_dicom as send_dicom
 from .store_scu import StoreScu as StoreScu
+from .store_scu import associate as associate
 from .store_scu import echo as echo
+from .store_scu import end as end
 from .store_scu import tls_of_peer as tls_of_peer
 from .stow import StowClient as StowClient
 from .stow import dicomweb_client as dicomweb_client
+from .stow import http_status as http_status

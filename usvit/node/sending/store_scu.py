@@ -168,7 +168,7 @@ def associate(
         ae_title=peer.ae_title,
         evt_handlers=list(handlers),
         ext_neg=list(roles) or None,
-        tls_args=tls,  # type: ignore[arg-type]
+        tls_args=tls,
     )
     if association.is_established:
         return association

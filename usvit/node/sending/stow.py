@@ -160,8 +160,13 @@ def _refuse_in_the_clear(url: str) -> None:
         )
 
 
+def http_status(error: requests.HTTPError) -> int:
+    """Return the status of HTTP; 500 if the error holds none."""
+    return 500 if error.response is None else error.response.status_code
+
+
 def _refusal(error: requests.HTTPError) -> Answer:
-    status = error.response.status_code
+    status = http_status(error)
     if status >= 500 or status in _BUSY:
         raise PeerUnavailable(f"it fails or is busy (HTTP {status})") from error
     if status in (401, 403, 404):
@@ -173,7 +178,7 @@ def _answer(found: Dataset) -> Answer:
     """Return what the answer to one object says (PS3.18 10.5.3)."""
     for item in found.get("FailedSOPSequence") or []:
         reason = _number(item, "FailureReason")
-        answer = Answer.of_status(0xC000 if reason in (None, 0) else reason)  # type: ignore[arg-type]
+        answer = Answer.of_status(reason or 0xC000)
         stored_before = answer.status == DUPLICATE
         return answer if answer.error or stored_before else Answer(reason, error="it refuses the object")
     for item in found.get("ReferencedSOPSequence") or []:

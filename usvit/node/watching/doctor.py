@@ -19,7 +19,7 @@ from usvit.config.node import NodeConfig, NodeTlsConfig, load_node_config
 from usvit.errors import UsvitError
 from usvit.node.checks import certificate_end, check_peer_files, check_port, check_rules, check_tls
 from usvit.node.database import NodeDatabase
-from usvit.node.watching.peers import Finding, check_peer
+from usvit.node.watching.peers import DoctorFinding, check_peer
 from usvit.node.watching.status import read_status
 from usvit.pseudonyms import KEY_BYTES, Pseudonyms
 from usvit.records import NodeCheckRecord, check_record
@@ -66,7 +66,7 @@ class _Checks:
     """Collects findings; an error of a check is a fault, and the next check goes on."""
 
     def __init__(self) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[DoctorFinding] = []
         self._check = ""
 
     @contextmanager
@@ -83,13 +83,13 @@ class _Checks:
             self._check = before
 
     def ok(self, text: str) -> None:
-        self.findings.append(Finding(self._check, "ok", text))
+        self.findings.append(DoctorFinding(self._check, "ok", text))
 
     def note(self, text: str) -> None:
-        self.findings.append(Finding(self._check, "note", text))
+        self.findings.append(DoctorFinding(self._check, "note", text))
 
     def fault(self, text: str) -> None:
-        self.findings.append(Finding(self._check, "fault", text))
+        self.findings.append(DoctorFinding(self._check, "fault", text))
 
 
 def _check_all(config: NodeConfig, checks: _Checks, *, models: bool, peers: bool) -> None:

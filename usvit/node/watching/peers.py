@@ -31,7 +31,7 @@ MOST_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """One finding."""
 
     check: str
@@ -41,7 +41,7 @@ class Finding:
 
 def check_peer(
     name: str, peer: PeerConfig, config: NodeConfig, outputs: Collection[str]
-) -> tuple[list[Finding], float | None]:
+) -> tuple[list[DoctorFinding], float | None]:
     """Ask a peer whether it would take results.
 
     Args:
@@ -57,11 +57,11 @@ def check_peer(
     check = f"peer {name}"
     if peer.dicomweb is not None:
         level, text, clock = _check_dicomweb(name, peer)
-        return [Finding(check, level, text)], clock
+        return [DoctorFinding(check, level, text)], clock
     trouble = _check_connection(name, peer)
     if trouble is not None:
-        return [Finding(check, "fault", trouble)], None
-    return [Finding(check, level, text) for level, text in _check_association(name, peer, config, outputs)], None
+        return [DoctorFinding(check, "fault", trouble)], None
+    return [DoctorFinding(check, level, text) for level, text in _check_association(name, peer, config, outputs)], None
 
 
 def _check_connection(name: str, peer: PeerConfig) -> str | None:

@@ -154,18 +154,16 @@ def _display_as_the_source(state: Dataset, header: Dataset) -> None:
     elif (slope := _number(header, "RescaleSlope")) is not None:
         state.RescaleSlope, state.RescaleIntercept = _short(slope), _short(_number(header, "RescaleIntercept") or 0.0)
         state.RescaleType = "US"
-    window = Dataset()
+    window: Dataset | None = None
     if table := _lookup_table(header, "VOILUTSequence"):
+        window = Dataset()
         window.VOILUTSequence = [table]
-    else:
-        center, width = _number(header, "WindowCenter"), _number(header, "WindowWidth")
-        if center is None or width is None:
-            window = None
-        else:
-            window.WindowCenter, window.WindowWidth = _short(center), _short(width)
-            function = str(header.get("VOILUTFunction") or "").strip()
-            if function in _FUNCTIONS:
-                window.VOILUTFunction = function
+    elif None not in (edges := (_number(header, "WindowCenter"), _number(header, "WindowWidth"))):
+        window = Dataset()
+        window.WindowCenter, window.WindowWidth = (_short(edge or 0.0) for edge in edges)
+        function = str(header.get("VOILUTFunction") or "").strip()
+        if function in _FUNCTIONS:
+            window.VOILUTFunction = function
     if window is not None:
         state.SoftcopyVOILUTSequence = [window]
     if str(header.PhotometricInterpretation).strip() == "MONOCHROME1":
