@@ -10,6 +10,7 @@ import json
 import logging
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -65,10 +66,10 @@ class PixelCache:
             return
         cells = np.empty((0, 0, 0), dtype=np.uint8) if lesions is None else lesions
 
-        def write(file: object) -> None:
-            np.save(file, pixels, allow_pickle=False)  # type: ignore[call-overload]
-            np.save(file, cells, allow_pickle=False)  # type: ignore[call-overload]
-            file.write(_digest(pixels, cells))  # type: ignore[attr-defined]
+        def write(file: BinaryIO) -> None:
+            np.save(file, pixels, allow_pickle=False)
+            np.save(file, cells, allow_pickle=False)
+            file.write(_digest(pixels, cells))
 
         try:
             write_atomic(self.folder / key, write, mode=0o600)
@@ -96,12 +97,14 @@ def pixels_key(manifest: Manifest, preprocessing: Preprocessing, with_lesions: b
         return None
     settings = (preprocessing.image_size, preprocessing.resize, preprocessing.crop, with_lesions)
     digest = hashlib.sha256(json.dumps([VERSION, *settings]).encode())
-    for row in manifest.usable.itertuples():
-        root = manifest.roots[row.dataset]
-        key = image_key(root / row.path, int(row.frame), [root / name for name in mask_names(row.mask_path)])
+    rows = manifest.usable
+    columns = (rows.dataset, rows.path, rows.frame, rows.mask_path, rows.sha256)
+    for dataset, path, frame, masks, sha256 in zip(*columns, strict=True):
+        root = manifest.roots[dataset]
+        key = image_key(root / path, int(frame), [root / name for name in mask_names(masks)])
         if key is None:
             return None
-        digest.update(key + row.sha256.encode())
+        digest.update(key + sha256.encode())
     return digest.hexdigest()
 
 
