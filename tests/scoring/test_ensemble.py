@@ -49,9 +49,7 @@ def trained(small_phantom, tmp_path_factory):
     config = build_config(load_recipe("demo"), {"data": {"dataset": "phantom"}, **CPU}, settings)
     out = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "usvit.reports.write_report", lambda path: None
-        )  # seconds, and nobody reads it here
+        patch.setattr("usvit.reports.write_report", lambda path: None)  # seconds, and nobody reads it here
         CrossValidation("cv", config, roots={"": small_phantom}, out=out).run()
     return out
 
