@@ -116,9 +116,10 @@ def check_predictions(table: pd.DataFrame, source: str) -> None:
         column = table[name].to_numpy(object)
         _refuse(table, np.where(pd.isna(column), "", column) == "", source, f"column '{name}' is empty")
     part = table["part"].to_numpy(object)
-    _refuse(table, pd.Index(PARTS).get_indexer_for(part) < 0, source, "column 'part' must be train, val or test")
+    other = pd.Index(PARTS).get_indexer_for(pd.Index(part)) < 0
+    _refuse(table, other, source, "column 'part' must be train, val or test")
 
-    strange = table["label"].to_numpy(object)[pd.Index(classes).get_indexer_for(table["label"]) < 0]
+    strange = table["label"].to_numpy(object)[pd.Index(classes).get_indexer_for(pd.Index(table["label"])) < 0]
     if len(strange):
         raise unknown("label", str(strange[0]), classes, f"{source} has no column 'prob_{strange[0]}'.")
     numbers = {name: table[name].to_numpy(np.float64) for name in table.columns if name.startswith(("logit_", "prob_"))}

@@ -111,5 +111,5 @@ def pixels_key(manifest: Manifest, preprocessing: Preprocessing, with_lesions: b
 def _digest(pixels: UInt8, cells: UInt8) -> bytes:
     digest = hashlib.sha256(json.dumps([pixels.shape, cells.shape]).encode())
     for array in (pixels, cells):
-        digest.update(np.ascontiguousarray(array))
+        digest.update(np.ascontiguousarray(array).data)
     return digest.digest()
