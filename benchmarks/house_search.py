@@ -205,17 +205,26 @@ def _area(part: pd.DataFrame) -> float:
     return float(auc((part.label == "malignant").to_numpy(), part.prob_malignant.to_numpy()) or np.nan)
 
 
-def _differences(pairs: list[tuple[pd.DataFrame, pd.DataFrame]]) -> list[float]:
-    """Draw the groups of each fold with replacement; return the mean difference of each draw."""
-    rng, drawn = np.random.default_rng(0), []
-    members = [[np.flatnonzero(a.group_id == group) for group in a.group_id.unique()] for a, _ in pairs]
-    for _ in range(DRAWS):
-        gaps = []
-        for (a, b), groups in zip(pairs, members, strict=True):
-            rows = np.concatenate([groups[i] for i in rng.integers(len(groups), size=len(groups))])
-            gaps.append(_area(a.iloc[rows]) - _area(b.iloc[rows]))
-        drawn.append(float(np.nanmean(gaps)))
-    return drawn
+def _differences(pairs: list[tuple[pd.DataFrame, pd.DataFrame]]) -> np.ndarray:
+    """Draw the groups of each fold with replacement; return the mean difference of each draw, (DRAWS,)."""
+    rng = np.random.default_rng(0)
+    gaps = []
+    for a, b in pairs:
+        group = pd.factorize(a.group_id)[0]
+        n = group.max() + 1
+        weights = rng.multinomial(n, np.full(n, 1 / n), size=DRAWS)[:, group].astype(float)
+        gaps.append(_weighted_areas(a, weights) - _weighted_areas(b, weights))
+    return np.asarray(np.nanmean(gaps, axis=0))
+
+
+def _weighted_areas(part: pd.DataFrame, weights: np.ndarray) -> np.ndarray:
+    """Return the AUC with each row of weights, (DRAWS, n): a pair counts the product of its images' weights."""
+    malignant = (part.label == "malignant").to_numpy()
+    score = part.prob_malignant.to_numpy()
+    above = score[malignant][:, None] - score[~malignant][None, :]
+    wins = (above > 0) + 0.5 * (above == 0)
+    w, v = weights[:, malignant], weights[:, ~malignant]
+    return np.asarray(((w @ wins) * v).sum(axis=1) / (w.sum(axis=1) * v.sum(axis=1)))
 
 
 if __name__ == "__main__":
