@@ -342,7 +342,8 @@ def node_service(folder: Path, **receive: object) -> Iterator[int]:
         end = time.monotonic() + WAIT_SECONDS
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                break
+                if (folder / "node" / "processes.json").exists():
+                    break
             if process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"the service did not start: {(folder / 'node.log').read_text()}")
             time.sleep(0.1)

@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -103,8 +103,8 @@ def throughput(n: int, repeats: int, folder: Path) -> None:
                 pair = [("node", ours), ("storescp", theirs)]
                 for name, port in pair if repeat % 2 == 0 else pair[::-1]:
                     found.setdefault((name, associations), []).append(sent_per_second(port, parts))
-                for part in parts:
-                    shutil.rmtree(part)
+                for sent in parts:
+                    shutil.rmtree(sent)
     for associations in (1, 4):
         node, other = found["node", associations], found["storescp", associations]
         ratios = [a / b for a, b in zip(node, other, strict=True)]
@@ -147,7 +147,7 @@ def acknowledgement(n: int, folder: Path) -> None:
         print(f"at most {max(seconds):.3f} s")
 
 
-def acknowledgement_seconds(port: int, images: list[Dataset]) -> list[float]:
+def acknowledgement_seconds(port: int, images: Sequence[Dataset]) -> list[float]:
     """Send images one after the other, and return the time to the answer of each."""
     ae = AE(ae_title="GOOD")
     ae.add_requested_context(UltrasoundImageStorage, ExplicitVRLittleEndian)

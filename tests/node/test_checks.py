@@ -96,7 +96,7 @@ def test_certificates_are_checked_for_their_key_and_their_time(tmp_path, pem):
     check_before_start(load_node_config(config(tmp_path, receive={"tls": good})))
 
 
-def test_a_folder_that_others_may_enter_and_a_model_that_is_none_are_refused(tmp_path, usvit):
+def test_a_folder_that_others_may_enter_is_refused(tmp_path, usvit):
     path = config(tmp_path)
     (tmp_path / "node").mkdir(mode=0o755)
     answer = usvit("node", "serve", str(path))

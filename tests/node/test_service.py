@@ -48,7 +48,8 @@ def test_a_study_is_scored_as_by_usvit_score_and_its_results_are_in_the_study_at
     assert sorted(one["kind"] for one in found) == ["gsps"] * 3 + ["sc"] * 3 + ["sr"]
     states = node.database.rows("SELECT state, failure_code FROM instances WHERE study_id = ?", (study["id"],))
     assert sorted(map(tuple, states)) == [("failed", "damaged"), *[("scored", None)] * 3]
-    held = orthanc.call(f"/studies/{orthanc.call('/tools/lookup', f'{ROOT}.1')[0]['ID']}/instances")
+    (there,) = orthanc.call("/tools/find", {"Level": "Study", "Query": {"StudyInstanceUID": f"{ROOT}.1"}})
+    held = orthanc.call(f"/studies/{there}/instances")
     assert len(held) == 7
     report = next(node.config.folder / one["path"] for one in found if one["kind"] == "sr")
     text = subprocess.run([tool("dsrdump"), str(report)], capture_output=True, text=True, check=True).stdout
@@ -118,6 +119,17 @@ def test_rules_leave_studies_alone_and_say_so(node: RunningNode, tmp_path: Path)
     assert results(node, 4) == results(node, 5) == []
     log = node.config.folder / "audit.jsonl"
     until(lambda: by_none["pseudonym"] in log.read_text().partition('"no_rule"')[0][-300:])
+
+
+def test_a_study_of_which_nothing_can_be_scored_is_done_without_results(node: RunningNode, tmp_path: Path) -> None:
+    node.send(image(tmp_path / "b.dcm", 7, 1, PixelData=bytes(100)))
+    study = node.wait_for_study(7)
+    assert results(node, 7) == []
+    failures = node.database.rows(
+        "SELECT frame, code FROM failures JOIN instances ON instances.id = instance_id WHERE study_id = ?",
+        (study["id"],),
+    )
+    assert [tuple(one) for one in failures] == [(None, "damaged")]
 
 
 def test_replay_scores_a_study_again_as_a_new_revision(node: RunningNode, orthanc: Orthanc, tmp_path: Path) -> None:

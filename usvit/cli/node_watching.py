@@ -85,9 +85,9 @@ def _print_status(found: "NodeStatusRecord") -> None:
     if found.oldest_study_seconds is not None:
         print(f"oldest study that is not done: {found.oldest_study_seconds:.0f} s")
     for one in found.deliveries:
-        counts = ", ".join(f"{name} {getattr(one, name):,}" for name in ("waiting", "sent", "committed", "gave_up"))
+        queue = ", ".join(f"{name} {getattr(one, name):,}" for name in ("waiting", "sent", "committed", "gave_up"))
         held = f", dry_run {one.dry_run:,}" if one.dry_run else ""
-        print(f"peer {one.peer}: {counts}{held}{f'; last error: {one.last_error}' if one.last_error else ''}")
+        print(f"peer {one.peer}: {queue}{held}{f'; last error: {one.last_error}' if one.last_error else ''}")
     disk = found.disk
     print(
         f"disk: {size_in_words(disk.free_bytes)} free, {size_in_words(disk.images_bytes)} images, "

@@ -122,9 +122,15 @@ class _StudyScorer:
         self._rules = {rule.name: rule for rule in config.rules}
 
     def claim(self) -> sqlite3.Row | None:
-        """Take the study that has waited longest; None if none waits."""
+        """Take the study that has waited longest; None if none waits.
+
+        Studies whose scorer has died come after the others, which they would otherwise hold up.
+        """
         models = ", ".join("?" * len(self._scorers))
-        query = f"SELECT id FROM studies WHERE state = 'ready' AND model IN ({models}) ORDER BY last_at, id LIMIT 1"
+        query = (
+            f"SELECT id FROM studies WHERE state = 'ready' AND model IN ({models}) "
+            "ORDER BY attempts, last_at, id LIMIT 1"
+        )
         if self._database.one(query, tuple(self._scorers)) is None:  # without a lock: the usual case
             return None
         started = datetime.now().astimezone().replace(tzinfo=None).isoformat(timespec="seconds")

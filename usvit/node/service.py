@@ -95,6 +95,8 @@ class _Service:
         )
         store.clear_partials()
         store.clear_leftovers()
+        with self._database.transaction() as connection:  # the models and rules may be others than before
+            connection.execute("UPDATE studies SET state = 'open', scorer = NULL WHERE state IN ('ready', 'scoring')")
         self._watchers = [FolderWatcher(one, store) for one in config.folders]
         self._scorers = [
             ChildProcess(f"scorer-{number}", "usvit.node.scoring_process:run_scorer", frozen, told)

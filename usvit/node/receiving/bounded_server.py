@@ -57,14 +57,7 @@ class BoundedSocket(AssociationSocket):
 class _BoundedHandler(RequestHandler):
     def _create_association(self) -> Any:
         association = super()._create_association()
-        server = cast(BoundedServer, self.server)
-        limits = server.limits
-
-        class Limited(BoundedSocket):
-            pass
-
-        Limited.limits = limits
-        association.dul.socket.__class__ = Limited  # type: ignore[union-attr]
+        association.dul.socket.__class__ = cast(BoundedServer, self.server).socket_class
         return association
 
 
@@ -77,10 +70,22 @@ class BoundedServer(ThreadedAssociationServer):
     refused: Callable[[str, str], None]
     """Called with a reason and an AE title ("" if unknown) if a connection is refused."""
 
-    def __init__(self, *args: Any, limits: ReceiveConfig, refused: Callable[[str, str], None], **kwargs: Any):
-        """Listen at the address; other arguments are those of ``AE.make_server``."""
+    def __init__(
+        self,
+        ae: Any,
+        address: Any,
+        ae_title: str,
+        contexts: Any,
+        ssl_context: Any = None,
+        *,
+        limits: ReceiveConfig,
+        refused: Callable[[str, str], None],
+        evt_handlers: Any = None,
+    ):
+        """Listen at the address; other arguments are those of ``AssociationServer``."""
         self.limits, self.refused = limits, refused
-        super().__init__(*args, request_handler=_BoundedHandler, **kwargs)
+        self.socket_class = type("LimitedSocket", (BoundedSocket,), {"limits": limits})
+        super().__init__(ae, address, ae_title, contexts, ssl_context, evt_handlers, _BoundedHandler)
 
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
         """Accept a connection; a TLS handshake is left to the thread that reads from it."""

@@ -119,17 +119,17 @@ class _Receiver:
             ae_title=settings.ae_title,
             ssl_context=tls_of_receiver(settings),
             evt_handlers=handlers,  # type: ignore[arg-type]
-            server_class=BoundedServer,  # type: ignore[arg-type]
+            server_class=BoundedServer,
             limits=settings,
             refused=self._refusals.tell,
         )
-        ae._servers.append(server)  # type: ignore[arg-type]
+        ae._servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True, name="listener").start()
         return server  # type: ignore[return-value]
 
     def _on_requested(self, event: evt.Event) -> None:
         """Refuse a peer that is not on the allow-list."""
-        request = event.assoc.requestor.primitive
+        request: Any = event.assoc.requestor.primitive
         title, address = str(request.calling_ae_title).strip(), str(event.assoc.requestor.address)
         if not may_send(self._settings.allow, title, address):
             self._refusals.tell("calling_ae", "")
@@ -314,4 +314,4 @@ def _prepare_pynetdicom() -> None:
     logging.getLogger("pynetdicom").setLevel(logging.CRITICAL + 1)
     pynetdicom._config.LOG_HANDLER_LEVEL = "none"
     pynetdicom._config.STORE_RECV_CHUNKED_DATASET = True
-    dimse_messages.NamedTemporaryFile = _ReceivedFile  # type: ignore[attr-defined]
+    dimse_messages.NamedTemporaryFile = _ReceivedFile  # type: ignore[assignment]
