@@ -138,7 +138,9 @@ class _Receiver:
             event.assoc.kill()
 
     def _on_rejected(self, event: evt.Event) -> None:
-        self._refusals.tell("negotiation", str(event.assoc.requestor.ae_title).strip())
+        title = str(event.assoc.requestor.ae_title).strip()  # with "allow: any", it may be anything, such as a name
+        known = any(one.ae_title == title for one in self._settings.allow)
+        self._refusals.tell("negotiation", title if known else "")
 
     def _on_accepted(self, event: evt.Event) -> None:
         event.assoc.usvit_arriving = _Arriving()  # type: ignore[attr-defined]
