@@ -36,7 +36,7 @@ from pydicom.uid import ExplicitVRLittleEndian, UltrasoundImageStorage
 from pynetdicom import AE
 
 Mutation = Callable[[random.Random, list[bytes]], list[bytes]]
-WAIT_SECONDS = 120.0
+WAIT_SECONDS = 600.0
 SLOW_SECONDS = 12.0
 UID_LENGTH = 24
 CLIMBS = (

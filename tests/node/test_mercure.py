@@ -100,7 +100,8 @@ def test_the_command_of_xnat_fits_together_and_runs(task, run, tmp_path):
         line = line.replace(one["replacement-key"], str(one["default-value"]))
     out = tmp_path / "out"
     out.mkdir()
-    for inside, outside in (("/model", run / "fold-0"), ("/input", task), ("/output", out), ("/tmp/", f"{tmp_path}/")):
+    places = {"/tmp/pseudonym.key": tmp_path / "key", "/model": run / "fold-0", "/input": task, "/output": out}
+    for inside, outside in places.items():
         line = line.replace(inside, str(outside), 1)
     line = line.replace("usvit ", f"{sys.executable} -m usvit ", 1)
     subprocess.run(["/bin/sh", "-c", line], check=True, capture_output=True)  # task.json and .tags are no images

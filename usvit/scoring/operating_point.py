@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,9 @@ from usvit.evaluation import Rows, Temperature, read_predictions, rows_of
 from usvit.metrics.ensemble_scores import mean_scores
 from usvit.metrics.threshold_choice import Choice, Rule, choose_threshold
 from usvit.scoring.calibration import LocalCalibration
-from usvit.scoring.ensemble_members import FoldModel
+
+if TYPE_CHECKING:  # it imports PyTorch, which a process that only checks a rule does not need
+    from usvit.scoring.ensemble_members import FoldModel
 
 _TARGET = re.compile(r"(sensitivity|specificity)\s*>=\s*(\S+)")
 
@@ -62,7 +65,7 @@ def of_calibration(fit: LocalCalibration, rule: Rule) -> ScoringThreshold:
     return _point(Choice(None, f"the calibration has no threshold for it (it has: {has})"), rule, images)
 
 
-def of_fold(model: FoldModel, classes: tuple[str, ...], positive: str, rule: Rule) -> ScoringThreshold:
+def of_fold(model: "FoldModel", classes: tuple[str, ...], positive: str, rule: Rule) -> ScoringThreshold:
     """Return the threshold of a single network, or of one fold of an ensemble.
 
     It is read from its record, or else chosen on the inner validation rows of its ``predictions.csv``.

@@ -57,6 +57,17 @@ def test_everything_arrives_in_order_after_the_archive_was_down(queue, archive):
     assert archive.stored == uids == archive.asked
 
 
+def test_a_peer_that_stores_again_gets_what_has_waited_at_once(queue, archive):
+    first = queue.add("a", "sc", "sr")
+    delivery = delivery_of(queue, ae(archive.port), first_retry_seconds=600, longest_retry_minutes=600)
+    assert delivery.work(NEVER)
+    assert not delivery.work(NEVER)  # it waits for ten minutes
+    with archive.up():
+        later = queue.add("b", "sr")  # a new result is offered at once
+        deliver(delivery, queue)
+    assert archive.stored == [*later, *first]
+
+
 @pytest.mark.parametrize("status", [0xA700, 0xC000, 0x0124])
 def test_an_object_that_is_refused_holds_up_its_study_and_no_other(queue, archive, status):
     uids = [*queue.add("a", "sc", "sr"), *queue.add("b", "sc", "sr")]

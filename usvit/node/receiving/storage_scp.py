@@ -119,17 +119,17 @@ class _Receiver:
             ae_title=settings.ae_title,
             ssl_context=tls_of_receiver(settings),
             evt_handlers=handlers,  # type: ignore[arg-type]
-            server_class=BoundedServer,  # type: ignore[arg-type]
+            server_class=BoundedServer,
             limits=settings,
             refused=self._refusals.tell,
         )
-        ae._servers.append(server)  # type: ignore[arg-type]
+        ae._servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True, name="listener").start()
         return server  # type: ignore[return-value]
 
     def _on_requested(self, event: evt.Event) -> None:
         """Refuse a peer that is not on the allow-list."""
-        request = event.assoc.requestor.primitive
+        request: Any = event.assoc.requestor.primitive
         title, address = str(request.calling_ae_title).strip(), str(event.assoc.requestor.address)
         if not may_send(self._settings.allow, title, address):
             self._refusals.tell("calling_ae", "")
@@ -138,7 +138,12 @@ class _Receiver:
             event.assoc.kill()
 
     def _on_rejected(self, event: evt.Event) -> None:
-        self._refusals.tell("negotiation", str(event.assoc.requestor.ae_title).strip())
+        self._refusals.tell("negotiation", self._listed(event))
+
+    def _listed(self, event: evt.Event) -> str:
+        """Return the AE title of a peer if the allow-list names it; "" otherwise, because anything could be in it."""
+        title = str(event.assoc.requestor.ae_title).strip()
+        return title if any(one.ae_title == title for one in self._settings.allow) else ""
 
     def _on_accepted(self, event: evt.Event) -> None:
         event.assoc.usvit_arriving = _Arriving()  # type: ignore[attr-defined]
@@ -163,7 +168,7 @@ class _Receiver:
         )
         if arriving.n_bytes > largest or slow or association.dimse.msg_queue.qsize() > _PIPELINED:
             reason = "slow" if slow else "size" if arriving.n_bytes > largest else "no_waiting"
-            self._refusals.tell(reason, str(association.requestor.ae_title).strip())
+            self._refusals.tell(reason, self._listed(event))
             association.dul.event_queue.put("Evt19")  # invalid PDU: pynetdicom aborts the association
 
     def _on_message(self, event: evt.Event) -> None:
@@ -188,7 +193,7 @@ class _Receiver:
             return STATUSES[receipt.outcome]
         except Exception as error:
             with contextlib.suppress(Exception):
-                self._refusals.tell(f"bug_{type(error).__name__}", title)
+                self._refusals.tell(f"bug_{type(error).__name__}", self._listed(event))
             return BUG
         finally:
             file.discard()
@@ -314,4 +319,4 @@ def _prepare_pynetdicom() -> None:
     logging.getLogger("pynetdicom").setLevel(logging.CRITICAL + 1)
     pynetdicom._config.LOG_HANDLER_LEVEL = "none"
     pynetdicom._config.STORE_RECV_CHUNKED_DATASET = True
-    dimse_messages.NamedTemporaryFile = _ReceivedFile  # type: ignore[attr-defined]
+    dimse_messages.NamedTemporaryFile = _ReceivedFile  # type: ignore[assignment]

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from pydicom import dcmread
-from pydicom.errors import InvalidDicomError
+from pydicom.filereader import read_file_meta_info
 
 OUT_OF_RESOURCES = range(0xA700, 0xA800)
 DUPLICATE = 0x0111
@@ -51,14 +50,14 @@ class Outgoing:
             OSError: it cannot be read.
         """
         try:
-            meta = dcmread(path, stop_before_pixels=True, specific_tags=[]).file_meta
+            meta = read_file_meta_info(path)
             found = [
                 str(meta[keyword].value)
                 for keyword in ("MediaStorageSOPClassUID", "MediaStorageSOPInstanceUID", "TransferSyntaxUID")
             ]
         except OSError:
             raise
-        except (InvalidDicomError, Exception) as error:  # pydicom raises many types for damaged files
+        except Exception as error:  # pydicom raises many types for damaged files
             raise ValueError("no DICOM file with a file meta group") from error
         if not all(found):
             raise ValueError("no DICOM file with a file meta group")

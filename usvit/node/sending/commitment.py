@@ -52,7 +52,8 @@ class CommitmentRequests:
     def __init__(self, config: NodeConfig, name: str, database: NodeDatabase):
         self._settings: SendConfig = config.send
         self._name, self._database = name, database
-        self._not_before, self._n_polls, self._next_poll = 0.0, 0, 0.0
+        self._not_before, self._n_postponed = 0.0, 0
+        self._n_polls, self._next_poll = 0, 0.0
 
     def is_due(self) -> bool:
         """Return whether there are objects to ask for, or an answer that may wait for our next association."""
@@ -60,13 +61,15 @@ class CommitmentRequests:
         return now >= self._not_before and (bool(self._due()) or (now >= self._next_poll and self._waits()))
 
     def postpone(self, now: float) -> None:
-        """Ask no earlier than after the first waiting time, because the peer cannot be reached."""
-        self._not_before = now + self._settings.first_retry_seconds
+        """Ask later, because the peer cannot be reached or does not accept storage commitment."""
+        self._n_postponed += 1
+        self._not_before = now + self._wait(self._n_postponed)
 
     def ask(self, association: Association) -> None:
         """Send N-ACTION for all objects that lack an answer, and wait a moment for answers, to earlier ones as well."""
         if not association.is_established:
             return
+        self._n_postponed = 0
         self._expire()
         if rows := self._due()[:MOST_ITEMS]:
             self._n_polls = 0

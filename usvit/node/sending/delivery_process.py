@@ -6,8 +6,9 @@ answered is committed before the next object is sent: an object is sent again on
 has the same SOP instance UID and the same bytes.
 
 Three kinds of failure are told apart. If a peer cannot be reached, is busy or is out of resources, everything for it
-waits. If it refuses one object, the later results of the same study wait behind this object for ``HOLDS`` attempts, and
-then pass it. After ``send.give_up_hours`` an object is given up, and audited.
+waits, until a later attempt or a new result finds that it stores again. If it refuses one object, the later results of
+the same study wait behind this object for ``HOLDS`` attempts, and then pass it. After ``send.give_up_hours`` an object
+is given up, and audited.
 """
 
 import contextlib
@@ -98,6 +99,8 @@ class PeerDelivery:
     def __init__(self, config: NodeConfig, name: str, database: NodeDatabase):
         self._config, self._name, self._database = config, name, database
         self._peer: PeerConfig = config.peers[name]
+        self._may_be_down = True
+        """Results may wait because the peer could not be reached, in an earlier process as well."""
         self._calling = config.receive.ae_title if config.receive is not None else "USVIT"
         self._commitment = CommitmentRequests(config, name, database) if self._peer.storage_commitment else None
 
@@ -181,10 +184,23 @@ class PeerDelivery:
             self._begin(job.row)
             answer = connected.send(job.file)
             self._conclude(job.row, answer)
+            if answer.stored and self._may_be_down:
+                self._release()
             if answer.passing:
                 raise PeerUnavailable(answer.error)
             if not answer.stored and job.row["attempts"] + 1 < HOLDS:
                 held.add(job.row["study_id"])
+
+    def _release(self) -> None:
+        """End the wait of everything that waits because the peer could not be reached: it stores objects again."""
+        self._may_be_down = False
+        now = time.time()
+        with self._database.transaction() as connection:
+            connection.execute(
+                "UPDATE deliveries SET next_at = ? WHERE peer = ? AND state = 'waiting' AND last_status IS NULL "
+                "AND next_at > ?",
+                (now, self._name, now),
+            )
 
     def _begin(self, row: sqlite3.Row) -> None:
         with self._database.transaction() as connection:
@@ -220,6 +236,7 @@ class PeerDelivery:
     def _peer_failed(self, jobs: list[_Job], reason: str) -> None:
         """Let everything for the peer wait. The first delivery that is still waiting counts the attempts."""
         now = time.time()
+        self._may_be_down = True
         ids = [job.row["id"] for job in jobs]
         with self._database.transaction() as connection:
             first = connection.execute(
