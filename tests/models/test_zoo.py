@@ -84,7 +84,7 @@ def test_timm_s_code_is_used_wherever_timm_has_the_architecture():
     ours = {spec.architecture for spec in ZOO.values() if spec.implementation == "usvit"}
     assert ours == {
         *("usvit_vit", "usvit_hybrid", "usvit_patchconvnet", "usvit_resnet50_attn"),
-        *("usvit_resmlp", "usvit_bit", "usvit_cait_distilled", "usvit_axial_resnet"),
+        *("usvit_resmlp", "usvit_bit", "usvit_cait_distilled", "usvit_axial_resnet", "usvit_small"),
     }
 
 

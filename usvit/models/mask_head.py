@@ -80,7 +80,7 @@ def mask_loss(logits: Tensor, lesions: Tensor) -> Tensor:
         with one count added to both, so that two empty masks agree.
     """
     logits = logits.float()
-    target = F.adaptive_avg_pool2d(lesions[:, None], logits.shape[-2:])[:, 0]
+    target = F.adaptive_avg_pool2d(lesions[:, None], (logits.shape[-2], logits.shape[-1]))[:, 0]
     entropy = F.binary_cross_entropy_with_logits(logits, target, reduction="none").mean((1, 2))
     p = logits.sigmoid()
     overlap, total = (p * target).sum((1, 2)), p.sum((1, 2)) + target.sum((1, 2))

@@ -5,6 +5,8 @@ phantom draws its lesions from these signs, so that the network can be asked for
 signs and masks are not kept.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -26,7 +28,8 @@ class WithSignHeads(nn.Module):
     def __init__(self, network: nn.Module, image_size: int, name: str):
         super().__init__()
         self.masked = WithMaskHead(network, image_size, name)
-        self.signs = nn.Linear(network.num_features, len(SIGN_LAWS))
+        width: Any = network.num_features
+        self.signs = nn.Linear(width, len(SIGN_LAWS))
 
     def forward(self, images: Tensor) -> Tensor | tuple[Tensor, Tensor, Tensor]:
         network = self.masked.network
@@ -38,7 +41,7 @@ class WithSignHeads(nn.Module):
         return logits, self.signs(caught[0].flatten(1)), mask
 
 
-class Signs(PretrainingTask):
+class SignsAndMasks(PretrainingTask):
     """Cross-entropy of the class, smooth L1 loss of the standardised signs, and the loss of the mask.
 
     Args:
@@ -92,4 +95,4 @@ def sign_loss(predicted: Tensor, signs: Tensor) -> Tensor:
 
 def make(context: TaskContext, network: nn.Module) -> PretrainingTask:
     """Make the task (``usvit.pretraining.task.MakeTask``)."""
-    return Signs(context, network)
+    return SignsAndMasks(context, network)

@@ -43,7 +43,8 @@ class MaskPooledResNet(ResNet):
         self, *, num_classes: int = 1000, halvings: int = 0, head_stages: tuple[int, ...] = (4,), **options: Any
     ):
         super().__init__(num_classes=num_classes, **options)
-        width = {stage: self.feature_info[stage]["num_chs"] for stage in STAGES}
+        info: list[dict[str, Any]] = self.feature_info
+        width: dict[int, int] = {stage: info[stage]["num_chs"] for stage in STAGES}
         self.halvings, self.head_stages = halvings, head_stages
         self.mask_decoder = MaskDecoder(list(width.values()))
         self.num_features = self.head_hidden_size = (halvings + 1) * 2 * sum(width[stage] for stage in head_stages)
@@ -71,13 +72,13 @@ class MaskPooledResNet(ResNet):
     def _of_one_size(self, x: Tensor) -> tuple[Tensor, Tensor]:
         _, maps = super().forward_intermediates(x, indices=list(STAGES))
         mask = self.mask_decoder(maps)
-        grid = maps[-1].shape[-2:]
+        grid = (maps[-1].shape[-2], maps[-1].shape[-1])
         weight = F.adaptive_avg_pool2d(mask.float().sigmoid()[:, None], grid) + FLOOR
         weight = (weight / weight.mean((2, 3), keepdim=True)).to(maps[-1].dtype)
         parts = []
         for stage in self.head_stages:
             seen = maps[STAGES.index(stage)]
-            seen = seen if seen.shape[-2:] == grid else F.adaptive_avg_pool2d(seen, grid)
+            seen = seen if tuple(seen.shape[-2:]) == grid else F.adaptive_avg_pool2d(seen, grid)
             parts += [seen, seen * weight]
         return torch.cat(parts, dim=1), mask
 

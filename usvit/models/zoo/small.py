@@ -1,12 +1,9 @@
-"""The house model of usvit."""
+"""The house model of usvit, whose weights ship with usvit (``--weights phantom``)."""
 
 from usvit.models.spec import ModelSpec
-
-_SOURCE = "usvit, with --weights phantom (docs/explanation/house-model.md); ResNet-D: He et al. 2019, Bag of Tricks"
+from usvit.models.zoo.common import HOUSE
 
 MODELS = (
-    ModelSpec("usvit_small", "cnn", "usvit_small", _SOURCE, image_size=128),
-    ModelSpec(
-        "usvit_small_multi", "cnn", "usvit_small", _SOURCE, {"halvings": 1, "head_stages": (3, 4)}, image_size=320
-    ),
+    ModelSpec("usvit_small", "cnn", "usvit_small", HOUSE, image_size=128),
+    ModelSpec("usvit_small_multi", "cnn", "usvit_small", HOUSE, {"halvings": 1, "head_stages": (3, 4)}, image_size=320),
 )
