@@ -20,14 +20,13 @@ def config(tmp_path, **changed):
 
 
 def expired(folder):
+    """A certificate that signs itself, which ended yesterday."""
     folder.mkdir()
-    new = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x", "-keyout", "x.key", "-out", "x.pem"]
-    subprocess.run(
-        [tool("openssl"), "req", "-x509", *new, "-not_before", "20200101000000Z", "-not_after", "20210101000000Z"],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
+    for arguments in (
+        "req -newkey rsa:2048 -nodes -subj /CN=x -keyout x.key -out x.csr",
+        "x509 -req -in x.csr -signkey x.key -days -1 -out x.pem",
+    ):
+        subprocess.run([tool("openssl"), *arguments.split()], cwd=folder, check=True, capture_output=True)
     return folder
 
 

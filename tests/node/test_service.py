@@ -118,7 +118,12 @@ def test_rules_leave_studies_alone_and_say_so(node: RunningNode, tmp_path: Path)
     assert (by_none["rule"], by_none["reason"]) == (None, "no_rule")
     assert results(node, 4) == results(node, 5) == []
     log = node.config.folder / "audit.jsonl"
-    until(lambda: by_none["pseudonym"] in log.read_text().partition('"no_rule"')[0][-300:])
+
+    def told() -> set:
+        events = map(json.loads, log.read_text().splitlines())
+        return {(one["study"], one["rule"], one["reason"]) for one in events if one["event"] == "study_left_alone"}
+
+    until(lambda: {(by_rule["pseudonym"], "phantoms", "rule"), (by_none["pseudonym"], None, "no_rule")} <= told())
 
 
 def test_a_study_of_which_nothing_can_be_scored_is_done_without_results(node: RunningNode, tmp_path: Path) -> None:

@@ -180,6 +180,18 @@ def silence_libraries() -> None:
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     warnings.simplefilter("ignore")
+    threading.excepthook = _report_thread
+
+
+def _report_thread(failed: threading.ExceptHookArgs) -> None:
+    """Say where a thread failed, without its message, which may quote a data set.
+
+    Threads of pynetdicom end like this if a peer sends nonsense; their associations end with them.
+    """
+    trace = traceback.extract_tb(failed.exc_traceback)
+    if trace and not any("pynetdicom" in Path(one.filename).parts for one in trace):
+        place = f"{Path(trace[-1].filename).name}:{trace[-1].lineno}"
+        print(f"usvit node: a thread stopped with {failed.exc_type.__name__} at {place}.", file=sys.stderr, flush=True)
 
 
 def _stop_with(parent: BaseProcess, stop: threading.Event) -> None:

@@ -103,7 +103,7 @@ def test_wrong_titles_are_rejected(receiver, tmp_path, options, title, reason):
 
 @pytest.mark.parametrize("syntax", ["--propose-implicit", "--propose-big", "--propose-deflated", "--propose-rle"])
 def test_transfer_syntaxes_and_retired_classes_are_accepted(receiver, tmp_path, syntax):
-    number = 120 + len(syntax)
+    number = 120 + ["--propose-implicit", "--propose-big", "--propose-deflated", "--propose-rle"].index(syntax)
     retired = {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.6"}
     converted = tmp_path / "b.dcm"
     image(tmp_path / "a.dcm", number, 1, **retired)

@@ -138,9 +138,12 @@ class _Receiver:
             event.assoc.kill()
 
     def _on_rejected(self, event: evt.Event) -> None:
-        title = str(event.assoc.requestor.ae_title).strip()  # with "allow: any", it may be anything, such as a name
-        known = any(one.ae_title == title for one in self._settings.allow)
-        self._refusals.tell("negotiation", title if known else "")
+        self._refusals.tell("negotiation", self._listed(event))
+
+    def _listed(self, event: evt.Event) -> str:
+        """Return the AE title of a peer if the allow-list names it; "" otherwise, because anything could be in it."""
+        title = str(event.assoc.requestor.ae_title).strip()
+        return title if any(one.ae_title == title for one in self._settings.allow) else ""
 
     def _on_accepted(self, event: evt.Event) -> None:
         event.assoc.usvit_arriving = _Arriving()  # type: ignore[attr-defined]
@@ -165,7 +168,7 @@ class _Receiver:
         )
         if arriving.n_bytes > largest or slow or association.dimse.msg_queue.qsize() > _PIPELINED:
             reason = "slow" if slow else "size" if arriving.n_bytes > largest else "no_waiting"
-            self._refusals.tell(reason, str(association.requestor.ae_title).strip())
+            self._refusals.tell(reason, self._listed(event))
             association.dul.event_queue.put("Evt19")  # invalid PDU: pynetdicom aborts the association
 
     def _on_message(self, event: evt.Event) -> None:
@@ -190,7 +193,7 @@ class _Receiver:
             return STATUSES[receipt.outcome]
         except Exception as error:
             with contextlib.suppress(Exception):
-                self._refusals.tell(f"bug_{type(error).__name__}", title)
+                self._refusals.tell(f"bug_{type(error).__name__}", self._listed(event))
             return BUG
         finally:
             file.discard()
