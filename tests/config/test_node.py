@@ -1,11 +1,19 @@
 """The configuration of a node: what is accepted, and one clear sentence for each mistake."""
 
+import ast
+import inspect
+import json
+import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
+from tests.conftest import REPOSITORY
+from usvit.config import node
 from usvit.config.node import RuleConditions, covers, load_node_config
 from usvit.errors import UsvitError
 
@@ -95,3 +103,52 @@ def test_a_file_that_is_missing_or_no_mapping_is_an_error(tmp_path):
 )
 def test_a_rule_covers_another_only_if_it_surely_matches_whatever_that_one_matches(wide, narrow, expected):
     assert covers(RuleConditions(**wide), RuleConditions(**narrow)) is expected
+
+
+PAGE = REPOSITORY / "docs" / "reference" / "node-configuration.md"
+INTRODUCTION = """# Configuration of a node
+
+The settings of `usvit node`, a YAML file ([how to run a node](../how-to/node.md)). Relative paths are relative to the
+folder of the file. An unknown key is an error that names the most similar known key. `tests/config/test_node.py` makes
+this page from `usvit/config/node.py`.
+
+| key | default | meaning |
+|---|---|---|
+"""
+PLACES = {"receive.allow": "[]", "folders": "[]", "rules": "[]", "models": "NAME", "peers": "NAME"}
+
+
+def meanings() -> dict[str, dict[str, str]]:
+    """Class -> field -> the text below it in the source."""
+    found: dict[str, dict[str, str]] = {}
+    for one in ast.parse(inspect.getsource(node)).body:
+        if isinstance(one, ast.ClassDef):
+            texts = found.setdefault(one.name, {})
+            for field, text in pairwise(one.body):
+                if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                    texts[field.target.id] = " ".join(text.value.value.split())
+    return found
+
+
+def lines(section, prefix: str = ""):
+    texts = meanings()[section.__name__]
+    for name, field in section.model_fields.items():
+        key = prefix + name
+        inner = node._section_in(field.annotation)
+        default = "required" if field.is_required() else field.get_default(call_default_factory=True)
+        shown = "" if isinstance(default, BaseModel) or default in ((), {}) else json.dumps(default).strip('"')
+        place = f"{key}{PLACES[key]}" if PLACES.get(key) == "[]" else f"{key}.{PLACES[key]}" if key in PLACES else key
+        text = texts.get(name) or (inner.__doc__ if inner else "").split("\n")[0]
+        if name != "anyone":
+            yield f"| `{key}` | {shown} | {text.replace('``', '`')} |"
+        if inner is not None:
+            yield from lines(inner, f"{place}.")
+
+
+def test_the_page_of_the_settings_is_that_of_the_source():
+    fresh = INTRODUCTION + "\n".join(lines(node.NodeConfig)) + "\n"
+    if os.environ.get("USVIT_RENEW"):
+        PAGE.write_text(fresh, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == fresh, (
+        "renew it: USVIT_RENEW=1 python -m pytest tests/config/test_node.py"
+    )

@@ -19,7 +19,7 @@ from usvit.config.settings import cannot_be_used
 from usvit.errors import UsvitError, unknown
 from usvit.plain_yaml import parse_yaml
 
-_DOCUMENTATION = "All settings: docs/how-to/node.md."
+_DOCUMENTATION = "All settings: docs/reference/node-configuration.md."
 
 
 def _ae_title(title: str) -> str:
@@ -116,14 +116,19 @@ class ReceiveConfig(Section):
     """The application entity that listens for C-ECHO, C-STORE and answers of storage commitment."""
 
     ae_title: AeTitle = "USVIT"
+    """Own AE title, with which senders must call the node."""
     host: Host = "127.0.0.1"
     """Address to listen on; ``0.0.0.0`` for all networks of the machine."""
     port: Port = 11112
+    """Port to listen on."""
     allow: Annotated[tuple[AllowedSender, ...], BeforeValidator(_allowed), Field(min_length=1)]
     """Who may send. ``any`` allows everybody who reaches the port."""
     tls: NodeTlsConfig | None = None
+    """TLS; without it, images and names cross the network as they are."""
     max_associations: Annotated[int, Field(ge=1, le=200)] = 16
+    """Number of associations at the same time; further ones are rejected."""
     max_pdu_kb: Annotated[int, Field(ge=4, le=4096)] = 128
+    """Largest PDU, in KiB."""
     max_instance_mb: Annotated[int, Field(ge=1, le=100_000)] = 1024
     """A larger instance is refused, and its association ended."""
     idle_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
@@ -144,6 +149,7 @@ class WatchedFolderConfig(Section):
     """A folder whose DICOM files are taken in, and removed from it."""
 
     path: ConfigPath
+    """The folder; files in folders below it are taken in, too."""
     settle_seconds: Annotated[float, Field(ge=0, le=3600)] = 5.0
     """A file is taken in when it has not changed for this time."""
     keep: bool = False
@@ -165,33 +171,44 @@ class NodeModelConfig(Section):
     path: ConfigPath
     """Folder of a run, of a fold, of an export, or of an ensemble."""
     folds: str = "all"
+    """Folds whose networks are averaged: ``all``, or numbers such as ``0,2``."""
     device: str = "auto"
     """``auto``, ``cpu`` or ``cuda``."""
     gpu: Annotated[int, Field(ge=0)] | None = None
     """Number of the GPU that this model uses; models on different GPUs score at the same time."""
     precision: str = "auto"
+    """``auto``, ``fp32`` or ``bf16``."""
     operating_point: str = "sensitivity>=0.9"
+    """``sensitivity>=X``, ``specificity>=X``, ``youden``, or a threshold as a number."""
     calibration: ConfigPath | None = None
+    """File that ``usvit recalibrate`` wrote."""
     flip: bool = False
+    """Average each image with its mirror image."""
     abstain: bool = False
     """Make no decision on images that are out of distribution."""
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 32
+    """Images that the networks process at once."""
     readers: Annotated[int, Field(ge=1, le=256)] = 1
     """Processes that decode images."""
     timeout: Annotated[float, Field(gt=0)] = 60.0
+    """Longest time to decode one image, in seconds."""
     memory_gb: Annotated[float, Field(ge=0.1)] = 4.0
+    """Largest memory of a reader process."""
 
 
 class RuleConditions(Section):
     """Conditions on the images of a study; all that are given must hold for one image."""
 
     modality: Pattern | None = None
+    """Modality, such as ``US``. Patterns know ``*`` and ``?``, and no difference between capital and small letters."""
     manufacturer: Pattern | None = None
+    """Manufacturer of the scanner."""
     description: Pattern | None = None
     """Of the study or of the series."""
     calling_ae: Pattern | None = None
     """AE title that sent the image; empty for images from folders and archives."""
     body_part: Pattern | None = None
+    """BodyPartExamined."""
 
     def given(self) -> dict[str, str]:
         return {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
@@ -201,6 +218,7 @@ class NodeRule(Section):
     """What happens to a study of which at least one image meets the conditions."""
 
     name: Name
+    """Name in the audit log."""
     when: RuleConditions = RuleConditions()
     """No conditions: every study."""
     leave_alone: bool = False
@@ -210,6 +228,7 @@ class NodeRule(Section):
     frames: str = "all"
     """``all``, ``middle``, ``every:K`` or ``top:K``."""
     outputs: tuple[Output, ...] = ("sr",)
+    """``sr``: a report of the study; ``sc``, ``gsps``: a Secondary Capture and a presentation state of each image."""
     send_to: tuple[str, ...] = ()
     """Names in ``peers``; none: the results stay in the folder."""
     identity: Literal["keep", "pseudonym"] = "keep"
@@ -230,9 +249,13 @@ class PeerConfig(Section):
     """A system to which results are sent: an AE, or an archive that speaks DICOMweb."""
 
     ae_title: AeTitle | None = None
+    """AE title of the peer."""
     host: Host | None = None
+    """Its host name or IP address."""
     port: Port | None = None
+    """Its port."""
     tls: NodeTlsConfig | None = None
+    """TLS to an AE."""
     storage_commitment: bool = False
     """Ask the AE to commit itself to what was sent, and send again what it does not have."""
     dicomweb: str | None = None
@@ -244,6 +267,7 @@ class PeerConfig(Section):
     ca: ConfigPath | None = None
     """Certificates of the authorities that sign the certificate of the DICOMweb service."""
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    """Longest time that an answer may take."""
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> "PeerConfig":
@@ -266,9 +290,11 @@ class SendConfig(Section):
     dry_run: bool = False
     """Score and queue, but send nothing."""
     first_retry_seconds: Annotated[float, Field(gt=0)] = 5.0
+    """Time between the first two attempts."""
     longest_retry_minutes: Annotated[float, Field(gt=0)] = 60.0
     """The time between two attempts doubles up to this."""
     give_up_hours: Annotated[float, Field(gt=0)] = 72.0
+    """Age at which an object that no attempt could deliver is given up, and audited."""
     commitment_minutes: Annotated[float, Field(gt=0)] = 60.0
     """A request for storage commitment is repeated if there is no answer in this time."""
 
@@ -277,7 +303,9 @@ class StatusConfig(Section):
     """The read-only status page."""
 
     host: Host = "127.0.0.1"
+    """Address of the page."""
     port: Port = 8484
+    """Its port."""
 
 
 class RetentionConfig(Section):
@@ -301,6 +329,7 @@ class NodeConfig(Section):
     receive: ReceiveConfig | None = None
     """None: nothing listens, and images come from ``folders`` or ``usvit node pull``."""
     folders: tuple[WatchedFolderConfig, ...] = ()
+    """Watched folders."""
     studies: CompletionConfig = CompletionConfig()
     models: Annotated[dict[Name, NodeModelConfig], Field(min_length=1)]
     rules: Annotated[tuple[NodeRule, ...], Field(min_length=1)]

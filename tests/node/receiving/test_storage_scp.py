@@ -98,7 +98,7 @@ def test_wrong_titles_are_rejected(receiver, tmp_path, options, title, reason):
     answer = storescu(receiver.port, image(tmp_path / "a.dcm", 110, 1), options=options, title=title)
     assert answer.returncode != 0
     assert "AE Title Not Recognized" in answer.stdout
-    assert receiver.refusals()[before:] == [reason]
+    until(lambda: receiver.refusals()[before:] == [reason])
 
 
 @pytest.mark.parametrize("syntax", ["--propose-implicit", "--propose-big", "--propose-deflated", "--propose-rle"])
