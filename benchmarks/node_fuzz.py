@@ -61,6 +61,10 @@ class Report:
     good_sent: int = 0
     good_stored: int = 0
     """Instances of the good sender that were acknowledged, meanwhile."""
+    good_refused: int = 0
+    """Associations of the good sender that were refused; it tries again, as archives do."""
+    refusals: dict[str, int] = field(default_factory=dict)
+    """Reasons of refused associations and connections in the audit log, which counts at most 20 a minute each."""
     good_slowest: float = 0.0
     slow_cut: int = 0
     """Slow senders whose connection the service has ended."""
@@ -415,6 +419,12 @@ def run(n: int, seed: int, *, threads: int = 4, slow: int = 4, folder: Path) -> 
         report.descriptors, report.threads = (first[1], last[1]), (first[2], last[2])
         with contextlib.closing(sqlite3.connect(folder / "node" / "node.sqlite")) as database:
             (report.stored_rows,) = database.execute("SELECT count(*) FROM instances").fetchone()
+            report.refusals = dict(
+                database.execute(
+                    "SELECT json_extract(data, '$.reason'), count(*) FROM audit_events WHERE event = "
+                    "'association_refused' GROUP BY 1"
+                ).fetchall()
+            )
             (report.restarts,) = database.execute(
                 "SELECT count(*) FROM audit_events WHERE event = 'process_restarted'"
             ).fetchone()
@@ -430,7 +440,12 @@ def _go_on(port: int, over: threading.Event, report: Report) -> None:
     number = 1
     while not over.is_set():
         start = time.perf_counter()
-        report.good_stored += _send(port, [image(number), image(number + 1)])
+        images = [image(number), image(number + 1)]
+        while not (stored := _send(port, images)):
+            report.good_refused += 1
+            if over.wait(0.2):
+                return
+        report.good_stored += stored
         report.good_slowest = max(report.good_slowest, time.perf_counter() - start)
         report.good_sent += 2
         number += 2
@@ -458,8 +473,9 @@ def main() -> None:
     print(f"slow senders ended by the service: {found.slow_cut}")
     print(
         f"good sender: {found.good_stored} of {found.good_sent} instances stored, two of them in "
-        f"{found.good_slowest:.2f} s at most"
+        f"{found.good_slowest:.2f} s at most; {found.good_refused} associations refused, and tried again"
     )
+    print(f"refusals in the audit log: {found.refusals}")
     print(
         f"receiver: {found.restarts} restarts, memory {found.memory_kb} kB, descriptors {found.descriptors}, ", end=""
     )
