@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from pydicom import dcmread
+from pydicom.uid import UltrasoundImageStorage
 from pynetdicom import AE, StoragePresentationContexts, evt
-from pynetdicom.sop_class import UltrasoundImageStorage
+from pynetdicom.dimse_primitives import C_STORE
 
 from tests.node.images import ROOT, RunningNode, image, serving, settings
 from tests.node.peers import a_free_port
@@ -37,7 +38,8 @@ class _Archive:
     """An SCP that stores nothing, and knows the hash of each data set that it acknowledged."""
 
     def __init__(self) -> None:
-        self.port, self.hashes = a_free_port(), defaultdict(list)
+        self.port = a_free_port()
+        self.hashes: defaultdict[str, list[str]] = defaultdict(list)
         entity = AE(ae_title="ARCHIVE")
         entity.supported_contexts = StoragePresentationContexts
         self._server = entity.start_server(
@@ -45,6 +47,7 @@ class _Archive:
         )
 
     def _on_store(self, event: evt.Event) -> int:
+        assert isinstance(event.request, C_STORE)
         digest = hashlib.sha256(event.encoded_dataset(include_meta=False)).hexdigest()
         self.hashes[str(event.request.AffectedSOPInstanceUID)].append(digest)
         return 0
