@@ -5,34 +5,20 @@ continues after an interruption. Instances are taken in like those that arrive b
 them. With C-MOVE, the archive sends to the receiver of the running node.
 """
 
-import logging
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import requests
-from pydicom import Dataset
-from pynetdicom import evt
-from pynetdicom.association import Association
-from pynetdicom.presentation import build_context, build_role
-from pynetdicom.sop_class import (  # type: ignore[attr-defined]
-    StudyRootQueryRetrieveInformationModelFind,
-    StudyRootQueryRetrieveInformationModelGet,
-    StudyRootQueryRetrieveInformationModelMove,
-)
 
 from usvit.config.node import NodeConfig, PeerConfig, load_node_config
 from usvit.errors import UsvitError, shortened, unknown
 from usvit.files import disk_errors, locked
 from usvit.node.database import NodeDatabase, add_event
+from usvit.node.receiving.archives import ArchivedInstance, DimseArchive, WebArchive
 from usvit.node.receiving.instance_store import InstanceStore, Outcome, is_uid
-from usvit.node.receiving.sop_classes import TRANSFER_SYNTAXES, image_classes
-from usvit.node.receiving.storage_scp import STATUSES
-from usvit.node.sending import PeerUnavailable, associate, dicomweb_client, end, http_status
+from usvit.node.receiving.sop_classes import image_classes
+from usvit.node.sending import PeerUnavailable
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
 from usvit.scoring import IMAGE_CLASSES
@@ -47,7 +33,6 @@ BATCH = 50
 """Instances of one C-GET or C-MOVE."""
 ARRIVAL_SECONDS = 10.0
 """Time that an instance of a finished C-MOVE has to be stored by the receiver."""
-_PENDING = (0xFF00, 0xFF01)
 
 
 @dataclass
@@ -72,16 +57,6 @@ class StudiesPulled:
 
     def fail(self, reason: str, n: int = 1) -> None:
         self.failed[reason] = self.failed.get(reason, 0) + n
-
-
-@dataclass(frozen=True)
-class _FoundStudies:
-    """An instance of the archive."""
-
-    study: str
-    series: str
-    instance: str
-    sop_class: str
 
 
 def pull_studies(
@@ -194,9 +169,7 @@ class _Pull:
         self._result = StudiesPulled()
 
     def run(self, wanted: dict[str, str]) -> StudiesPulled:
-        archive = (
-            _WebArchive(self._peer) if self._peer.dicomweb is not None else _DimseArchive(self._peer, self._calling)
-        )
+        archive = WebArchive(self._peer) if self._peer.dicomweb is not None else DimseArchive(self._peer, self._calling)
         result = self._result
         try:
             with archive:
@@ -217,7 +190,7 @@ class _Pull:
                 )
         return result
 
-    def _fetch(self, archive: "_WebArchive | _DimseArchive", found: list[_FoundStudies]) -> None:
+    def _fetch(self, archive: WebArchive | DimseArchive, found: list[ArchivedInstance]) -> None:
         images = [one for one in found if one.sop_class in IMAGE_CLASSES or not one.sop_class]
         self._result.left_out += len(found) - len(images)
         missing = [one for one in images if not self._has(one.instance)]
@@ -231,7 +204,7 @@ class _Pull:
                         f"The node in {self._config.folder} has no room: the disk is full, or too many images wait to "
                         "be scored. Run the same command again when there is room."
                     )
-                if isinstance(archive, _WebArchive):
+                if isinstance(archive, WebArchive):
                     self._fetch_web(archive, part)
                 else:
                     self._fetch_dimse(archive, part)
@@ -239,7 +212,7 @@ class _Pull:
         finally:
             self._progress.finish()
 
-    def _fetch_web(self, archive: "_WebArchive", part: list[_FoundStudies]) -> None:
+    def _fetch_web(self, archive: WebArchive, part: list[ArchivedInstance]) -> None:
         for one in part:
             data = archive.instance(one)
             if data is None:
@@ -257,7 +230,7 @@ class _Pull:
                 continue
             self._count(self._store.take(partial, source="dicomweb").outcome)
 
-    def _fetch_dimse(self, archive: "_DimseArchive", part: list[_FoundStudies]) -> None:
+    def _fetch_dimse(self, archive: DimseArchive, part: list[ArchivedInstance]) -> None:
         moving = self._retrieve == "move"
         if not moving:
             outcomes = archive.get(part, self._store)
@@ -280,7 +253,7 @@ class _Pull:
             archive.move(part, self._calling)
             self._await(part)
 
-    def _await(self, part: list[_FoundStudies]) -> None:
+    def _await(self, part: list[ArchivedInstance]) -> None:
         """Wait for what the archive sends to the receiver."""
         limit = time.monotonic() + ARRIVAL_SECONDS
         missing = {one.instance for one in part}
@@ -312,169 +285,9 @@ _REASONS = {
 }
 
 
-class _WebArchive:
-    """An archive with QIDO-RS and WADO-RS."""
-
-    def __init__(self, peer: PeerConfig):
-        self._session = requests.Session()
-        self._client = dicomweb_client(peer, self._session)
-
-    def __enter__(self) -> "_WebArchive":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._session.close()
-
-    def studies(self, wanted: dict[str, str]) -> list[str]:
-        with _web_errors():
-            found = self._client.search_for_studies(search_filters=wanted, get_remaining=True)
-        return list(dict.fromkeys(filter(is_uid, (_value(one, "0020000D") for one in found))))
-
-    def instances(self, study: str) -> Iterator[_FoundStudies]:
-        with _web_errors():
-            found = self._client.search_for_instances(study, fields=["00080016", "0020000E"], get_remaining=True)
-        for one in found:
-            uids = _value(one, "0020000E"), _value(one, "00080018")
-            if all(map(is_uid, uids)):
-                yield _FoundStudies(study, *uids, _value(one, "00080016"))
-
-    def instance(self, one: _FoundStudies) -> Dataset | None:
-        try:
-            with _web_errors():
-                return self._client.retrieve_instance(one.study, one.series, one.instance)
-        except _RefusedRequest:
-            return None
-
-
-class _RefusedRequest(PeerUnavailable):
-    """The archive answers, and does not do what it is asked for."""
-
-
-@contextmanager
-def _web_errors() -> Iterator[None]:
-    try:
-        yield
-    except requests.HTTPError as error:
-        status = http_status(error)
-        kind = PeerUnavailable if status >= 500 or status in (401, 403, 408, 429) else _RefusedRequest
-        raise kind(f"it refuses the request (HTTP {status})") from error
-    except requests.RequestException as error:
-        raise PeerUnavailable("it cannot be reached, or did not answer in time") from error
-    except (KeyError, ValueError, IndexError, TypeError) as error:  # an answer of any form
-        raise _RefusedRequest("its answer cannot be read") from error
-
-
-class _DimseArchive:
-    """An archive with C-FIND, and C-GET or C-MOVE, in the study root model."""
-
-    def __init__(self, peer: PeerConfig, calling: str):
-        self._peer, self._calling = peer, calling
-        self._finding: Association | None = None
-
-    def __enter__(self) -> "_DimseArchive":
-        logging.getLogger("pynetdicom").setLevel(logging.CRITICAL + 1)
-        self._finding = associate(
-            self._peer, [build_context(StudyRootQueryRetrieveInformationModelFind)], self._calling
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        end(self._finding)
-
-    def studies(self, wanted: dict[str, str]) -> list[str]:
-        found = self._find("STUDY", {"StudyInstanceUID": "", **wanted})
-        return list(dict.fromkeys(filter(is_uid, (_text(one, "StudyInstanceUID") for one in found))))
-
-    def instances(self, study: str) -> Iterator[_FoundStudies]:
-        for row in self._find("SERIES", {"StudyInstanceUID": study, "SeriesInstanceUID": ""}):
-            series = _text(row, "SeriesInstanceUID")
-            if not is_uid(series):
-                continue
-            keys = {"StudyInstanceUID": study, "SeriesInstanceUID": series, "SOPInstanceUID": "", "SOPClassUID": ""}
-            for one in self._find("IMAGE", keys):
-                uid = _text(one, "SOPInstanceUID")
-                if is_uid(uid):
-                    yield _FoundStudies(study, series, uid, _text(one, "SOPClassUID"))
-
-    def get(self, part: list[_FoundStudies], store: InstanceStore) -> dict[str, Outcome] | None:
-        """Fetch instances of one series by C-GET; None if the archive does not support it."""
-        outcomes: dict[str, Outcome] = {}
-
-        def on_store(event: evt.Event) -> int:
-            request: Any = event.request
-            sop_class, uid = str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID)
-            partial = store.partial()
-            partial.write_bytes(event.encoded_dataset())
-            outcomes[uid] = store.take(partial, source="cget", announced=(sop_class, uid)).outcome
-            return STATUSES[outcomes[uid]]
-
-        classes = sorted({one.sop_class for one in part} - {""}) or sorted(IMAGE_CLASSES)
-        contexts = [build_context(StudyRootQueryRetrieveInformationModelGet)]
-        contexts += [build_context(sop_class, list(TRANSFER_SYNTAXES)) for sop_class in classes]
-        roles = [build_role(sop_class, scp_role=True) for sop_class in classes]
-        try:
-            association = associate(self._peer, contexts, self._calling, [(evt.EVT_C_STORE, on_store)], roles)
-        except PeerUnavailable as error:
-            if "none of the SOP classes" in str(error):
-                return None
-            raise
-        try:
-            accepted = {str(context.abstract_syntax) for context in association.accepted_contexts}
-            if StudyRootQueryRetrieveInformationModelGet not in accepted or len(accepted) == 1:
-                return None
-            for status, _ in association.send_c_get(_image_keys(part), StudyRootQueryRetrieveInformationModelGet):
-                if "Status" not in status:
-                    raise PeerUnavailable("it ended the association, or did not answer in time")
-        finally:
-            end(association)
-        return outcomes
-
-    def move(self, part: list[_FoundStudies], destination: str) -> None:
-        """Let the archive send instances of one series to ``destination``."""
-        contexts = [build_context(StudyRootQueryRetrieveInformationModelMove)]
-        association = associate(self._peer, contexts, self._calling)
-        try:
-            for status, _ in association.send_c_move(
-                _image_keys(part), destination, StudyRootQueryRetrieveInformationModelMove
-            ):
-                if "Status" not in status:
-                    raise PeerUnavailable("it ended the association, or did not answer in time")
-                if status.Status == 0xA801:
-                    raise PeerUnavailable(f"it does not know the AE title {destination} as a destination of C-MOVE")
-        finally:
-            end(association)
-
-    def _find(self, level: str, keys: dict[str, str]) -> list[Dataset]:
-        assert self._finding is not None
-        identifier = Dataset()
-        identifier.SpecificCharacterSet = "ISO_IR 192"
-        identifier.QueryRetrieveLevel = level
-        for keyword, value in keys.items():
-            setattr(identifier, keyword, value)
-        if not self._finding.is_established:
-            raise PeerUnavailable("the association has ended")
-        found = []
-        for status, row in self._finding.send_c_find(identifier, StudyRootQueryRetrieveInformationModelFind):
-            if "Status" not in status:
-                raise PeerUnavailable("it ended the association, or did not answer in time")
-            if status.Status in _PENDING and row is not None:
-                found.append(row)
-            elif status.Status not in (0x0000, *_PENDING):
-                raise PeerUnavailable(f"it refuses the search (0x{status.Status:04X})")
-        return found
-
-
-def _image_keys(part: list[_FoundStudies]) -> Dataset:
-    data = Dataset()
-    data.QueryRetrieveLevel = "IMAGE"
-    data.StudyInstanceUID, data.SeriesInstanceUID = part[0].study, part[0].series
-    data.SOPInstanceUID = [one.instance for one in part]
-    return data
-
-
-def _parts(found: list[_FoundStudies]) -> Iterator[list[_FoundStudies]]:
+def _parts(found: list[ArchivedInstance]) -> Iterator[list[ArchivedInstance]]:
     """Split instances into parts of at most ``BATCH`` of one series."""
-    part: list[_FoundStudies] = []
+    part: list[ArchivedInstance] = []
     for one in found:
         if part and (part[0].series != one.series or len(part) == BATCH):
             yield part
@@ -482,15 +295,3 @@ def _parts(found: list[_FoundStudies]) -> Iterator[list[_FoundStudies]]:
         part.append(one)
     if part:
         yield part
-
-
-def _value(row: Mapping[str, Any], tag: str) -> str:
-    values = (row.get(tag) or {}).get("Value") or [""]
-    return str(values[0])
-
-
-def _text(row: Dataset, keyword: str) -> str:
-    try:
-        return str(row.get(keyword) or "").strip(" \0")
-    except Exception:  # pydicom converts on access
-        return ""
