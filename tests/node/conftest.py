@@ -43,10 +43,22 @@ def node(tmp_path_factory: pytest.TempPathFactory, run: Path, _orthanc: Orthanc)
     folder = tmp_path_factory.mktemp("node")
     content = settings(
         folder,
-        models={"main": {"path": str(run), "device": "cpu"}},
+        models={
+            "main": {"path": str(run), "device": "cpu"},
+            "one": {"path": str(run), "folds": "0", "device": "cpu"},
+        },
         peers={"pacs": {"ae_title": "ORTHANC", "host": "127.0.0.1", "port": _orthanc.dicom}},
         rules=[
             {"name": "phantoms", "when": {"description": "*phantom*"}, "leave_alone": True},
+            {
+                "name": "research",
+                "when": {"description": "*research*"},
+                "model": "one",
+                "outputs": ["sr", "sc"],
+                "send_to": ["pacs"],
+                "identity": "pseudonym",
+                "pictures": True,
+            },
             {
                 "name": "breast",
                 "when": {"description": "*breast*", "modality": "US"},

@@ -69,6 +69,32 @@ def test_a_study_is_scored_as_by_usvit_score_and_its_results_are_in_the_study_at
     pd.testing.assert_frame_equal(own, expected, check_exact=True)
 
 
+def test_another_rule_scores_with_another_model_and_sends_de_identified_results_to_a_study_of_their_own(
+    node: RunningNode, orthanc: Orthanc, run: Path, tmp_path: Path
+) -> None:
+    node.send(image(tmp_path / "r.dcm", 11, 1, StudyDescription="research, left breast"))
+    study = node.wait_for_study(11)
+    found = sent(node, 11, orthanc)
+    assert (study["rule"], study["model"]) == ("research", "one")
+    (stored,) = node.database.rows("SELECT path FROM instances WHERE study_id = ?", (study["id"],))
+    file = node.config.folder / stored["path"]
+    usvit.score(run, file, tmp_path / "out", folds="0", device="cpu", key=node.config.key_path)
+    columns = ["prob_malignant", "calibrated_malignant", "model_sha256", "patient_id", "instance_id"]
+    own = node.config.folder / "results" / study["pseudonym"] / "1" / "scores.csv"
+    ours, expected = (
+        pd.read_csv(path, float_precision="round_trip")[columns] for path in (own, tmp_path / "out" / "scores.csv")
+    )
+    pd.testing.assert_frame_equal(ours, expected, check_exact=True)
+    assert {one["kind"] for one in found} == {"sr", "sc"}
+    for one in found:
+        content = (node.config.folder / one["path"]).read_bytes()
+        assert not [text for text in PLANTED if text.encode() in content]
+        assert pydicom.dcmread(node.config.folder / one["path"]).PatientID == expected["patient_id"][0]
+        held = {"Level": "Instance", "Query": {"SOPInstanceUID": one["sop_instance_uid"]}}
+        (there,) = orthanc.call("/tools/find", held)
+        assert orthanc.call(f"/instances/{there}/study")["MainDicomTags"]["StudyInstanceUID"] != f"{ROOT}.11"
+
+
 def test_late_image_gives_a_report_that_names_its_predecessor_and_lists_all_images(
     node: RunningNode, orthanc: Orthanc, tmp_path: Path
 ) -> None:
