@@ -49,6 +49,12 @@ FUNCTIONS = (
     "plan_comparison",
     "repeatability",
     "retest",
+    "send_dicom",
+    "check_node",
+    "serve_node",
+    "node_status",
+    "pull_studies",
+    "replay_study",
 )
 """In the order in which their examples build on each other."""
 
@@ -90,6 +96,13 @@ COMMANDS = {
     "shape plan": "usvit.scaling.plan_shapes",
     "shape fit": "usvit.scaling.fit_shapes",
     "shape predict": "usvit.scaling.predict_shape",
+    "node serve": "usvit.node.serve_node",
+    "node status": "usvit.node.node_status",
+    "node doctor": "usvit.node.check_node",
+    "node pull": "usvit.node.pull_studies",
+    "node replay": "usvit.node.replay_study",
+    "node mercure": "usvit.node.score_mercure_task",
+    "dicom send": "usvit.node.send_dicom",
 }
 """Command -> the one function that does its work."""
 

@@ -42,6 +42,9 @@ def serve_node(config: str | Path, *, stop: threading.Event | None = None) -> No
         config: the configuration, a YAML file.
         stop: ends the service, too; None: signals alone do, and then this must be the main thread.
 
+    Returns:
+        When the service has ended; open associations and the current batch are finished first.
+
     Raises:
         UsvitError: the configuration or the machine does not allow the service to start; nothing has listened.
 

@@ -41,6 +41,9 @@ def check_node(config: str | Path, *, models: bool = True, peers: bool = True) -
         The findings. A mistake in the file itself, such as an unknown key, is the only one, since nothing else can be
         checked before it is corrected.
 
+    Raises:
+        No error for a mistake of the user: each is a finding with the level ``fault``.
+
     Example:
         >>> import usvit
         >>> [one.text for one in usvit.check_node("node.yaml").faults]  # doctest: +SKIP
