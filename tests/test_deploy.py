@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -49,6 +50,13 @@ def test_images_copy_what_exists(name):
         *sources, _ = line.split()
         for source in sources:
             assert source == "deploy/model" or (REPOSITORY / source).exists(), source
+
+
+def test_the_image_is_built_from_all_folders_of_the_wheel():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    copied = re.findall(r"^COPY (\w+) /src/\w+$", (DEPLOY / "Containerfile").read_text(), re.MULTILINE)
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {*wheel["packages"], *wheel["force-include"]} == set(copied)
 
 
 def test_the_image_runs_as_a_user_without_rights_and_writes_to_its_volume_only():
