@@ -14,6 +14,7 @@ import usvit
 from tests.node.images import PLANTED, ROOT, RunningNode, image, images, serving, settings
 from tests.node.peers import Orthanc, tool, until
 from usvit.errors import UsvitError
+from usvit.pseudonyms import Pseudonyms
 
 pytestmark = pytest.mark.slow
 
@@ -129,8 +130,11 @@ def test_same_instance_again_gives_nothing_new_and_other_pixels_are_refused_and_
     instance = node.database.one("SELECT * FROM instances WHERE sop_instance_uid = ?", (f"{ROOT}.3.1.1",))
     stored = (node.config.folder / instance["path"]).read_bytes()
     assert pydicom.dcmread(folder / "3-1.dcm").PixelData in stored
-    until(lambda: '"instance_conflict"' in (node.config.folder / "audit.jsonl").read_text())
-    assert '"instance_duplicate"' in (node.config.folder / "audit.jsonl").read_text()
+    events = "SELECT event FROM audit_events WHERE event LIKE 'instance_%' AND data LIKE ?"
+    pseudonym = Pseudonyms.of_key(node.config.key_path).instance(f"{ROOT}.3.1.1")
+    told = [row["event"] for row in node.database.rows(events, (f"%{pseudonym}%",))]
+    assert told == ["instance_duplicate", "instance_conflict"]
+    until(lambda: (node.config.folder / "audit.jsonl").read_text().count(pseudonym) >= 3)  # with ``received``
     assert [tuple(one) for one in results(node, 3)] == [tuple(one) for one in before]
     assert node.database.one("SELECT revision FROM studies WHERE study_uid = ?", (f"{ROOT}.3",))[0] == 1
 

@@ -261,9 +261,13 @@ class InstanceStore:
                 return Receipt(outcome)
             self._told_full_at = time.monotonic()
         told = {"instance": instance} if instance else {}
-        with contextlib.suppress(sqlite3.OperationalError), self._database.transaction() as connection:
-            add_event(connection, f"instance_{outcome.value}", calling_ae=calling_ae, source=source, **told)
-            count(connection, f"instances_{outcome.value}")
+        try:
+            with self._database.transaction() as connection:
+                add_event(connection, f"instance_{outcome.value}", calling_ae=calling_ae, source=source, **told)
+                count(connection, f"instances_{outcome.value}")
+        except sqlite3.OperationalError as error:
+            if "full" not in str(error):  # such as a locked database: the sender gets a failure and tries again
+                raise
         return Receipt(outcome, instance)
 
     def _place(self, found: DicomIdentity) -> Path:
