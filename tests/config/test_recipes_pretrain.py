@@ -386,5 +386,5 @@ def _shallow(name, **options):
 
     timm's ResMLPs take no other number.
     """
-    fewer = {"resnet10t": {}, "resnet18": {"layers": (1, 1, 1, 1)}, "resmlp": {}}
+    fewer = {"resnet10t": {}, "resnet18": {"layers": (1, 1, 1, 1)}, "resmlp": {}, "usvit": {}}
     return CREATE(name, **options | fewer.get(name.split("_")[0], {"depth": 2}))
