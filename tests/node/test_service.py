@@ -73,9 +73,9 @@ def test_a_study_is_scored_as_by_usvit_score_and_its_results_are_in_the_study_at
 def test_another_rule_scores_with_another_model_and_sends_de_identified_results_to_a_study_of_their_own(
     node: RunningNode, orthanc: Orthanc, run: Path, tmp_path: Path
 ) -> None:
-    node.send(image(tmp_path / "r.dcm", 11, 1, StudyDescription="research, left breast"))
-    study = node.wait_for_study(11)
-    found = sent(node, 11, orthanc)
+    node.send(image(tmp_path / "r.dcm", 21, 1, StudyDescription="research, left breast"))
+    study = node.wait_for_study(21)
+    found = sent(node, 21, orthanc)
     assert (study["rule"], study["model"]) == ("research", "one")
     (stored,) = node.database.rows("SELECT path FROM instances WHERE study_id = ?", (study["id"],))
     file = node.config.folder / stored["path"]
@@ -93,7 +93,7 @@ def test_another_rule_scores_with_another_model_and_sends_de_identified_results_
         assert pydicom.dcmread(node.config.folder / one["path"]).PatientID == expected["patient_id"][0]
         held = {"Level": "Instance", "Query": {"SOPInstanceUID": one["sop_instance_uid"]}}
         (there,) = orthanc.call("/tools/find", held)
-        assert orthanc.call(f"/instances/{there}/study")["MainDicomTags"]["StudyInstanceUID"] != f"{ROOT}.11"
+        assert orthanc.call(f"/instances/{there}/study")["MainDicomTags"]["StudyInstanceUID"] != f"{ROOT}.21"
 
 
 def test_late_image_gives_a_report_that_names_its_predecessor_and_lists_all_images(
