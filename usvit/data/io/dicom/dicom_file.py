@@ -1,5 +1,7 @@
 """Open a DICOM file once, and read its metadata and its frames one by one."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -8,7 +10,7 @@ from usvit.data.io.bad_image import BadImage, refuse_frame, refusing
 from usvit.data.io.dicom.byte_stream import MAX_BYTES, UNNAMED
 from usvit.data.io.dicom.decode import FrameDecoder
 from usvit.data.io.dicom.display import Display
-from usvit.data.io.dicom.header import read_header
+from usvit.data.io.dicom.header import Header, read_header
 from usvit.data.io.dicom.layout import layout_of
 from usvit.data.io.dicom.metadata import DicomFacts, DicomIdentity, facts_of, identity_of
 from usvit.data.io.types import UInt8
@@ -88,10 +90,7 @@ def read_facts(source: Path | bytes, max_bytes: int = MAX_BYTES) -> DicomFacts:
     Raises:
         BadImage: The file is missing, damaged, or not a DICOM file.
     """
-    path = source if isinstance(source, Path) else UNNAMED
-    with refusing(path):
-        header = read_header(source, max_bytes)
-        header.source.close()
+    with _closed_header(source, max_bytes) as header:
         return facts_of(header)
 
 
@@ -105,10 +104,7 @@ def read_dicom_identity(source: Path | bytes, max_bytes: int = MAX_BYTES) -> Dic
     Raises:
         BadImage: The file is missing, damaged, or not a DICOM file.
     """
-    path = source if isinstance(source, Path) else UNNAMED
-    with refusing(path):
-        header = read_header(source, max_bytes)
-        header.source.close()
+    with _closed_header(source, max_bytes) as header:
         return identity_of(header)
 
 
@@ -123,3 +119,12 @@ def read_dicom_frame(source: Path | bytes, frame: int = 0) -> UInt8:
     """
     with DicomFile(source) as file:
         return file.frame(frame)
+
+
+@contextmanager
+def _closed_header(source: Path | bytes, max_bytes: int) -> Iterator[Header]:
+    """Parse the header and close the file; errors in the block name the file as well."""
+    with refusing(source if isinstance(source, Path) else UNNAMED):
+        header = read_header(source, max_bytes)
+        header.source.close()
+        yield header
