@@ -12,7 +12,7 @@ from usvit.data.splits import load_metadata
 from usvit.errors import UsvitError
 from usvit.evaluation.predictions import read_predictions
 
-SMALL = ("--recipe", "usvit_small", "--device", "cpu", "--precision", "fp32", "--set", "model.image_size=64")
+SMALL = ("--recipe", "usvit_small", "--device", "cpu", "--precision", "fp32", "--set", "model.image_size=96")
 STEPS = ("--set", "train.batch_size=8", "--set", "train.steps=3", "--set", "split.folds=2")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from timm.models.resnet import BasicBlock, ResNet
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from usvit.models.architectures.cfg import untrained
@@ -19,6 +19,8 @@ from usvit.models.mask_decoder import MaskDecoder
 
 STAGES = (2, 3, 4)
 """Stages whose maps the decoder reads, of strides 8, 16 and 32."""
+STRIDE = 32
+"""Stride of the last map."""
 FLOOR = 1e-3
 """Added to the predicted probability of the lesion, so that an image without one is averaged as a whole."""
 
@@ -29,25 +31,35 @@ class MaskPooledResNet(ResNet):
     """Network from images (B, C, S, S) to logits (B, K). Its features are (B, F, S/32, S/32).
 
     For each of ``head_stages``, the features are the map of the stage and the same map weighted with the predicted
-    mask, so that the mean over positions is the mean over the image beside the mean over the lesion. With ``halvings``,
-    the same layers see the image at half its size, too, and the head sees the features of both.
+    mask, so that the mean over positions is the mean over the image beside the mean over the lesion. The same layers
+    see the image at each size of ``scales``, and the head sees the features of all.
 
     Args:
         num_classes: Number of classes K; with 0 there is no classifier.
-        halvings: Number of further views of the image, each of half the size of the one before.
+        scales: Sides of the views as shares of S, in (0, 1], the first of which is 1. Each side is rounded to a
+            multiple of 32 pixels.
         head_stages: Stages that the head sees; the last one is 4.
+        standardized: Standardise each feature over the training images before the classifier: batch normalisation
+            without scale and shift, as in the linear probing of He et al. 2022 (MAE), appendix A.1.
         options: Options of timm's ``ResNet``.
     """
 
     def __init__(
-        self, *, num_classes: int = 1000, halvings: int = 0, head_stages: tuple[int, ...] = (4,), **options: Any
+        self,
+        *,
+        num_classes: int = 1000,
+        scales: tuple[float, ...] = (1.0,),
+        head_stages: tuple[int, ...] = (4,),
+        standardized: bool = False,
+        **options: Any,
     ):
         super().__init__(num_classes=num_classes, **options)
         info: list[dict[str, Any]] = self.feature_info
         width: dict[int, int] = {stage: info[stage]["num_chs"] for stage in STAGES}
-        self.halvings, self.head_stages = halvings, head_stages
+        self.scales, self.head_stages = scales, head_stages
         self.mask_decoder = MaskDecoder(list(width.values()))
-        self.num_features = self.head_hidden_size = (halvings + 1) * 2 * sum(width[stage] for stage in head_stages)
+        self.num_features = self.head_hidden_size = len(scales) * 2 * sum(width[stage] for stage in head_stages)
+        self.hidden = nn.BatchNorm1d(self.num_features, affine=False) if standardized else None
         self.reset_classifier(num_classes)
 
     def forward_features(self, x: Tensor) -> Tensor:
@@ -63,23 +75,32 @@ class MaskPooledResNet(ResNet):
         """Return the features of ``forward_features`` and the logits of the lesion mask, (B, S/8, S/8)."""
         features, mask = self._of_one_size(x)
         parts = [features]
-        for _ in range(self.halvings):
-            x = F.avg_pool2d(x, 2)
-            # Each position is repeated, which keeps the mean.
-            parts.append(F.interpolate(self._of_one_size(x)[0], size=features.shape[-2:], mode="nearest"))
+        for scale in self.scales[1:]:
+            size = [max(STRIDE, round(side * scale / STRIDE) * STRIDE) for side in x.shape[-2:]]
+            view, _ = self._of_one_size(F.interpolate(x, size=size, mode="bilinear", align_corners=False))
+            spread = F.interpolate(view, size=features.shape[-2:], mode="nearest")
+            # Positions may be repeated unequally; the mean has to be that of the view.
+            parts.append(spread + (view.mean((2, 3), keepdim=True) - spread.mean((2, 3), keepdim=True)))
         return (torch.cat(parts, dim=1) if len(parts) > 1 else features), mask
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """Map the features, (B, F, S/32, S/32), to logits (B, K), or to the classifier's input (B, F)."""
+        x = self.global_pool(x)
+        if self.hidden is not None:
+            x = self.hidden(x)
+        x = F.dropout(x, p=self.drop_rate, training=self.training)
+        return x if pre_logits else self.fc(x)
 
     def _of_one_size(self, x: Tensor) -> tuple[Tensor, Tensor]:
         _, maps = super().forward_intermediates(x, indices=list(STAGES))
         mask = self.mask_decoder(maps)
         grid = (maps[-1].shape[-2], maps[-1].shape[-1])
-        weight = F.adaptive_avg_pool2d(mask.float().sigmoid()[:, None], grid) + FLOOR
-        weight = (weight / weight.mean((2, 3), keepdim=True)).to(maps[-1].dtype)
         parts = []
         for stage in self.head_stages:
             seen = maps[STAGES.index(stage)]
-            seen = seen if tuple(seen.shape[-2:]) == grid else F.adaptive_avg_pool2d(seen, grid)
-            parts += [seen, seen * weight]
+            weight = F.adaptive_avg_pool2d(mask.float().sigmoid()[:, None], seen.shape[-2:]) + FLOOR
+            weighted = seen * (weight / weight.mean((2, 3), keepdim=True)).to(seen.dtype)
+            parts += [F.adaptive_avg_pool2d(one, grid) for one in (seen, weighted)]
         return torch.cat(parts, dim=1), mask
 
     def forward_intermediates(self, x: Tensor, *arguments: Any, **options: Any) -> Any:

@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 _SHOWN = 3
 """Number of names of each kind that an error message or a line quotes."""
 _HIDDEN = ("pre_logits", "hidden")
-"""Names of a head's hidden layer, in the original repositories' ViTs and in ours."""
+"""Names of a head's hidden layer, in the original repositories' ViTs and in our networks."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,8 @@ def head_of(model: nn.Module) -> Callable[[str], bool]:
     names = [classifiers] if isinstance(classifiers, str) else list(classifiers)
     if hasattr(model, "blocks"):  # VGG's pre_logits are two layers of the network itself
         names += list(_HIDDEN)
+    elif isinstance(getattr(model, "hidden", None), nn.Module):
+        names.append("hidden")
     prefixes = tuple(f"{name}." for name in names)
     return lambda key: key.startswith(prefixes)
 
