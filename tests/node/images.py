@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from tests.data.conftest import speckle, write_dicom
-from tests.node.peers import a_free_port, tool, until
+from tests.programs import a_free_port, tool, until
 from usvit.config.node import NodeConfig, load_node_config
 from usvit.node import NodeDatabase
 

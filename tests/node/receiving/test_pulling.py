@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from tests.data.conftest import speckle, write_dicom
-from tests.node.peers import a_free_port, listens, orthanc_server, running, said, tool, until
+from tests.node.peers import said
 from tests.node.sending.objects import uid_of, write_object
+from tests.programs import a_free_port, listens, orthanc_server, running, tool, until
 from usvit.errors import UsvitError
 from usvit.node import NodeDatabase, pull_studies, send_dicom
 
