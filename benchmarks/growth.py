@@ -180,8 +180,9 @@ def study(work: Work, n: int, *, again: bool = False) -> list[str]:
     return python(f"growth_study.run_copied_study(Path({str(file)!r}), Path({str(out)!r}), Path({str(template)!r}))")
 
 
-SMALL, LARGE, QUICK = (32, 100, 320, 1000, 3200), (100, 320, 1000, 3200, 10_000), 64
-"""Sizes over two decades, smaller ones for commands that take tens of milliseconds for each image or run."""
+SMALL, LARGE, QUICK = (32, 100, 320, 1000, 3200), (100, 320, 1000, 3200, 10_000), TEMPLATE
+"""Sizes over two decades, smaller ones for commands that take tens of milliseconds for each image or run. The quick
+size is that of the run whose networks score, so that this run is made once."""
 CASES = (
     Case("`usvit cv`, 2 folds of 20 steps", "images", SMALL, QUICK, cross_validation, LIMIT_GB - CACHE_GB),
     Case(f"pixels of a run at {PIXELS} px, in memory", "images", LARGE, QUICK, pixels(1e3)),

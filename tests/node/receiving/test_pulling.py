@@ -79,7 +79,7 @@ def test_a_study_is_fetched_once(filled, tmp_path, way):
 def test_c_move_sends_to_the_receiver_of_the_node(tmp_path):
     import threading
 
-    from usvit.config.node import load_node_config
+    from usvit.config.node_file import load_node_config
     from usvit.files import write_text
     from usvit.node.child_process import ChildProcess
 
