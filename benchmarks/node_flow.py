@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.data.conftest import speckle, write_dicom
 from tests.node.images import ROOT, RunningNode, serving, settings, storescu
-from tests.node.peers import Orthanc, orthanc_server, tool
+from tests.programs import Orthanc, orthanc_server, tool
 
 MODALITIES = {"SR": "sr", "OT": "sc", "PR": "gsps"}
 

@@ -29,7 +29,7 @@ from pynetdicom import AE, StoragePresentationContexts, evt
 from pynetdicom.dimse_primitives import C_STORE
 
 from tests.node.images import ROOT, RunningNode, image, serving, settings
-from tests.node.peers import a_free_port
+from tests.programs import a_free_port
 
 PROCESSES = ("receiver", "scorer-0", "sender")
 

@@ -200,7 +200,7 @@ def test_the_script_of_the_readme_runs(desk):
 
 
 def commands():
-    root = typer.main.get_command(app)
+    root = typer.main.get_command(app).import_all()
     for name, command in root.commands.items():
         for inner in getattr(command, "commands", {None: command}).items():
             yield (name if inner[0] is None else f"{name} {inner[0]}"), inner[1]

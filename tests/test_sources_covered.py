@@ -124,7 +124,7 @@ def test_check_finds_what_does_not_exist(command, said):
 def check(words: list[str]) -> None:
     """Parse a command by the command line's own options, and look up every name in it."""
     assert words.pop(0) == "usvit"
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(app).import_all()
     names = []
     while hasattr(command, "commands"):
         short = names == ["study"] and words[0] not in command.commands  # usvit study NAME: usvit study run NAME

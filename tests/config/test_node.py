@@ -14,7 +14,8 @@ from pydantic import BaseModel
 
 from tests.conftest import REPOSITORY
 from usvit.config import node
-from usvit.config.node import RuleConditions, covers, load_node_config
+from usvit.config.node import RuleConditions, covers
+from usvit.config.node_file import load_node_config, section_in
 from usvit.errors import UsvitError
 
 BASE: dict[str, Any] = {
@@ -134,7 +135,7 @@ def lines(section, prefix: str = ""):
     texts = meanings()[section.__name__]
     for name, field in section.model_fields.items():
         key = prefix + name
-        inner = node._section_in(field.annotation)
+        inner = section_in(field.annotation)
         default = "required" if field.is_required() else field.get_default(call_default_factory=True)
         shown = "" if isinstance(default, BaseModel) or default in ((), {}) else json.dumps(default).strip('"')
         place = f"{key}{PLACES[key]}" if PLACES.get(key) == "[]" else f"{key}.{PLACES[key]}" if key in PLACES else key

@@ -1,17 +1,17 @@
 """DICOM files of every kind of pixels, made in memory, with the picture that they must give."""
 
-import shutil
 import subprocess
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.encaps import encapsulate
 from pydicom.uid import UID, ExplicitVRBigEndian, ExplicitVRLittleEndian, UltrasoundMultiFrameImageStorage
+
+from tests.programs import tool
 
 HEIGHT, WIDTH = 34, 42  # no multiple of a JPEG block; even, as YBR_FULL_422 needs; enough for JPEG 2000
 
@@ -166,14 +166,6 @@ def jpeg(values: np.ndarray, mode: str, **options: object) -> bytes:
     image = Image.frombytes(mode, values.shape[1::-1], np.ascontiguousarray(values).tobytes())
     image.save(stream, "JPEG", quality=95, **options)
     return stream.getvalue()
-
-
-def tool(name: str) -> str:
-    """A program of Debian, or the test is skipped."""
-    path = shutil.which(name)
-    if path is None:
-        pytest.skip(f"the program {name} is not installed (Debian: dcmtk, openjph-tools)")
-    return path
 
 
 def converted(name: str, content: bytes, folder: Path, *options: str) -> bytes:

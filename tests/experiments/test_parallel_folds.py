@@ -16,8 +16,10 @@ import pytest
 import torch
 
 from tests.conftest import TINY
+from tests.processes import CONTEXT
 from usvit.data.loading.pixel_store import PixelStore
 from usvit.errors import UsvitError
+from usvit.experiments import parallel_folds
 from usvit.experiments.parallel_folds import _Board, train_side_by_side
 from usvit.experiments.run_directory import RunDirectory
 from usvit.progress import NO_PROGRESS
@@ -113,6 +115,13 @@ def run_folds(tmp_path, fails="no"):
     return store, run, results
 
 
+@pytest.fixture
+def warm(monkeypatch):
+    """The processes come from one that has imported PyTorch. The tests of the command start them as for a user."""
+    monkeypatch.setattr(parallel_folds, "multiprocessing", SimpleNamespace(get_context=lambda _: CONTEXT))
+
+
+@pytest.mark.usefixtures("warm")
 def test_results_come_in_order_and_the_folds_share_the_images(tmp_path):
     store, run, results = run_folds(tmp_path)
     assert [fold for fold, _ in results] == [0, 1, 2, 3]
@@ -123,6 +132,7 @@ def test_results_come_in_order_and_the_folds_share_the_images(tmp_path):
     assert [entry["fold"] for entry in run.record["results"]] == [0, 1, 2, 3]
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
     ("fails", "error", "said"),
     [
@@ -138,6 +148,7 @@ def test_a_fold_that_fails_stops_the_others_which_save(tmp_path, fails, error, s
     assert not (tmp_path / "2.begun").exists(), "no other fold is begun"
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, Stopped), (signal.SIGINT, KeyboardInterrupt)])
 def test_a_signal_stops_all_folds_which_save(tmp_path, number, error):
     def send():

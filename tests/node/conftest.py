@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.node.images import RunningNode, serving, settings
-from tests.node.peers import Archive, Orthanc, certificates, orthanc_server, tool
+from tests.node.peers import Archive, certificates
+from tests.programs import Orthanc, orthanc_server, tool
 from tests.scoring.conftest import run, shared  # noqa: F401 - fixtures
 
 

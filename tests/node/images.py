@@ -10,8 +10,9 @@ from typing import Any
 import yaml
 
 from tests.data.conftest import speckle, write_dicom
-from tests.node.peers import a_free_port, tool, until
-from usvit.config.node import NodeConfig, load_node_config
+from tests.programs import a_free_port, tool, until
+from usvit.config.node import NodeConfig
+from usvit.config.node_file import load_node_config
 from usvit.node import NodeDatabase
 
 ROOT = "1.2.826.0.1.3680043.8.498.77"

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from tests.node.images import settings, write_config
-from tests.node.peers import listens, tool
-from usvit.config.node import load_node_config
+from tests.programs import listens, tool
+from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError
 from usvit.node.checks import certificate_end, check_before_start
 

@@ -12,7 +12,7 @@ import pytest
 
 import usvit
 from tests.node.images import PLANTED, ROOT, RunningNode, image, images, serving, settings
-from tests.node.peers import Orthanc, tool, until
+from tests.programs import Orthanc, tool, until
 from usvit.errors import UsvitError
 from usvit.pseudonyms import Pseudonyms
 

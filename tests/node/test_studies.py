@@ -3,7 +3,7 @@
 import pytest
 
 from tests.node.images import ROOT, image, settings, write_config
-from usvit.config.node import load_node_config
+from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError
 from usvit.node.database import NodeDatabase
 from usvit.node.receiving.instance_store import InstanceStore

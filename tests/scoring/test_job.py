@@ -192,7 +192,7 @@ def test_more_files_on_resume_are_scored_too(score, export, tmp_path, monkeypatc
         raise KeyboardInterrupt  # as Ctrl-C does; workers of pytest-xdist ignore the signal itself
 
     with monkeypatch.context() as stopped:
-        stopped.setattr("usvit.scoring.job.write_tables", stop)
+        stopped.setattr("usvit.scoring.results.write_tables", stop)
         said = score(*request)
     assert said.code not in (0, 3) and "the same command resumes" in said.err.lower()
     shutil.copy(good[1], folder / "0.dcm")

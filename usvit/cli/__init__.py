@@ -1,11 +1,10 @@
 """The command line: one file per command. Each command parses its options, calls one public function, and prints.
 
-Neither this module nor the top of a command's module imports heavy libraries, so that ``usvit cv --help`` answers
-faster than PyTorch can be imported.
+The module of a command is imported when the command runs (``commands.py``), and imports heavy libraries inside its
+function, so that ``usvit cv --help`` answers faster than PyTorch can be imported.
 """
 
 import gc
-import inspect
 import io
 import sys
 import time
@@ -13,28 +12,7 @@ import traceback
 
 import typer
 
-from usvit.cli import (
-    bench,
-    compare,
-    cv,
-    data,
-    dicom,
-    ensemble,
-    evaluate,
-    explain,
-    models,
-    node,
-    plan,
-    pretrain,
-    recalibrate,
-    report,
-    retest,
-    score,
-    shape,
-    study,
-    test,
-    transfer,
-)
+from usvit.cli.commands import COMMANDS, LazyGroup
 from usvit.errors import EXIT_BUG, EXIT_STOPPED, UsvitError
 from usvit.terminal import plain_output
 from usvit.threads import configure_threads
@@ -45,48 +23,16 @@ soon as one exits, so the process with the message must exit first. After the wa
 COLLECT_AFTER = 10_000
 """New objects after which Python looks for unused cycles of them, instead of 700. The libraries make a million objects
 that stay; to look through these as often as by default takes almost a second of each start."""
-PRIVATE = frozenset(
-    {
-        *("score", "evaluate", "recalibrate", "cv", "train", "data", "pretrain", "transfer", "test", "study"),
-        *("explain", "report", "plan", "ensemble", "retest", "node", "dicom"),
-    }
-)
-"""Commands whose input may contain names of patients."""
 
 app = typer.Typer(
     name="usvit",
+    cls=LazyGroup,
     help="Train and evaluate classifiers of breast-ultrasound images. For research use, not a medical device.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("cv")(cv.cv)
-app.command("train")(cv.train)
-app.command("pretrain")(pretrain.pretrain)
-app.command("transfer")(transfer.transfer)
-app.command("test")(test.test)
-app.command("ensemble")(ensemble.ensemble)
-app.command("evaluate")(evaluate.evaluate)
-app.command("recalibrate")(recalibrate.recalibrate)
-app.command("compare")(compare.compare)
-app.command("report")(report.report)
-app.command("score")(score.score)
-app.command("explain")(explain.explain)
-app.command("retest")(retest.retest)
-app.command("bench")(bench.bench)
-app.add_typer(data.app, name="data")
-app.add_typer(dicom.app, name="dicom")
-app.add_typer(models.app, name="models")
-app.add_typer(node.app, name="node")
-app.add_typer(plan.app, name="plan")
-app.add_typer(shape.app, name="shape")
-app.add_typer(study.app, name="study")
-# Typer keeps the line breaks of a docstring after its first paragraph.
-for _inner in (app, data.app, dicom.app, models.app, node.app, plan.app, shape.app, study.app):
-    for _command in _inner.registered_commands:
-        _paragraphs = inspect.cleandoc(_command.help or _command.callback.__doc__ or "").split("\n\n")
-        _command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in _paragraphs)
 
 
 @app.callback(invoke_without_command=True)
@@ -131,7 +77,7 @@ def _run() -> None:
         print(said, file=sys.stderr, end="\n" if said else "")
         sys.exit(error.exit_code)
     except Exception as error:
-        if sys.argv[1:2] and sys.argv[1] in PRIVATE:
+        if private_input(sys.argv[1:]):
             print(without_values(error), file=sys.stderr)
         else:
             traceback.print_exc()
@@ -141,6 +87,12 @@ def _run() -> None:
             file=sys.stderr,
         )
         sys.exit(EXIT_BUG)
+
+
+def private_input(arguments: list[str]) -> bool:
+    """Return whether the command of a command line reads files that may contain names of patients."""
+    names = [one for one in arguments if not one.startswith("-")]  # no option before the command takes a value
+    return bool(names) and names[0] in COMMANDS and COMMANDS[names[0]].private
 
 
 def without_values(error: BaseException) -> str:

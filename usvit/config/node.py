@@ -6,20 +6,14 @@ certificates and ports are checked by ``usvit.node``.
 
 import ipaddress
 import re
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import UnionType
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
+from usvit.config.patterns import includes
 from usvit.config.sections import Section
-from usvit.config.settings import cannot_be_used
-from usvit.errors import UsvitError, unknown
-from usvit.plain_yaml import parse_yaml
-
-_DOCUMENTATION = "All settings: docs/reference/node-configuration.md."
 
 
 def _ae_title(title: str) -> str:
@@ -371,102 +365,15 @@ class NodeConfig(Section):
         return self
 
 
-def load_node_config(path: Path | str) -> NodeConfig:
-    """Read and check the configuration of a node.
-
-    Raises:
-        UsvitError: The file cannot be read, is not YAML, or a setting is unknown or wrong; the text names it.
-    """
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsvitError(f"The configuration {path} cannot be read: {why}. Pass the YAML file of the node.") from error
-    content = parse_yaml(text, f"The configuration {path}")
-    if not isinstance(content, dict):
-        raise UsvitError(f"The configuration {path} must be a mapping of settings (folder, receive, models, rules).")
-    try:
-        return NodeConfig.model_validate(content, context={"folder": path.absolute().parent})
-    except ValidationError as error:
-        raise _explained(error, path) from error
-
-
 def covers(wide: RuleConditions, narrow: RuleConditions) -> bool:
     """Return True if everything that meets ``narrow`` surely meets ``wide``."""
     given, inner = wide.given(), narrow.given()
     return all(
-        set(pattern) == {"*"} or (name in inner and _includes(pattern.lower(), inner[name].lower()))
+        set(pattern) == {"*"} or (name in inner and includes(pattern.lower(), inner[name].lower()))
         for name, pattern in given.items()
     )
-
-
-def _includes(wide: str, narrow: str) -> bool:
-    """Return True if every text that matches the pattern ``narrow`` surely matches ``wide``.
-
-    ``narrow`` is matched like a text in which ``*`` fits only a ``*`` of ``wide``, and ``?`` only ``?`` or ``*``.
-    """
-    reached = {0}
-    reached |= _past_stars(wide, reached)
-    for one in narrow:
-        stepped = set()
-        for at in reached:
-            if at == len(wide):
-                continue
-            if wide[at] == "*":
-                stepped.add(at)
-            elif one != "*" and (wide[at] == one or wide[at] == "?"):
-                stepped.add(at + 1)
-        reached = stepped | _past_stars(wide, stepped)
-    return len(wide) in reached
-
-
-def _past_stars(pattern: str, places: set[int]) -> set[int]:
-    found = set()
-    for place in places:
-        while place < len(pattern) and pattern[place] == "*":
-            place += 1
-            found.add(place)
-    return found
 
 
 def _known(names: Mapping[str, Any], what: str = "models") -> str:
     listed = ", ".join(sorted(names)) or "none"
     return f"which is not among {what} ({listed}): correct the name or add it"
-
-
-def _explained(error: ValidationError, path: Path) -> UsvitError:
-    problems = error.errors(include_url=False)
-    problem = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
-    place = [str(part) for part in problem["loc"]]
-    key = ".".join(place)
-    where = f"The configuration {path}"
-    if problem["type"] == "extra_forbidden":
-        plain = ".".join(part for part in problem["loc"] if isinstance(part, str))
-        found = unknown("setting", _without_names(plain, place), sorted(set(_keys(NodeConfig))), _DOCUMENTATION)
-        return UsvitError(f"{where} cannot be used. {found} (At {key}.)")
-    if problem["type"] == "missing":
-        return UsvitError(f"{where} cannot be used: the setting {key} is missing. {_DOCUMENTATION}")
-    return cannot_be_used(f"{where}: the setting {key}" if key else where, problem)
-
-
-def _without_names(plain: str, place: list[str]) -> str:
-    """Leave out the name of a model or a peer, which the user chose."""
-    parts = plain.split(".")
-    return ".".join([parts[0], *parts[2:]]) if place[0] in ("models", "peers") and len(parts) > 2 else plain
-
-
-def _keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    for name, field in section.model_fields.items():
-        inner = _section_in(field.annotation)
-        yield prefix + name
-        if inner is not None:
-            yield from _keys(inner, f"{prefix}{name}.")
-
-
-def _section_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    if typing.get_origin(annotation) in (tuple, dict, typing.Union, UnionType, Annotated):
-        return next(filter(None, map(_section_in, typing.get_args(annotation))), None)
-    return None

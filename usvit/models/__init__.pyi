@@ -72,12 +72,12 @@ from .weights import LoadReport as LoadReport
 from .weights import Weights as Weights
 from .weights import read_state_dict as read_state_dict
 from .weights import resolve_weights as resolve_weights
+from .weights.hub import HubUnavailable as HubUnavailable
 from .weights.load import head_of as head_of
 from .weights.pins import add_pin as add_pin
 from .weights.pins import own_pins as own_pins
 from .weights.renaming import by_timm as by_timm
 from .weights.renaming import to_network_names as to_network_names
-from .weights.resolve import HubUnavailable as HubUnavailable
 from .weights.resolve import find_pin as find_pin
 from .weights.run_folds import fold_folders as fold_folders
 from .weights.run_folds import only_fold as only_fold

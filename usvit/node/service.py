@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from usvit.config.node import NodeConfig, load_node_config
+from usvit.config.node import NodeConfig
+from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError
 from usvit.files import disk_errors, locked, write_text
 from usvit.node.audit_log import NodeAuditLog

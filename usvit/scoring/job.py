@@ -8,90 +8,32 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
-
-import usvit
 from usvit.errors import UsvitError, unknown
-from usvit.files import is_partial_of, write_csv
+from usvit.files import is_partial_of
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.pseudonyms import LinkTable, Pseudonyms, default_key_path, for_the_owner_alone, refuse_inside
 from usvit.records import SummaryRecord, load_record
-from usvit.reports import write_scores_page
 from usvit.resources import usable_cores
-from usvit.scoring.abstention import Zone, zone_of
+from usvit.scoring.abstention import zone_of
 from usvit.scoring.audit_log import audited
 from usvit.scoring.dicom_out.production import make_products
-from usvit.scoring.dicom_out.products import KINDS, PRODUCT_FAILURES
+from usvit.scoring.dicom_out.products import KINDS
 from usvit.scoring.discovery.inputs import discover
 from usvit.scoring.engines import ModelChoice, Reading, score_here, score_on_ray
-from usvit.scoring.ensemble import Ensemble
 from usvit.scoring.items import FAILURES, Failure, ScoringItem
-from usvit.scoring.job_directory import JobDirectory, open_folder
-from usvit.scoring.journal import PENDING, SCORED, Batch, Journal, batched, open_journal
-from usvit.scoring.leakage import marked
+from usvit.scoring.job_directory import open_folder
+from usvit.scoring.journal import PENDING, SCORED, Batch, Journal, open_journal
 from usvit.scoring.link_table import Linked, ScoredHashes
 from usvit.scoring.pipeline import BATCH_SIZE, Describer
 from usvit.scoring.reading.item_reader import parse_frames
-from usvit.scoring.tables.writer import write_tables
+from usvit.scoring.request import Request, identity_of
+from usvit.scoring.results import write_results
 
 logger = logging.getLogger(__name__)
 
 THUMBNAIL_SIDE = 160
-PORTION = 2000
-"""Number of table rows in memory at once."""
-_TOLD = (
-    "folds",
-    "frames",
-    "rule",
-    "flip",
-    "abstain",
-    "abstain_at",
-    "keep_ids",
-    "thumbnails",
-    "pictures",
-    "timeout",
-    "batch_size",
-    "engine",
-)
-"""Settings recorded in ``summary.json``. Paths are left out, because they may name a person."""
-_LIBRARIES = ("torch", "timm", "pydicom", "highdicom", "python-gdcm", "pylibjpeg-openjpeg", "pillow", "numpy")
-
-
-@dataclass(frozen=True)
-class Request:
-    """The arguments of ``score``."""
-
-    models: tuple[Path, ...]
-    inputs: tuple[str, ...]
-    out: Path
-    folds: str
-    frames: str
-    rule: str
-    calibration: Path | None
-    flip: bool
-    abstain: bool
-    abstain_at: str | None
-    keep_ids: bool
-    key: Path | None
-    link: Path | None
-    audit_log: Path | None
-    thumbnails: bool
-    pictures: bool
-    products: frozenset[str]
-    timeout: float
-    memory_gb: float
-    workers: int | None
-    batch_size: int
-    device: str
-    precision: str
-    engine: str
-    address: str | None
-    cpus: int | None
 
 
 @dataclass(frozen=True)
@@ -254,7 +196,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
         logger.warning(pseudonyms.warning)
     # Raises for wrong inputs before anything is written.
     items = _without_own(discover(request.inputs, exclude=request.out), key, request.link)
-    identity = _identity(request, ensemble, pseudonyms, zone)
+    identity = identity_of(request, ensemble, pseudonyms, zone)
     named = {"job": identity["input"], "model": ensemble.sha256, "key": pseudonyms.fingerprint}
     with (
         for_the_owner_alone() if request.keep_ids else nullcontext(),
@@ -290,7 +232,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
                         started=folder.started,
                         progress=progress,
                     )
-                _write(request, folder, journal, ensemble, zone)
+                write_results(request, folder, journal, ensemble, zone)
             finally:
                 journal.close()
             folder.finish()
@@ -302,29 +244,6 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
         outcome = ScoringResult(request.out, load_record(request.out / "summary.json", SummaryRecord), not_linked)
         attempt.counts, attempt.partly = outcome.summary.counts.content(), outcome.partly
         return outcome
-
-
-def _identity(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms, zone: Zone | None) -> dict[str, Any]:
-    """Return the settings that identify a job. The number of processes is not among them."""
-    return {
-        # A pseudonym instead of the paths: only the owner of the key can compare them.
-        "input": pseudonyms.item("\0".join(str(Path(one).absolute()) for one in request.inputs)),
-        "key": pseudonyms.fingerprint,
-        "model": ensemble.sha256,
-        "threshold": [ensemble.threshold, ensemble.threshold_origin],
-        "calibration": None if request.calibration is None else ensemble.describe().get("calibration"),
-        "frames": request.frames,
-        "flip": request.flip,
-        "abstain": request.abstain,
-        "keep_ids": request.keep_ids,
-        "thumbnails": request.thumbnails,
-        "products": sorted(request.products),
-        # These are left out where they are not used, so that jobs of earlier versions can be resumed.
-        **({"pictures": True} if request.pictures else {}),
-        **({} if zone is None else {"abstain_at": [zone.low, zone.high, zone.origin]}),
-        "batch_size": request.batch_size,
-        "device": ensemble.device_name,
-    }
 
 
 def _find(
@@ -423,48 +342,3 @@ def _score_all(
             progress.update(done, f"{frames} images, {failures} failures")
     finally:
         progress.finish()
-
-
-def _write(request: Request, folder: JobDirectory, journal: Journal, ensemble: Ensemble, zone: Zone | None) -> None:
-    """Write tables, summary and page from the journal."""
-    logger.info("Writing tables.")
-    products: dict[str, dict[str, Any]] = {
-        kind: {"written": 0, "failed": 0, "reasons": {}} for kind in sorted(request.products)
-    }
-    rows = [one | {"reason": PRODUCT_FAILURES.get(one["error"], "")} for one in journal.products()]
-    for one in rows:
-        own = products[one["kind"]]
-        own["failed" if one["error"] else "written"] += 1
-        if one["error"]:
-            own["reasons"].setdefault(one["error"], {"rows": 0, "reason": one["reason"]})["rows"] += 1
-    if products:
-        columns = ["item_id", "kind", "file", "error", "reason"]
-        write_csv(folder.path / "products.csv", pd.DataFrame(rows, columns=columns))
-    now = datetime.now(UTC)
-    summary = {
-        "model": ensemble.describe(),
-        "settings": {name: getattr(request, name) for name in _TOLD} | {"products": sorted(request.products)},
-        "versions": {name: version(name) for name in _LIBRARIES} | {"usvit": usvit.__version__},
-        "started": folder.record["started"],
-        "finished": now.isoformat(timespec="seconds"),
-        "seconds": folder.seconds_until(now),
-        "products": products,
-    }
-    write_tables(
-        folder.path,
-        marked(batched(journal.rows(), PORTION), ensemble.copies_of_seen),
-        batched(journal.failures(), PORTION),
-        summary,
-        classes=ensemble.classes,
-        positive=ensemble.positive,
-        threshold=ensemble.threshold,
-        threshold_origin=ensemble.threshold_origin,
-        abstain=request.abstain,
-        zone=zone,
-    )
-    if request.thumbnails and (n_without := journal.without_thumbnail()):
-        logger.info(
-            f"{n_without} images are not shown on the page: their tissue region is not known, so that they may show a "
-            "name" + (", and text was found in them." if request.pictures else ". --pictures shows those without text.")
-        )
-    write_scores_page(folder.path, journal.thumbnails())

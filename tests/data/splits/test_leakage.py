@@ -10,12 +10,12 @@ from usvit.data.splits.leakage import (
     LISTED_AT_MOST,
     load_metadata,
     passed_on,
-    refuse_seen,
     seen_by,
     seen_by_weights,
     unrecorded,
     write_seen,
 )
+from usvit.data.splits.seen_groups import refuse_seen
 from usvit.errors import LeakageError, UsvitError
 from usvit.records import ModelMetadata
 

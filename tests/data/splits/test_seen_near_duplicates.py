@@ -15,16 +15,9 @@ from usvit.data.io.image_hashes import pixel_sha256
 from usvit.data.near_duplicates import describe
 from usvit.data.near_duplicates.compact import CompactDescriptions
 from usvit.data.phantom import PhantomSpec, write_phantom
-from usvit.data.splits.leakage import (
-    Gap,
-    load_metadata,
-    refuse_seen,
-    seen_by,
-    seen_by_weights,
-    unrecorded,
-    write_seen,
-)
+from usvit.data.splits.leakage import Gap, load_metadata, seen_by, seen_by_weights, unrecorded, write_seen
 from usvit.data.splits.seen_files import joined
+from usvit.data.splits.seen_groups import refuse_seen
 from usvit.errors import LeakageError, UsvitError
 from usvit.records import ModelMetadata
 

@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from tests.data.conftest import speckle, write_dicom
-from tests.node.peers import a_free_port, listens, orthanc_server, running, said, tool, until
+from tests.node.peers import said
 from tests.node.sending.objects import uid_of, write_object
+from tests.programs import a_free_port, listens, orthanc_server, running, tool, until
 from usvit.errors import UsvitError
 from usvit.node import NodeDatabase, pull_studies, send_dicom
 
@@ -78,7 +79,7 @@ def test_a_study_is_fetched_once(filled, tmp_path, way):
 def test_c_move_sends_to_the_receiver_of_the_node(tmp_path):
     import threading
 
-    from usvit.config.node import load_node_config
+    from usvit.config.node_file import load_node_config
     from usvit.files import write_text
     from usvit.node.child_process import ChildProcess
 

@@ -4,8 +4,8 @@ import time
 import pydicom
 import pytest
 
-from tests.node.peers import a_free_port, storescp, until
 from tests.node.sending.objects import CAPTURE, REPORT, STATE, Queue, ae, config_of, uid_of
+from tests.programs import a_free_port, storescp, until
 from usvit.config.node import PeerConfig
 from usvit.node.sending import run_sender
 from usvit.node.sending.delivery_process import HOLDS, PeerDelivery, wait_after

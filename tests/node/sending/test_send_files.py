@@ -8,8 +8,8 @@ import pytest
 from pydicom.uid import ImplicitVRLittleEndian, RLELossless
 
 from tests.data.conftest import speckle, write_dicom
-from tests.node.peers import a_free_port, storescp, tool
 from tests.node.sending.objects import CAPTURE, REPORT, uid_of, write_object
+from tests.programs import a_free_port, storescp, tool
 from usvit.errors import UsvitError
 from usvit.node import send_dicom
 

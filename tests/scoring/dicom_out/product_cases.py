@@ -2,15 +2,14 @@
 
 import datetime
 import hashlib
-import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
-import pytest
 from pydicom.sequence import Sequence
 
 from tests.data.conftest import speckle, tissue_region, write_dicom
+from tests.programs import tool
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.dicom_out.findings import ScoringModel
 from usvit.scoring.dicom_out.products import KINDS, MOST_FRAMES, Order, write_products
@@ -125,20 +124,6 @@ def make(
     return folder, write_products(
         order(tmp_path, folder, wanted, **more), item, scored(item, table), saliency, n_failed
     )
-
-
-def tool(name: str) -> str:
-    """The path of a Debian tool; the test is skipped where it is absent."""
-    found = shutil.which(name, path="/usr/bin:/usr/sbin") or shutil.which(name)  # pynetdicom has scripts of these names
-    if found is None:
-        pytest.skip(f"{name} is not installed")
-    return found
-
-
-def said(*command: object) -> str:
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, errors="replace")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
 
 
 IODS = (

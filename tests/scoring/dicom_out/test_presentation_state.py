@@ -7,6 +7,7 @@ from PIL import Image
 from pydicom.sequence import Sequence
 
 from tests.data.conftest import speckle, tissue_region, write_dicom
+from tests.programs import said, tool
 from tests.scoring.dicom_out.product_cases import (
     KNOWN,
     ODD_HEADERS,
@@ -16,10 +17,8 @@ from tests.scoring.dicom_out.product_cases import (
     odd_source,
     order,
     rows,
-    said,
     scored,
     source,
-    tool,
 )
 from usvit.data.io import read_dicom_frame
 from usvit.scoring.dicom_out.findings import RESEARCH_USE_ONLY

@@ -1,13 +1,6 @@
-import contextlib
 import io
-import json
 import pickle
-import socket
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -19,6 +12,7 @@ from pydicom.datadict import DicomDictionary
 from pydicom.dataset import Dataset
 
 from tests.data.conftest import save, speckle, write_dicom
+from tests.programs import a_free_port, orthanc_server, said, storescp, tool
 from tests.scoring.dicom_out.product_cases import (
     KNOWN,
     ODD_HEADERS,
@@ -31,10 +25,8 @@ from tests.scoring.dicom_out.product_cases import (
     pseudonyms,
     row,
     rows,
-    said,
     scored,
     source,
-    tool,
 )
 from usvit.scoring.dicom_out.findings import finding_of, most_suspicious, shown_frames
 from usvit.scoring.dicom_out.products import PRODUCT_FAILURES, Product, write_products
@@ -301,49 +293,6 @@ def test_no_text_of_the_source_is_in_any_byte_of_the_products(tmp_path, n_frames
     assert [trace for trace in TRACES if trace.decode() in told] == []
 
 
-@pytest.fixture
-def free_port():
-    """Makes ports that nobody is given meanwhile: bound here, not listened to, which lets a server alone take them."""
-    with contextlib.ExitStack() as held:
-
-        def port() -> int:
-            own = held.enter_context(socket.socket())
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            own.bind(("127.0.0.1", 0))
-            return own.getsockname()[1]
-
-        yield port
-
-
-@contextlib.contextmanager
-def running(*command: object, **options):
-    """A server of ours for as long as a test needs it."""
-    process = subprocess.Popen(
-        [str(part) for part in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
-    )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def until(ready, server, seconds: float = 600.0) -> None:
-    end = time.monotonic() + seconds
-    while not ready():
-        assert server.poll() is None and time.monotonic() < end, "the server did not start"
-        time.sleep(0.1)
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
-
-
 def all_objects(tmp_path) -> list[Path]:
     """Report, capture and presentation state of a still and of a loop."""
     paths = []
@@ -355,12 +304,9 @@ def all_objects(tmp_path) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_storescu_sends_them_to_storescp(tmp_path, free_port):
-    storescp, storescu = tool("storescp"), tool("storescu")
-    received, port, sent = tmp_path / "received", free_port(), all_objects(tmp_path)
-    received.mkdir()
-    with running(storescp, "-od", received, port) as server:
-        until(lambda: listens(port), server)
+def test_storescu_sends_them_to_storescp(tmp_path):
+    storescu, port, sent = tool("storescu"), a_free_port(), all_objects(tmp_path)
+    with storescp(tmp_path / "received", port) as received:
         said(storescu, "127.0.0.1", port, *sent)
     got = {pydicom.dcmread(path).SOPInstanceUID: pydicom.dcmread(path) for path in received.iterdir()}
     assert len(got) == len(sent) == 6
@@ -369,47 +315,18 @@ def test_storescu_sends_them_to_storescp(tmp_path, free_port):
         assert got[data.SOPInstanceUID] == data
 
 
-class Orthanc:
-    """What its REST interface answers."""
-
-    def __init__(self, port: int):
-        self.base = f"http://127.0.0.1:{port}"
-        self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-    def get(self, path: str, **headers: str) -> bytes:
-        return self.opener.open(urllib.request.Request(self.base + path, headers=headers), timeout=600).read()
-
-    def json(self, path: str):
-        return json.loads(self.get(path))
-
-    def answers(self) -> bool:
-        try:
-            return bool(self.get("/system"))
-        except (urllib.error.URLError, OSError):
-            return False
-
-
 @pytest.mark.slow
-def test_orthanc_takes_them_in_and_shows_them(tmp_path, free_port):
-    orthanc, storescu = tool("Orthanc"), tool("storescu")
-    http, dicom, sent = free_port(), free_port(), all_objects(tmp_path)
-    config = {
-        **{"Name": "usvit", "StorageDirectory": str(tmp_path / "db"), "IndexDirectory": str(tmp_path / "db")},
-        **{"HttpPort": http, "DicomPort": dicom, "DicomAet": "USVIT", "RemoteAccessAllowed": False, "Plugins": []},
-        **{"DicomAlwaysAllowStore": True, "DicomCheckCalledAet": False, "AuthenticationEnabled": False},
-    }
-    (tmp_path / "orthanc.json").write_text(json.dumps(config))
-    with running(orthanc, tmp_path / "orthanc.json", cwd=tmp_path) as server:
-        rest = Orthanc(http)
-        until(rest.answers, server)
-        said(storescu, "-aec", "USVIT", "127.0.0.1", dicom, *sent)
+def test_orthanc_takes_them_in_and_shows_them(tmp_path):
+    storescu, sent = tool("storescu"), all_objects(tmp_path)
+    with orthanc_server(tmp_path / "orthanc", dicomweb=False) as orthanc:
+        said(storescu, "-aec", "ORTHANC", "127.0.0.1", orthanc.dicom, *sent)
         shown = {}
-        for identifier in rest.json("/instances"):
-            tags = rest.json(f"/instances/{identifier}/simplified-tags")
+        for identifier in orthanc.call("/instances"):
+            tags = orthanc.call(f"/instances/{identifier}/simplified-tags")
             shown[tags["SOPInstanceUID"]] = (identifier, tags)
         assert len(shown) == len(sent)
-        (patient,) = rest.json("/patients")  # one PatientID in all six
-        assert rest.json(f"/patients/{patient}")["MainDicomTags"]["PatientID"] == pseudonyms().patient(
+        (patient,) = orthanc.call("/patients")  # one PatientID in all six
+        assert orthanc.call(f"/patients/{patient}")["MainDicomTags"]["PatientID"] == pseudonyms().patient(
             KNOWN["PatientID"]
         )
         for path in sent:
@@ -424,7 +341,7 @@ def test_orthanc_takes_them_in_and_shows_them(tmp_path, free_port):
                 continue
             pixels = data.pixel_array if "NumberOfFrames" in data else data.pixel_array[None]
             for number, expected in enumerate(pixels):
-                png = rest.get(f"/instances/{identifier}/frames/{number}/rendered", Accept="image/png")
+                png = orthanc.read(f"/instances/{identifier}/frames/{number}/rendered", Accept="image/png")
                 assert (np.asarray(Image.open(io.BytesIO(png)).convert("RGB")) == expected).all()
 
 

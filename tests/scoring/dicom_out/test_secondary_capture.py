@@ -3,6 +3,7 @@ import pydicom
 import pytest
 from pydicom.uid import JPEGBaseline8Bit
 
+from tests.programs import said, tool
 from tests.scoring.dicom_out.product_cases import (
     KNOWN,
     SCORER,
@@ -13,8 +14,6 @@ from tests.scoring.dicom_out.product_cases import (
     pseudonyms,
     row,
     rows,
-    said,
-    tool,
 )
 from usvit.scoring.dicom_out.deidentify import evidence_of
 from usvit.scoring.dicom_out.secondary_capture import capture_of

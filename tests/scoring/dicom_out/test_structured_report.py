@@ -6,6 +6,7 @@ import pydicom
 import pytest
 from pydicom.sr.codedict import codes
 
+from tests.programs import said, tool
 from tests.scoring.dicom_out.product_cases import (
     KNOWN,
     SCORER,
@@ -17,9 +18,7 @@ from tests.scoring.dicom_out.product_cases import (
     pseudonyms,
     row,
     rows,
-    said,
     scored,
-    tool,
 )
 from usvit.scoring.dicom_out.findings import RESEARCH_USE_ONLY
 from usvit.scoring.dicom_out.products import write_products

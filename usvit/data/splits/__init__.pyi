@@ -24,10 +24,8 @@ from .leakage import FILES as FILES
 from .leakage import GAPS as GAPS
 from .leakage import Gap as Gap
 from .leakage import SeenImages as SeenImages
-from .leakage import in_seen_groups as in_seen_groups
 from .leakage import load_metadata as load_metadata
 from .leakage import passed_on as passed_on
-from .leakage import refuse_seen as refuse_seen
 from .leakage import seen_by as seen_by
 from .leakage import seen_by_weights as seen_by_weights
 from .leakage import together as together
@@ -40,3 +38,5 @@ from .seen_files import copies_of_seen as copies_of_seen
 from .seen_files import described_among as described_among
 from .seen_files import joined as joined
 from .seen_files import read_description as read_description
+from .seen_groups import in_seen_groups as in_seen_groups
+from .seen_groups import refuse_seen as refuse_seen

@@ -1,8 +1,8 @@
 """Initial weights: finding, reading and loading them.
 
-``resolve`` finds them, ``read`` parses files that are not trusted, ``flax`` and ``renaming`` give the tensors timm's
-names, ``resize`` resizes position and patch embeddings, and ``load`` copies them into the network and reports what was
-loaded.
+``resolve`` finds them, ``hub`` downloads those of the Hugging Face hub, ``read`` parses files that are not trusted,
+``flax`` and ``renaming`` give the tensors timm's names, ``resize`` resizes position and patch embeddings, and ``load``
+copies them into the network and reports what was loaded.
 """
 
 from usvit.models.weights.load import LoadReport, load_checkpoint

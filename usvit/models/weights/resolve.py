@@ -4,9 +4,6 @@ A run whose weights are not available therefore stops before any work.
 """
 
 import hashlib
-import http.client
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from usvit.files import sha256_of_text
 from usvit.models.foundation import FoundationModel
 from usvit.models.spec import ModelSpec, Pretrained, ViTShape
 from usvit.models.weights.adapter_base import find_base, refusal
+from usvit.models.weights.hub import hub_file, suffixes, without_hub
 from usvit.models.weights.pins import Pin, pin_of, revision_of
 from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights, weights_bytes
 from usvit.models.weights.run_folds import fold_folders
@@ -28,10 +26,6 @@ SHIPPED = "phantom"
 _HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 _UNSEEN = ("heads", "attention", "position", "position_at", "class_at", "class_keys")
 """Settings of a ViT that can differ although all tensors have the same names and shapes."""
-
-
-class HubUnavailable(UsvitError):
-    """Error about weights of the hub that are neither cached nor reachable."""
 
 
 @dataclass(frozen=True)
@@ -197,10 +191,10 @@ def _from_disk(choice: str, spec: ModelSpec) -> Weights:
     if not path.is_file():
         raise UsvitError(
             f"--weights {choice}: there is no such file. Give hub, hub:UPSTREAM, scratch, phantom, a file "
-            f"({_suffixes()}), or the folder of a run."
+            f"({suffixes()}), or the folder of a run."
         )
     if path.suffix not in FILE_SUFFIXES:
-        raise UsvitError(f"--weights {choice}: files of this kind are not read; known: {_suffixes()}.")
+        raise UsvitError(f"--weights {choice}: files of this kind are not read; known: {suffixes()}.")
     metadata = load_metadata(path)
     data, sha256 = _read(path)
     if metadata is not None and metadata.adapter is not None and metadata.weights_sha256 != sha256:
@@ -331,13 +325,13 @@ def _from_hub(choice: str, spec: ModelSpec, *, pinned: bool = True) -> Weights:
     config = timm.get_pretrained_cfg(chosen.timm) if chosen and chosen.timm else None
     repository = config.hf_hub_id if config else None
     if not chosen or not config or not repository:
-        raise UsvitError(f"There are no hub weights for the model {spec.name}. {_without_hub()}")
+        raise UsvitError(f"There are no hub weights for the model {spec.name}. {without_hub()}")
     pin = pin_of(repository) if pinned else None
     files = (config.hf_hub_filename,) if config.hf_hub_filename else _HUB_FILES
     revision = None
     if pin is not None:
         files, revision = (pin.file,), pin.revision
-    path = _cached(repository, files, revision) or _downloaded(repository, files, spec, revision)
+    path = hub_file(repository, files, spec.name, revision)
     data, sha256 = _read(path)
     if pin is not None and sha256 != pin.sha256:
         raise UsvitError(
@@ -372,70 +366,9 @@ def hub_entry(spec: ModelSpec, weights: Weights | None) -> Pretrained | None:
     return spec.weights.get(upstream) if upstream else spec.recommended
 
 
-def _cached(repository: str, files: tuple[str, ...], revision: str | None) -> Path | None:
-    """Return the path of the weights in the Hugging Face cache, if they are there, without using the network."""
-    from huggingface_hub import try_to_load_from_cache
-
-    for file in files:
-        path = try_to_load_from_cache(repository, file, revision=revision)
-        if isinstance(path, str):
-            return Path(path)
-    return None
-
-
-def _downloaded(repository: str, files: tuple[str, ...], spec: ModelSpec, revision: str | None) -> Path:
-    from huggingface_hub import constants, hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
-
-    reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "there is no connection to the hub"
-    if not constants.HF_HUB_OFFLINE and _hub_answers():
-        reason = f"the hub has none of {', '.join(files)} there"
-        for file in files:
-            try:
-                return Path(hf_hub_download(repository, file, revision=revision))
-            except EntryNotFoundError:
-                continue  # not in this format: try the next
-            except (
-                Exception
-            ) as error:  # the HTTP library, and so its exceptions, depend on the version of the hub's client
-                reason = " ".join(str(error).split())[:200]
-                break
-    raise HubUnavailable(
-        f"The pre-trained weights of {spec.name} ({repository}) are neither in the Hugging Face cache nor reachable: "
-        f"{reason}. {_without_hub()}"
-    )
-
-
-def _hub_answers() -> bool:
-    """Check that a server answers at the hub's address, through the user's proxy if there is one.
-
-    This comes first because the hub's own client retries for a minute before it gives up.
-    """
-    from huggingface_hub import constants
-
-    try:
-        with urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=10):
-            return True
-    except urllib.error.HTTPError:
-        return True
-    except (OSError, http.client.HTTPException, ValueError):  # ValueError: HF_ENDPOINT is not an address
-        return False
-
-
 def _not_hosted(entry: FoundationModel) -> str:
     file = f" ({entry.file})" if entry.file else ""
     return (
         f"The weights of {entry.title} are not on a hub that usvit downloads from. Download the file{file} from "
         f"{entry.address} (licence {entry.license}), and pass --weights hub:{entry.name}=FILE."
     )
-
-
-def _without_hub() -> str:
-    return (
-        "Pass --weights scratch to start from random weights, or --weights FILE with a copy of the file "
-        f"({_suffixes()})."
-    )
-
-
-def _suffixes() -> str:
-    return ", ".join(FILE_SUFFIXES)

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from usvit.config.node import NodeConfig, PeerConfig, load_node_config
+from usvit.config.node import NodeConfig, PeerConfig
+from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError, shortened, unknown
 from usvit.files import disk_errors, locked
 from usvit.node.database import NodeDatabase, add_event

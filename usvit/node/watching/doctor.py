@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import usvit
-from usvit.config.node import NodeConfig, NodeTlsConfig, load_node_config
+from usvit.config.node import NodeConfig, NodeTlsConfig
+from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError
 from usvit.node.checks import certificate_end, check_peer_files, check_port, check_rules, check_tls
 from usvit.node.database import NodeDatabase

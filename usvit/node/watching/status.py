@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from usvit import __version__
-from usvit.config.node import NodeConfig, load_node_config
+from usvit.config.node import NodeConfig
+from usvit.config.node_file import load_node_config
 from usvit.node.database import NodeDatabase
 from usvit.records import NodeStatusRecord, check_record
 

@@ -11,7 +11,8 @@ from pydicom import uid
 from pydicom.data import get_testdata_file
 from pydicom.pixels.processing import apply_color_lut
 
-from tests.data.dicom_files import Kind, as_bytes, dataset, native, stored_values, tool, with_palette
+from tests.data.dicom_files import Kind, as_bytes, dataset, native, stored_values, with_palette
+from tests.programs import tool
 from usvit.data.io.bad_image import BadImage
 from usvit.data.io.dicom import DicomFile
 

@@ -17,9 +17,9 @@ from tests.data.dicom_files import (
     jpeg,
     native,
     stored_values,
-    tool,
     with_palette,
 )
+from tests.programs import tool
 from usvit.data.io.dicom import DicomFile
 
 GREY = [

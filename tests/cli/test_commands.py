@@ -1,0 +1,79 @@
+"""The list of commands: it says what the commands say, and only the command that is asked for is imported."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import typer.main
+
+from usvit.cli import app, private_input
+from usvit.cli.commands import COMMANDS, import_command
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_says_what_the_first_paragraph_of_the_command_says(name):
+    command = import_command(name)
+    assert command.name == name
+    assert command.help.split("\n\n")[0] == COMMANDS[name].help
+    assert command.short_help is None and not command.hidden and not command.deprecated  # the list shows none of them
+
+
+def test_help_is_the_same_with_all_commands_imported(capsys):
+    group = typer.main.get_command(app)
+    group(["--help"], prog_name="usvit", standalone_mode=False)
+    listed = capsys.readouterr().out
+    assert all(f" {name} " in listed for name in COMMANDS)
+    group.import_all()(["--help"], prog_name="usvit", standalone_mode=False)
+    assert capsys.readouterr().out == listed
+
+
+@pytest.mark.slow
+def test_a_command_imports_no_other_command():
+    code = (
+        "import json, sys\nfrom usvit.cli import main\nloaded = []\n"
+        "for words in (['--help'], ['nothing'], ['cv', '--help'], ['data', 'list', '--help']):\n"
+        "    sys.argv = ['usvit', *words]\n"
+        "    try: main()\n    except SystemExit: pass\n"
+        "    loaded.append([name for name in sys.modules if name.startswith('usvit.cli.')])\n"
+        "print(json.dumps(loaded))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    commands = {f"usvit.cli.{entry.module}" for entry in COMMANDS.values()}
+    listing, unknown, cv, data = (commands & set(names) for names in json.loads(said.splitlines()[-1]))
+    assert listing == unknown == set()
+    assert cv == {"usvit.cli.cv"} and data == cv | {"usvit.cli.data"}
+
+
+def test_an_unknown_command_is_answered_with_similar_names(usvit):
+    answer = usvit("trani")
+    assert answer.code == 2 and "Did you mean 'train', 'transfer', 'pretrain'?" in answer.err
+
+
+def test_no_command_prints_the_help(usvit):
+    answer = usvit()
+    assert answer.code == 2 and "Commands" in answer.out and "recalibrate" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("usvit ", list(COMMANDS)),
+        ("usvit re", ["recalibrate", "report", "retest"]),
+        ("usvit data pr", ["prepare", "preview"]),
+        ("usvit cv --fold", ["--folds"]),
+    ],
+)
+def test_the_shell_completes_commands_and_their_options(monkeypatch, capsys, words, offered):
+    monkeypatch.setenv("_USVIT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+    with pytest.raises(SystemExit):
+        app(prog_name="usvit")
+    assert capsys.readouterr().out.split() == offered
+
+
+def test_a_traceback_quotes_no_value_if_options_stand_before_the_command():
+    assert private_input(["-q", "--verbose", "score", "compare"])
+    assert not private_input(["-q", "compare", "score"])
+    assert not private_input([]) and not private_input(["nothing"])

@@ -1,0 +1,91 @@
+"""Files of the Hugging Face hub: from its cache, or downloaded once."""
+
+import http.client
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from usvit.errors import UsvitError
+from usvit.models.weights.read import FILE_SUFFIXES
+
+
+class HubUnavailable(UsvitError):
+    """Error about weights of the hub that are neither cached nor reachable."""
+
+
+def hub_file(repository: str, files: tuple[str, ...], model: str, revision: str | None) -> Path:
+    """Return the path of weights in the Hugging Face cache, into which they are downloaded if they are not there.
+
+    Args:
+        repository: Name of the repository, such as ``timm/resnet50.a1_in1k``.
+        files: Names of the file, of which the first that exists is taken.
+        model: Name of the network, for the error.
+        revision: Commit of the repository; None for the present one.
+
+    Raises:
+        HubUnavailable: The file is neither cached nor reachable.
+    """
+    return _cached(repository, files, revision) or _downloaded(repository, files, model, revision)
+
+
+def _cached(repository: str, files: tuple[str, ...], revision: str | None) -> Path | None:
+    """Return the path of the weights in the Hugging Face cache, if they are there, without using the network."""
+    from huggingface_hub import try_to_load_from_cache
+
+    for file in files:
+        path = try_to_load_from_cache(repository, file, revision=revision)
+        if isinstance(path, str):
+            return Path(path)
+    return None
+
+
+def _downloaded(repository: str, files: tuple[str, ...], model: str, revision: str | None) -> Path:
+    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "there is no connection to the hub"
+    if not constants.HF_HUB_OFFLINE and _hub_answers():
+        reason = f"the hub has none of {', '.join(files)} there"
+        for file in files:
+            try:
+                return Path(hf_hub_download(repository, file, revision=revision))
+            except EntryNotFoundError:
+                continue  # not in this format: try the next
+            except (
+                Exception
+            ) as error:  # the HTTP library, and so its exceptions, depend on the version of the hub's client
+                reason = " ".join(str(error).split())[:200]
+                break
+    raise HubUnavailable(
+        f"The pre-trained weights of {model} ({repository}) are neither in the Hugging Face cache nor reachable: "
+        f"{reason}. {without_hub()}"
+    )
+
+
+def _hub_answers() -> bool:
+    """Check that a server answers at the hub's address, through the user's proxy if there is one.
+
+    This comes first because the hub's own client retries for a minute before it gives up.
+    """
+    from huggingface_hub import constants
+
+    try:
+        with urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=10):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, http.client.HTTPException, ValueError):  # ValueError: HF_ENDPOINT is not an address
+        return False
+
+
+def without_hub() -> str:
+    """Return what to pass if there are no weights of the hub."""
+    return (
+        "Pass --weights scratch to start from random weights, or --weights FILE with a copy of the file "
+        f"({suffixes()})."
+    )
+
+
+def suffixes() -> str:
+    """Return the suffixes of weight files, for an error."""
+    return ", ".join(FILE_SUFFIXES)

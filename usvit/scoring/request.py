@@ -1,0 +1,64 @@
+"""What a scoring job is asked for, and which of it identifies the job when it is resumed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from usvit.pseudonyms import Pseudonyms
+from usvit.scoring.abstention import Zone
+from usvit.scoring.ensemble import Ensemble
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of ``score``."""
+
+    models: tuple[Path, ...]
+    inputs: tuple[str, ...]
+    out: Path
+    folds: str
+    frames: str
+    rule: str
+    calibration: Path | None
+    flip: bool
+    abstain: bool
+    abstain_at: str | None
+    keep_ids: bool
+    key: Path | None
+    link: Path | None
+    audit_log: Path | None
+    thumbnails: bool
+    pictures: bool
+    products: frozenset[str]
+    timeout: float
+    memory_gb: float
+    workers: int | None
+    batch_size: int
+    device: str
+    precision: str
+    engine: str
+    address: str | None
+    cpus: int | None
+
+
+def identity_of(request: Request, ensemble: Ensemble, pseudonyms: Pseudonyms, zone: Zone | None) -> dict[str, Any]:
+    """Return the settings that identify a job. The number of processes is not among them."""
+    return {
+        # A pseudonym instead of the paths: only the owner of the key can compare them.
+        "input": pseudonyms.item("\0".join(str(Path(one).absolute()) for one in request.inputs)),
+        "key": pseudonyms.fingerprint,
+        "model": ensemble.sha256,
+        "threshold": [ensemble.threshold, ensemble.threshold_origin],
+        "calibration": None if request.calibration is None else ensemble.describe().get("calibration"),
+        "frames": request.frames,
+        "flip": request.flip,
+        "abstain": request.abstain,
+        "keep_ids": request.keep_ids,
+        "thumbnails": request.thumbnails,
+        "products": sorted(request.products),
+        # These are left out where they are not used, so that jobs of earlier versions can be resumed.
+        **({"pictures": True} if request.pictures else {}),
+        **({} if zone is None else {"abstain_at": [zone.low, zone.high, zone.origin]}),
+        "batch_size": request.batch_size,
+        "device": ensemble.device_name,
+    }
