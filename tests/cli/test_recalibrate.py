@@ -115,3 +115,11 @@ def test_help_tells_both(usvit):
         answer = usvit(command, "--help")
         assert answer.code == 0
         assert "--labels" in answer.out
+
+
+def test_fewer_patients_than_alpha_needs_are_one_paragraph_and_exit_2(usvit, home, tmp_path):
+    out = tmp_path / "c.json"
+    words = ("--labels", home / "a.csv", "--key", home / "key", "--out", out, "--alpha", 0.002)
+    answer = usvit("recalibrate", home / "scores", *words)
+    assert answer.code == 2 and answer.err.count("\n") == 1 and not out.exists()
+    assert "alpha = 0.002 needs 499 of each" in answer.err

@@ -103,7 +103,24 @@ def test_a_mean_of_losses_is_the_variance_of_group_sums_within_folds(rows):
             expected += ((right[at & (group == one)] - shares[-1]).sum() / at.sum() / 5) ** 2
     assert mean.value == pytest.approx(np.mean(shares))
     assert mean.variance == pytest.approx(expected * 120 / 115, rel=1e-12)
-    assert mean.freedom == 115
+    assert mean.freedom == pytest.approx(115)
+
+
+@pytest.mark.slow
+def test_a_fold_with_one_group_counts_with_the_variance_of_the_others():
+    rng, sizes = np.random.default_rng(8), (1, 2, 4, 5)
+    fold = np.repeat(np.arange(4), sizes)
+
+    def mean_of(values):
+        figures = [
+            mean_figure(values[fold == k], np.ones(sizes[k], bool), np.flatnonzero(fold == k), 12) for k in range(4)
+        ]
+        return fold_mean([figures])
+
+    drawn = [mean_of(rng.normal(size=12)) for _ in range(3000)]
+    true = sum(1 / size for size in sizes) / 16  # of a mean of four means of independent values with variance 1
+    assert np.var([one.value for one in drawn]) == pytest.approx(true, rel=0.1)
+    assert np.mean([one.variance for one in drawn]) == pytest.approx(true, rel=0.05)
 
 
 def test_repeats_average_a_patients_contributions_and_add_the_spread_of_training(rows):

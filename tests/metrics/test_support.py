@@ -5,8 +5,16 @@ import pytest
 
 from usvit.metrics.bootstrap import figure_values
 from usvit.metrics.clustered import clustered_auc, clustered_difference
+from usvit.metrics.clustered_wilson import clustered_wilson_share
 from usvit.metrics.proportions import clustered_share
-from usvit.metrics.support import Support, effective_groups, few_groups_sentences, rarest, support_of
+from usvit.metrics.support import (
+    Support,
+    effective_groups,
+    few_groups_sentences,
+    rarest,
+    steadied_design_effect,
+    support_of,
+)
 
 
 def test_the_effective_number_is_the_number_where_groups_are_of_one_size_and_near_one_where_one_has_all():
@@ -65,3 +73,20 @@ def test_sentences_name_each_class_with_few_groups_and_leave_out_an_absent_one()
     assert few_groups_sentences(np.repeat([0, 1], 60), np.arange(120), ["a", "b"]) == []
     few = few_groups_sentences(label[30:], np.arange(50) // 2, ["benign", "malignant"])
     assert len(few) == 2 and few[0].startswith("Intervals are from 25 groups only")
+
+
+def test_the_design_effect_counts_one_more_group_whose_images_are_alike():
+    assert steadied_design_effect(2.0, 18.0, 15) == pytest.approx((15 * 2 + 18) / 16)
+    assert steadied_design_effect(20.0, 18.0, 15) == 20.0  # never shorter
+    assert steadied_design_effect(1.0, 1.0, 3) == 1.0  # one image a group: nothing to add
+    assert steadied_design_effect(1.5, 2.0, 10_000) == pytest.approx(1.5, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_shares_near_1_are_covered_with_thirteen_patients():
+    rng, held = np.random.default_rng(5), 0
+    for _ in range(600):
+        score = np.sqrt(0.8) * rng.normal(size=13)[:, None] + np.sqrt(0.2) * rng.normal(size=(13, 18))
+        low, high = clustered_wilson_share((score < 1.2816).ravel(), np.repeat(np.arange(13), 18))["ci95"]
+        held += low <= 0.9 <= high
+    assert held / 600 > 0.925  # 0.90 without the correction

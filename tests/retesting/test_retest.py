@@ -124,6 +124,18 @@ def test_a_run_without_copies_is_told_what_to_do(usvit, run):
     assert answer.code == 2 and "--prevalence cannot be used with --repeatability" in answer.err
 
 
+def test_copies_without_their_partners_are_one_paragraph_and_exit_2(usvit, run, tmp_path):
+    tables = [
+        pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(run.glob("fold-*/predictions.csv"))
+    ]
+    table = pd.concat(tables).query("part == 'test'").drop_duplicates("patient_id")
+    table["group_id"] = "copies:" + table.patient_id
+    table.to_csv(tmp_path / "lonely.csv", index=False)
+    answer = usvit("evaluate", tmp_path / "lonely.csv", "--repeatability")
+    assert answer.code == 2 and answer.err.count("\n") == 1
+    assert f"{len(table)} images whose partner is not in the table, such as phantom/" in answer.err
+
+
 def test_a_split_by_image_is_told(run):
     record = json.loads((run / "run.json").read_text())
     record["folds"]["unit"] = "image"

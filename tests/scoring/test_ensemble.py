@@ -111,6 +111,18 @@ def test_several_networks_are_averaged_as_probabilities(run, pixels_of):
     assert np.array_equal(together.unusual, (novelty > 1).sum(0) >= 2)
 
 
+def test_networks_of_several_runs_see_images_with_their_own_normalisation(run, tmp_path, pixels_of):
+    other = shutil.copytree(run, tmp_path / "other")
+    own = metadata_of(other / "fold-1")["preprocessing"]
+    edit_metadata(other / "fold-1", preprocessing=own | {"mean": [0.5] * 3, "std": [0.1] * 3})
+    images = pixels_of(read_predictions(run / "predictions.csv").head(5))
+    rule = {"rule": "0.5", **CPU}
+    single = [Ensemble.load(one, **rule).score(images).prob for one in (run / "fold-0", other / "fold-1")]
+    together = Ensemble.load([run / "fold-0", other / "fold-1"], **rule).score(images)
+    np.testing.assert_allclose(together.prob, np.mean(single, axis=0), atol=1e-12)
+    assert abs(single[1] - Ensemble.load(run / "fold-1", **rule).score(images).prob).max() > 1e-3
+
+
 def test_an_image_is_judged_alike_whatever_is_beside_it(run, pixels_of):
     images, ensemble = pixels_of(read_predictions(run / "predictions.csv").head(5)), Ensemble.load(run, **CPU)
     together, last = ensemble.score(images), ensemble.score(images[4:])

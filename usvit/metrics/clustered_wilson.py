@@ -15,7 +15,7 @@ from scipy.special import stdtrit
 from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_positive, group_codes
 from usvit.metrics.intervals import ALPHA, Interval, effective_wilson, wilson, with_interval
-from usvit.metrics.support import effective_groups, satterthwaite_freedom, support_of
+from usvit.metrics.support import effective_groups, satterthwaite_freedom, steadied_design_effect, support_of
 
 METHOD = "clustered Wilson"
 
@@ -78,9 +78,10 @@ class ShareSums:
         """Compute Wilson's interval of the share for an effective number of images; None without images.
 
         The effective number is n over the design effect, which is the share's variance over that of independent
-        images and at least 1. If the design effect cannot be estimated, because the share is 0 or 1 or there is one
-        group, the effective number of groups is used. If a group has several images, the quantile is Student's with
-        one degree of freedom less than the effective number of groups, or with ``freedom`` if that is smaller.
+        images, at least 1, and lengthened by ``support.steadied_design_effect``. If it cannot be estimated, because the
+        share is 0 or 1 or there is one group, the effective number of groups is used. If a group has several images,
+        the quantile is Student's with one degree of freedom less than the effective number of groups, or with
+        ``freedom`` if that is smaller.
 
         Source: Franco, Little, Louis & Slud (2019), Journal of Survey Statistics and Methodology 7:334 (Wilson's
         interval for an effective sample size); Korn & Graubard (1998), Survey Methodology 24:193 (degrees of freedom).
@@ -94,7 +95,9 @@ class ShareSums:
             spread = max(min(self.effective_groups - 1, freedom or np.inf), 1.0)
             independent = p * (1 - p) / self.n_images
             known = independent > 0 and self.n_groups > 1
-            effective = self.n_images / max(1.0, self.variance / independent) if known else self.effective_groups
+            largest = self.n_images / self.effective_groups
+            design = max(1.0, self.variance / independent) if known else largest
+            effective = self.n_images / steadied_design_effect(design, largest, self.effective_groups)
         return effective_wilson(p, effective, quantile=float(stdtrit(spread, 1 - alpha / 2)))
 
 

@@ -34,7 +34,7 @@ from scipy.stats import t as student
 from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_score, group_codes
 from usvit.metrics.intervals import ALPHA, all_or_none_interval, effective_wilson, undefined, wilson, with_interval
-from usvit.metrics.support import satterthwaite_freedom
+from usvit.metrics.support import satterthwaite_freedom, steadied_design_effect
 
 Guarantee = Literal["every image", "one image"]
 GUARANTEES: tuple[Guarantee, ...] = get_args(Guarantee)
@@ -149,5 +149,6 @@ def patient_coverage(covered: ArrayLike, group: ArrayLike, *, guarantee: Guarant
         return with_interval(value, ends, method=method, n_groups=n, reason="the share is the same in every patient")
     freedom = satterthwaite_freedom(share - value, n)
     quantile = float(student.ppf(1 - ALPHA / 2, freedom))
-    ends = effective_wilson(value, value * (1 - value) / variance, quantile=quantile)
+    design = steadied_design_effect(n * variance / (value * (1 - value)), 1.0, n)
+    ends = effective_wilson(value, n / design, quantile=quantile)
     return with_interval(value, ends, method=method, n_groups=n)

@@ -163,8 +163,9 @@ def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None
     """Compute the mean of one figure over folds and repeats, with the variance of the contributions of the groups.
 
     The contributions of a group are added over the folds of a repeat (a group is in one fold if folds keep groups
-    together) and averaged over repeats. The variance of a stratum is multiplied by I / (I - K) for I groups in K folds,
-    because the mean of each fold was subtracted. With one fold that is Obuchowski's I / (I - 1).
+    together) and averaged over repeats. The variance between the groups of a stratum is that within folds, pooled over
+    folds: sum of squares over I - K for I groups in K folds. So a fold with a single group, which shows no variance of
+    its own, counts as the others do. With one fold that is Obuchowski's I / (I - 1).
 
     Args:
         repeats: the figures of the folds of each repeat, None if undefined.
@@ -186,17 +187,15 @@ def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None
     total, components, groups = np.zeros(len(known[0][0].strata[names[0]].adds)), [], np.zeros(0, bool)
     variance = 0.0
     for name in names:
-        per_repeat = [np.sum([one.strata[name].adds for one in folds], axis=0) / len(folds) for folds in known]
-        adds = np.mean(per_repeat, axis=0)
-        present = [np.sum([one.strata[name].present for one in folds], axis=0) for folds in known]
-        n_present = int(np.mean([one.sum() for one in present]))
-        spare = n_present - max(len(folds) for folds in known)
+        strata = [[one.strata[name] for one in folds] for folds in known]
+        spare = int(np.mean([sum(int(one.present.sum()) for one in own) - len(own) for own in strata]))
         if spare < 1:
             variance = float("nan")
             continue
-        total = total + np.sqrt(n_present / spare) * adds
-        components.append((n_present / spare * float(adds @ adds), spare))
-        here = np.any([one > 0 for one in present], axis=0)
+        adds = np.mean([_pooled_within_folds(own) for own in strata], axis=0)
+        total = total + adds
+        components.append((float(adds @ adds), spare))
+        here = np.any([one.present for own in strata for one in own], axis=0)
         groups = here if not len(groups) else groups | here
     if not np.isnan(variance):
         variance = float(total @ total)
@@ -210,6 +209,20 @@ def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None
         independent=min(sum(one.independent for one in folds) for folds in known),
         n_skipped=sum(figure is None for folds in repeats for figure in folds),
     )
+
+
+def _pooled_within_folds(strata: Sequence[Stratum]) -> np.ndarray:
+    """Return (G,) contributions to the mean of K folds whose squares sum to its variance.
+
+    Each contribution is multiplied by the I_k groups of its fold, which gives the deviation of a group; the variance of
+    these is the sum of their squares over I - K, and that of the mean over folds the mean of it over I_k, over K.
+    """
+    sizes = [int(one.present.sum()) for one in strata]
+    spare = sum(sizes) - len(strata)
+    if spare < 1:
+        return np.zeros_like(strata[0].adds)
+    scale = np.sqrt(sum(1 / size for size in sizes) / spare) / len(strata)
+    return np.asarray(scale * np.sum([size * one.adds for size, one in zip(sizes, strata, strict=True)], axis=0))
 
 
 def training_share(

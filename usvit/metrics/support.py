@@ -77,6 +77,21 @@ def satterthwaite_freedom(contributions: np.ndarray, effective: float) -> float:
     return max(1.0, min(effective - 1, 2 * len(contributions) / excess) if excess > 0 else effective - 1)
 
 
+def steadied_design_effect(observed: float, largest: float, n_groups: float) -> float:
+    """Return a design effect that counts one more group, whose images are all alike; never below the observed one.
+
+    A few groups often show less variation than there is, because the rare group that differs is not among them. The
+    interval of a share is then too short. One more group of the most extreme kind lengthens it by 4 to 15 % with 13
+    groups and by nothing with hundreds (docs/explanation/intervals.md; this is our own correction).
+
+    Args:
+        observed: variance of the share over that of independent images.
+        largest: design effect if all images of a group are alike: images over the effective number of groups.
+        n_groups: number of groups, or their effective number.
+    """
+    return max(observed, (n_groups * observed + largest) / (n_groups + 1))
+
+
 def support_of(code: np.ndarray, of: str = "") -> Support:
     """Return the support of images with the (n,) int groups ``code``."""
     counts = np.bincount(code) if len(code) else np.zeros(0, dtype=np.int64)

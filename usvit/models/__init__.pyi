@@ -57,6 +57,8 @@ from .ood import MAX_BYTES as MAX_BYTES
 from .ood import Observed as Observed
 from .ood import OodDetector as OodDetector
 from .ood import read_ood_detector as read_ood_detector
+from .shared_backbone import same_backbone as same_backbone
+from .shared_backbone import several_logits_and_features as several_logits_and_features
 from .spec import PROTOCOLS as PROTOCOLS
 from .spec import ModelSpec as ModelSpec
 from .spec import ViTShape as ViTShape

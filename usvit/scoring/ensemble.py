@@ -16,7 +16,7 @@ from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
 from usvit.metrics.clustered_wilson import pooled_rate
 from usvit.metrics.threshold_choice import Rule
-from usvit.models import Observed, logits_and_features, picture_statistics
+from usvit.models import Observed, picture_statistics, same_backbone, several_logits_and_features
 from usvit.scoring.calibration import LocalCalibration, read_calibration, scaled
 from usvit.scoring.ensemble_members import (
     EnsembleMember,
@@ -110,6 +110,7 @@ class Ensemble:
         self.preprocessing: Preprocessing = first.preprocessing
         self.sha256 = ensemble_sha256([fold.identity for fold in folds])
         self.n_members = len(members)
+        self._together = _sharing(members)
         self._seen = together(seen_by(member.trained.metadata, member.folder) for member in members)
 
     @classmethod
@@ -229,14 +230,18 @@ class Ensemble:
         """
         with torch.inference_mode():
             images = pixels.to(self.torch_device, non_blocking=True)
-            inputs = self.preprocessing.normalised(images)
             rated = any(member.ood is not None for member in self.members)
             statistics = _to_host(picture_statistics(images)) if rated else None
-            logits, features = [], []
-            for member in self.members:
-                own, seen = self._ask(member, inputs)
-                logits.append([own, self._ask(member, inputs.flip(3))[0]] if self.flip else [own])
-                features.append(seen)
+            logits: list[list[torch.Tensor]] = [[] for _ in self.members]
+            features: list[torch.Tensor | None] = [None] * len(self.members)
+            for numbers in self._together:
+                inputs = self.members[numbers[0]].trained.preprocessing.normalised(images)
+                for k, (own, seen) in zip(numbers, self._ask(numbers, inputs), strict=True):
+                    logits[k].append(own)
+                    features[k] = seen
+                if self.flip:
+                    for k, (own, _) in zip(numbers, self._ask(numbers, inputs.flip(3)), strict=True):
+                        logits[k].append(own)
             copied = None
             if self.torch_device.type == "cuda":
                 copied = torch.cuda.Event()
@@ -306,11 +311,12 @@ class Ensemble:
             "device": self._device.describe(),
         }
 
-    def _ask(self, member: EnsembleMember, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the (B, K) logits of one network, and its features, in host memory (see ``Outputs``)."""
+    def _ask(self, numbers: Sequence[int], inputs: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+        """Return the (B, K) logits of networks with one backbone, and their features, in host memory (``Outputs``)."""
+        networks = [self.members[k].model for k in numbers]
         with torch.autocast(self.torch_device.type, torch.bfloat16, enabled=self._device.precision == "bf16"):
-            logits, features = logits_and_features(member.model, inputs)
-        return _to_host(logits), None if features is None else _to_host(features)
+            found = several_logits_and_features(networks, inputs)
+        return [(_to_host(logits), None if seen is None else _to_host(seen)) for logits, seen in found]
 
     def _views(self, outputs: Outputs) -> Iterator[list[Float]]:
         """Yield the logits of each network: (B, K) for the images and, with ``flip``, for their mirror images."""
@@ -396,3 +402,18 @@ def _spread(each: Float, shares: tuple[float, ...]) -> Float:
 def _to_host(values: torch.Tensor) -> torch.Tensor:
     """Start a copy to pinned host memory; on a CPU, return the values themselves."""
     return values.to("cpu", non_blocking=True)
+
+
+def _sharing(members: Sequence[EnsembleMember]) -> list[list[int]]:
+    """Return the numbers of the networks in groups of those that see the same input and differ in their heads alone."""
+    groups: list[list[int]] = []
+    for number, member in enumerate(members):
+        for group in groups:
+            first = members[group[0]].trained
+            alike = first.spec == member.trained.spec and first.preprocessing == member.trained.preprocessing
+            if alike and same_backbone(first.model, member.model):
+                group.append(number)
+                break
+        else:
+            groups.append([number])
+    return groups

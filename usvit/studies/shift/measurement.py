@@ -224,7 +224,7 @@ def _sentences(request: ShiftRequest, judged: Sequence[Judged], contamination: S
         said.append("All sets are phantoms: the figures show how the method works, and say nothing about patients.")
     elif PHANTOM in cards:
         said.append(
-            "One of the sets is a phantom: a change of figures between a phantom and real images is that of two kinds "
+            "Not all sets are real images: a change of figures between a phantom and real images is that of two kinds "
             "of images, and says nothing about a change between hospitals or scanners."
         )
     if len(request.sets.names) == 2:
