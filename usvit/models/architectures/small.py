@@ -98,7 +98,7 @@ class MaskPooledResNet(ResNet):
         parts = []
         for stage in self.head_stages:
             seen = maps[STAGES.index(stage)]
-            weight = F.adaptive_avg_pool2d(mask.float().sigmoid()[:, None], seen.shape[-2:]) + FLOOR
+            weight = F.adaptive_avg_pool2d(mask.float().sigmoid()[:, None], (seen.shape[-2], seen.shape[-1])) + FLOOR
             weighted = seen * (weight / weight.mean((2, 3), keepdim=True)).to(seen.dtype)
             parts += [F.adaptive_avg_pool2d(one, grid) for one in (seen, weighted)]
         return torch.cat(parts, dim=1), mask
