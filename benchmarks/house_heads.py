@@ -31,11 +31,10 @@ from usvit.data.splits import make_folds, rows_of_split
 from usvit.data.transforms import Preprocessing
 from usvit.metrics.basic import auc
 from usvit.models import create_model
-from usvit.models.architectures.small import FLOOR
+from usvit.models.architectures.small import FLOOR, STAGES
 from usvit.progress import NO_PROGRESS
 
 SIDE, GREY = 512, (0.5, 0.5, 0.5)
-STAGES = {2: 0, 3: 1, 4: 2}
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ def features_of(network: Any, manifest: Manifest, sizes: list[int]) -> dict[tupl
                 view = F.interpolate(images, size=(size, size), mode="bilinear", antialias=True)
                 maps = network.forward_intermediates(view, indices=list(STAGES))[1]
                 mask = network.mask_decoder(maps).sigmoid()[:, None]
-                for stage, at in STAGES.items():
+                for at, stage in enumerate(STAGES):
                     for of in ("mean", "fine", "coarse"):
                         found.setdefault((size, stage, of), []).append(_pooled(maps[at], mask, maps[-1], of))
     return {key: torch.cat(parts) for key, parts in found.items()}

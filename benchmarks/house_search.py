@@ -154,7 +154,8 @@ def trained(config: RunConfig, manifest: Manifest, train: Any, val: Any) -> np.n
 
 def zero_shot(data_root: Path) -> str:
     """Return the AUC of the phantom weights with the head that they were trained with, on images of patients."""
-    config = build_config(load_recipe("usvit_small"), {"data": {"dataset": "busi"}})
+    chosen_model = {"name": "usvit_small", "image_size": 192}  # the network whose head was trained on phantoms
+    config = build_config(load_recipe("usvit_small"), {"data": {"dataset": "busi"}, "model": chosen_model})
     manifest, spec = open_manifest(config.data, roots_from(data_root), NO_PROGRESS), find_model(config.model.name)
     weights = resolve_weights("phantom", spec)
     assert weights.metadata is not None and tuple(weights.metadata.classes or ()) == manifest.classes

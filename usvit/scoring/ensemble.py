@@ -16,14 +16,14 @@ from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
 from usvit.metrics.clustered_wilson import pooled_rate
 from usvit.metrics.threshold_choice import Rule
-from usvit.models import Observed, picture_statistics, same_backbone, several_logits_and_features
+from usvit.models import Observed, picture_statistics, several_logits_and_features
 from usvit.scoring.calibration import LocalCalibration, read_calibration, scaled
 from usvit.scoring.ensemble_members import (
-    EnsembleMember,
     FoldModel,
     ensemble_sha256,
     load_members,
     refuse_mixed_temperatures,
+    sharing_backbones,
 )
 from usvit.scoring.items import ReadSettings
 from usvit.scoring.operating_point import ScoringThreshold, of_calibration, of_fold, of_run, of_several_runs, parse_rule
@@ -110,7 +110,7 @@ class Ensemble:
         self.preprocessing: Preprocessing = first.preprocessing
         self.sha256 = ensemble_sha256([fold.identity for fold in folds])
         self.n_members = len(members)
-        self._together = _sharing(members)
+        self._together = sharing_backbones(members)
         self._seen = together(seen_by(member.trained.metadata, member.folder) for member in members)
 
     @classmethod
@@ -402,18 +402,3 @@ def _spread(each: Float, shares: tuple[float, ...]) -> Float:
 def _to_host(values: torch.Tensor) -> torch.Tensor:
     """Start a copy to pinned host memory; on a CPU, return the values themselves."""
     return values.to("cpu", non_blocking=True)
-
-
-def _sharing(members: Sequence[EnsembleMember]) -> list[list[int]]:
-    """Return the numbers of the networks in groups of those that see the same input and differ in their heads alone."""
-    groups: list[list[int]] = []
-    for number, member in enumerate(members):
-        for group in groups:
-            first = members[group[0]].trained
-            alike = first.spec == member.trained.spec and first.preprocessing == member.trained.preprocessing
-            if alike and same_backbone(first.model, member.model):
-                group.append(number)
-                break
-        else:
-            groups.append([number])
-    return groups

@@ -10,7 +10,7 @@ from torch import nn
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation import is_ensemble, load_ensemble, network_folder
 from usvit.files import sha256_of_file, sha256_of_text
-from usvit.models import OodDetector, TrainedModel, fold_folders, load_trained, read_ood_detector
+from usvit.models import OodDetector, TrainedModel, fold_folders, load_trained, read_ood_detector, same_backbone
 from usvit.records import ThresholdRecord
 
 
@@ -269,3 +269,18 @@ def refuse_mixed_temperatures(folds: list[FoldModel]) -> None:
         f"calibrated probabilities with others. Score with those that have one ({able}); usvit "
         "recalibrate can then fit one temperature to their mean (--calibration)."
     )
+
+
+def sharing_backbones(members: Sequence[EnsembleMember]) -> list[list[int]]:
+    """Return the numbers of the networks in groups of those that see the same input and differ in their heads alone."""
+    groups: list[list[int]] = []
+    for number, member in enumerate(members):
+        for group in groups:
+            first = members[group[0]].trained
+            alike = first.spec == member.trained.spec and first.preprocessing == member.trained.preprocessing
+            if alike and same_backbone(first.model, member.model):
+                group.append(number)
+                break
+        else:
+            groups.append([number])
+    return groups

@@ -51,9 +51,7 @@ def _downloaded(repository: str, files: tuple[str, ...], model: str, revision: s
                 return Path(hf_hub_download(repository, file, revision=revision))
             except EntryNotFoundError:
                 continue  # not in this format: try the next
-            except (
-                Exception
-            ) as error:  # the HTTP library, and so its exceptions, depend on the version of the hub's client
+            except Exception as error:  # the exceptions depend on the HTTP library of the hub's client
                 reason = " ".join(str(error).split())[:200]
                 break
     raise HubUnavailable(
