@@ -125,7 +125,7 @@ def features_of(network: Any, manifest: Manifest, sizes: list[int]) -> dict[tupl
                 mask = network.mask_decoder(maps).sigmoid()[:, None]
                 for at, stage in enumerate(STAGES):
                     for of in ("mean", "fine", "coarse"):
-                        found.setdefault((size, stage, of), []).append(_pooled(maps[at], mask, maps[-1], of))
+                        found.setdefault((size, stage, of), []).append(pooled(maps[at], mask, maps[-1], of))
     return {key: torch.cat(parts) for key, parts in found.items()}
 
 
@@ -135,7 +135,7 @@ def _images(store: PixelStore, batch: int = 16) -> Iterator[Tensor]:
         yield (pixels.permute(0, 3, 1, 2).float() / 255 - GREY[0]) / GREY[0]
 
 
-def _pooled(seen: Tensor, mask: Tensor, last: Tensor, of: str) -> Tensor:
+def pooled(seen: Tensor, mask: Tensor, last: Tensor, of: str) -> Tensor:
     """Pool a map (B, C, h, w) to (B, C)."""
     if of == "mean":
         return seen.mean((2, 3))
