@@ -1,9 +1,9 @@
 """The difference of two paired AUCs, with an interval from the logits of both.
 
-The standard error of an AUC near 1 depends on the AUC: where few difficult patients were drawn, the AUC is too high, and
-its standard error and that of a difference are too small. A symmetric interval of the difference then misses the true
-value nearly always on one side. On the logit scale the error hardly depends on the value. The interval therefore takes
-both logits as a bivariate Student variable and reads the quantiles of the difference of the two AUCs.
+The standard error of an AUC near 1 depends on the AUC: where few difficult patients were drawn, the AUC is too high,
+and its standard error and that of a difference are too small. A symmetric interval of the difference then misses the
+true value nearly always on one side. On the logit scale the error hardly depends on the value. The interval therefore
+takes both logits as a bivariate Student variable and reads the quantiles of the difference of the two AUCs.
 """
 
 from dataclasses import dataclass
@@ -88,10 +88,14 @@ class LogitDifference:
         """Return the quantiles alpha / 2 and 1 - alpha / 2 of the difference."""
         return self._quantile(alpha / 2), -self.swapped._quantile(alpha / 2)
 
+    def one_sided_p(self, boundary: float, *, above: bool) -> float:
+        """Compute the one-sided p of the claim that the true difference lies above (or below) a boundary in (-1, 1)."""
+        return self.below(boundary) if above else self.swapped.below(-boundary)
+
     def below(self, boundary: float) -> float:
         """Compute the probability that the difference is at most a boundary in (-1, 1).
 
-        It is the one-sided p of the claim that the true difference lies above the boundary. One variable is integrated
+        One variable is integrated
         numerically; given this one, the other is a scaled Student variable with one more degree of freedom.
         """
         mean, scale, narrow, side = self._given
