@@ -132,7 +132,14 @@ def run(repetitions: int, only: str | None = None) -> None:
         print("\n| study | repeats | accuracy | balanced accuracy | sensitivity | specificity |\n" + "|---" * 6 + "|")
         print("\n".join(others), flush=True)
     if only != "intervals":
-        heads = ("two procedures", "repeats", "true difference", "headline", "plain t", "pooled, clustered")
+        heads: tuple[str, ...] = (
+            "two procedures",
+            "repeats",
+            "true difference",
+            "headline",
+            "plain t",
+            "pooled, clustered",
+        )
         heads = (*heads, "Nadeau-Bengio t", "coverage (mean length): headline", "plain t", "headline: procedure")
         print(f"\n| {' | '.join(heads)} |\n" + "|---" * len(heads) + "|")
         for contest in CONTESTS:
@@ -259,14 +266,15 @@ def one_contest(contest: Contest, seed: int) -> tuple[float, Value, Value, Value
     a = np.r_[0, 2 : 2 + noise, [1] if contest.advantage else []].astype(int)
     b = a if contest.seeds else np.r_[0, 2 + noise : 2 + 2 * noise]
     groups, rows = len(positive), []
-    repeats: tuple[list[list[FoldFigure | None]], ...] = ([], [])
+    repeats_a: list[list[FoldFigure | None]] = []
+    repeats_b: list[list[FoldFigure | None]] = []
     truths: list[float] = []
     pooled = np.zeros((2, contest.n))
     values: list[float] = []
     for repeat in range(contest.repeats):
         fold = deal(rng, positive)
-        for one in repeats:
-            one.append([])
+        repeats_a.append([])
+        repeats_b.append([])
         for k in range(FOLDS):
             test = fold == k
             unseen = test | inner_part(rng, positive, test, 0.1)
@@ -280,8 +288,8 @@ def one_contest(contest: Contest, seed: int) -> tuple[float, Value, Value, Value
                 true.append(norm.cdf(w @ mu[features] / (np.sqrt(2) * np.linalg.norm(w))))
             a_figure, b_figure = (area_figure(y[test], score[test], patient[test], groups) for score in scores)
             assert a_figure is not None and b_figure is not None
-            repeats[0][repeat].append(a_figure)
-            repeats[1][repeat].append(b_figure)
+            repeats_a[repeat].append(a_figure)
+            repeats_b[repeat].append(b_figure)
             values.append(a_figure.value - b_figure.value)
             truths.append(true[0] - true[1])
             number = np.full(unseen.sum(), repeat * FOLDS + k)
@@ -289,7 +297,7 @@ def one_contest(contest: Contest, seed: int) -> tuple[float, Value, Value, Value
             if not repeat:
                 pooled[:, test] = np.stack(scores)[:, test]
     share = share_of(rows, groups)
-    headline = difference_within_folds(*repeats, share.value, absent="", n_groups=groups)
+    headline = difference_within_folds(repeats_a, repeats_b, share.value, absent="", n_groups=groups)
     ratio = (1 / FOLDS) / ((1 - 1 / FOLDS) * 0.9)
     pooled_test = clustered_difference(y, pooled[0], pooled[1], patient)
     return float(np.mean(truths)), headline, pooled_test, corrected_t(values, ratio)

@@ -132,10 +132,10 @@ def expected_differences(shape: Shape, rho: float) -> tuple[float, float]:
     for positive, mean, one, fold, _ in ensembles(shape, rho, EXPECTED, seed=9):
         folds = [fold == j for j in range(FOLDS)]
         both = [at for at in folds if 0 < positive[at].sum() < at.sum()]
-        within = np.mean([area_of(positive[at], mean[at]) - area_of(positive[at], one[at]) for at in both])
-        found.append((within, area_of(positive, mean) - area_of(positive, one)))
-    within, pooled = np.mean(found, axis=0)
-    return float(within), float(pooled)
+        within = [area_of(positive[at], mean[at]) - area_of(positive[at], one[at]) for at in both]
+        found.append((float(np.mean(within)), area_of(positive, mean) - area_of(positive, one)))
+    averaged = np.array(found).mean(axis=0)
+    return float(averaged[0]), float(averaged[1])
 
 
 def networks(positive: np.ndarray, away: np.ndarray) -> np.ndarray:

@@ -101,11 +101,11 @@ def corrected_difference(a: pd.DataFrame, b: pd.DataFrame, positive: str) -> Val
     classes = classes_of(a)
     rows = [_sorted(one, classes) for one in (a, b)]
     k = rows[0].index(positive)
-    figures = [fold_figures(one, k, ("auc",))["auc"] for one in rows]
+    own, others = (fold_figures(one, k, ("auc",))["auc"] for one in rows)
     n_folds = len(np.unique(rows[0].fold))
     share = TrainingShare(0.0, 0) if n_folds == 1 else share_of([a, b], positive)
     absent = "a class is absent from every fold"
-    value = difference_within_folds(*figures, share.value, absent=absent, n_groups=rows[0].n_groups)
+    value = difference_within_folds(own, others, share.value, absent=absent, n_groups=rows[0].n_groups)
     return {
         **value,
         "n_folds": n_folds,

@@ -8,6 +8,7 @@ takes both logits as a bivariate Student variable and reads the quantiles of the
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import fsum
 
 import numpy as np
 from scipy.optimize import brentq
@@ -34,7 +35,7 @@ class LogitDifference:
         a, b: the figures, in (0, 1).
         error_a, error_b: their standard errors, > 0.
         correlation: of the two estimates, in [-1, 1].
-        freedom: degrees of freedom, > 0.
+        freedom: degrees of freedom, > 0; infinite for a normal distribution.
 
     Raises:
         ValueError: a number is out of its range.
@@ -82,7 +83,7 @@ class LogitDifference:
         It is below alpha exactly if the interval of level 1 - alpha excludes 0.
         """
         spread = self._spread(self._correlation)
-        return 2 * float(stdtr(self.freedom, -abs(logit(self.a) - logit(self.b)) / spread))
+        return 2 * float(stdtr(self._freedom, -abs(logit(self.a) - logit(self.b)) / spread))
 
     def interval(self, alpha: float) -> Interval:
         """Return the quantiles alpha / 2 and 1 - alpha / 2 of the difference."""
@@ -103,15 +104,27 @@ class LogitDifference:
         share, rest = expit(narrow) + side * boundary, expit(-narrow) - side * boundary
         with np.errstate(divide="ignore"):
             limit = np.log(np.maximum(share, 0.0)) - np.log(np.maximum(rest, 0.0))
-        return float(_WEIGHTS @ stdtr(self.freedom + 1, side * (limit - mean) / scale))
+        return fsum(_WEIGHTS * stdtr(self._freedom + 1, side * (limit - mean) / scale))
 
     def _quantile(self, p: float) -> float:
-        return float(brentq(lambda boundary: self.below(boundary) - p, -1.0, 1.0, xtol=1e-11, rtol=1e-11))
+        """Return the p-quantile of the difference, p < 0.5, searched for near that of a symmetric distribution."""
+        variance = self.error_a**2 + self.error_b**2 - 2 * self._correlation * self.error_a * self.error_b
+        low, high = max(self.difference + 3 * stdtrit(self._freedom, p) * np.sqrt(variance), -1.0), self.difference
+        if self.below(low) > p:
+            low = -1.0
+        if self.below(high) < p:
+            high = 1.0
+        return float(brentq(lambda boundary: self.below(boundary) - p, low, high, xtol=1e-10, rtol=1e-10))
 
     def _spread(self, correlation: float) -> float:
         """Return the SD of the difference of the two logits."""
         one, other = self._sds
         return float(np.sqrt((one - other) ** 2 + 2 * (1 - correlation) * one * other))
+
+    @property
+    def _freedom(self) -> float:
+        """The degrees of freedom, at most so many that the distribution is normal to all digits shown."""
+        return min(self.freedom, 1e7)
 
     @property
     def _sds(self) -> tuple[float, float]:
@@ -132,8 +145,9 @@ class LogitDifference:
         centre, wide, own, narrow = (
             (logit(self.a), sd_a, logit(self.b), sd_b) if a_is_wider else (logit(self.b), sd_b, logit(self.a), sd_a)
         )
-        half = stdtrit(self.freedom, ndtr(_GRID[_GRID <= 0]))
+        freedom = self._freedom
+        half = stdtrit(freedom, ndtr(_GRID[_GRID <= 0]))
         t = np.concatenate([half, -half[-2::-1]])
         c = self._correlation
-        scale = wide * np.sqrt((1 - c * c) * (self.freedom + t * t) / (self.freedom + 1))
+        scale = wide * np.sqrt((1 - c * c) * (freedom + t * t) / (freedom + 1))
         return centre + c * wide * t, scale, own + narrow * t, 1 if a_is_wider else -1
