@@ -21,9 +21,10 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.coverage import CORRELATIONS, SHAPES, Shape
 from usvit.evaluation.subgroup_differences import FIGURES, level_differences
-from usvit.metrics.cross_validation import area_figure, difference_of_means, fold_mean
+from usvit.metrics.cross_validation import area_figure
+from usvit.metrics.fold_difference import difference_limits, difference_within_folds
 from usvit.metrics.influence import LinearPredictor, binormal_placements, design_effect
-from usvit.metrics.margin_tests import DifferenceLimits, StudentLimits, equivalence, non_inferiority
+from usvit.metrics.margin_tests import DifferenceLimits, equivalence, non_inferiority
 from usvit.metrics.paired_tests import PairedShares
 from usvit.metrics.sample_size import (
     AreaComparison,
@@ -88,9 +89,8 @@ def margins(n: int, seed: int) -> None:
                 groups = len(shape.images)
                 one = area_figure(positive, a + worse * positive, code, groups)
                 other = area_figure(positive, b + shift * positive, code, groups)
-                assert one is not None and other is not None
-                value = difference_of_means(fold_mean([[one - other]]), 0.0, absent="", n_groups=groups)
-                area.add(StudentLimits.of(value))
+                value = difference_within_folds([[one]], [[other]], 0.0, absent="", n_groups=groups)
+                area.add(difference_limits(value))
                 own = np.unique(code[positive], return_inverse=True)[1]
                 hits = [
                     one[positive] > norm.isf(level)
@@ -275,14 +275,13 @@ def power(n: int, seed: int) -> None:
                 )
                 for truth in (a, b)
             ]
-            assert figures[0] is not None and figures[1] is not None
-            value = difference_of_means(fold_mean([[figures[0] - figures[1]]]), 0.0, absent="", n_groups=patients)
+            value = difference_within_folds([figures[:1]], [figures[1:]], 0.0, absent="", n_groups=patients)
             if test == "difference":
                 claims += value["p"] < 0.05
             elif test == "noninferiority":
-                claims += non_inferiority(StudentLimits.of(value), margin)["a_vs_b"]["verdict"] == "non-inferior"
+                claims += non_inferiority(difference_limits(value), margin)["a_vs_b"]["verdict"] == "non-inferior"
             else:
-                claims += equivalence(StudentLimits.of(value), margin)["verdict"] == "equivalent"
+                claims += equivalence(difference_limits(value), margin)["verdict"] == "equivalent"
         shown = f"| {a} and {b} | {test} | {margin:g} | {images} | {rho:g} | {patients} | 0.80 |"
         print(f"{shown} {claims / (n // 2):.3f} |", flush=True)
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logit
 from scipy.stats import norm
+from scipy.stats import t as student
 
 from usvit.metrics.basic import Value
 from usvit.metrics.clustered import clustered_auc, clustered_difference
@@ -29,12 +30,14 @@ from usvit.metrics.cross_validation import (
     FoldFigure,
     TrainingShare,
     area_figure,
-    difference_of_means,
     fold_mean,
     mean_figure,
     mean_value,
     training_share,
 )
+from usvit.metrics.fold_difference import difference_within_folds
+from usvit.metrics.intervals import ALPHA
+from usvit.metrics.margin_tests import StudentLimits
 from usvit.metrics.paired_tests import corrected_t
 
 PREVALENCE, FOLDS, CORRELATION, RIDGE = 0.3, 5, 0.5, 0.1
@@ -129,7 +132,15 @@ def run(repetitions: int, only: str | None = None) -> None:
         print("\n| study | repeats | accuracy | balanced accuracy | sensitivity | specificity |\n" + "|---" * 6 + "|")
         print("\n".join(others), flush=True)
     if only != "intervals":
-        heads = ("two procedures", "repeats", "mean difference", "headline", "pooled, clustered", "Nadeau-Bengio t")
+        heads: tuple[str, ...] = (
+            "two procedures",
+            "repeats",
+            "true difference",
+            "headline",
+            "plain t",
+            "pooled, clustered",
+        )
+        heads = (*heads, "Nadeau-Bengio t", "coverage (mean length): headline", "plain t", "headline: procedure")
         print(f"\n| {' | '.join(heads)} |\n" + "|---" * len(heads) + "|")
         for contest in CONTESTS:
             test_row(contest, repetitions)
@@ -221,50 +232,75 @@ def one_study(study: Study, seed: int) -> dict[str, Any]:
 
 
 def test_row(contest: Contest, repetitions: int) -> None:
-    """Print how often each test gives p < 0.05."""
+    """Print how often each test gives p < 0.05, and the coverage of the true difference of the study's own models.
+
+    "Plain t" is the symmetric interval of the same variance and degrees of freedom, which was the headline's before.
+    """
     found = [one_contest(contest, seed) for seed in range(repetitions)]
-    difference = np.mean([one[0]["value"] for one in found])
-    rates = " | ".join(f"{np.mean([one[k]['p'] < 0.05 for one in found]):.3f}" for k in range(3))
-    print(f"| {contest.title} | {contest.repeats} | {difference:+.3f} | {rates} |", flush=True)
+    true = np.array([one[0] for one in found])
+    plain = [symmetric(one[1]) for one in found]
+    values = [[one[1] for one in found], plain, [one[2] for one in found], [one[3] for one in found]]
+    rates = [np.mean([value["p"] < 0.05 for value in own]) for own in values]
+    held = [np.mean([holds(value, truth) for value, truth in zip(own, true, strict=True)]) for own in values[:2]]
+    length = [np.mean([np.diff(value["ci95"]) for value in own if value["ci95"]]) for own in values[:2]]
+    cells = [f"{rate:.3f}" for rate in rates] + [f"{h:.3f} ({w:.3f})" for h, w in zip(held, length, strict=True)]
+    cells.append(f"{np.mean([holds(value, true.mean()) for value in values[0]]):.3f}")
+    print(f"| {contest.title} | {contest.repeats} | {true.mean():+.3f} | {' | '.join(cells)} |", flush=True)
 
 
-def one_contest(contest: Contest, seed: int) -> tuple[Value, Value, Value]:
-    """Return the results of the three tests in one study."""
+def symmetric(value: Value) -> Value:
+    """Return the Value with the symmetric interval and p of Student's t."""
+    limits = StudentLimits.of(value)
+    if limits is None:
+        return value
+    p = 2 * float(student.sf(abs(limits.difference) / limits.error, limits.freedom))
+    return {**value, "ci95": limits.interval(ALPHA), "p": p}
+
+
+def one_contest(contest: Contest, seed: int) -> tuple[float, Value, Value, Value]:
+    """Return the true difference of the models of one study, and the results of the three tests."""
     rng = np.random.default_rng([seed, 2])
     noise = contest.features - 1
     mu = np.r_[contest.distance, contest.advantage, np.zeros(2 * noise)]
     x, y, patient, positive = draw(rng, contest.n, mu, 1)
     a = np.r_[0, 2 : 2 + noise, [1] if contest.advantage else []].astype(int)
     b = a if contest.seeds else np.r_[0, 2 + noise : 2 + 2 * noise]
-    groups, differences, rows = len(positive), [], []
+    groups, rows = len(positive), []
+    repeats_a: list[list[FoldFigure | None]] = []
+    repeats_b: list[list[FoldFigure | None]] = []
+    truths: list[float] = []
     pooled = np.zeros((2, contest.n))
     values: list[float] = []
     for repeat in range(contest.repeats):
         fold = deal(rng, positive)
-        own: list[FoldFigure | None] = []
+        repeats_a.append([])
+        repeats_b.append([])
         for k in range(FOLDS):
             test = fold == k
             unseen = test | inner_part(rng, positive, test, 0.1)
-            scores = []
+            scores, true = [], []
             for features in (a, b):
                 train = np.flatnonzero(~unseen)
                 if contest.seeds:
                     train = rng.choice(train, len(train))
                 w, _ = discriminant(x[train][:, features], y[train])
                 scores.append(x[:, features] @ w)
-            one, other = (area_figure(y[test], score[test], patient[test], groups) for score in scores)
-            assert one is not None and other is not None
-            own.append(one - other)
-            values.append(one.value - other.value)
+                true.append(norm.cdf(w @ mu[features] / (np.sqrt(2) * np.linalg.norm(w))))
+            a_figure, b_figure = (area_figure(y[test], score[test], patient[test], groups) for score in scores)
+            assert a_figure is not None and b_figure is not None
+            repeats_a[repeat].append(a_figure)
+            repeats_b[repeat].append(b_figure)
+            values.append(a_figure.value - b_figure.value)
+            truths.append(true[0] - true[1])
             number = np.full(unseen.sum(), repeat * FOLDS + k)
             rows.append((y[unseen], scores[0][unseen], scores[1][unseen], patient[unseen], number))
             if not repeat:
                 pooled[:, test] = np.stack(scores)[:, test]
-        differences.append(own)
     share = share_of(rows, groups)
-    headline = difference_of_means(fold_mean(differences), share.value, absent="", n_groups=groups)
+    headline = difference_within_folds(repeats_a, repeats_b, share.value, absent="", n_groups=groups)
     ratio = (1 / FOLDS) / ((1 - 1 / FOLDS) * 0.9)
-    return headline, clustered_difference(y, pooled[0], pooled[1], patient), corrected_t(values, ratio)
+    pooled_test = clustered_difference(y, pooled[0], pooled[1], patient)
+    return float(np.mean(truths)), headline, pooled_test, corrected_t(values, ratio)
 
 
 def share_of(rows: Sequence[tuple[np.ndarray, ...]], groups: int) -> TrainingShare:

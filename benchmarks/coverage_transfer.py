@@ -2,6 +2,7 @@
 
     python -m benchmarks.coverage_transfer                                      # all parts
     python -m benchmarks.coverage_transfer --part prevalence --repetitions 200  # a quick look
+    python -m benchmarks.coverage_transfer --part ensemble --shape 1            # 38 patients x 18 images only
 
 ``prevalence``: PPV and NPV at a stated prevalence. ``ensemble``: the AUC of the mean of five networks minus that of one
 of them. ``recalibration``: how often the range over draws of ``usvit study shift`` contains the figure that a
@@ -13,7 +14,8 @@ rho) and of the image (1 - rho).
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 
 import numpy as np
 from scipy.special import expit, logit, softmax
@@ -21,13 +23,16 @@ from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.coverage import CORRELATIONS, SHAPES, SHIFT, Shape
-from benchmarks.coverage_margins import deviations, labels
+from benchmarks.coverage_margins import area_of, deviations, labels
 from usvit.evaluation import SiteImages, fit_temperature, recalibration_draws, size_problem
 from usvit.evaluation.recalibration import NoFit, fit_platt
 from usvit.metrics.basic import Value
 from usvit.metrics.calibration_statistics import LOWEST_PROB
 from usvit.metrics.clustered import clustered_difference
-from usvit.metrics.cross_validation import area_figure, difference_of_means, fold_mean
+from usvit.metrics.cross_validation import area_figure
+from usvit.metrics.fold_difference import difference_within_folds
+from usvit.metrics.intervals import ALPHA
+from usvit.metrics.margin_tests import StudentLimits
 from usvit.metrics.prevalence import predictive_values
 from usvit.metrics.threshold_choice import Rule, choose_threshold
 
@@ -36,6 +41,8 @@ COMMON = 0.5
 """Share of the variance of a network's scores that all networks have in common."""
 RULE, DRAWS = Rule("sensitivity", 0.9), 100
 PREVALENCE = 0.3
+EXPECTED = 8000
+"""Studies from which the expected difference of labels by image is computed; its Monte Carlo error is below 0.0002."""
 FUTURE = 30_000
 """Future patients with one image each."""
 
@@ -44,19 +51,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=1000)
     parser.add_argument("--part", choices=list(PARTS), action="append")
+    parser.add_argument("--shape", type=int, choices=range(len(SHAPES)), action="append", help="number, from 0; all")
     given = parser.parse_args()
+    shapes = [SHAPES[number] for number in given.shape or range(len(SHAPES))]
     n, start = given.repetitions, time.perf_counter()
     print(f"{n} repetitions; Monte Carlo error {np.sqrt(0.95 * 0.05 / n):.4f} at 0.95")
     for part in given.part or PARTS:
-        PARTS[part](n)
+        PARTS[part](n, shapes)
     print(f"\n{time.perf_counter() - start:.0f} s")
 
 
-def prevalence(n: int) -> None:
+def prevalence(n: int, shapes: Sequence[Shape]) -> None:
     """Print the coverage at one prevalence; PPV and NPV at any other are ascending functions of the same ratios."""
     print(f"\n| shape | rho | threshold | coverage (mean length) of PPV at {PREVALENCE:g} | of NPV |")
     print("|---|---|---|---|---|")
-    for shape in SHAPES:
+    for shape in shapes:
         for rho in CORRELATIONS:
             for threshold in (0.7, 1.0):
                 sensitivity, specificity = float(norm.cdf(SHIFT - threshold)), float(norm.cdf(threshold))
@@ -70,29 +79,63 @@ def prevalence(n: int) -> None:
                 print(f"| {shape.title} | {rho} | {threshold:g} | {shown} |", flush=True)
 
 
-def ensemble(n: int) -> None:
-    print("\n| shape | rho | true difference | within folds (mean length) | pooled |\n|---|---|---|---|---|")
-    truth = gain()
-    for shape in SHAPES:
+def ensemble(n: int, shapes: Sequence[Shape]) -> None:
+    """Print the coverage of the difference, and how often the whole interval lies below and above it."""
+    print(
+        "\n| shape | rho | true difference: within folds, pooled | within folds (mean length) | too low, too high |",
+        end="",
+    )
+    print(" plain t | pooled |\n|---|---|---|---|---|---|---|")
+    for shape in shapes:
         for rho in CORRELATIONS:
-            code, groups = patients(shape), len(shape.images)
-            within, pooled = [], []
-            for k in range(n):
-                rng = np.random.default_rng([4, k])
-                positive = labels(shape, code, rng)
-                score = networks(positive, np.array([deviations(code, rho, rng) for _ in range(NETWORKS + 1)]))
-                mean, one = score.mean(axis=0), score[0]
+            truth = expected_differences(shape, rho) if shape.by_image else (gain(),) * 2
+            within, plain, pooled = [], [], []
+            for positive, mean, one, fold, code in ensembles(shape, rho, n, seed=4):
                 pooled.append(clustered_difference(positive, mean, one, code))
-                fold = stratified(positive, code, rng)
-                figures = [
-                    [area_figure(positive[fold == j], score[fold == j], code[fold == j], groups) for j in range(FOLDS)]
+                a, b = (
+                    [
+                        area_figure(positive[fold == j], score[fold == j], code[fold == j], len(shape.images))
+                        for j in range(FOLDS)
+                    ]
                     for score in (mean, one)
-                ]
-                differences = [a - b if a and b else None for a, b in zip(*figures, strict=True)]
-                within.append(difference_of_means(fold_mean([differences]), 0.0, absent="no class", n_groups=groups))
+                )
+                value = difference_within_folds([a], [b], 0.0, absent="no class", n_groups=len(shape.images))
+                within.append(value)
+                limits = StudentLimits.of(value)
+                plain.append({**value, "ci95": None if limits is None else limits.interval(ALPHA)})
+            ends = np.array([one["ci95"] for one in within if one["ci95"]])
+            sides = f"{(ends[:, 1] < truth[0]).mean():.3f}, {(ends[:, 0] > truth[0]).mean():.3f}"
             print(
-                f"| {shape.title} | {rho} | {truth:.4f} | {cell(within, truth)} | {cell(pooled, truth)} |", flush=True
+                f"| {shape.title} | {rho} | {truth[0]:.4f}, {truth[1]:.4f} | {cell(within, truth[0])} | {sides} | "
+                f"{cell(plain, truth[0])} | {cell(pooled, truth[1])} |",
+                flush=True,
             )
+
+
+def ensembles(shape: Shape, rho: float, n: int, seed: int) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yield (positive, score of the ensemble, score of a member, fold, patient) of n studies."""
+    code = patients(shape)
+    for k in range(n):
+        rng = np.random.default_rng([seed, k])
+        positive = labels(shape, code, rng)
+        score = networks(positive, np.array([deviations(code, rho, rng) for _ in range(NETWORKS + 1)]))
+        yield positive, score.mean(axis=0), score[0], stratified(positive, code, rng), code
+
+
+def expected_differences(shape: Shape, rho: float) -> tuple[float, float]:
+    """Return the mean difference within folds, and of the pooled AUCs, over other studies of the shape.
+
+    With labels by image they are smaller than ``gain``, which is that of images of different patients: within folds an
+    eighth of the pairs of a positive and a negative image are of one patient, whose scores have a part in common.
+    """
+    found = []
+    for positive, mean, one, fold, _ in ensembles(shape, rho, EXPECTED, seed=9):
+        folds = [fold == j for j in range(FOLDS)]
+        both = [at for at in folds if 0 < positive[at].sum() < at.sum()]
+        within = [area_of(positive[at], mean[at]) - area_of(positive[at], one[at]) for at in both]
+        found.append((float(np.mean(within)), area_of(positive, mean) - area_of(positive, one)))
+    averaged = np.array(found).mean(axis=0)
+    return float(averaged[0]), float(averaged[1])
 
 
 def networks(positive: np.ndarray, away: np.ndarray) -> np.ndarray:
@@ -101,6 +144,7 @@ def networks(positive: np.ndarray, away: np.ndarray) -> np.ndarray:
     return np.asarray(expit(SHIFT * (score - SHIFT / 2)))
 
 
+@cache
 def gain() -> float:
     """Return the true difference, from many independent images."""
     rng = np.random.default_rng(0)
@@ -118,9 +162,11 @@ def stratified(positive: np.ndarray, code: np.ndarray, rng: np.random.Generator)
     return fold[code]
 
 
-def recalibration(n: int) -> None:
+def recalibration(n: int, shapes: Sequence[Shape]) -> None:
     print("\n| site | patients | fitted | sensitivity | specificity | O:E |\n|---|---|---|---|---|---|")
-    for shape in SHAPES[:2]:
+    for shape in shapes:
+        if shape.by_image:
+            continue
         share = shape.n_positive / len(shape.images)
         future = site_of(Shape("", (1,) * FUTURE, round(share * FUTURE)), np.random.default_rng(7))
         for size in (10, 20, 50, 100):

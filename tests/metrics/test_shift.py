@@ -102,7 +102,7 @@ def test_a_paired_change_of_equal_networks_is_zero_and_its_interval_counts_train
     positive, score, group = images(160, 8)
     worse = score + np.random.default_rng(9).normal(size=160)
     a, b = (area_figure(positive, one, group, 80) for one in (worse, score))
-    found = paired_change([[a - b]], 80)
+    found = paired_change([[a]], [[b]], 80)
     assert found["value"] == pytest.approx(roc_auc_score(positive, worse) - roc_auc_score(positive, score))
     assert found["ci95"][0] < found["value"] < found["ci95"][1]
-    assert paired_change([[a - a]], 80)["value"] == 0
+    assert paired_change([[a]], [[a]], 80)["value"] == 0

@@ -18,12 +18,12 @@ from usvit.metrics.cross_validation import (
     FoldFigure,
     TrainingShare,
     area_figure,
-    difference_of_means,
     fold_mean,
     mean_figure,
     mean_value,
     training_share,
 )
+from usvit.metrics.fold_difference import difference_within_folds
 
 HEADLINE = ("auc", "auc_macro_ovr", "accuracy", "balanced_accuracy", "sensitivity", "specificity", "brier")
 """The figures of the headline; auc, sensitivity and specificity are those of the positive class against the rest."""
@@ -95,22 +95,17 @@ def corrected_difference(a: pd.DataFrame, b: pd.DataFrame, positive: str) -> Val
         positive: one of the classes.
 
     Returns:
-        A Value with "p", "n_folds", "n_repeats" and "training_share". In a hold-out, the test takes the two models
-        as given, because the variation between trainings is not known.
+        A Value as ``difference_within_folds`` returns it, with "n_folds", "n_repeats" and "training_share". In a
+        hold-out, the test takes the two models as given, because the variation between trainings is not known.
     """
     classes = classes_of(a)
     rows = [_sorted(one, classes) for one in (a, b)]
     k = rows[0].index(positive)
-    figures = [fold_figures(one, k, ("auc",))["auc"] for one in rows]
+    own, others = (fold_figures(one, k, ("auc",))["auc"] for one in rows)
     n_folds = len(np.unique(rows[0].fold))
     share = TrainingShare(0.0, 0) if n_folds == 1 else share_of([a, b], positive)
-    differences = [
-        [None if one is None or other is None else one - other for one, other in zip(*folds, strict=True)]
-        for folds in zip(*figures, strict=True)
-    ]
-    mean = fold_mean(differences)
     absent = "a class is absent from every fold"
-    value = difference_of_means(mean, share.value, absent=absent, n_groups=rows[0].n_groups)
+    value = difference_within_folds(own, others, share.value, absent=absent, n_groups=rows[0].n_groups)
     return {
         **value,
         "n_folds": n_folds,

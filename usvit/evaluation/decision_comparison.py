@@ -16,7 +16,8 @@ from usvit.evaluation.subgroups import NOT_RECORDED, levels_of
 from usvit.metrics.basic import Value, decide
 from usvit.metrics.checks import group_codes
 from usvit.metrics.clustered import clustered_difference
-from usvit.metrics.margin_tests import NO_INTERVAL, MarginTest, StudentLimits, equivalence, non_inferiority
+from usvit.metrics.fold_difference import difference_limits
+from usvit.metrics.margin_tests import NO_INTERVAL, MarginTest, equivalence, non_inferiority
 from usvit.metrics.paired_tests import PairedShares, holm, paired_difference
 
 FIGURES = ("sensitivity", "specificity")
@@ -150,7 +151,7 @@ def judge_margin(a: Decided, b: Decided, headline: Value, margin: float, test: M
     right = [decide(run.rows.prob) == run.rows.label for run in (a, b)]
     return {
         "margin": margin,
-        "auc": judge(StudentLimits.of(headline), margin, reason=headline.get("reason") or NO_INTERVAL),
+        "auc": judge(difference_limits(headline), margin, reason=headline.get("reason") or NO_INTERVAL),
         "accuracy": of_shares(right[0], right[1], group),
         "decisions": decisions,
     }

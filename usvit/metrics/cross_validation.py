@@ -25,7 +25,6 @@ from usvit.metrics.delong import NO_VARIANCE
 from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, undefined, with_interval
 
 METHOD = "mean of folds, clustered, logit t"
-DIFFERENCE_METHOD = "corrected clustered t (mean difference within folds)"
 MIN_PAIRS = 50
 """Fewer pairs of predictions of one group by two models are not enough to estimate their agreement."""
 WHOLE_SHARE = 1.0
@@ -307,48 +306,13 @@ def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: in
         half = float(student.ppf(1 - ALPHA / 2, freedom)) * np.sqrt(variance) / (mean.value * (1 - mean.value))
         ci95 = float(expit(logit(mean.value) - half)), float(expit(logit(mean.value) + half))
     value = with_interval(mean.value, ci95, method=method, n_groups=mean.n_groups, reason=reason)
-    return _with_skipped(value, mean)
+    return with_skipped_folds(value, mean.n_skipped)
 
 
-def difference_of_means(mean: FoldMean | None, share: float, *, absent: str, n_groups: int) -> Value:
-    """Create the Value of a mean difference within folds, with "p" (two-sided t) and an interval clipped to [-1, 1].
-
-    If there is an interval, "error" and "freedom" are its standard error and degrees of freedom, from which
-    ``margin_tests.StudentLimits`` computes limits of other levels.
-
-    Args:
-        mean: ``fold_mean`` of the differences of two models' ``FoldFigure`` on the same images.
-        share, absent, n_groups: as ``mean_value``; the share is that of the difference.
-
-    Source: after Nadeau & Bengio (2003), Machine Learning 52:239: the variance of a mean over folds is that of
-    independent folds times a factor for the training images that they share; here (1 + share), at most 2.
-    """
-    if mean is None:
-        return undefined(absent, n_groups)
-    variance, freedom = mean.variance_with(share)
-    if not variance > NO_VARIANCE:
-        if np.isnan(variance):
-            why, p = "the variance needs more groups than folds in each class", None
-        else:
-            why = "the models differ in no group, or equally in all groups, so the variance is 0"
-            p = 1.0 if abs(mean.value) < 1e-12 else None
-        value = with_interval(mean.value, None, method=DIFFERENCE_METHOD, n_groups=mean.n_groups, reason=why, p=p)
-        return _with_skipped(value, mean)
-    error = float(np.sqrt(variance))
-    half = float(student.ppf(1 - ALPHA / 2, freedom)) * error
-    value = with_interval(
-        mean.value,
-        (max(mean.value - half, -1.0), min(mean.value + half, 1.0)),
-        method=DIFFERENCE_METHOD,
-        n_groups=mean.n_groups,
-        p=2 * float(student.sf(abs(mean.value) / error, freedom)),
-    )
-    return _with_skipped({**value, "error": error, "freedom": float(freedom)}, mean)
-
-
-def _with_skipped(value: Value, mean: FoldMean) -> Value:
-    if mean.n_skipped:
-        said = f"undefined in {mean.n_skipped} folds, which are left out of the mean"
+def with_skipped_folds(value: Value, n_skipped: int) -> Value:
+    """Add a warning to a Value if folds are left out of its mean."""
+    if n_skipped:
+        said = f"undefined in {n_skipped} folds, which are left out of the mean"
         value["warning"] = "; ".join(filter(None, [value.get("warning"), said]))
     return value
 

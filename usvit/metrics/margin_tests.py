@@ -7,7 +7,7 @@ p-values are computed from the same limits as the interval, so p and interval al
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 from scipy.optimize import brentq
@@ -32,6 +32,15 @@ class DifferenceLimits(Protocol):
 
     def interval(self, alpha: float) -> Interval:
         """Return the two-sided interval of level 1 - alpha."""
+        ...
+
+
+@runtime_checkable
+class ClosedLimits(DifferenceLimits, Protocol):
+    """Limits whose p is known without a search among intervals."""
+
+    def one_sided_p(self, boundary: float, *, above: bool) -> float:
+        """Return the level at which the one-sided limit equals the boundary, as ``margin_tests.one_sided_p``."""
         ...
 
 
@@ -165,6 +174,8 @@ def one_sided_p(limits: DifferenceLimits, boundary: float, *, above: bool) -> fl
         boundary: a difference in (-1, 1).
         above: whether the claim is that the difference lies above the boundary; otherwise below.
     """
+    if isinstance(limits, ClosedLimits):
+        return float(np.clip(limits.one_sided_p(boundary, above=above), SMALLEST_P, 1.0))
 
     def lower(p: float) -> float:
         """Compute the limit of level 1 - p, mirrored if the claim is below; it ascends with p."""

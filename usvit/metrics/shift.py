@@ -20,10 +20,10 @@ from usvit.metrics.cross_validation import (
     FoldFigure,
     FoldMean,
     area_figure,
-    difference_of_means,
     fold_mean,
     mean_value,
 )
+from usvit.metrics.fold_difference import difference_within_folds
 from usvit.metrics.intervals import ALPHA, undefined, with_interval
 from usvit.metrics.support import support_of
 
@@ -92,16 +92,18 @@ def independent_change(after: Value, before: Value) -> Value:
     return {**found, "warning": warnings[0]} if warnings else found
 
 
-def paired_change(differences: Sequence[Sequence[FoldFigure | None]], n_groups: int) -> Value:
-    """Compute the mean difference of the AUCs of two networks on the same images, over folds.
+def paired_change(
+    a: Sequence[Sequence[FoldFigure | None]], b: Sequence[Sequence[FoldFigure | None]], n_groups: int
+) -> Value:
+    """Compute the mean difference of the AUCs of two networks on the same images, A minus B, over folds.
 
     The interval includes chance in training at its upper bound (``WHOLE_SHARE``), because two networks are compared.
 
     Args:
-        differences: for each training without the set's rival, the differences of the folds; None if undefined.
+        a, b: for each training without the set's rival, the AUCs of the folds of either network; None if undefined.
         n_groups: number of groups.
     """
-    return difference_of_means(fold_mean(differences), WHOLE_SHARE, absent=ABSENT, n_groups=n_groups)
+    return difference_within_folds(a, b, WHOLE_SHARE, absent=ABSENT, n_groups=n_groups)
 
 
 def observed_to_expected(positive: np.ndarray, prob: np.ndarray, group: np.ndarray) -> Value:

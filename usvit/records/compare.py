@@ -28,6 +28,16 @@ _HOLM_CLAIMS = (
 _HOLM = "p_holm is corrected for all p-values of this section, of all pairs."
 
 
+class PairedAreas(Record):
+    """Mean AUCs within folds of both runs, from whose logits the interval and p of their difference follow."""
+
+    a: Share
+    b: Share
+    error_a: Annotated[Number, Field(gt=0)] = key("Standard error, with the training share of the difference.")
+    error_b: Annotated[Number, Field(gt=0)]
+    correlation: Annotated[Number, Field(ge=-1, le=1)] = key("Correlation of the two estimates.")
+
+
 class ComparedValue(Value):
     """Figure of a run or difference of two runs, with its interval."""
 
@@ -45,6 +55,9 @@ class ComparedValue(Value):
         "Standard error of the headline difference, from which intervals of other levels follow. Since schema 1.2."
     )
     freedom: Annotated[Number, Field(ge=0)] | None = optional("Degrees of freedom of Student's t. Since schema 1.2.")
+    areas: PairedAreas | None = optional(
+        "Absent if the interval is symmetric: before schema 1.3, or if an AUC is 0 or 1. Since schema 1.3."
+    )
 
 
 class ComparedRun(Record):
@@ -200,7 +213,7 @@ class CompareRecord(FileRecord):
     """Runs compared pair by pair on the same test images in the same folds."""
 
     KIND: ClassVar[str] = "compare"
-    VERSION: ClassVar[str] = "1.2"
+    VERSION: ClassVar[str] = "1.3"
     schema_version: Version
     positive_class: Name
     classes: Classes

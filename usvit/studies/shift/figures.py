@@ -14,7 +14,7 @@ from usvit.metrics.basic import Value
 from usvit.metrics.calibration_statistics import LOWEST_PROB, calibration_line
 from usvit.metrics.checks import group_codes
 from usvit.metrics.clustered import clustered_auc
-from usvit.metrics.cross_validation import area_figure
+from usvit.metrics.cross_validation import FoldFigure, area_figure
 from usvit.metrics.intervals import undefined
 from usvit.metrics.prevalence import predictive_values
 from usvit.metrics.proportions import clustered_share
@@ -260,9 +260,10 @@ def _paired(judged: Judged, others: Sequence[Judged]) -> tuple[Value, int]:
     place = {key: k for k, key in enumerate(judged.key)}
     prob = judged.prob
     number = {fold: k for k, fold in enumerate(judged.networks.folds)}
-    repeats, n_images = [], 0
+    repeats: list[list[tuple[FoldFigure | None, FoldFigure | None]]] = []
+    n_images = 0
     for other in others:
-        folds = []
+        folds: list[tuple[FoldFigure | None, FoldFigure | None]] = []
         for fold in np.unique(other.fold):
             rows = np.flatnonzero((other.held_out_set == judged.left_out.name) & (other.fold == fold))
             if not len(rows) or int(fold) not in number:
@@ -270,10 +271,11 @@ def _paired(judged: Judged, others: Sequence[Judged]) -> tuple[Value, int]:
             at = np.array([place[other.held_out_key[row]] for row in rows])
             a = area_figure(judged.positive[at], prob[number[int(fold)], at], code[at], n_groups)
             b = area_figure(judged.positive[at], other.held_out.prob[rows], code[at], n_groups)
-            folds.append(None if a is None or b is None else a - b)
+            folds.append((a, b))
         repeats.append(folds)
         n_images = max(n_images, int((other.held_out_set == judged.left_out.name).sum()))
-    return paired_change(repeats, n_groups), n_images
+    without, within = ([[pair[k] for pair in folds] for folds in repeats] for k in (0, 1))
+    return paired_change(without, within, n_groups), n_images
 
 
 def _recalibration(
