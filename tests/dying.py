@@ -2,25 +2,31 @@
 
 import os
 import signal
-import subprocess
-import sys
 from itertools import count
-from pathlib import Path
+
+from tests.processes import command_line, run
 
 
 def kill(arguments: list[str], nth: int, where: str) -> None:
-    """Run ``python -m usvit ...`` and have it killed, with its process group, as it saves for the ``nth`` time.
+    """Run the command ``usvit ...`` and have it killed, with its process group, as it saves for the ``nth`` time.
 
     Saved are the checkpoints of a training and the batches of a scoring. ``where``: "torn", the checkpoint is written
     but not yet in its place, the batch is scored but not yet in the journal; "after", it is.
     """
-    command = [sys.executable, "-m", "tests.dying", str(nth), where, *arguments]
-    process = subprocess.run(command, capture_output=True, start_new_session=True, cwd=Path(__file__).parents[1])
-    assert process.returncode == -signal.SIGKILL, f"not killed: {process.stderr.decode()}"
+    ended = run(_command, nth, where, arguments)
+    assert ended.returncode == -signal.SIGKILL, f"not killed: {ended.stderr}"
 
 
-def _die() -> None:
+def die() -> None:
+    """Kill this process and its group, which must be its own: it was made the leader by ``os.setsid``."""
+    assert os.getpgid(0) == os.getpid()
     os.killpg(0, signal.SIGKILL)
+
+
+def _command(nth: int, where: str, arguments: list[str]) -> None:
+    os.setsid()
+    _prepare(nth, where)
+    command_line(*arguments)
 
 
 def _prepare(nth: int, where: str) -> None:
@@ -35,27 +41,19 @@ def _prepare(nth: int, where: str) -> None:
 
         def torn(temporary):
             write(temporary)
-            _die()
+            die()
 
         write_atomic(path, torn if fatal and where == "torn" else write)
         if fatal:
-            _die()
+            die()
 
     def commit_and_die(self, batch):
         fatal = next(saves) == nth
         if fatal and where == "torn":
-            _die()
+            die()
         commit(self, batch)
         if fatal:
-            _die()
+            die()
 
     checkpoint.write_atomic = write_and_die
     Journal.commit = commit_and_die
-
-
-if __name__ == "__main__":
-    _prepare(int(sys.argv.pop(1)), sys.argv.pop(1))
-
-    from usvit.cli import main
-
-    main()

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,13 @@ import torch
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([__name__, "tests.training.small_training", "usvit.experiments.pretraining"])
+CONTEXT.set_forkserver_preload(
+    [
+        *(__name__, "tests.training.small_training", "tests.dying"),
+        *("usvit.experiments.pretraining", "usvit.experiments.cross_validation", "usvit.experiments.fold_worker"),
+        *("usvit.scoring.job", "usvit.reports"),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -37,14 +44,25 @@ class Started:
         return Ended(self.process.exitcode, self.said.read_text())
 
 
-def start(said: Path, function: Any, *arguments: Any, torchrun: int = 0) -> Started:
+def start(said: Path, function: Any, *arguments: Any, torchrun: int = 0, threads: int = 1) -> Started:
     """Call a module's ``function`` in a process, or in each of the processes that ``torchrun`` starts in it.
 
-    What torchrun is but for its options: its agent, which starts and watches the processes and hands signals on.
+    The process has the environment and the working directory of this one, and ``threads`` threads of PyTorch. What
+    torchrun is but for its options: its agent, which starts and watches the processes and hands signals on.
     """
-    process = CONTEXT.Process(target=_begin, args=(said, function, arguments, torchrun))
+    process = CONTEXT.Process(target=_begin, args=(said, function, arguments, torchrun, threads, dict(os.environ)))
     process.start()
     return Started(process, said)
+
+
+def run(function: Any, *arguments: Any, threads: int = 1) -> Ended:
+    """Call a module's ``function`` in a process, and wait for its end."""
+    with tempfile.TemporaryDirectory() as folder:
+        return start(Path(folder) / "said", function, *arguments, threads=threads).wait()
+
+
+def ended_well(ended: Ended) -> None:
+    assert ended.returncode == 0, ended.stderr
 
 
 def command_line(*arguments: object) -> None:
@@ -56,11 +74,15 @@ def command_line(*arguments: object) -> None:
     cli.main()
 
 
-def _begin(said: Path, function: Any, arguments: tuple[Any, ...], torchrun: int) -> None:
+def _begin(
+    said: Path, function: Any, arguments: tuple[Any, ...], torchrun: int, threads: int, environment: dict[str, str]
+) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
     file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     if not torchrun:
         function(*arguments)
         return

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from benchmarks.gpu_pieces import page, plan, requirements, runner
+from benchmarks.gpu_pieces import crossval, page, plan, requirements, runner
 from benchmarks.gpu_pieces.crossval import phases
 from benchmarks.gpu_pieces.results import Results, UnusableResults, empty
 from tests.conftest import REPOSITORY
@@ -466,10 +466,13 @@ def test_the_tiny_settings_run_resume_and_make_a_page(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_impossible_setting_is_a_failure_with_its_reason(tmp_path):
+def test_an_impossible_setting_ends_the_measurement_with_its_reason(tmp_path, monkeypatch, capfd):
+    """How the end of a measurement and its last words become a failure is tested above."""
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     one = next(one for one in plan.tiny() if one.key == "cv/vit_b32")
+    assert one.function == f"{crossval.__name__}:measure"
     overrides = {**one.settings["overrides"], "split.folds": 40}
-    wrong = dataclasses.replace(one, settings={**one.settings, "overrides": overrides})
-    outcome = runner.run_process(wrong, tmp_path, REPOSITORY, 600, tiny=True)
-    assert outcome["status"] == "failed"
-    assert "40 folds need 40" in outcome["error"].splitlines()[-2]
+    with pytest.raises(SystemExit) as stop:
+        crossval.measure({**one.settings, "overrides": overrides}, tmp_path)
+    assert stop.value.code not in (0, None)
+    assert "40 folds need 40" in capfd.readouterr().err

@@ -1,5 +1,6 @@
 """``benchmarks.growth``: the exponent of known curves, the memory of a known process, and every row of the table."""
 
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from benchmarks import growth
 from benchmarks.growth_fit import fit_growth
+from tests.processes import command_line, ended_well, run
 
 SIZES = (100, 320, 1000, 3200, 10_000)
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the memory of processes is read from /proc")
@@ -82,15 +84,44 @@ def test_a_command_that_fails_ends_the_benchmark_with_its_output():
         growth.measure([sys.executable, "-c", "raise SystemExit('no such thing')"], 1, {})
 
 
-@linux
-@pytest.mark.slow
-def test_the_quick_mode_prints_every_row():
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.growth", "--quick"], cwd=growth.REPOSITORY, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    rows = [line for line in done.stdout.splitlines() if line.startswith("| ")][1:]
-    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [case.name for case in growth.CASES]
+def python(arguments, environment):
+    """Do what a fresh Python does with ``-c PROGRAM``, or with ``-m usvit`` and the words of a command."""
+    os.environ.update(environment)
+    if arguments[0] == "-c":
+        exec(arguments[1], {"__name__": "__main__"})
+    else:
+        assert arguments[:2] == ["-m", "usvit"]
+        command_line(*arguments[2:])
+
+
+def run_warm(command, n, environment):
+    """``growth.measure`` without a measurement: the process begins with PyTorch imported."""
+    assert command[0] == sys.executable
+    ended_well(run(python, command[1:], environment))
+    return growth.Measured(n, wall=2.0, cpu=1.0, held=1e6, resident=2e6)
+
+
+def rows_of(text):
+    rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
     for row in rows:
         assert row.count(" | ") == 6 and re.search(r"\| \d+\.\d to \d+\.\d \|", row), row
-    assert re.search(r"ratio \d+\.\d\d \(goal", done.stdout)
+    return [row.split(" | ")[0].removeprefix("| ") for row in rows]
+
+
+@linux
+@pytest.mark.slow
+def test_the_quick_mode_runs_every_command_and_prints_every_row(monkeypatch, capsys):
+    monkeypatch.setattr(growth, "measure", run_warm)
+    growth.main(["--quick"])
+    said = capsys.readouterr().out
+    assert rows_of(said) == [case.name for case in growth.CASES]
+    assert re.search(r"ratio \d+\.\d\d \(goal", said)
+
+
+@linux
+@pytest.mark.slow
+def test_one_row_is_measured_by_the_command_of_the_documentation():
+    words = [sys.executable, "-m", "benchmarks.growth", "--quick", "--only", "resamples"]
+    done = subprocess.run(words, cwd=growth.REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert rows_of(done.stdout) == [growth.CASES[growth.KEYS.index("resamples")].name]

@@ -7,7 +7,6 @@ import random
 import re
 import shutil
 import socket
-import subprocess
 import sys
 
 import numpy as np
@@ -17,6 +16,7 @@ from safetensors.torch import load_file
 
 from tests.conftest import TINY
 from tests.dying import kill
+from tests.processes import command_line, ended_well, run
 from usvit.evaluation.predictions import read_predictions
 
 pytestmark = pytest.mark.slow
@@ -24,21 +24,21 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def finished(small_phantom, tmp_path_factory):
-    """One finished run, made by the real command in a process of its own."""
+    """One finished run, made by the command in a process of its own."""
     out = tmp_path_factory.mktemp("runs") / "run"
     run_command(small_phantom, out)
     return out
 
 
 def command(root, out, *more):
-    return [sys.executable, "-m", "usvit", "cv", "--data-root", str(root), "--out", str(out), *TINY, *more]
+    return ["cv", "--data-root", str(root), "--out", str(out), *TINY, *more]
 
 
 EVERY_STEP = ("--set", "train.checkpoint_seconds=0")
 
 
 def run_command(root, out, *more):
-    subprocess.run(command(root, out, *more), check=True, capture_output=True)
+    ended_well(run(command_line, *command(root, out, *more)))
     return out
 
 
@@ -107,14 +107,14 @@ def test_class_weights_come_from_the_training_part_of_the_fold_alone(finished):
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_other_folds(finished, small_phantom, tmp_path, usvit):
     for seed, same in ((0, True), (1, False)):
         out = tmp_path / str(seed)
-        assert usvit(*command(small_phantom, out)[3:], "--seed", seed).code == 0
+        assert usvit(*command(small_phantom, out), "--seed", seed).code == 0
         for name in ("predictions.csv", "folds.csv"):
             assert ((out / name).read_bytes() == (finished / name).read_bytes()) is same
 
 
 def test_pixels_on_the_device_give_the_same_bytes(finished, small_phantom, tmp_path, usvit):
     out = tmp_path / "run"
-    assert usvit(*command(small_phantom, out, "--set", "input.device_store=true")[3:]).code == 0
+    assert usvit(*command(small_phantom, out, "--set", "input.device_store=true")).code == 0
     assert (out / "predictions.csv").read_bytes() == (finished / "predictions.csv").read_bytes()
     for k in range(3):
         name = f"fold-{k}/model.safetensors"
@@ -130,7 +130,7 @@ def test_a_device_that_augments_gives_the_same_predictions_to_rounding(small_pha
         "placed": ("input.augment=light", "input.augment_on=device", "input.device_store=true"),
     }.items():
         options = [part for setting in settings for part in ("--set", setting)]
-        assert usvit(*command(small_phantom, tmp_path / name, *options)[3:]).code == 0
+        assert usvit(*command(small_phantom, tmp_path / name, *options)).code == 0
         table = read_predictions(tmp_path / name / "predictions.csv")
         logits[name] = table[[column for column in table if column.startswith("logit_")]].to_numpy()
     assert (logits["sent"] == logits["placed"]).all(), "where the pixels are does not matter"
@@ -182,7 +182,7 @@ def test_a_repeated_run_reports_scores_and_explains(repeated, small_phantom, tmp
 def test_workers_and_the_memory_mapped_cache_change_nothing(finished, small_phantom, tmp_path, usvit):
     out = tmp_path / "workers"
     options = ("--workers", 2, "--set", "input.cache_gb=0")
-    assert usvit(*command(small_phantom, out)[3:], *options).code == 0
+    assert usvit(*command(small_phantom, out), *options).code == 0
     assert (out / "predictions.csv").read_bytes() == (finished / "predictions.csv").read_bytes()
 
 
@@ -191,10 +191,10 @@ def test_a_run_killed_at_three_random_moments_ends_in_the_same_predictions(finis
     out = tmp_path / "killed"
     moments = random.Random(int(os.environ.get("USVIT_KILL_SEED", "0")))
     for where in ("torn", "after", "torn"):  # of the run's 15 checkpoints, 5 a fold
-        kill(command(small_phantom, out, *EVERY_STEP)[3:], moments.randint(3, 5), where)
+        kill(command(small_phantom, out, *EVERY_STEP), moments.randint(3, 5), where)
         assert not (out / "metrics.json").exists()
     assert list(out.rglob(".*.partial*"))
-    assert usvit(*command(small_phantom, out, *EVERY_STEP)[3:]).code == 0
+    assert usvit(*command(small_phantom, out, *EVERY_STEP)).code == 0
     assert (out / "predictions.csv").read_bytes() == (finished / "predictions.csv").read_bytes()
     assert not list(out.rglob("state.pt")) and not list(out.rglob(".*.partial*"))
 
@@ -203,12 +203,12 @@ def test_resuming_in_mid_fold_goes_on_from_the_checkpoint(small_phantom, tmp_pat
     """Dropout, optimiser and early stopping go on where they were: the history is an uninterrupted run's."""
     dropout = ("--model", "timm:test_vit", "--set", "model.drop_path=0.3")
     whole = tmp_path / "whole"
-    assert usvit(*command(small_phantom, whole, *dropout)[3:]).code == 0
+    assert usvit(*command(small_phantom, whole, *dropout)).code == 0
     out = tmp_path / "cut"
     options = (*dropout, *EVERY_STEP)
-    kill(command(small_phantom, out, *options)[3:], 8, "after")
+    kill(command(small_phantom, out, *options), 8, "after")
     assert list(out.glob("fold-1/state.pt")), "the fold was not begun, or is finished"
-    assert usvit(*command(small_phantom, out, *options)[3:]).code == 0
+    assert usvit(*command(small_phantom, out, *options)).code == 0
     for k in range(3):
         columns = ["step", "lr", "train_loss", "val_loss", "val_accuracy", "val_auc"]
         pd.testing.assert_frame_equal(
@@ -224,29 +224,29 @@ def test_what_a_kill_at_the_very_end_of_a_fold_leaves_is_cleared_away(finished, 
     (out / "run.json").write_text(json.dumps({**record, "state": "running"}))
     for name in ("state.pt", ".state.partial.pt"):
         (out / "fold-0" / name).write_bytes(b"left behind")
-    assert usvit(*command(small_phantom, out)[3:]).code == 0
+    assert usvit(*command(small_phantom, out)).code == 0
     assert not list(out.glob("fold-*/*state*")) and not list(out.glob("fold-*/.*"))
     assert (out / "predictions.csv").read_bytes() == (finished / "predictions.csv").read_bytes()
 
 
 def test_a_finished_run_is_not_run_again(finished, small_phantom, usvit):
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.is_file()}
-    answer = usvit(*command(small_phantom, finished)[3:])
+    answer = usvit(*command(small_phantom, finished))
     assert answer.code == 0 and str(finished / "report.html") in answer.out
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
 def test_the_printed_figures_are_those_of_the_files(finished, small_phantom, usvit):
     metrics = json.loads((finished / "metrics.json").read_text())
-    answer = usvit(*command(small_phantom, finished)[3:])
+    answer = usvit(*command(small_phantom, finished))
     auc = metrics["headline"]["auc"]["value"]
     assert re.search(rf"AUC, malignant vs rest +{auc:.3f}", answer.out)
-    assert json.loads(usvit(*command(small_phantom, finished)[3:], "--json").out) == metrics
+    assert json.loads(usvit(*command(small_phantom, finished), "--json").out) == metrics
 
 
 def test_another_configuration_in_the_same_folder_is_refused_and_changes_nothing(finished, small_phantom, usvit):
     before = (finished / "run.json").read_bytes()
-    answer = usvit(*command(small_phantom, finished)[3:], "--set", "optim.lr=0.5")
+    answer = usvit(*command(small_phantom, finished), "--set", "optim.lr=0.5")
     assert answer.code == 2
     assert "optim.lr was 0.0001, now 0.5" in answer.err and "--out" in answer.err
     assert (finished / "run.json").read_bytes() == before
@@ -256,13 +256,13 @@ def test_other_images_in_the_same_folder_are_refused(finished, tmp_path, usvit):
     from usvit.data.phantom import PhantomSpec, write_phantom
 
     other = write_phantom(PhantomSpec(n=48, seed=4, size=64), tmp_path / "other", workers=1)
-    answer = usvit(*command(other, finished)[3:])
+    answer = usvit(*command(other, finished))
     assert answer.code == 2 and "started with other images" in answer.err
 
 
 def test_a_foreign_folder_is_not_written_to(small_phantom, tmp_path, usvit):
     (tmp_path / "thesis.txt").write_text("three years of work")
-    answer = usvit(*command(small_phantom, tmp_path)[3:])
+    answer = usvit(*command(small_phantom, tmp_path))
     assert answer.code == 2 and "is not a run of usvit" in answer.err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -273,7 +273,7 @@ def test_edited_folds_are_noticed(finished, small_phantom, tmp_path, usvit):
     (out / "run.json").write_text(json.dumps({**record, "state": "running"}))
     text = (out / "folds.csv").read_text()
     (out / "folds.csv").write_text(text.replace("train", "test", 1))
-    answer = usvit(*command(small_phantom, out)[3:])
+    answer = usvit(*command(small_phantom, out))
     assert answer.code == 2 and "folds.csv has been changed" in answer.err
 
 
@@ -283,13 +283,13 @@ def test_the_main_path_runs_with_sockets_blocked(small_phantom, tmp_path, usvit,
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    answer = usvit(*command(small_phantom, tmp_path / "run")[3:], "--set", "input.augment=light")
+    answer = usvit(*command(small_phantom, tmp_path / "run"), "--set", "input.augment=light")
     assert answer.code == 0, answer.err
 
 
 def test_the_hold_out_has_the_same_parts_and_files(small_phantom, tmp_path, usvit):
     out = tmp_path / "train"
-    arguments = command(small_phantom, out)[4:]
+    arguments = command(small_phantom, out)[1:]
     assert usvit("train", *arguments).code == 0
     folds = pd.read_csv(out / "folds.csv")
     assert set(folds.part) == {"train", "val", "test"} and set(folds.fold) == {0}
@@ -301,19 +301,25 @@ def test_the_hold_out_has_the_same_parts_and_files(small_phantom, tmp_path, usvi
 
 
 def test_a_diverged_training_says_so(small_phantom, tmp_path, usvit):
-    answer = usvit(*command(small_phantom, tmp_path / "run")[3:], "--set", "optim.lr=1e30")
+    answer = usvit(*command(small_phantom, tmp_path / "run"), "--set", "optim.lr=1e30")
     assert answer.code == 2 and "diverged" in answer.err and "optim.lr" in answer.err
 
 
 @pytest.mark.slow
 def test_real_busi_is_predicted_once_each_without_the_conflicting_pair(real_data, tmp_path, usvit):
-    out = tmp_path / "busi"
+    """Every sixth image, the pair among them; ``data/datasets/test_manifest.py`` reads all."""
+    part, out = tmp_path / "Dataset_BUSI_with_GT", tmp_path / "busi"
+    for label in ("benign", "malignant", "normal"):
+        (part / label).mkdir(parents=True)
+        for path in (real_data / "Dataset_BUSI_with_GT" / label).glob("*.png"):
+            if int(re.search(r"\((\d+)\)", path.name)[1]) % 6 == 1:
+                (part / label / path.name).symlink_to(path)
     answer = usvit(
-        *("cv", "--dataset", "busi", "--data-root", real_data, "--out", out),
+        *("cv", "--dataset", "busi", "--data-root", tmp_path, "--out", out),
         *(*TINY, "--set", "split.folds=5", "--set", "input.resize=squash"),
     )
     assert answer.code == 0, answer.err
     assert "left out: benign (433)" in answer.out and "left out: malignant (145)" in answer.out
     pooled = read_predictions(out / "predictions.csv")
-    assert len(pooled) == 778 and not pooled.duplicated("image_id").any()
-    assert pooled.label.value_counts().to_dict() == {"benign": 436, "malignant": 209, "normal": 133}
+    assert len(pooled) == 129 and not pooled.duplicated("image_id").any()
+    assert pooled.label.value_counts().to_dict() == {"benign": 72, "malignant": 34, "normal": 23}

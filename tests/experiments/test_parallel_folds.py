@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from multiprocessing import forkserver, resource_tracker
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 import torch
 
 from tests.conftest import TINY
-from tests.processes import CONTEXT
+from tests.processes import CONTEXT, command_line, ended_well, run, start
 from usvit.data.loading.pixel_store import PixelStore
 from usvit.errors import UsvitError
 from usvit.experiments import parallel_folds
@@ -189,11 +190,19 @@ def test_progress_counts_the_steps_of_all_folds_and_says_where_each_is():
 # --- a cross-validation
 
 
+SHORT = ("--set", "train.steps=2", "--set", "train.eval_every=2")
 LONGER = ("--set", "train.steps=16", "--set", "train.eval_every=8", "--set", "train.checkpoint_seconds=0")
 
 
 def command(root, out, *more):
-    return [sys.executable, "-m", "usvit", "cv", "--data-root", str(root), "--out", str(out), *TINY, *LONGER, *more]
+    return ["cv", "--data-root", str(root), "--out", str(out), *TINY, *LONGER, *more]
+
+
+def with_warm_workers(*arguments):
+    """The command; the processes of its folds come from the one that it comes from itself."""
+    forkserver._forkserver.ensure_running = resource_tracker.ensure_running  # it runs; this process is a child of it
+    parallel_folds.multiprocessing = SimpleNamespace(get_context=lambda _: CONTEXT)
+    command_line(*arguments)
 
 
 AT_ONCE = ("--set", "folds_at_once=2")
@@ -204,7 +213,7 @@ KEPT = ("predictions.csv", *(f"fold-{k}/{name}" for k in range(3) for name in ("
 @pytest.fixture(scope="module")
 def one_by_one(small_phantom, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "one"
-    subprocess.run(command(small_phantom, out), check=True, capture_output=True, env=ONE_THREAD)
+    ended_well(run(command_line, *command(small_phantom, out)))
     return out
 
 
@@ -212,8 +221,13 @@ def test_stopped_continued_failed_and_continued_it_gives_the_bytes_of_one_after_
     one_by_one, small_phantom, tmp_path
 ):
     out = tmp_path / "run"
-    process = subprocess.Popen(
-        command(small_phantom, out, *AT_ONCE), stderr=subprocess.PIPE, env=ONE_THREAD, start_new_session=True, text=True
+    arguments = command(small_phantom, out, *AT_ONCE)
+    process = subprocess.Popen(  # as a user starts it, and its workers as for a user
+        [sys.executable, "-m", "usvit", *arguments],
+        stderr=subprocess.PIPE,
+        env=ONE_THREAD,
+        start_new_session=True,
+        text=True,
     )
     deadline = time.monotonic() + ROOMY
     while not list(out.glob("fold-*/state.pt")):
@@ -229,13 +243,13 @@ def test_stopped_continued_failed_and_continued_it_gives_the_bytes_of_one_after_
 
     state = begun[0].read_bytes()
     begun[0].write_bytes(state[: len(state) // 2])
-    failed = subprocess.run(command(small_phantom, out, *AT_ONCE), capture_output=True, env=ONE_THREAD, text=True)
+    failed = run(with_warm_workers, *arguments)
     assert failed.returncode == 2, failed.stderr
     assert "Traceback" not in failed.stderr
     assert re.search(rf"Fold {int(begun[0].parent.name[-1]) + 1}/3: .*state\.pt", failed.stderr.replace("\n", " "))
 
     begun[0].write_bytes(state)
-    subprocess.run(command(small_phantom, out, *AT_ONCE), check=True, capture_output=True, env=ONE_THREAD)
+    ended_well(run(with_warm_workers, *arguments))
     for name in KEPT:
         assert (out / name).read_bytes() == (one_by_one / name).read_bytes(), name
 
@@ -243,19 +257,18 @@ def test_stopped_continued_failed_and_continued_it_gives_the_bytes_of_one_after_
 @pytest.mark.skipif(usable_cores() < 2, reason="PyTorch uses no more threads than there are cores")
 def test_a_run_is_continued_with_the_threads_with_which_it_began(small_phantom, tmp_path):
     """The number of threads changes the last digits, so it must depend neither on what is left nor on the machine."""
-    two_threads = {**ONE_THREAD, "OMP_NUM_THREADS": "2"}
     whole, part = tmp_path / "whole", tmp_path / "part"
-    alone = ("--set", "folds_at_once=1")
-    subprocess.run(command(small_phantom, whole, *alone), check=True, capture_output=True, env=two_threads)
+    alone, at_once = ((*SHORT, "--set", f"folds_at_once={n}") for n in (1, 2))
+    ended_well(run(command_line, *command(small_phantom, whole, *alone), threads=2))
     assert load_run_record(whole).folds.threads == 2
-    process = subprocess.Popen(command(small_phantom, part, *alone), stderr=subprocess.DEVNULL, env=two_threads)
+    started = start(tmp_path / "said", command_line, *command(small_phantom, part, *alone), threads=2)
     deadline = time.monotonic() + ROOMY
     while not (part / "fold-0/predictions.csv").exists():
-        assert process.poll() is None and time.monotonic() < deadline
+        assert started.process.is_alive() and time.monotonic() < deadline
         time.sleep(0.01)
-    process.kill()
-    process.wait(ROOMY)
-    subprocess.run(command(small_phantom, part, *AT_ONCE), check=True, capture_output=True, env=ONE_THREAD)
+    started.process.kill()
+    started.wait(ROOMY)
+    ended_well(run(with_warm_workers, *command(small_phantom, part, *at_once)))
     for name in KEPT:
         assert (part / name).read_bytes() == (whole / name).read_bytes(), name
 
@@ -264,7 +277,7 @@ def test_a_run_is_continued_with_the_threads_with_which_it_began(small_phantom, 
 def test_on_gpus_the_folds_at_once_give_the_bytes_of_one_after_another(small_phantom, tmp_path):
     options = ("--device", "cuda", "--set", "input.augment=us")  # the last --device counts
     for name, more in (("one", ()), ("two", AT_ONCE), ("sent", ("--set", "input.device_store=false"))):
-        arguments = command(small_phantom, tmp_path / name, *options, *more)
+        arguments = [sys.executable, "-m", "usvit", *command(small_phantom, tmp_path / name, *options, *more)]
         subprocess.run(arguments, check=True, capture_output=True, env=ONE_THREAD)
     for name in KEPT:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name

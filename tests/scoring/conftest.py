@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import filelock
 import pytest
 
 from tests.conftest import TINY
+from tests.processes import command_line, ended_well
+from tests.processes import run as run_process
 from usvit.files import sha256_of_file
 
 
@@ -23,10 +23,10 @@ def shared(tmp_path_factory):
 def run(shared, small_phantom):
     """Three folds of a tiny network, trained by the command itself."""
     out = shared / "score-run"
-    command = [sys.executable, "-m", "usvit", "cv", "--dataset", "phantom", "--data-root", str(small_phantom)]
+    command = ["cv", "--dataset", "phantom", "--data-root", str(small_phantom)]
     with filelock.FileLock(shared / "score-run.lock"):
         if not (out / "report.html").is_file():
-            subprocess.run([*command, *TINY, "--out", str(out)], check=True, capture_output=True)
+            ended_well(run_process(command_line, *command, *TINY, "--out", str(out)))
             for path in out.glob("fold-*/model.json"):  # so short a training leaves some networks without a temperature
                 edit_metadata(path.parent, temperature=json.loads(path.read_text())["temperature"] or 1.5)
     return out

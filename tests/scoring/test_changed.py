@@ -1,9 +1,8 @@
 """Files that change places between two runs of one job: no row, product or link of another patient's file."""
 
+import os
 import signal
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,9 @@ import pandas as pd
 import pytest
 
 from tests.data.conftest import save, speckle, write_dicom
-from tests.dying import kill
+from tests.dying import die, kill
+from tests.processes import command_line
+from tests.processes import run as run_process
 from tests.scoring.dicom_out.product_cases import KNOWN, SETTINGS, person, swap
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.items import Frame, ScoringItem
@@ -37,17 +38,18 @@ def job(usvit, run, tmp_path):
     return call
 
 
+def die_before_products(*arguments) -> None:
+    from usvit.scoring import job
+
+    os.setsid()
+    job.make_products = lambda *_, **__: die()
+    command_line(*arguments)
+
+
 def killed_before_products(job, *more) -> None:
     """The command with all scored and no product made; SIGKILL."""
-    program = (
-        "import os, signal, sys\n"
-        "from usvit.scoring import job\n"
-        "job.make_products = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "from usvit.cli import main\n"
-        "main()\n"
-    )
-    command = [sys.executable, "-c", program, *map(str, [*job.arguments, *more])]
-    assert subprocess.run(command, capture_output=True).returncode == -signal.SIGKILL
+    ended = run_process(die_before_products, *map(str, [*job.arguments, *more]))
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert sqlite3.connect(job.out / "journal.sqlite").execute("SELECT count(*) FROM rows").fetchone() == (3,)
 
 

@@ -1,6 +1,5 @@
 """A limit of file sizes (``ulimit -f``): the job stops, nothing is on record as impossible, and resuming makes it."""
 
-import subprocess
 import sys
 
 import pandas as pd
@@ -8,12 +7,20 @@ import pydicom
 import pytest
 
 from tests.data.conftest import save, speckle
+from tests.processes import command_line
+from tests.processes import run as run_process
 from tests.scoring.dicom_out.product_cases import person
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of processes")
 LIMIT = 1_000_000
 """Bytes: more than the journal and the tables have, less than one capture."""
-LIMITED = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({LIMIT}, {LIMIT})); "
+
+
+def limited(*arguments):
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
+    command_line(*arguments)
 
 
 @pytest.mark.slow
@@ -24,8 +31,7 @@ def test_products_that_a_limit_of_file_sizes_stopped_are_made_when_the_job_goes_
     save(speckle(3, 700, 900), folder / "plain.png")
     arguments = ["score", "--model", run, "--input", folder, "--out", out, "--key", tmp_path / "key", "--sc", "--sr"]
     arguments += ["--keep-ids", "--device", "cpu", "--precision", "fp32", "--workers", 1]
-    command = [sys.executable, "-c", LIMITED + "from usvit.cli import main; main()", *map(str, arguments)]
-    stopped = subprocess.run(command, capture_output=True, text=True)
+    stopped = run_process(limited, *map(str, arguments))
     assert stopped.returncode == 2 and "ulimit -f" in stopped.stderr and "Traceback" not in stopped.stderr
     assert not list(out.rglob("*-sc.dcm")) and not list(out.rglob(".*partial*"))
     assert usvit(*arguments).code == 0

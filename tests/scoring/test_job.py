@@ -16,6 +16,8 @@ from PIL import Image
 
 from benchmarks.messy_export import DAMAGE, Export, dicom, make_export, phantoms
 from tests.dying import kill
+from tests.processes import command_line
+from tests.processes import run as run_process
 from usvit.data.io.dicom import DicomFile
 from usvit.files import sha256_of_file
 
@@ -141,7 +143,7 @@ def test_a_job_that_is_killed_twice_ends_as_one_that_was_not(run, export, tmp_pa
         return [*command, "--device", "cpu", "--precision", "fp32", "--workers", "1"]
 
     def finish(out):
-        return subprocess.run([sys.executable, "-m", "usvit", *arguments(out)], capture_output=True).returncode
+        return run_process(command_line, *arguments(out)).returncode
 
     assert finish("whole") == 3
     for where in ("torn", "after"):
