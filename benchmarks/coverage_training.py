@@ -132,15 +132,10 @@ def run(repetitions: int, only: str | None = None) -> None:
         print("\n| study | repeats | accuracy | balanced accuracy | sensitivity | specificity |\n" + "|---" * 6 + "|")
         print("\n".join(others), flush=True)
     if only != "intervals":
-        heads: tuple[str, ...] = (
-            "two procedures",
-            "repeats",
-            "true difference",
-            "headline",
-            "plain t",
-            "pooled, clustered",
+        heads = (
+            *("two procedures", "repeats", "true difference", "headline", "plain t", "pooled, clustered"),
+            *("Nadeau-Bengio t", "coverage (mean length): headline", "plain t", "headline: procedure"),
         )
-        heads = (*heads, "Nadeau-Bengio t", "coverage (mean length): headline", "plain t", "headline: procedure")
         print(f"\n| {' | '.join(heads)} |\n" + "|---" * len(heads) + "|")
         for contest in CONTESTS:
             test_row(contest, repetitions)

@@ -17,24 +17,21 @@ et al. 2018). ``mean with recipe``: of the probabilities; ``joint``: one head on
 import argparse
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from sklearn.model_selection import StratifiedGroupKFold
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.house_heads import GREY, SIDE, Head, pooled, trained
+from benchmarks.house_heads import GREY, SIDE, Head, pooled, trained, write_predictions
 from usvit.config import build_config, load_recipe
 from usvit.data.datasets import Manifest, open_manifest, roots_from
 from usvit.data.loading import PixelStore
 from usvit.data.splits import make_folds, rows_of_split
 from usvit.data.transforms import Preprocessing
-from usvit.metrics.basic import auc
 from usvit.models import create_model
 from usvit.models.architectures.small import STAGES
 from usvit.progress import NO_PROGRESS
@@ -44,23 +41,12 @@ INNER = 5
 """Parts of a training part for distillation."""
 
 
-@dataclass(frozen=True)
-class Targets:
-    """How a head is trained on the features of the recipe."""
-
-    of_teacher: float = 0.0
-    """Weight of the teacher's probabilities; the label has the rest."""
-    mixup: float = 0.0
-    """alpha of Beta(alpha, alpha); 0: off."""
-    averaged: bool = False
-
-
 VARIANTS = {
-    "distilled, half": Targets(of_teacher=0.5),
-    "distilled, nine tenths": Targets(of_teacher=0.9),
-    "mixup, alpha 0.2": Targets(mixup=0.2),
-    "mixup, alpha 1": Targets(mixup=1.0),
-    "averaged weights": Targets(averaged=True),
+    "distilled, half": Head(of_teacher=0.5),
+    "distilled, nine tenths": Head(of_teacher=0.9),
+    "mixup, alpha 0.2": Head(mixup=0.2),
+    "mixup, alpha 1": Head(mixup=1.0),
+    "averaged weights": Head(averaged=True),
 }
 
 
@@ -82,8 +68,8 @@ def main() -> None:
             train, val = (rows_of_split(folds, manifest.usable, part, number) for part in ("train", "val"))
             fold = Fold(images, number, train, val, args.out)
             recipe = fold.head("recipe", known[fold.rows])
-            for name, targets in VARIANTS.items():
-                fold.write(name, fold.with_targets(targets, known[fold.rows]))
+            for name, head in VARIANTS.items():
+                fold.head(name, known[fold.rows], head)
             changed = {"true masks": with_true_masks[fold.rows]}
             for name, share in (("normalisation", 1.0), ("normalisation, halfway", 0.5)):
                 own = [normalised(images, train, size, share) for size in HEAD.sizes]
@@ -143,47 +129,11 @@ class Fold:
         self.rows = np.concatenate([train, val])
         self.targets = torch.from_numpy(images.targets[train])
 
-    def head(self, name: str, features: Tensor) -> Tensor:
+    def head(self, name: str, features: Tensor, head: Head = HEAD) -> Tensor:
         """Train a head and return the probabilities of the validation part, (n, K)."""
-        n = len(self.train)
-        return self.write(name, trained(HEAD, features[:n], self.targets, features[n:]))
-
-    def with_targets(self, targets: Targets, features: Tensor) -> Tensor:
-        """Train a head with other targets; the loop is that of ``house_heads.trained``."""
         x, unseen = features[: len(self.train)], features[len(self.train) :]
-        soft = F.one_hot(self.targets).float()
-        if targets.of_teacher:
-            soft = torch.lerp(soft, self._teacher(x), targets.of_teacher)
-        weights = (1 / torch.bincount(self.targets).float())[self.targets]
-        rng = np.random.default_rng(0)
-        torch.manual_seed(0)
-        linear = nn.Linear(x.shape[1], soft.shape[1])
-        nn.init.normal_(linear.weight, std=0.01)
-        nn.init.zeros_(linear.bias)
-        model = nn.Sequential(nn.BatchNorm1d(x.shape[1], affine=False), linear).train()
-        steps = len(x) // 32
-        optimizer = torch.optim.AdamW(model.parameters(), lr=HEAD.lr, weight_decay=HEAD.weight_decay)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, HEAD.epochs * steps)
-        kept = []
-        for epoch in range(HEAD.epochs):
-            order = torch.randperm(len(x))
-            for step in range(steps):
-                rows = order[step * 32 : (step + 1) * 32]
-                seen, wanted, weight = x[rows], soft[rows], weights[rows]
-                if targets.mixup:
-                    share, other = float(rng.beta(targets.mixup, targets.mixup)), torch.randperm(len(rows))
-                    seen, wanted, weight = (torch.lerp(one[other], one, share) for one in (seen, wanted, weight))
-                loss = -(weight * (wanted * model(seen).log_softmax(1)).sum(1)).sum() / weight.sum()
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                schedule.step()
-            if epoch >= HEAD.epochs // 2:
-                kept.append(nn.utils.parameters_to_vector(linear.parameters()).detach())
-        if targets.averaged:
-            nn.utils.vector_to_parameters(torch.stack(kept).mean(0), linear.parameters())
-        with torch.inference_mode():
-            return model.eval()(unseen).softmax(1)
+        teacher = self._teacher(x) if head.of_teacher else None
+        return self.write(name, trained(head, x, self.targets, unseen, teacher=teacher))
 
     def _teacher(self, x: Tensor) -> Tensor:
         """Return the probabilities of each training image by a head that has not seen its group."""
@@ -195,13 +145,7 @@ class Fold:
         return found
 
     def write(self, name: str, probabilities: Tensor) -> Tensor:
-        rows, malignant = self.images.manifest.usable.iloc[self.val], self.images.manifest.classes.index("malignant")
-        content = pd.DataFrame(
-            {"fold": self.number, "image_id": rows.image_id, "group_id": rows.group_id, "label": rows.label}
-        )
-        content["prob_malignant"] = probabilities[:, malignant].numpy()
-        content.to_csv(self.out / f"{name}.fold{self.number}.seed0.csv", index=False)
-        area = auc((content.label == "malignant").to_numpy(), content.prob_malignant.to_numpy())
+        area = write_predictions(self.out, name, self.number, self.images.manifest, self.val, probabilities)
         print(f"fold {self.number}, {name}: {area:.3f}", flush=True)
         return probabilities
 

@@ -49,6 +49,12 @@ class Head:
     lr: float = 1e-3
     weight_decay: float = 10.0
     epochs: int = 30
+    of_teacher: float = 0.0
+    """Weight of a teacher's probabilities; the label has the rest."""
+    mixup: float = 0.0
+    """alpha of Beta(alpha, alpha); 0: off."""
+    averaged: bool = False
+    """The mean of the weights after each epoch of the second half is used."""
 
 
 VARIANTS = {
@@ -85,7 +91,6 @@ def main() -> None:
     features = features_of(network, manifest, sizes)
     folds = make_folds("cv", manifest.usable, config.split, config.split_seed, manifest.own_ids)
     targets = np.array([manifest.classes.index(label) for label in manifest.usable.label])
-    malignant = manifest.classes.index("malignant")
     args.out.mkdir(parents=True, exist_ok=True)
     for name, head in VARIANTS.items():
         x = torch.cat(
@@ -95,14 +100,20 @@ def main() -> None:
         for fold in range(config.split.folds):
             train, val = (rows_of_split(folds, manifest.usable, part, fold) for part in ("train", "val"))
             probabilities = trained(head, x[train], torch.from_numpy(targets[train]), x[val])
-            rows = manifest.usable.iloc[val]
-            content = pd.DataFrame(
-                {"fold": fold, "image_id": rows.image_id, "group_id": rows.group_id, "label": rows.label}
-            )
-            content["prob_malignant"] = probabilities[:, malignant].numpy()
-            content.to_csv(args.out / f"{args.prefix}{name}.fold{fold}.seed0.csv", index=False)
-            areas.append(float(auc(targets[val] == malignant, content.prob_malignant.to_numpy()) or np.nan))
+            areas.append(write_predictions(args.out, f"{args.prefix}{name}", fold, manifest, val, probabilities))
         print(f"{args.prefix}{name}: {np.mean(areas):.4f}", flush=True)
+
+
+def write_predictions(
+    out: Path, name: str, fold: int, manifest: Manifest, val: np.ndarray, probabilities: Tensor
+) -> float:
+    """Write the predictions of a validation part as ``benchmarks.house_search`` reads them, and return the AUC."""
+    rows, malignant = manifest.usable.iloc[val], manifest.classes.index("malignant")
+    content = pd.DataFrame({"fold": fold, "image_id": rows.image_id, "group_id": rows.group_id, "label": rows.label})
+    content["prob_malignant"] = probabilities[:, malignant].numpy()
+    content.to_csv(out / f"{name}.fold{fold}.seed0.csv", index=False)
+    area = auc((content.label == "malignant").to_numpy(), content.prob_malignant.to_numpy())
+    return float("nan") if area is None else float(area)
 
 
 def _parts(head: Head) -> tuple[str, ...]:
@@ -144,10 +155,25 @@ def pooled(seen: Tensor, mask: Tensor, last: Tensor, of: str) -> Tensor:
     return (seen * weight).sum((2, 3)) / weight.sum((2, 3))
 
 
-def trained(head: Head, x: Tensor, targets: Tensor, unseen: Tensor, batch: int = 32) -> Tensor:
-    """Train a linear head with AdamW, a cosine schedule and balanced classes; return probabilities of ``unseen``."""
+def trained(
+    head: Head, x: Tensor, targets: Tensor, unseen: Tensor, *, teacher: Tensor | None = None, batch: int = 32
+) -> Tensor:
+    """Train a linear head with AdamW, a cosine schedule and balanced classes; return probabilities of ``unseen``.
+
+    Args:
+        head: The variant.
+        x, unseen: (n, F) and (m, F) features to train on and to predict.
+        targets: (n,) class indices.
+        teacher: (n, K) probabilities, which have the weight ``head.of_teacher`` beside the labels.
+        batch: Images a step.
+    """
     torch.manual_seed(0)
+    rng = np.random.default_rng(0)
     counts = torch.bincount(targets).float()
+    soft = F.one_hot(targets, len(counts)).float()
+    if teacher is not None:
+        soft = torch.lerp(soft, teacher, head.of_teacher)
+    weights = (1 / counts)[targets]
     linear = nn.Linear(x.shape[1], len(counts))
     nn.init.normal_(linear.weight, std=0.01)
     nn.init.zeros_(linear.bias)
@@ -156,14 +182,24 @@ def trained(head: Head, x: Tensor, targets: Tensor, unseen: Tensor, batch: int =
     steps = len(targets) // batch
     optimizer = torch.optim.AdamW(model.parameters(), lr=head.lr, weight_decay=head.weight_decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, head.epochs * steps)
-    for _ in range(head.epochs):
+    kept = []
+    for epoch in range(head.epochs):
         order = torch.randperm(len(targets))
         for step in range(steps):
             rows = order[step * batch : (step + 1) * batch]
+            seen, wanted, weight = x[rows], soft[rows], weights[rows]
+            if head.mixup:
+                share, other = float(rng.beta(head.mixup, head.mixup)), torch.randperm(len(rows))
+                seen, wanted, weight = (torch.lerp(one[other], one, share) for one in (seen, wanted, weight))
             optimizer.zero_grad()
-            F.cross_entropy(model(x[rows]), targets[rows], weight=1 / counts).backward()
+            # As F.cross_entropy, which divides by the weights only if the targets are class indices.
+            (-(weight * (wanted * model(seen).log_softmax(1)).sum(1)).sum() / weight.sum()).backward()
             optimizer.step()
             schedule.step()
+        if epoch >= head.epochs // 2:
+            kept.append(nn.utils.parameters_to_vector(linear.parameters()).detach())
+    if head.averaged:
+        nn.utils.vector_to_parameters(torch.stack(kept).mean(0), linear.parameters())
     with torch.inference_mode():
         return model.eval()(unseen).softmax(1)
 

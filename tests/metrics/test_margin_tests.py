@@ -93,9 +93,10 @@ def test_a_negative_margin_is_told_to_have_no_sign():
         check_margin(-0.05)
 
 
+@pytest.mark.slow
 def test_at_the_margin_the_error_is_what_is_stated():
     """150 patients of two images; A is worse by exactly the margin. benchmarks/coverage_margins.py is the full one."""
-    group, margin, n = np.repeat(np.arange(150), 2), 0.05, 100
+    group, margin, n = np.repeat(np.arange(150), 2), 0.05, 300
     shifts = [np.sqrt(2) * norm.ppf(area) for area in (0.85, 0.9)]
     claims = np.zeros(3)
     for k in range(n):
@@ -116,4 +117,4 @@ def test_at_the_margin_the_error_is_what_is_stated():
             non_inferiority(found, margin)["a_vs_b"]["verdict"] == "non-inferior",
             equivalence(found, margin)["verdict"] == "equivalent",
         ]
-    assert 0.9 <= claims[0] / n <= 1 and claims[1] / n <= 0.06 and claims[2] / n <= 0.1
+    assert 0.92 <= claims[0] / n <= 0.98 and claims[1] / n <= 0.05 and claims[2] / n <= 0.08

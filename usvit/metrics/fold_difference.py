@@ -19,6 +19,8 @@ from usvit.metrics.margin_tests import DifferenceLimits, StudentLimits
 METHOD = "corrected clustered t on the logits of both AUCs (mean difference within folds)"
 PLAIN_METHOD = "corrected clustered t (mean difference within folds)"
 """Used if one of the two means is 0 or 1, or does not vary, because it has no logit or no standard error."""
+AREAS = ("a", "b", "error_a", "error_b", "correlation")
+"""Fields of ``LogitDifference`` that a Value holds as "areas"; it has "freedom" itself."""
 
 Repeats = Sequence[Sequence[FoldFigure | None]]
 
@@ -71,13 +73,7 @@ def difference_within_folds(a: Repeats, b: Repeats, share: float, *, absent: str
     value = with_interval(mean.value, ends, method=method, n_groups=mean.n_groups, p=p)
     value |= {"error": error, "freedom": float(freedom)}
     if pair is not None:
-        value["areas"] = {
-            "a": pair.a,
-            "b": pair.b,
-            "error_a": pair.error_a,
-            "error_b": pair.error_b,
-            "correlation": pair.correlation,
-        }
+        value["areas"] = {name: getattr(pair, name) for name in AREAS}
     return with_skipped_folds(value, n_skipped)
 
 
@@ -88,9 +84,7 @@ def difference_limits(value: Value) -> DifferenceLimits | None:
     """
     if value.get("ci95") is None or not value.get("areas"):
         return StudentLimits.of(value)
-    areas = value["areas"]
-    names = ("a", "b", "error_a", "error_b", "correlation")
-    return LogitDifference(**{name: areas[name] for name in names}, freedom=value["freedom"])
+    return LogitDifference(**{name: value["areas"][name] for name in AREAS}, freedom=value["freedom"])
 
 
 def _logits(a: FoldMean, b: FoldMean, variance: float, freedom: float, share: float) -> LogitDifference | None:

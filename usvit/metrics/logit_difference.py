@@ -96,8 +96,8 @@ class LogitDifference:
     def below(self, boundary: float) -> float:
         """Compute the probability that the difference is at most a boundary in (-1, 1).
 
-        One variable is integrated
-        numerically; given this one, the other is a scaled Student variable with one more degree of freedom.
+        One variable is integrated numerically; given this one, the other is a scaled Student variable with one more
+        degree of freedom.
         """
         mean, scale, narrow, side = self._given
         # A is at most B plus the boundary, or B at least A minus the boundary. Both tails of the logit stay exact.
