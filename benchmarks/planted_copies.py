@@ -17,8 +17,8 @@ import cv2
 import numpy as np
 import pandas as pd
 
-from tests.data.near_duplicates.planting import EXPORTS, KINDS, dual
-from usvit.data.io.decoding import read_image
+from tests.data.near_duplicates.planting import EXPORTS, KINDS, dual, fitted, squeezed_dual
+from usvit.data.io.decoding import read_image, read_masks
 from usvit.data.io.types import UInt8
 from usvit.data.near_duplicates import clusters, describe, find_near_duplicates, find_near_duplicates_between
 from usvit.data.phantom import PhantomSpec, write_phantom
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--patients", type=int, default=240, help="number of originals")
     parser.add_argument("--busi", type=Path, help="folder of BUSI; without it, phantoms of 256 px")
     args = parser.parse_args()
-    images = phantoms(args.patients) if args.busi is None else busi(args.busi)
+    images, boxes = phantoms(args.patients) if args.busi is None else busi(args.busi)
     known = [describe(image) for image in images]
     cluster = clusters(len(known), find_near_duplicates(known, NoProgress()))
     chosen = np.random.default_rng(0).permutation(len(images))[: args.patients]
@@ -43,11 +43,22 @@ def main() -> None:
         planted = [describe(np.ascontiguousarray(plant(images[n], rng))) for n in chosen]
         report(kind, [{cluster[n]} for n in chosen], cluster, find_near_duplicates_between(known, planted))
     partner = np.roll(chosen, 1)
-    planted = [describe(dual(images[n], images[other])) for n, other in zip(chosen, partner, strict=True)]
-    pairs = find_near_duplicates_between(known, planted)
-    report(
-        "dual view: its left half", [{cluster[n]} for n in chosen], cluster, pairs, also=[cluster[n] for n in partner]
-    )
+    for kind, join in (("dual view: its left half", dual), ("dual view in 224 x 224: its left half", squeezed_dual)):
+        planted = [describe(join(images[n], images[other])) for n, other in zip(chosen, partner, strict=True)]
+        pairs = find_near_duplicates_between(known, planted)
+        report(kind, [{cluster[n]} for n in chosen], cluster, pairs, also=[{cluster[n]} for n in partner])
+    tiles = [[images[n] for n in np.roll(chosen, -start)[:4]] for start in range(len(chosen))]
+    pairs = find_near_duplicates_between(known, [describe(mosaic(four)) for four in tiles])
+    others = [{cluster[n] for n in np.roll(chosen, -start)[1:4]} for start in range(len(chosen))]
+    report("mosaic of 2 x 2 in 224 x 224: its first view", [{cluster[n]} for n in chosen], cluster, pairs, also=others)
+    with_lesion = [n for n, box in enumerate(boxes) if box is not None]
+    chosen = np.random.default_rng(2).permutation(with_lesion)[: args.patients]
+    for margin in (0.15, 0.25, 0.5, 1.0):
+        parts = [lesion(images[n], boxes[n], margin) for n in chosen]
+        for where, store in (("", describe), (", in 224 x 224", lambda part: describe(fitted(part, 224, 224)))):
+            pairs = find_near_duplicates_between(known, [store(part) for part in parts])
+            kind = f"lesion cut out with a margin of {margin:.0%}{where}"
+            report(kind, [{cluster[n]} for n in chosen], cluster, pairs)
     insets(images, cluster)
 
 
@@ -151,23 +162,51 @@ def insets(images: list[UInt8], cluster: np.ndarray) -> None:
 
 def report(kind: str, right: list[set[int]], cluster: np.ndarray, pairs: list, also: list | None = None) -> None:
     good = [pair for pair in pairs if cluster[pair.first] in right[pair.second]]
-    other = [pair for pair in pairs if also is not None and cluster[pair.first] == also[pair.second]]
+    other = [pair for pair in pairs if also is not None and cluster[pair.first] in also[pair.second]]
     found = len({pair.second for pair in good})
     least = min((pair.similarity for pair in good), default=float("nan"))
     wrong = len({(pair.first, pair.second) for pair in pairs} - {(pair.first, pair.second) for pair in [*good, *other]})
     print(f"| {kind} | {found} of {len(right)} | {least:.2f} | {wrong} |", flush=True)
 
 
-def phantoms(n: int) -> list[UInt8]:
-    """Return one image of each of n patients."""
+Box = tuple[int, int, int, int]
+"""First row, last row, first column and last column of a lesion."""
+
+
+def lesion(image: UInt8, box: Box, margin: float) -> UInt8:
+    """Cut a lesion out, with a margin to each side as a share of the lesion's height and width."""
+    top, bottom, left, right = box
+    down, across = round(margin * (bottom - top)), round(margin * (right - left))
+    rows, columns = slice(max(0, top - down), bottom + down + 1), slice(max(0, left - across), right + across + 1)
+    return np.ascontiguousarray(image[rows, columns])
+
+
+def mosaic(four: list[UInt8]) -> UInt8:
+    a, b, c, d = (fitted(image, 112, 112) for image in four)
+    return np.vstack([np.hstack([a, b]), np.hstack([c, d])])
+
+
+def box_of(image: UInt8, masks: list[Path]) -> Box | None:
+    mask = read_masks(masks, image.shape[:2])
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    return (rows[0], rows[-1], columns[0], columns[-1]) if len(rows) else None
+
+
+def phantoms(n: int) -> tuple[list[UInt8], list[Box | None]]:
+    """Return one image of each of n patients, and the box of its lesion."""
     with tempfile.TemporaryDirectory() as folder:
         root = write_phantom(PhantomSpec(n=2 * n, size=256, seed=7), Path(folder) / "phantom")
         table = pd.read_csv(root / "phantom.csv").drop_duplicates("patient_id")
-        return [read_image(root / path) for path in table.path[:n]]
+        images = [read_image(root / path) for path in table.path[:n]]
+        masks = [[root / name] if isinstance(name, str) else [] for name in table.mask_path[:n]]
+        return images, [box_of(image, mask) for image, mask in zip(images, masks, strict=True)]
 
 
-def busi(root: Path) -> list[UInt8]:
-    return [read_image(path) for path in sorted(root.glob("*/*.png")) if "_mask" not in path.name]
+def busi(root: Path) -> tuple[list[UInt8], list[Box | None]]:
+    paths = [path for path in sorted(root.glob("*/*.png")) if "_mask" not in path.name]
+    images = [read_image(path) for path in paths]
+    masks = [sorted(path.parent.glob(f"{path.stem}_mask*.png")) for path in paths]
+    return images, [box_of(image, mask) for image, mask in zip(images, masks, strict=True)]
 
 
 if __name__ == "__main__":

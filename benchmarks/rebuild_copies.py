@@ -102,7 +102,7 @@ def small(image: Array | UInt8) -> Array:
 
 def spread(one: Description) -> Array:
     """Return the input of the regression: hash bits, scale and direction of landmarks, summed at their positions."""
-    n = len(one.hashes) - one.n_square
+    n = len(one.hashes) - one.n_stretched
     kept, hashes = one.landmarks[:n].astype(np.float32), one.hashes[:n]
     bits = ((hashes[:, None] >> np.arange(BITS, dtype=np.uint64)) & np.uint64(1)).astype(np.float32) * 2 - 1
     turn = kept[:, 3] * 2 * np.pi / 256
@@ -131,7 +131,7 @@ def paste(
     """Reconstruct local contrast from the attacker's patches with the nearest hashes."""
     patches, hashes = [], []
     for image, one in library:
-        normal, n = normalised(image), len(one.hashes) - one.n_square
+        normal, n = normalised(image), len(one.hashes) - one.n_stretched
         for (x, y, scale, direction), code in zip(one.landmarks[:n].astype(float), one.hashes[:n], strict=True):
             matrix = placement(x, y, scale, direction)
             patches.append(
@@ -145,7 +145,7 @@ def paste(
         total, weight = np.zeros((height, width), np.float32), np.full((height, width), 1e-3, np.float32)
         window = np.outer(np.hanning(PATCH_SIDE + 2)[1:-1], np.hanning(PATCH_SIDE + 2)[1:-1]).astype(np.float32)
         for (x, y, scale, direction), code in zip(
-            one.landmarks.astype(float), one.hashes[: len(one.hashes) - one.n_square], strict=False
+            one.landmarks.astype(float), one.hashes[: len(one.hashes) - one.n_stretched], strict=False
         ):
             patch = patches[int(np.bitwise_count(codes ^ code).argmin())]
             matrix = placement(x, y, scale, direction)
@@ -158,8 +158,10 @@ def paste(
 
 def part(one: Description, bits: int, every: int) -> Description:
     """Return the lowest bits of some of the landmarks."""
-    which = np.arange(0, len(one.hashes) - one.n_square, every)
-    return replace(one, landmarks=one.landmarks[which], hashes=one.hashes[which] & np.uint64(2**bits - 1), n_square=0)
+    which = np.arange(0, len(one.hashes) - one.n_stretched, every)
+    return replace(
+        one, landmarks=one.landmarks[which], hashes=one.hashes[which] & np.uint64(2**bits - 1), n_stretched=0
+    )
 
 
 def names(images: list[UInt8]) -> None:
@@ -189,7 +191,7 @@ def on_name(image: UInt8, ink: str, size: float) -> int:
     factors = np.array([work[1] / (columns.stop - columns.start), work[0] / (rows.stop - rows.start)])
     low, high = (np.array(corner) - [columns.start, rows.start] for corner in ((x.min(), y.min()), (x.max(), y.max())))
     low, high = low * factors, high * factors
-    own = one.landmarks[: len(one.hashes) - one.n_square].astype(float)
+    own = one.landmarks[: len(one.hashes) - one.n_stretched].astype(float)
     sigma = 2 ** (own[:, 2] / SCALE_STEPS)
     away = np.linalg.norm(np.maximum(np.maximum(low - own[:, :2], own[:, :2] - high), 0), axis=1)
     return int(((away < 2.5 * sigma) & (sigma < high[1] - low[1])).sum())

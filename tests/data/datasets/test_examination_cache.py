@@ -24,7 +24,7 @@ def found(seed):
 
 
 def equal(one, other):
-    same = one[0] == other[0] and one[1].sha256 == other[1].sha256 and one[1].n_square == other[1].n_square
+    same = one[0] == other[0] and one[1].sha256 == other[1].sha256 and one[1].n_stretched == other[1].n_stretched
     return same and all(
         np.array_equal(getattr(one[1], name), getattr(other[1], name)) for name in ("landmarks", "hashes")
     )
@@ -92,7 +92,7 @@ def test_a_changed_file_has_another_key(image, tmp_path, change, monkeypatch):
     elif change == "mask":
         os.utime(mask, (1e9, 1e9 + 1))
     elif change == "version":
-        monkeypatch.setattr(examination_cache, "VERSION", 2)
+        monkeypatch.setattr(examination_cache, "VERSION", examination_cache.VERSION + 1)
     assert image_key(image, frame, [mask]) not in (before, None)
 
 

@@ -143,6 +143,19 @@ def dual(image: UInt8, other: UInt8) -> UInt8:
     return np.concatenate([image, np.zeros((height, 6, 3), np.uint8), other], axis=1)
 
 
+def squeezed_dual(image: UInt8, other: UInt8, side: int = 224) -> UInt8:
+    """Two views side by side in a square, as data sets for training store them."""
+    return fitted(dual(image, other), side, side)
+
+
+def middle_part(image: UInt8, width: float, height: float) -> UInt8:
+    """The middle of the image, in shares of its width and height."""
+    rows, columns = (
+        round((1 - share) / 2 * length) for share, length in zip((height, width), image.shape, strict=False)
+    )
+    return image[rows : image.shape[0] - rows, columns : image.shape[1] - columns]
+
+
 def fitted(image: UInt8, width: int, height: int) -> UInt8:
     return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BICUBIC))
 
@@ -189,6 +202,10 @@ EXPORTS: dict[str, tuple[str, Callable[[UInt8, np.random.Generator], UInt8]]] = 
     "cropped by 50 %": ("same frame", lambda image, rng: cropped(image, 0.5, rng)),
     "stretched by 1.33": ("same frame", lambda image, rng: fitted(image, round(1.33 * image.shape[1]), image.shape[0])),
     "stretched by 1.6": ("same frame", lambda image, rng: fitted(image, round(1.6 * image.shape[1]), image.shape[0])),
+    "a wide part, squeezed into a square": (
+        "same frame",
+        lambda image, rng: fitted(middle_part(image, 0.9, 0.55), 224, 224),
+    ),
     "perspective, noise": ("same frame", perspective),
     "gamma 2": ("same frame", lambda image, rng: np.round(255 * (image / 255) ** 2).astype(np.uint8)),
     "contrast equalised (CLAHE)": ("same frame", lambda image, rng: equalised(image)),

@@ -33,7 +33,7 @@ def compact(images):
 
 def same(one: CompactDescriptions, other: CompactDescriptions) -> bool:
     return len(one) == len(other) and all(
-        (a.sha256, a.n_square) == (b.sha256, b.n_square)
+        (a.sha256, a.n_stretched) == (b.sha256, b.n_stretched)
         and np.array_equal(a.landmarks, b.landmarks)
         and np.array_equal(a.hashes, b.hashes)
         for a, b in zip(one.images, other.images, strict=True)

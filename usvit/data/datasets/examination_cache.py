@@ -27,14 +27,14 @@ logger = logging.getLogger(__name__)
 Found = tuple[Fingerprint, Description]
 T = TypeVar("T")
 
-VERSION = 1
+VERSION = 2
 """To be increased whenever images are decoded, hashed or described in another way."""
 DECODERS = ("pillow", "opencv-python-headless", "pydicom", "numpy")
 """Packages whose versions belong to the key, because another version may decode or describe an image differently."""
 RECENT_SECONDS = 2.0
 """A file that was modified less than this time ago is not kept: it could change again within one tick of its clock."""
 MAX_ROWS = 2_000_000
-"""Most images that are kept (about 2 KB each); beyond, the oldest are removed."""
+"""Most images that are kept (about 2.5 KB each); beyond, the oldest are removed."""
 _SECONDS = 10.0
 """Longest wait for another process that writes to the cache."""
 _TABLES = """

@@ -47,9 +47,9 @@ class CandidatePair:
 
     first: int
     second: int
-    first_square: bool
-    """True if the landmarks belong to the image stretched to a square."""
-    second_square: bool
+    first_stretched: bool
+    """True if the landmarks belong to the stretched image."""
+    second_stretched: bool
     change: int
 
 
@@ -57,7 +57,7 @@ class Landmarks:
     """Landmarks of all images in one array; view 2 i is the original image i, and view 2 i + 1 the stretched one."""
 
     def __init__(self, descriptions: Sequence[Description]):
-        counts = [count for each in descriptions for count in (len(each.hashes) - each.n_square, each.n_square)]
+        counts = [count for each in descriptions for count in (len(each.hashes) - each.n_stretched, each.n_stretched)]
         self.views = len(counts)
         self.view = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         self.hash = np.concatenate([np.zeros(0, np.uint64), *(each.hashes for each in descriptions)])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from usvit.data.near_duplicates.description import BITS, LANDMARKS, SCALES, SQUARE_LANDMARKS, Description
+from usvit.data.near_duplicates.description import BITS, LANDMARKS, SCALES, STRETCHED_LANDMARKS, Description
 from usvit.data.near_duplicates.search import find_near_duplicates_between
 from usvit.errors import UsvitError
 
@@ -50,11 +50,11 @@ class CompactDescriptions:
         """Return the descriptions as bytes; the same images in the same order give the same bytes.
 
         The format is little endian: ``usvitcd1`` and the number n of images (uint32); for each image the 32 bytes of
-        its pixel hash, its number of landmarks, and how many of these belong to the image stretched to a square
-        (2 uint8); then x, y, scale and direction of all landmarks (4 uint8 each), and the hashes of all landmarks
+        its pixel hash, its number of landmarks, and how many of these belong to the stretched image (2 uint8);
+        then x, y, scale and direction of all landmarks (4 uint8 each), and the hashes of all landmarks
         (6 bytes each).
         """
-        heads = b"".join(bytes.fromhex(one.sha256) + bytes([len(one.hashes), one.n_square]) for one in self.images)
+        heads = b"".join(bytes.fromhex(one.sha256) + bytes([len(one.hashes), one.n_stretched]) for one in self.images)
         places = b"".join(one.landmarks.tobytes() for one in self.images)
         hashes = np.concatenate([np.zeros(0, np.uint64), *(one.hashes for one in self.images)]).astype("<u8")
         short = hashes.view(np.uint8).reshape(-1, 8)[:, :_HASH_BYTES].tobytes()
@@ -82,9 +82,11 @@ class CompactDescriptions:
         heads = np.frombuffer(content, np.uint8, _HEAD_BYTES * n, start).reshape(n, _HEAD_BYTES)
         counts = heads[:, 32].astype(np.int64)
         total, places = int(counts.sum()), start + _HEAD_BYTES * n
-        squares = heads[:, 33].astype(np.int64)
-        upright, spare = counts - squares, len(SCALES)  # the share of each scale is rounded: 22 + 17 + 10 of 48
-        sane = (squares <= SQUARE_LANDMARKS + spare).all() and ((upright >= 0) & (upright <= LANDMARKS + spare)).all()
+        stretched = heads[:, 33].astype(np.int64)
+        upright, spare = counts - stretched, len(SCALES)  # the share of each scale is rounded: 22 + 17 + 10 of 48
+        sane = (stretched <= STRETCHED_LANDMARKS + spare).all() and (
+            (upright >= 0) & (upright <= LANDMARKS + spare)
+        ).all()
         if not sane or places + _LANDMARK_BYTES * total != len(content):
             raise UsvitError(f"The image descriptions are damaged: {len(content)} bytes for {total} landmarks.")
         landmarks = np.frombuffer(content, np.uint8, 4 * total, places).reshape(total, 4)

@@ -17,11 +17,9 @@ from usvit.data.near_duplicates.working_image import Float32, WorkingImage, text
 
 LANDMARKS = 144
 """Maximum number of landmarks of the original image."""
-SQUARE_LANDMARKS = 48
-"""Maximum number of landmarks of the image stretched to a square, unless it nearly is one. Pictures are often stored
-stretched, and landmarks are found again after a stretch by a quarter, but not by a half."""
-MIN_ASPECT = 1.12
-"""Ratio of the longer side to the shorter one from which the stretched image is described, too."""
+STRETCHED_LANDMARKS = 108
+"""Maximum number of landmarks of the stretched image. Pictures are often stored stretched, and landmarks are found
+again after a stretch by a quarter, but not by a half. A picture of two views has half of this number for each."""
 SCALES = ((1.9, 3.2, 0.45), (3.2, 6.4, 0.35), (6.4, 30.0, 0.20))
 """Standard deviation of a blob in pixels of the working image (from, to), and share of the landmarks. Without shares,
 all landmarks would be small ones, which a picture at a third of the size does not show."""
@@ -50,17 +48,17 @@ UInt64 = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Description:
-    """Description of one image for finding near-duplicates: at most 2 KB, and no pixels."""
+    """Description of one image for finding near-duplicates: at most 2.5 KB, and no pixels."""
 
     sha256: str
     """SHA-256 of the pixels and their shape."""
     landmarks: UInt8
     """(k, 4) uint8: x and y in pixels of the working image, scale in ``SCALE_STEPS`` per octave from 1, direction in
-    1/256 of a turn; k <= ``LANDMARKS + SQUARE_LANDMARKS``."""
+    1/256 of a turn; k <= ``LANDMARKS + STRETCHED_LANDMARKS``."""
     hashes: UInt64
     """(k,) hashes of ``BITS`` bits."""
-    n_square: int
-    """Number of landmarks, at the end, that belong to the working image stretched to a square."""
+    n_stretched: int
+    """Number of landmarks, at the end, that belong to ``WorkingImage.stretched``."""
 
 
 def describe(image: UInt8 | Look) -> Description:
@@ -72,13 +70,9 @@ def describe(image: UInt8 | Look) -> Description:
     look = Look.at(image)
     work = working_image(look)
     landmarks, hashes = _described(work, LANDMARKS)
-    height, width = work.grey.shape
-    n_square = 0
-    if max(height, width) > MIN_ASPECT * min(height, width):
-        more = _described(work.square(), SQUARE_LANDMARKS)
-        landmarks, hashes = np.concatenate([landmarks, more[0]]), np.concatenate([hashes, more[1]])
-        n_square = len(more[1])
-    return Description(pixel_sha256(look.pixels), landmarks, hashes, n_square)
+    more_landmarks, more_hashes = _described(work.stretched(), STRETCHED_LANDMARKS)
+    landmarks, hashes = np.concatenate([landmarks, more_landmarks]), np.concatenate([hashes, more_hashes])
+    return Description(pixel_sha256(look.pixels), landmarks, hashes, len(more_hashes))
 
 
 def _described(image: WorkingImage, at_most: int) -> tuple[UInt8, UInt64]:

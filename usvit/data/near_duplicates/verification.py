@@ -53,8 +53,8 @@ def fit(first: Description, second: Description, candidate: CandidatePair) -> Fi
         second: Description of image ``candidate.second``.
         candidate: Views of the two images to compare, and the change between them.
     """
-    landmarks, hashes = _view(first, candidate.first_square)
-    other_landmarks, other_hashes = _view(second, candidate.second_square)
+    landmarks, hashes = _view(first, candidate.first_stretched)
+    other_landmarks, other_hashes = _view(second, candidate.second_stretched)
     bits = np.bitwise_count(hashes[:, None] ^ (other_hashes ^ CHANGES[candidate.change]))
     i, j = np.nonzero(bits <= MAX_BITS)
     if len(i) < 3:
@@ -77,9 +77,9 @@ def fit(first: Description, second: Description, candidate: CandidatePair) -> Fi
     return found
 
 
-def _view(description: Description, square: bool) -> tuple[UInt8, UInt64]:
-    split = len(description.hashes) - description.n_square
-    part = slice(split, None) if square else slice(0, split)
+def _view(description: Description, stretched: bool) -> tuple[UInt8, UInt64]:
+    split = len(description.hashes) - description.n_stretched
+    part = slice(split, None) if stretched else slice(0, split)
     return description.landmarks[part], description.hashes[part]
 
 

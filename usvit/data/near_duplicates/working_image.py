@@ -17,6 +17,11 @@ from usvit.data.io import UInt8
 
 SIDE = 256
 """Longer side of the working image in pixels."""
+MAX_SQUARE_ASPECT = 1.12
+"""Ratio of the longer side to the shorter one up to which an image counts as square."""
+WIDE_ASPECT = 1.7
+"""Ratio of width to height to which a square image is stretched. Lesions are wider than tall, and so are the pictures
+that data sets squeeze into squares: cut-out lesions (ratio 1.4 to 2), and two views side by side."""
 SEARCH_SIDE = 512
 """Longer side in pixels of the image in which the textured part is searched; letters are still separate there."""
 MIN_SLOPE = 0.75
@@ -58,11 +63,13 @@ class WorkingImage:
     """(n, 4) left, top, right, bottom of letters of words and the space beside them, in pixels of ``grey``; they may
     lie outside of it."""
 
-    def square(self) -> "WorkingImage":
-        """Return the working image stretched to a square."""
+    def stretched(self) -> "WorkingImage":
+        """Return the working image stretched to a square, or a square one stretched to ``WIDE_ASPECT``."""
         height, width = self.grey.shape
-        grey = np.asarray(cv2.resize(self.grey, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR), dtype=np.uint8)
-        factors = np.array([SIDE / width, SIDE / height] * 2, dtype=np.float32)
+        is_square = max(height, width) <= MAX_SQUARE_ASPECT * min(height, width)
+        size = (SIDE, round(SIDE / WIDE_ASPECT) if is_square else SIDE)
+        grey = np.asarray(cv2.resize(self.grey, size, interpolation=cv2.INTER_LINEAR), dtype=np.uint8)
+        factors = np.array([size[0] / width, size[1] / height] * 2, dtype=np.float32)
         return WorkingImage(grey, self.letters * factors)
 
 
