@@ -13,6 +13,7 @@ from pathlib import Path
 if "PYTEST_XDIST_WORKER" in os.environ:  # several tests at once: one thread each, before PyTorch is imported
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+os.environ["USVIT_COMMAND_LINE"] = "1"  # errors name options; tests/test_errors.py shows them to Python users
 os.environ.pop("USVIT_DATA", None)  # the folder of the user's own data; tests find real data by USVIT_TEST_DATA
 
 import hypothesis

@@ -30,6 +30,8 @@ FUNCTIONS = (
     "audit",
     "split",
     "export",
+    "recalibrate",
+    "report",
     "load_dataset",
     "list_models",
     "create_model",
@@ -69,7 +71,7 @@ COMMANDS = {
     "study best": "usvit.studies.best_of_study",
     "study shift": "usvit.studies.measure_shift",
     "evaluate": "usvit.evaluation.evaluate",
-    "recalibrate": "usvit.scoring.recalibrate_scores",
+    "recalibrate": "usvit.scoring.recalibrate",
     "compare": "usvit.reports.compare",
     "report": "usvit.reports.report",
     "score": "usvit.scoring.score",
@@ -115,7 +117,7 @@ def test_import_loads_nothing_heavy():
 
 def test_the_package_offers_its_functions_and_rooms():
     rooms = {"data", "metrics", "models", "training"}
-    assert {*FUNCTIONS, *rooms, "Predictor", "RunResult"} == set(dir(usvit)) - {"__version__"}
+    assert {*FUNCTIONS, *rooms, "Predictor", "RunResult", "UsvitError"} == set(dir(usvit)) - {"__version__"}
     assert callable(usvit.metrics.auc) and callable(usvit.training.Trainer)
 
 
@@ -124,6 +126,35 @@ def test_every_function_documents_arguments_result_errors_and_an_example(name):
     text = inspect.getdoc(getattr(usvit, name))
     for heading in ("Args:", "Returns:", "Raises:", ">>> "):
         assert heading in text, f"{name} has no {heading}"
+
+
+class Nothing:
+    """An object of a type that no argument has."""
+
+
+TYPED_PARAMETERS = [
+    (name, parameter)
+    for name in FUNCTIONS
+    for parameter in inspect.signature(getattr(usvit, name)).parameters.values()
+    if parameter.kind is not parameter.VAR_KEYWORD
+]
+
+
+@pytest.mark.parametrize(("name", "parameter"), TYPED_PARAMETERS, ids=lambda one: getattr(one, "name", one))
+def test_an_argument_of_a_wrong_type_is_named_before_anything_is_done(name, parameter, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    function = getattr(usvit, name)
+    arguments = {
+        one.name: "x" if one.annotation is not int else 1
+        for one in inspect.signature(function).parameters.values()
+        if one.default is one.empty and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+    }
+    with pytest.raises(TypeError, match=rf"^{function.__name__}\(\): .*\b{parameter.name} must be .*, not a Nothing"):
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            function("x", Nothing(), **arguments)
+        else:
+            function(**(arguments | {parameter.name: Nothing()}))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ FLOORS = [
     {"config", "progress", "cluster", "metrics", "threads"},
     {"records", "pseudonyms"},
     {"resources", "seeding", "files", "limited", "plain_yaml", "logging", "machine_load"},
-    {"terminal"},
+    {"terminal", "arguments", "representation"},
     {"errors"},
 ]
 """Rooms from the top floor down; a room imports from floors below it, or from itself."""

@@ -5,6 +5,7 @@ from . import training as training
 from .bench import benchmark as benchmark
 from .data import load_dataset as load_dataset
 from .data.datasets import split as split
+from .errors import UsvitError as UsvitError
 from .evaluation import evaluate as evaluate
 from .experiments import RunResult as RunResult
 from .experiments import cross_validate as cross_validate
@@ -28,6 +29,7 @@ from .planning import plan_comparison as plan_comparison
 from .planning import plan_validation as plan_validation
 from .reports import audit as audit
 from .reports import compare as compare
+from .reports import report as report
 from .retesting import repeatability as repeatability
 from .retesting import retest as retest
 from .scaling import fit_shapes as fit_shapes
@@ -35,6 +37,7 @@ from .scaling import plan_shapes as plan_shapes
 from .scaling import predict_shape as predict_shape
 from .scoring import Predictor as Predictor
 from .scoring import load_model as load_model
+from .scoring import recalibrate as recalibrate
 from .scoring import score as score
 from .studies import best_of_study as best_of_study
 from .studies import list_studies as list_studies

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rich.console import Console
 from rich.markup import escape
@@ -25,6 +25,7 @@ PLAIN_SECONDS = 10.0
 """Least number of seconds between two lines without a terminal."""
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Display of progress, one task at a time."""
 
@@ -59,6 +60,23 @@ def make_progress() -> Progress:
     """Return a live display if standard error is a terminal, else plain lines."""
     shared = console()
     return LiveProgress(shared) if shared.is_terminal else PlainProgress()
+
+
+def shown_progress(progress: Progress | None) -> Progress:
+    """Return ``progress``, or the display of a Python user who gave none.
+
+    That is a live bar in a terminal, plain lines in a notebook, and nothing in a script whose standard error is a file.
+    Pass ``NO_PROGRESS`` to show nothing anywhere.
+    """
+    if progress is not None:
+        return progress
+    return make_progress() if console().is_terminal or _in_notebook() else NO_PROGRESS
+
+
+def _in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook; IPython is imported there, and is not imported here."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"
 
 
 class LiveProgress:
@@ -126,7 +144,7 @@ def _joined(*parts: str) -> str:
 
 
 class NoProgress:
-    """Shows nothing. ``NO_PROGRESS`` is the default of the functions that a library user calls."""
+    """Shows nothing."""
 
     def start(self, name: str, total: int, unit: str, done: int = 0) -> None: ...
 

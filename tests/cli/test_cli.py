@@ -221,7 +221,7 @@ def test_a_bug_is_a_traceback_and_exit_code_1(usvit, monkeypatch):
     [
         (("score", "--model", "m", "--input", "i", "--out", "o"), "usvit.scoring.score"),
         (("evaluate", "o", "--labels", "t"), "usvit.scoring.evaluate_scores"),
-        (("recalibrate", "o", "--labels", "t", "--out", "f"), "usvit.scoring.recalibrate_scores"),
+        (("recalibrate", "o", "--labels", "t", "--out", "f"), "usvit.scoring.recalibrate"),
     ],
 )
 def test_the_traceback_of_a_bug_quotes_no_value_where_patients_are_read(usvit, monkeypatch, command, broken):

@@ -2,6 +2,8 @@
 
 import io
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,6 +11,7 @@ import pytest
 from PIL import Image
 
 from benchmarks.messy_export import make_export, phantoms
+from tests.scoring.conftest import edit_metadata
 from usvit.data.io.bad_image import BadImage
 from usvit.errors import UsvitError
 from usvit.scoring import load_model, score
@@ -46,14 +49,14 @@ def csv(table: pd.DataFrame) -> bytes:
 
 def numbers(table: pd.DataFrame) -> pd.DataFrame:
     """The columns that do not depend on the name or bytes of a file."""
-    return table.drop(columns=["item_id", "instance_id", "study_id", "patient_id", "file_sha256", "path"])
+    return table.drop(columns=["source", "item_id", "instance_id", "study_id", "patient_id", "file_sha256", "path"])
 
 
 @pytest.mark.parametrize("keep_ids", [False, True])
 def test_predictions_on_a_folder_are_the_bytes_of_scores_csv(run, model, export, tmp_path, keep_ids):
     score(run, export.folder, tmp_path / "scores", keep_ids=keep_ids, workers=1, **CPU)
     table = model.predict(export.folder, keep_ids=keep_ids)
-    assert csv(table) == (tmp_path / "scores" / "scores.csv").read_bytes()
+    assert csv(table.drop(columns="source")) == (tmp_path / "scores" / "scores.csv").read_bytes()
     assert table["frame"].max() > 0 and len(set(table["item_id"])) > 64
     assert (
         json.loads(json.dumps(model.metadata))
@@ -64,7 +67,7 @@ def test_predictions_on_a_folder_are_the_bytes_of_scores_csv(run, model, export,
 def test_frames_are_chosen_as_in_score(run, model, export, tmp_path):
     score(run, export.folder, tmp_path / "scores", frames="middle", workers=1, batch_size=5, **CPU)
     table = model.predict(export.folder, frames="middle", batch_size=5)
-    assert csv(table) == (tmp_path / "scores" / "scores.csv").read_bytes()
+    assert csv(table.drop(columns="source")) == (tmp_path / "scores" / "scores.csv").read_bytes()
 
 
 def test_an_image_in_memory_has_the_numbers_of_its_file(model, picture):
@@ -76,6 +79,47 @@ def test_an_image_in_memory_has_the_numbers_of_its_file(model, picture):
     assert len(model.predict([pixels, pixels[..., 0]])) == 2
     grey = Image.fromarray(pixels[..., 0])
     pd.testing.assert_frame_equal(model.predict(pixels[..., 0]), model.predict(grey))
+
+
+def test_each_row_names_its_source(model, export, picture):
+    folder = model.predict(export.folder, frames="middle")
+    assert all(Path(one.partition("!")[0]).is_file() for one in folder["source"])
+    two = model.predict([picture, picture.parent / "one.png"])
+    assert list(two["source"]) == [str(picture)] * len(two)
+    assert list(model.predict([np.zeros((9, 9), np.uint8)] * 2)["source"]) == ["image-0", "image-1"]
+
+
+@pytest.mark.parametrize(("folds", "networks"), [("all", 3), (1, 1), ([0, 2], 2), ("0,2", 2), ([], None), ([7], None)])
+def test_folds_are_numbers_a_list_or_a_text(run, folds, networks):
+    if networks is None:
+        with pytest.raises(UsvitError, match="Unknown fold"):
+            load_model(run, folds=folds, **CPU)
+    else:
+        assert len(load_model(run, folds=folds, **CPU).metadata["members"]) == networks
+
+
+def test_if_some_networks_have_no_temperature_all_go_without_and_it_is_said(run, tmp_path, picture, caplog):
+    mixed = tmp_path / "mixed"
+    shutil.copytree(run, mixed)
+    edit_metadata(mixed / "fold-1", temperature=None, temperature_reason="no image of normal")
+    with caplog.at_level("WARNING"):
+        model = load_model(mixed, **CPU)
+    assert "1 of 3 networks have no temperature (fold-1: no image of normal)" in caplog.text
+    assert "not calibrated" in caplog.text
+    members = model.metadata["members"]
+    assert [one["temperature"] for one in members] == [None] * 3
+    assert [one["temperature_reason"] for one in members] == [
+        "1 of 3 networks have no temperature", "no image of normal", "1 of 3 networks have no temperature",
+    ]  # fmt: skip
+    for fold in range(3):
+        edit_metadata(mixed / f"fold-{fold}", temperature=None, temperature_reason="none")
+    without = load_model(mixed, **CPU).predict(picture)
+    pd.testing.assert_frame_equal(model.predict(picture), without)
+
+
+def test_an_unknown_device_is_said(run):
+    with pytest.raises(UsvitError, match=r"Unknown device 'tpu'"):
+        load_model(run, device="tpu")
 
 
 def test_classes_are_in_the_order_of_the_columns(model, picture):
@@ -102,7 +146,7 @@ def test_an_unreadable_file_is_a_bad_image_and_other_files_of_a_folder_are_left_
         (np.zeros((8, 8), dtype=np.float32), "float32"),
         (np.zeros((8, 8, 4), dtype=np.uint8), r"\(8, 8, 4\)"),
         ([np.zeros((8, 8), dtype=np.uint8), "a.png"], "type str"),
-        (7, "not iterable"),
+        (7, "inputs must be"),
         ("no/such/file.png", "does not exist"),
         ([], "No input"),
     ],

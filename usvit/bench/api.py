@@ -5,11 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from usvit.arguments import checked_arguments
 from usvit.bench.case import Hardware
 from usvit.bench.protocols import Protocol, find_protocol
 from usvit.config import merge, nested
 from usvit.errors import UsvitError, unknown
-from usvit.progress import NO_PROGRESS, Progress
+from usvit.progress import Progress, shown_progress
 
 if TYPE_CHECKING:
     from usvit.records import BenchRecord
@@ -18,6 +19,7 @@ _MODES = {"train": ("train",), "infer": ("infer",), "both": ("train", "infer")}
 _PRECISIONS = {"auto": ("auto",), "fp32": ("fp32",), "bf16": ("bf16",), "both": ("fp32", "bf16")}
 
 
+@checked_arguments
 def benchmark(
     models: str | Sequence[str],
     *,
@@ -62,7 +64,7 @@ def benchmark(
         threads: Threads of the CPU. Default: as PyTorch chooses.
         memory_gb: Limit of memory in GB. Default: nearly all that is free.
         out: Folder for bench.json, bench.csv and bench.svg. Default: nothing is written.
-        progress: Where progress is shown. Default: nowhere.
+        progress: Where progress is shown. Default: a bar in a terminal, lines in a notebook.
         command: What the user called, for the record.
         overrides: Settings of the section ``model`` of the configuration by dotted key, such as
             ``{"vit.stem": "hmlp_bn"}``.
@@ -111,7 +113,7 @@ def benchmark(
         ),
         out=None if out is None else Path(out),
         command=command,
-        progress=progress or NO_PROGRESS,
+        progress=shown_progress(progress),
     )
 
 

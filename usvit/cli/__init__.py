@@ -6,6 +6,7 @@ function, so that ``usvit cv --help`` answers faster than PyTorch can be importe
 
 import gc
 import io
+import os
 import sys
 import time
 import traceback
@@ -13,7 +14,7 @@ import traceback
 import typer
 
 from usvit.cli.commands import COMMANDS, LazyGroup
-from usvit.errors import EXIT_BUG, EXIT_STOPPED, UsvitError
+from usvit.errors import COMMAND_LINE, EXIT_BUG, EXIT_STOPPED, UsvitError
 from usvit.terminal import plain_output
 from usvit.threads import configure_threads
 
@@ -58,6 +59,7 @@ def main() -> None:
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names of folders may not be UTF-8
+    os.environ[COMMAND_LINE] = "1"  # for child processes, too
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
     configure_threads()  # before anything imports PyTorch
     with plain_output():

@@ -43,10 +43,10 @@ def recalibrate(
     The model does not change: pass the file to 'usvit score' and 'usvit evaluate' with --calibration. Evaluate it on
     other patients; the patients of the fit are refused.
     """
-    from usvit.scoring import recalibrate_scores
+    from usvit.scoring import recalibrate
 
     table = given.label_table(labels, label, map_, join, key, input_root)
-    record = recalibrate_scores(scores, table, out=out, drop_seen=drop_seen, alpha=alpha, seed=seed)
+    record = recalibrate(scores, table, out=out, drop_seen=drop_seen, alpha=alpha, seed=seed)
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from usvit.arguments import checked_arguments
 from usvit.data.datasets import descriptions_of
 from usvit.data.splits import (
     Contamination,
@@ -68,6 +69,7 @@ class Predictions:
         return self.record is not None and self.record.folds is not None and self.record.folds.unit == "image"
 
 
+@checked_arguments
 def evaluate(
     predictions: str | Path,
     *,

@@ -122,7 +122,7 @@ def fit_temperature(label: ArrayLike, scores: ArrayLike) -> Temperature | NoFit:
         return float(((softmax(inverse * z, axis=1) * z).sum(axis=1) - reached).mean())
 
     if excess(0) >= 0:
-        return NoFit("the reference class scores no higher than the others on average: no temperature above 0 is best")
+        return NoFit("the true class scores no higher than the others on average: no temperature above 0 is best")
     high = 1.0
     while excess(high) <= 0:
         high *= 2

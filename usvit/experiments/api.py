@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from usvit.arguments import checked_arguments
 from usvit.config import RunConfig, build_config, load_recipe, nested
 from usvit.data.datasets import DataRoot, roots_from
 from usvit.experiments.arguments import Settings, call_text, given_settings
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from usvit.records import MetricsRecord
 
 
+@checked_arguments
 def cross_validate(
     dataset: str | None = None,
     model: str | None = None,
@@ -52,7 +54,8 @@ def cross_validate(
         data_root: Folder of the data set, or a mapping of the names of data sets to folders. Default: ``$USVIT_DATA``.
         out: The run directory. Default: ``runs/<data>-<model>-<recipe>-seed<n>``.
         seed: Seed of folds, weights, order and augmentation, at least 0. Default: 0.
-        progress: Where progress is shown, such as ``usvit.progress.make_progress()``. Default: nowhere.
+        progress: Where progress is shown. Default: a bar in a terminal, lines in a notebook, and nothing elsewhere;
+            ``usvit.progress.NO_PROGRESS`` shows nothing.
         command: What the user called, for ``run.json``. Default: this call.
         overrides: Settings by dotted key, which win over all others.
         **settings: Settings with double underscores for dots.
@@ -77,6 +80,7 @@ def cross_validate(
     return _fine_tune("cv", **locals())
 
 
+@checked_arguments
 def train(
     dataset: str | None = None,
     model: str | None = None,

@@ -25,7 +25,7 @@ from usvit.models import (
     set_trainable,
     start_off_zero,
 )
-from usvit.progress import NO_PROGRESS, Progress
+from usvit.progress import Progress, shown_progress
 from usvit.records import ModelMetadata, write_record
 from usvit.training import Device, check_optimizer, seed_everything
 
@@ -59,7 +59,7 @@ class Experiment(ABC, Generic[Setup, Trained, Result]):
         progress: Progress | None = None,
     ):
         self.roots, self.out, self.command = dict(roots or {}), out, command
-        self.progress = NO_PROGRESS if progress is None else progress
+        self.progress = shown_progress(progress)
 
     def run(self) -> RunResult[Result]:
         """Run the experiment, or resume it if the run directory holds a part of it.

@@ -24,6 +24,7 @@ from usvit.records import (
     run_hashes,
     write_record,
 )
+from usvit.representation import Summarised
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +32,8 @@ Result = TypeVar("Result", bound=FileRecord)
 _LIBRARIES = ("torch", "timm", "lightning-fabric", "albumentations", "scikit-learn", "numpy", "pandas", "pillow")
 
 
-@dataclass(frozen=True)
-class RunResult(Generic[Result]):
+@dataclass(frozen=True, repr=False)
+class RunResult(Summarised, Generic[Result]):
     """The result of a finished run."""
 
     path: Path
@@ -40,6 +41,9 @@ class RunResult(Generic[Result]):
     """The content of ``metrics.json``, ``pretrain.json``, ``transfer.json`` or ``test.json``."""
     record: RunRecord
     """The content of ``run.json``."""
+
+    def _facts(self) -> dict[str, object]:
+        return {"path": self.path, "kind": self.record.kind, "state": self.record.state} | dict(self.result._facts())
 
 
 class RunDirectory:

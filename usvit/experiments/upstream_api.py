@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from usvit.arguments import checked_arguments
 from usvit.config import PretrainConfig, TestConfig, TransferConfig, build, merge, nested
 from usvit.config.sweep import cells, choose_cells, for_dataset, read_recipe, settings_for, size_note, yielding
 from usvit.data.datasets import DataRoot, roots_from
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@checked_arguments
 def pretrain(
     recipe: str | Path = "fractals",
     model: str | None = None,
@@ -136,6 +138,7 @@ def pretrain_sweep(
     return runs
 
 
+@checked_arguments
 def transfer(
     how: str | None = None,
     weights: str | Path | Sequence[str] | None = None,
@@ -227,6 +230,7 @@ def transfer(
     return experiment.run()
 
 
+@checked_arguments
 def test(
     *classifiers: str | Path,
     source: str | Sequence[str] | None = None,

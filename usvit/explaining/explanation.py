@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from usvit.arguments import checked_arguments
 from usvit.data.datasets import DataRoot, roots_from
 from usvit.errors import UsvitError, unknown
 from usvit.explaining.methods import METHODS
@@ -11,10 +12,11 @@ from usvit.explaining.of_weights import explain_weights
 from usvit.explaining.output import Explanation
 from usvit.explaining.request import ExplainRequest
 from usvit.models import UPSTREAM
-from usvit.progress import NO_PROGRESS, Progress
+from usvit.progress import Progress, shown_progress
 from usvit.records import ModelMetadata, load_record, load_run_record
 
 
+@checked_arguments
 def explain(
     run: str | Path | None = None,
     *,
@@ -91,7 +93,7 @@ def explain(
         out=None if out is None else Path(out),
         include_images=include_images,
         roots=roots_from(data_root),
-        progress=progress or NO_PROGRESS,
+        progress=shown_progress(progress),
     )
     if source is None and path is None and _has_test_images(Path(choice)):
         return explain_run(Path(choice), request)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError, unknown
 from usvit.exporting import to_monai, to_onnx
 from usvit.exporting.exportable import NOVELTY_FILE, ExportSource, open_source
@@ -29,6 +30,7 @@ class Exported:
     """False if the folder already held the same export."""
 
 
+@checked_arguments
 def export(
     model: str | Path,
     out: str | Path,

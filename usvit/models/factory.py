@@ -3,6 +3,7 @@
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, get_args
 
+from usvit.arguments import checked_arguments
 from usvit.errors import unknown
 from usvit.models.spec import ZooFamily
 from usvit.models.zoo import ZOO, find_model
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+@checked_arguments
 def list_models(pattern: str | None = None, family: str | None = None) -> list[str]:
     """List the names of the zoo's networks, family by family.
 
@@ -38,6 +40,7 @@ def list_models(pattern: str | None = None, family: str | None = None) -> list[s
     ]
 
 
+@checked_arguments
 def create_model(
     name: str, *, n_classes: int, weights: str = "scratch", image_size: int | None = None, **vit: Any
 ) -> "nn.Module":

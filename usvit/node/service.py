@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from usvit.arguments import checked_arguments
 from usvit.config.node import NodeConfig
 from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError
@@ -36,6 +37,7 @@ END_SECONDS = 30.0
 """Time that the processes have to end after SIGTERM, before they are killed."""
 
 
+@checked_arguments
 def serve_node(config: str | Path, *, stop: threading.Event | None = None) -> None:
     """Receive images, score studies and send the results back, until SIGTERM or SIGINT.
 
@@ -62,6 +64,7 @@ def serve_node(config: str | Path, *, stop: threading.Event | None = None) -> No
         _Service(settings, frozen, stop or stop_on_signals()).run()
 
 
+@checked_arguments
 def replay_study(config: str | Path, study: str) -> str:
     """Let a study be decided, scored and sent again by the running node, as a new revision.
 

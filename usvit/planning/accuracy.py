@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from usvit.arguments import checked_arguments
 from usvit.metrics.influence import design_effect
 from usvit.metrics.sample_size import SharePrecision
 from usvit.planning.assumptions import StudyClusters, observe, refuse_unless, share_of
@@ -12,6 +13,7 @@ from usvit.records import PlanRecord
 DEFAULT_HALF_WIDTH = 0.05
 
 
+@checked_arguments
 def plan_accuracy(
     *,
     sensitivity: float | None = None,

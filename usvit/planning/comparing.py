@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError
 from usvit.metrics.influence import binormal_placements, design_effect
 from usvit.metrics.margin_tests import check_margin
@@ -14,6 +15,7 @@ from usvit.planning.pages import refuse_other_files
 from usvit.records import PlanRecord
 
 
+@checked_arguments
 def plan_comparison(
     *,
     auc: float | None = None,

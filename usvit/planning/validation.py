@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError
 from usvit.metrics.influence import LinearPredictor, design_effect
 from usvit.metrics.sample_size import AreaPrecision, CalibrationSlope, NetBenefit, ObservedExpected, PreciseFigure
@@ -17,6 +18,7 @@ DEFAULT_WIDTH = 0.2
 DEFAULT_AREA_WIDTH = 0.1
 
 
+@checked_arguments
 def plan_validation(
     *,
     auc: float | None = None,

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from usvit.errors import UsvitError
 from usvit.files import read_json, write_json
 from usvit.records.migrations import migrate
+from usvit.representation import Summarised
 
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Fold = Annotated[int, Field(ge=0, lt=10_000)]
@@ -64,7 +65,7 @@ def optional(description: str = "", *, null: bool = False, **schema: Any) -> Any
     return Field(None, description=description or None, json_schema_extra={"x-null": null, **schema})
 
 
-class Record(BaseModel):
+class Record(Summarised, BaseModel):
     """Base class of all records and their parts: strict types; keys that the model does not name are kept.
 
     The class docstring and the fields become the JSON Schema (``usvit.records.schemas``). The schema allows further
@@ -86,6 +87,9 @@ class Record(BaseModel):
             if field.default_factory and field.get_default(call_default_factory=True, validated_data={}) is not None
         }
         return {key: value for key, value in content.items() if value is not None or key not in never_none}
+
+    def _facts(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in type(self).model_fields}
 
     def content(self) -> dict[str, Any]:
         """Return the keys and values that the file contains, to be written into another file."""

@@ -166,3 +166,10 @@ class MetricsRecord(FileRecord):
         if len({one.fold for one in self.folds}) < len(self.folds):
             raise ValueError("each fold once")
         return self
+
+    def _facts(self) -> dict[str, object]:
+        facts: dict[str, object] = {"classes": self.classes, "positive_class": self.positive_class}
+        facts |= {"n_images": self.n_images, "n_groups": self.n_groups, "warnings": len(self.warnings or ())}
+        if self.headline is not None:
+            facts |= {"auc": self.headline.auc, "accuracy": self.headline.accuracy}
+        return facts

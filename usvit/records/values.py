@@ -29,6 +29,9 @@ class PlainValue(Record):
     )
     p: Number | None = optional("Two-sided p-value of a difference.", minimum=0, maximum=1)
 
+    def _facts(self) -> dict[str, object]:
+        return {"value": self.value, "ci95": self.ci95, "reason": self.reason}
+
 
 class Value(PlainValue):
     """Number with its 95 % interval, and how the interval was computed."""

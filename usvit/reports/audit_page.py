@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
+from usvit.arguments import checked_arguments
 from usvit.data.audit import MEANINGS, Audit, find_faults
 from usvit.data.datasets import DataRoot, build_manifest, is_private, load_cards, roots_from
 from usvit.data.io import BadImage
@@ -45,6 +46,7 @@ class AuditResult(NamedTuple):
     path: Path
 
 
+@checked_arguments
 def audit(
     datasets: str,
     *,

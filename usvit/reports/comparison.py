@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from usvit.arguments import checked_arguments
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError
 from usvit.evaluation import FIGURES as DECISION_FIGURES
@@ -70,6 +71,7 @@ _TEX_SIGNS: dict[str, Any] = {"variable_start_string": "<<", "variable_end_strin
 _TEX_SIGNS |= {"comment_start_string": "<#", "comment_end_string": "#>"}
 
 
+@checked_arguments
 def compare(
     *runs: str | Path,
     positive: str | None = None,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from usvit.arguments import checked_arguments
 from usvit.data.datasets import root_from_environment
 from usvit.errors import UsvitError, unknown
 from usvit.files import write_text
@@ -24,6 +25,7 @@ class Written:
     figures: tuple[Path, ...]
 
 
+@checked_arguments
 def report(
     *runs: str | Path,
     out: Path | None = None,

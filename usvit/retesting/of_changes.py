@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from usvit.arguments import checked_arguments
 from usvit.data.datasets import DataRoot, roots_from
 from usvit.data.io import MIN_SIDE, UInt8
 from usvit.data.transforms import CHANGES, ControlledChange
@@ -26,7 +27,7 @@ from usvit.evaluation import (
 from usvit.explaining import CaseImages, ExplainedCase, PredictionSource, choose, open_source
 from usvit.files import refuse_linked_folders, sha256_of_file, write_csv
 from usvit.models import TrainedModel, load_trained
-from usvit.progress import NO_PROGRESS, Progress, task
+from usvit.progress import Progress, shown_progress, task
 from usvit.records import RepeatabilityRecord, fitting
 from usvit.retesting.output import SCORES, head, refuse_other_files, written
 
@@ -43,6 +44,7 @@ Kind = tuple[str, str]
 """Name and strength of a change."""
 
 
+@checked_arguments
 def retest(
     run: str | Path,
     *,
@@ -90,7 +92,7 @@ def retest(
     cases = list(source.cases) if images is None else choose(source, images)
     with fitting(source.run):
         found = open_predictions(source.run)
-        scores = _score(source, cases, chosen, roots_from(data_root), progress or NO_PROGRESS)
+        scores = _score(source, cases, chosen, roots_from(data_root), shown_progress(progress))
         content = _content(found, source, scores, chosen)
     record = written(content, folder)
     write_csv(folder / SCORES, pd.concat(scores.tables.values(), ignore_index=True))

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from usvit.arguments import checked_arguments
 from usvit.evaluation import Columns, open_predictions, repeats_section
 from usvit.files import refuse_linked_folders
 from usvit.records import RepeatabilityRecord, fitting
@@ -15,6 +16,7 @@ SPLIT_BY_IMAGE = (
 )
 
 
+@checked_arguments
 def repeatability(
     predictions: str | Path,
     *,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError
 from usvit.files import make_folder, sha256_of_file
 from usvit.records import ScalingDimension, ScalingPoint, ScalingRecord, ScalingValue, write_record
@@ -47,6 +48,7 @@ class ShapeFit:
         return f"The data do not identify the {several} of the {'; '.join(self.unidentified)}. {ADVICE}"
 
 
+@checked_arguments
 def fit_shapes(
     table: str | Path,
     *,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from usvit.arguments import checked_arguments
 from usvit.config import PretrainConfig, build, merge, nested, read_recipe, settings_for
 from usvit.config.run import flattened
 from usvit.errors import UsvitError
@@ -47,6 +48,7 @@ class ShapePlan:
     """What keeps a fit of this sweep alone from being possible."""
 
 
+@checked_arguments
 def plan_shapes(
     budgets: Sequence[float],
     *,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError
 from usvit.files import make_folder, sha256_of_file
 from usvit.models import find_model
@@ -59,6 +60,7 @@ class Start:
     flops: float
 
 
+@checked_arguments
 def predict_shape(
     fit: str | Path,
     flops: float,

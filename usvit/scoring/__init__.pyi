@@ -6,7 +6,7 @@ from .discovery.folders import natural as natural
 from .engines import ModelChoice as ModelChoice
 from .external.evaluation import evaluate_scores as evaluate_scores
 from .external.labels import LabelTable as LabelTable
-from .external.recalibration import recalibrate_scores as recalibrate_scores
+from .external.recalibration import recalibrate as recalibrate
 from .item_scoring import ItemScorer as ItemScorer
 from .item_scoring import ItemScores as ItemScores
 from .items import ScoringItem as ScoringItem

@@ -22,8 +22,8 @@ from usvit.scoring.ensemble_members import (
     FoldModel,
     ensemble_sha256,
     load_members,
-    refuse_mixed_temperatures,
     sharing_backbones,
+    with_one_calibration,
 )
 from usvit.scoring.items import ReadSettings
 from usvit.scoring.operating_point import ScoringThreshold, of_calibration, of_fold, of_run, of_several_runs, parse_rule
@@ -76,7 +76,7 @@ class Ensemble:
     """One or several networks of one or several runs; ``load`` creates it.
 
     Without a ``calibration``, the calibrated probability is the mean over networks of softmax(logits / T), each with
-    the temperature of its own inner validation images. If none of them has a temperature, T is 1; a mixture is refused.
+    the temperature of its own inner validation images. If any of them has no temperature, T is 1 for all.
     In an ensemble of ``usvit ensemble``, the weighted mean of the networks of each fold takes the place of a network,
     and its logarithm that of the logits.
     With a calibration, the logarithm of the mean probability is divided by the temperature of the calibration instead;
@@ -137,7 +137,7 @@ class Ensemble:
 
         Raises:
             UsvitError: the folder holds no networks, the networks differ in classes or preprocessing, those of one run
-                also in architecture, only some have a temperature, model metadata does not match the weights, a member
+                also in architecture, model metadata does not match the weights, a member
                 of an ensemble is missing or changed, the calibration belongs to another model, or there is no such
                 rule, fold or device.
         """
@@ -146,7 +146,7 @@ class Ensemble:
         models = [model] if isinstance(model, Path) else list(model)
         chosen = load_members(models, folds)
         if fit is None:
-            refuse_mixed_temperatures(chosen)
+            chosen = with_one_calibration(chosen)
         first = chosen[0].members[0].trained
         if fit is not None:
             fit.refuse_other(ensemble_sha256([fold.identity for fold in chosen]), first.classes, first.positive)

@@ -1,7 +1,8 @@
 """The networks of an ensemble: which of a run, or of several runs, they are, and whether they can be averaged."""
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from usvit.evaluation import is_ensemble, load_ensemble, network_folder
 from usvit.files import sha256_of_file, sha256_of_text
 from usvit.models import OodDetector, TrainedModel, fold_folders, load_trained, read_ood_detector, same_backbone
 from usvit.records import ThresholdRecord
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -82,14 +85,19 @@ class FoldModel:
 
     def describe(self, *, name_run: bool) -> list[dict[str, Any]]:
         """Return the description of each of its networks; ``name_run`` adds the name of its run."""
+        own = {"temperature": self.temperature, "temperature_reason": self.temperature_reason}
         if not self.of_ensemble:
             (one,) = self.members
-            return [one.describe() | ({"run": one.run.name} if name_run else {})]
-        own = {"temperature": self.temperature, "temperature_reason": self.temperature_reason}
+            return [one.describe() | own | ({"run": one.run.name} if name_run else {})]
         return [
             one.describe() | own | {"run": one.run.name, "weight": weight}
             for weight, one in zip(self.weights, self.members, strict=True)
         ]
+
+
+def folds_text(folds: str | int | Sequence[int]) -> str:
+    """Return a choice of folds as ``all`` or numbers joined by commas: ``[0, 2]`` becomes ``0,2``."""
+    return ",".join(map(str, [folds] if isinstance(folds, (str, int)) else folds))
 
 
 def load_members(models: Sequence[Path], folds: str) -> list[FoldModel]:
@@ -246,29 +254,28 @@ def _refuse_twice(found: list[FoldModel]) -> None:
         known[one.sha256] = one.folder
 
 
-def refuse_mixed_temperatures(folds: list[FoldModel]) -> None:
-    """Raise ``UsvitError`` if only some of the networks have a temperature."""
+def with_one_calibration(folds: list[FoldModel]) -> list[FoldModel]:
+    """Leave out the temperatures, with a warning, if only some of the networks have one.
+
+    A mean of calibrated and other probabilities would be neither.
+    """
     without = [one for one in folds if one.temperature is None]
     if not without or len(without) == len(folds):
-        return
+        return folds
     several = len({one.folder.parent for one in folds}) > 1
     what = "folds of the ensemble" if all(one.of_ensemble for one in folds) else "networks"
     who: dict[str, list[str]] = {}
     for one in without:
         name = f"{one.folder.parent.name}/{one.folder.name}" if several else one.folder.name
         who.setdefault(one.temperature_reason or "no reason is recorded", []).append(name)
-    reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in who.items())
-    kept = [one for one in folds if one.temperature is not None]
-    if not several:
-        able = f"--fold {','.join(str(one.fold) for one in kept)}"
-    else:  # a fold of an ensemble holds no network that could be named
-        able = " ".join(f"--model {one.folder}" for one in kept if not one.of_ensemble)
-        able = able or "--model for the member runs of the ensembles"
-    raise UsvitError(
-        f"{len(without)} of {len(folds)} {what} have no temperature ({reasons}), so that the mean would mix "
-        f"calibrated probabilities with others. Score with those that have one ({able}); usvit "
-        "recalibrate can then fit one temperature to their mean (--calibration)."
+    reason = f"{len(without)} of {len(folds)} {what} have no temperature"
+    reasons = "; ".join(f"{', '.join(names)}: {why}" for why, names in who.items())
+    logger.warning(
+        f"{reason} ({reasons}), so no temperature is used: the probabilities are not calibrated. usvit recalibrate "
+        "fits one temperature to the mean of all networks."
     )
+    reasons_of = [one.temperature_reason if one.temperature is None else reason for one in folds]
+    return [replace(one, temperature=None, temperature_reason=why) for one, why in zip(folds, reasons_of, strict=True)]
 
 
 def sharing_backbones(members: Sequence[EnsembleMember]) -> list[list[int]]:

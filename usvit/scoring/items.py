@@ -52,6 +52,12 @@ class ScoringItem:
     """A code of ``FAILURES`` if discovery already found that the file cannot be read. It is then not sent to a
     worker."""
 
+    @property
+    def source(self) -> str:
+        """Where the images come from, as a user finds them again."""
+        place = self.location or self.name
+        return place if self.member is None else f"{place}!{self.member}"
+
 
 @dataclass(frozen=True)
 class Facts:

@@ -10,9 +10,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError, unknown
 from usvit.files import is_partial_of
-from usvit.progress import NO_PROGRESS, Progress
+from usvit.progress import Progress, shown_progress
 from usvit.pseudonyms import LinkTable, Pseudonyms, default_key_path, for_the_owner_alone, refuse_inside
 from usvit.records import SummaryRecord, load_record
 from usvit.resources import usable_cores
@@ -22,6 +23,7 @@ from usvit.scoring.dicom_out.production import make_products
 from usvit.scoring.dicom_out.products import KINDS
 from usvit.scoring.discovery.inputs import discover
 from usvit.scoring.engines import ModelChoice, Reading, score_here, score_on_ray
+from usvit.scoring.ensemble_members import folds_text
 from usvit.scoring.items import FAILURES, Failure, ScoringItem
 from usvit.scoring.job_directory import open_folder
 from usvit.scoring.journal import PENDING, SCORED, Batch, Journal, open_journal
@@ -53,12 +55,13 @@ class ScoringResult:
         return bool(counts.failures or counts.products_failed or self.not_linked)
 
 
+@checked_arguments
 def score(
     model: str | Path | Sequence[str | Path],
     inputs: str | Path | Sequence[str | Path],
     out: str | Path,
     *,
-    folds: str = "all",
+    folds: str | int | Sequence[int] = "all",
     frames: str = "all",
     operating_point: str = "sensitivity>=0.9",
     calibration: Path | None = None,
@@ -92,10 +95,11 @@ def score(
             whose networks are averaged with equal weights.
         inputs: folders, files, globs, zip archives, tables with a column ``path``, or DICOMDIRs.
         out: folder for the results.
-        folds: folds of each run whose networks are averaged: ``all``, or numbers such as ``0`` or ``0,2``.
+        folds: folds of each run whose networks are averaged: ``all``, or numbers such as ``0``, ``[0, 2]`` or
+            ``"0,2"``.
         frames: frames of a multi-frame file to score: ``all``, ``middle``, ``every:K``, or ``top:K`` by quality.
         operating_point: ``sensitivity>=X``, ``specificity>=X``, ``youden``, or a threshold as a number.
-        calibration: file with a temperature and thresholds, written by ``recalibrate_scores``.
+        calibration: file with a temperature and thresholds, written by ``recalibrate``.
         flip: average the probabilities of each image with those of its mirror image.
         abstain: make no decision on images that are out of distribution.
         abstain_at: make no decision where the calibrated probability is uncertain: ``LOW,HIGH``, or ``conformal`` for
@@ -138,7 +142,7 @@ def score(
         models=tuple(Path(one) for one in ([model] if isinstance(model, (str, Path)) else model)),
         inputs=tuple(str(path) for path in paths),
         out=Path(out),
-        folds=folds,
+        folds=folds_text(folds),
         frames=frames,
         rule=operating_point,
         calibration=calibration,
@@ -162,7 +166,7 @@ def score(
         address=address,
         cpus=cpus,
     )
-    return _run(request, progress or NO_PROGRESS)
+    return _run(request, shown_progress(progress))
 
 
 def _run(request: Request, progress: Progress) -> ScoringResult:

@@ -12,12 +12,15 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageOps
 
+from usvit.arguments import checked_arguments
 from usvit.data.io import BadImage, UInt8, refusing
 from usvit.errors import UsvitError
-from usvit.progress import NO_PROGRESS, Progress
+from usvit.progress import Progress, shown_progress
 from usvit.pseudonyms import Pseudonyms, default_key_path
+from usvit.representation import Summarised
 from usvit.scoring.discovery.inputs import discover
 from usvit.scoring.ensemble import Ensemble
+from usvit.scoring.ensemble_members import folds_text
 from usvit.scoring.items import FAILURES, Done, Facts, Failure, ReadSettings, ScoringItem, score_columns
 from usvit.scoring.leakage import marked
 from usvit.scoring.pipeline import BATCH_SIZE, Describer, scored
@@ -31,7 +34,7 @@ logger = logging.getLogger(__name__)
 Input = str | os.PathLike[str] | Image.Image | UInt8
 
 
-class Predictor:
+class Predictor(Summarised):
     """The networks of a run, ready for prediction; ``load_model`` creates it.
 
     Example:
@@ -40,6 +43,15 @@ class Predictor:
 
     def __init__(self, ensemble: Ensemble):
         self._ensemble = ensemble
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "networks": self._ensemble.n_members,
+            "classes": self.classes,
+            "positive_class": self.positive_class,
+            "threshold": self._ensemble.threshold,
+            "device": self._ensemble.device_name,
+        }
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -56,6 +68,7 @@ class Predictor:
         """The key ``model`` of the ``summary.json`` that ``usvit score`` writes: networks, preprocessing, threshold."""
         return self._ensemble.describe()
 
+    @checked_arguments
     def predict(
         self,
         inputs: Input | Sequence[Input],
@@ -68,9 +81,10 @@ class Predictor:
         """Predict the class of images.
 
         The columns and numbers are those of the ``scores.csv`` that ``usvit score`` writes for the same inputs with its
-        default settings; the last bits also depend on ``batch_size``. The pseudonyms are made with the user's key,
-        which is created if it is missing. Files are decoded in this process, one after the other: use ``usvit.score``
-        for many or untrusted files, because it decodes in worker processes with limits on time and memory.
+        default settings, and before them the column ``source``. The last bits also depend on ``batch_size``. The
+        pseudonyms are made with the user's key, which is created if it is missing. Files are decoded in this process,
+        one after the other: use ``usvit.score`` for many or untrusted files, because it decodes in worker processes
+        with limits on time and memory.
 
         Args:
             inputs: one of the following, or a list that holds either only paths or only images:
@@ -80,13 +94,15 @@ class Predictor:
                 * array of shape (H, W) or (H, W, 3), uint8: a whole frame, 8-bit grey or RGB.
             frames: frames of a multi-frame file to predict: ``all``, ``middle``, ``every:K``, or ``top:K`` by quality.
             batch_size: number of images that the networks process at once.
-            keep_ids: fill the columns ``path``, ``sop_instance_uid``, ``study_instance_uid``, ``original_patient_id``
-                and ``device``. The table is then as private as the input.
+            keep_ids: also fill the columns ``path``, ``sop_instance_uid``, ``study_instance_uid``,
+                ``original_patient_id`` and ``device``. The table is then as private as the input.
             progress: shows how many files are done.
 
         Returns:
-            One row for each frame, in the order of the inputs. Files of a folder that hold no image, and links that
-            form a loop, are left out with a warning in the log.
+            One row for each frame, in the order of the inputs. ``source`` is the path of the file, or ``image-3`` for
+            the fourth image in memory. Leave this column out before you pass the table on, if names of files may
+            identify patients. Files of a folder that hold no image, and links that form a loop, are left out with a
+            warning in the log.
 
         Raises:
             BadImage: a file, or one of its frames, cannot be read.
@@ -107,8 +123,9 @@ class Predictor:
         messages = _read(items, settings) if images is None else _prepared(items, images, settings)
         named = {os.path.realpath(path) for path in paths if Path(path).is_file()}
         rows: list[dict[str, Any]] = []
+        sources: list[str] = []
         done = skipped = 0
-        shown = progress or NO_PROGRESS
+        shown = shown_progress(progress)
         shown.start("prediction", len(items), "files")
         try:
             with closing(scored(messages, describer, batch_size=batch_size, known=lambda _: Done())) as batches:
@@ -117,6 +134,7 @@ class Predictor:
                         _raise_unless_other_file(items[seq], failure, named)
                         skipped += 1
                     rows += [row for _, _, row, _ in batch.rows]
+                    sources += [items[seq].source for seq, *_ in batch.rows]
                     done += len(batch.ended)
                     shown.update(done)
         finally:
@@ -124,17 +142,20 @@ class Predictor:
         if skipped:
             logger.warning(f"{skipped} files of the input hold no image, or are links that form a loop: left out.")
         (table,) = marked([rows], self._ensemble.copies_of_seen)
-        return typed(table, score_columns(self.classes, self.positive_class))
+        scores = typed(table, score_columns(self.classes, self.positive_class))
+        scores.insert(0, "source", pd.Series(sources, dtype=object))
+        return scores
 
     @cached_property
     def _pseudonyms(self) -> Pseudonyms:
         return Pseudonyms.of_key(default_key_path())
 
 
+@checked_arguments
 def load_model(
     run: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    folds: str = "all",
+    folds: str | int | Sequence[int] = "all",
     device: str = "auto",
     precision: str = "auto",
 ) -> Predictor:
@@ -143,7 +164,7 @@ def load_model(
     Args:
         run: folder of a run (``runs/x``), of one of its folds (``runs/x/fold-0``), of an export as safetensors, or of
             an ensemble; or several of them, whose networks are averaged with equal weights.
-        folds: folds of a run whose networks are averaged: ``all``, or numbers such as ``0`` or ``0,2``.
+        folds: folds of a run whose networks are averaged: ``all``, or numbers such as ``0``, ``[0, 2]`` or ``"0,2"``.
         device: ``auto``, ``cpu`` or ``cuda``.
         precision: ``auto``, ``fp32`` or ``bf16``.
 
@@ -162,7 +183,7 @@ def load_model(
         ('malignant', True)
     """
     paths = [Path(run)] if isinstance(run, (str, os.PathLike)) else [Path(one) for one in run]
-    return Predictor(Ensemble.load(paths, folds=folds, device=device, precision=precision))
+    return Predictor(Ensemble.load(paths, folds=folds_text(folds), device=device, precision=precision))
 
 
 def _pixels(image: Any, name: str) -> UInt8:

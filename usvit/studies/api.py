@@ -5,17 +5,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from usvit.arguments import checked_arguments
 from usvit.config import nested
 from usvit.config.run import flattened
 from usvit.data.datasets import DataRoot, roots_from
 from usvit.errors import UsvitError
-from usvit.progress import NO_PROGRESS, Progress
+from usvit.progress import Progress, shown_progress
 from usvit.studies.specification import load_study
 
 if TYPE_CHECKING:
     from usvit.studies.execution import StudyOutcome
 
 
+@checked_arguments
 def run_study(
     study: str | Path,
     *,
@@ -63,7 +65,7 @@ def run_study(
         scale: ``paper``, or ``tiny`` for the same runs with tiny networks on generated images: it shows in minutes that
             the study works, and its figures say nothing about the paper.
         dry_run: Check everything and plan the runs, but start none and write nothing.
-        progress: Where progress is shown. Default: nowhere.
+        progress: Where progress is shown. Default: a bar in a terminal, lines in a notebook.
         command: What the user called, for the records.
         overrides: Settings, by dotted key, of all runs that have them: ``{"train.steps": 20}``.
         **settings: The same settings with double underscores for dots: ``train__steps=20``.
@@ -125,6 +127,6 @@ def run_study(
         roots=roots_from(data_root),
         out=folder,
         command=command,
-        progress=progress or NO_PROGRESS,
+        progress=shown_progress(progress),
         runs=None if runs is None else Path(runs),
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import usvit
+from usvit.arguments import checked_arguments
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation import CandidateScores, Members
@@ -33,6 +34,7 @@ class _Option:
     """The same when those of each fold choose them."""
 
 
+@checked_arguments
 def best_of_study(study: str | Path, *, figure: str = "auc", ensembles: int = 1) -> BestRecord:
     """Choose the winner among the finished runs of a study, with an honest figure of the choice.
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError, unknown
 from usvit.studies.specification import load_study, study_names
 
@@ -24,6 +25,7 @@ class ListedStudy:
     """Estimated hours on one H200 at 40 % of its peak speed; None if a run cannot be estimated."""
 
 
+@checked_arguments
 def list_studies(paper: str | None = None, *, with_hours: bool = True) -> list[ListedStudy]:
     """List the shipped studies in the order of their papers and tables.
 

@@ -15,7 +15,7 @@ import lightning_fabric
 import numpy as np
 import torch
 
-from usvit.errors import UsvitError
+from usvit.errors import UsvitError, unknown
 from usvit.seeding import derive_seed
 
 BF16_TFLOPS = (
@@ -45,6 +45,8 @@ Lightning's table is not used, because its figures for H200 and H100 NVL include
 
 Source: NVIDIA's data sheets and architecture white papers; half of the figure where they state it with sparsity.
 """
+
+DEVICES, PRECISIONS = ("auto", "cpu", "cuda"), ("auto", "fp32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,12 @@ def resolve_device(device: str, precision: str) -> Device:
         precision: ``auto`` (bfloat16 if the device supports it natively), ``fp32`` or ``bf16``.
 
     Raises:
-        UsvitError: CUDA was requested but is not available.
+        UsvitError: There is no such device or precision, or CUDA was requested but is not available.
     """
+    if device not in DEVICES:
+        raise unknown("device", device, DEVICES)
+    if precision not in PRECISIONS:
+        raise unknown("precision", precision, PRECISIONS)
     if device == "cuda" and not torch.cuda.is_available():
         build = "this PyTorch is built without CUDA" if torch.version.cuda is None else "PyTorch finds no usable GPU"
         raise UsvitError(

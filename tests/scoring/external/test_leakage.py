@@ -19,7 +19,7 @@ from usvit.progress import NoProgress
 from usvit.scoring.calibration import read_calibration
 from usvit.scoring.external.evaluation import evaluate_scores
 from usvit.scoring.external.labels import LabelTable
-from usvit.scoring.external.recalibration import recalibrate_scores
+from usvit.scoring.external.recalibration import recalibrate
 from usvit.scoring.external.scored_set import groups_of, read_scored_set
 from usvit.scoring.items import DESCRIPTION
 from usvit.scoring.leakage import marked
@@ -108,7 +108,7 @@ def test_a_copy_of_an_image_that_a_calibration_was_fitted_on_cannot_judge_it(ori
     described, _ = originals
     (tmp_path / "fit").mkdir()
     folder, labels = scored_with(described[:6], tmp_path / "fit", tmp_path)
-    record = recalibrate_scores(folder, labels, out=tmp_path / "calibration.json", n_resamples=5)
+    record = recalibrate(folder, labels, out=tmp_path / "calibration.json", n_resamples=5)
     assert record.seen.found == "none by exact hash"  # this summary says nothing of the model
     fit = read_calibration(tmp_path / "calibration.json")
     assert fit.describes_all and len(fit.fitted_on_copies) == 6

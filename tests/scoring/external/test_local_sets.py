@@ -12,7 +12,7 @@ from usvit.errors import UsvitError
 from usvit.records import CalibrationRecord
 from usvit.scoring.calibration import read_calibration, scaled
 from usvit.scoring.external.local_sets import fit_sets
-from usvit.scoring.external.recalibration import fit, recalibrate_scores
+from usvit.scoring.external.recalibration import fit, recalibrate
 from usvit.scoring.external.scored_set import read_scored_set
 
 
@@ -28,7 +28,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def record(home):
-    made = recalibrate_scores(home / "scores", table(home, "here"), out=home / "calibration.json", n_resamples=3)
+    made = recalibrate(home / "scores", table(home, "here"), out=home / "calibration.json", n_resamples=3)
     return made.content()
 
 
@@ -63,7 +63,7 @@ def test_too_few_patients_are_refused_if_alpha_was_asked_for_and_explained_if_no
 @pytest.mark.parametrize("alpha", [0.0, 0.6, -1.0, float("nan")])
 def test_an_alpha_that_is_none_is_refused_before_anything_is_read(alpha, tmp_path):
     with pytest.raises(UsvitError, match="--alpha"):
-        recalibrate_scores(tmp_path / "none", None, out=tmp_path / "c.json", alpha=alpha)
+        recalibrate(tmp_path / "none", None, out=tmp_path / "c.json", alpha=alpha)
 
 
 def test_the_sets_are_tested_on_other_patients(home, record):

@@ -19,7 +19,7 @@ from usvit.metrics.threshold_choice import RULES, Rule, choose_threshold
 from usvit.scoring.calibration import read_calibration, scaled
 from usvit.scoring.external.evaluation import evaluate_scores
 from usvit.scoring.external.labels import LabelTable
-from usvit.scoring.external.recalibration import LabelledImages, fit, more_groups, recalibrate_scores
+from usvit.scoring.external.recalibration import LabelledImages, fit, more_groups, recalibrate
 from usvit.scoring.external.scored_set import read_scored_set
 
 SCHEMA = json.loads((REPOSITORY / "docs/reference/calibration.schema.json").read_text())
@@ -42,7 +42,7 @@ def table(home, name):
 
 @pytest.fixture(scope="module")
 def record(home):
-    made = recalibrate_scores(home / "scores", table(home, "here"), out=home / "calibration.json", n_resamples=100)
+    made = recalibrate(home / "scores", table(home, "here"), out=home / "calibration.json", n_resamples=100)
     return made.content()
 
 
@@ -82,7 +82,7 @@ def test_the_file_holds_what_the_metrics_own_functions_give(home, record):
 
 def test_the_scored_set_is_not_touched(home, tmp_path):
     before = {path.name: path.read_bytes() for path in (home / "scores").iterdir()}
-    recalibrate_scores(home / "scores", table(home, "here"), out=tmp_path / "c.json", n_resamples=5)
+    recalibrate(home / "scores", table(home, "here"), out=tmp_path / "c.json", n_resamples=5)
     assert {path.name: path.read_bytes() for path in (home / "scores").iterdir()} == before
 
 
@@ -139,8 +139,8 @@ def test_a_damaged_calibration_is_refused(record, tmp_path, change, said):
 def test_images_that_the_model_was_trained_on_calibrate_nothing(home, tmp_path):
     make_scores(tmp_path / "scores", key=home / "key", change=lambda rows: rows.assign(seen=rows.index < 4))
     with pytest.raises(LeakageError, match="The model has seen"):
-        recalibrate_scores(tmp_path / "scores", table(home, "here"), out=tmp_path / "c.json")
-    found = recalibrate_scores(
+        recalibrate(tmp_path / "scores", table(home, "here"), out=tmp_path / "c.json")
+    found = recalibrate(
         tmp_path / "scores", table(home, "here"), out=tmp_path / "c.json", drop_seen=True, n_resamples=5
     )
     assert found.n_seen_images_left_out == 4
@@ -151,15 +151,13 @@ def test_one_class_alone_is_refused_and_nothing_is_written(home, tmp_path):
         labels = pd.read_csv(home / "here.csv")
         labels[labels.label == name].to_csv(tmp_path / f"{name}.csv", index=False)
         with pytest.raises(UsvitError, match="one side alone"):
-            recalibrate_scores(
-                home / "scores", LabelTable(tmp_path / f"{name}.csv", join="item_id"), out=tmp_path / "c.json"
-            )
+            recalibrate(home / "scores", LabelTable(tmp_path / f"{name}.csv", join="item_id"), out=tmp_path / "c.json")
     assert not (tmp_path / "c.json").exists()
 
 
 def test_an_earlier_calibration_is_not_overwritten(home, record):
     with pytest.raises(UsvitError, match="Nothing was changed"):
-        recalibrate_scores(home / "scores", table(home, "here"), out=home / "calibration.json")
+        recalibrate(home / "scores", table(home, "here"), out=home / "calibration.json")
 
 
 def test_where_no_temperature_is_best_probabilities_stay_and_thresholds_are_chosen_on_them():

@@ -17,11 +17,12 @@ from usvit.data.io import BadImage, read_masks
 from usvit.data.near_duplicates import ENOUGH_NEAR_DUPLICATES, MIN_LANDMARKS, MIN_SIMILARITY, NearDuplicate, clusters
 from usvit.progress import NO_PROGRESS, Progress, task
 from usvit.records import AuditRecord
+from usvit.representation import Summarised
 from usvit.resources import usable_cores
 
 
-@dataclass(frozen=True)
-class Audit:
+@dataclass(frozen=True, repr=False)
+class Audit(Summarised):
     """Findings of an audit; n is the number of rows of the manifest's table."""
 
     manifest: Manifest
@@ -35,6 +36,10 @@ class Audit:
     """(n,) flags of each image."""
     sizes: NDArray[np.int64]
     """(n, 2) height and width in pixels."""
+
+    def _facts(self) -> dict[str, object]:
+        flagged = sum(bool(one) for one in self.flags)
+        return {"manifest": self.manifest, "near_duplicates": len(self.pairs), "flagged_images": flagged}
 
 
 def find_faults(manifest: Manifest, cards: list[DataCard], progress: Progress = NO_PROGRESS) -> Audit:

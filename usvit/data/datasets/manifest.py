@@ -35,6 +35,7 @@ from usvit.errors import UsvitError
 from usvit.files import csv_text, sha256_of_text
 from usvit.progress import Progress, task
 from usvit.pseudonyms import default_key_path
+from usvit.representation import Summarised
 from usvit.resources import usable_cores
 
 logger = logging.getLogger(__name__)
@@ -54,8 +55,8 @@ def mask_names(cell: object) -> list[str]:
     return cell.split(MASK_SEPARATOR) if isinstance(cell, str) else []
 
 
-@dataclass(frozen=True)
-class Manifest:
+@dataclass(frozen=True, repr=False)
+class Manifest(Summarised):
     """All images of a run, including the excluded ones with the reason of each."""
 
     table: pd.DataFrame
@@ -83,6 +84,15 @@ class Manifest:
     """Data set -> names of its images, patients and files; a data set that is missing here is public."""
     own_ids: OwnIds = field(default_factory=OwnIds)
     """The data sets' own ids of their images, which are never written."""
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "datasets": list(self.roots),
+            "images": len(self.usable),
+            "groups": int(self.usable.group_id.nunique()),
+            "classes": {str(name): int(count) for name, count in self.usable.label.value_counts().items()},
+            "positive_class": self.positive_class,
+        }
 
     @property
     def shown(self) -> pd.DataFrame:

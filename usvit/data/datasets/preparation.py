@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from usvit.arguments import checked_arguments
 from usvit.config import RunConfig, build_config, nested
 from usvit.data.datasets.cards import DataCard, load_card, load_cards
 from usvit.data.datasets.data_root import DataRoot, roots_from
@@ -272,6 +273,7 @@ def save_splits(
     return record
 
 
+@checked_arguments
 def split(
     dataset: str | None = None,
     out: str | Path = "folds.csv",

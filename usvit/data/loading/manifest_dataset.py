@@ -8,18 +8,20 @@ import numpy as np
 import pandas as pd
 from torch.utils.data import Dataset
 
+from usvit.arguments import checked_arguments
 from usvit.config import DataConfig, SplitConfig
 from usvit.data.datasets import DataRoot, Manifest, ManifestSource, datasets_of, open_manifest, roots_from
 from usvit.data.io import UInt8
 from usvit.data.splits import SPLITS, make_folds, rows_of_split
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError, unknown
-from usvit.progress import NO_PROGRESS, Progress
+from usvit.progress import Progress, shown_progress
+from usvit.representation import Summarised
 
 _STANDARDISED = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
-class ManifestDataset(Dataset[tuple[Any, int]]):
+class ManifestDataset(Summarised, Dataset[tuple[Any, int]]):
     """Images of a manifest: item ``i`` is ``(image, label)``.
 
     Files are decoded when an item is read, in worker processes too; nothing is kept in memory.
@@ -55,6 +57,14 @@ class ManifestDataset(Dataset[tuple[Any, int]]):
     def __len__(self) -> int:
         return len(self.targets)
 
+    def _facts(self) -> dict[str, object]:
+        counts = np.bincount(self.targets, minlength=len(self.classes))
+        return {
+            "datasets": sorted(set(self.table.dataset)),
+            "images": len(self),
+            "classes": {name: int(count) for name, count in zip(self.classes, counts, strict=True)},
+        }
+
     def __getitem__(self, index: int) -> tuple[Any, int]:
         """Return image and label.
 
@@ -67,6 +77,7 @@ class ManifestDataset(Dataset[tuple[Any, int]]):
         return (image if self.transform is None else self.transform(image)), int(self.targets[index])
 
 
+@checked_arguments
 def load_dataset(
     name_or_manifest: str | Path,
     *,
@@ -98,7 +109,7 @@ def load_dataset(
         image_size: side in pixels to which images are resized; None leaves images at their own size.
         resize: ``squash`` to the square, or ``pad`` with black, which keeps the aspect ratio.
         transform: function of a (H, W, 3) uint8 array in RGB that returns the image of an item.
-        progress: shown while files are checked; None shows nothing.
+        progress: shown while files are checked. Default: a bar in a terminal, lines in a notebook.
         **data: further fields of ``usvit.config.DataConfig``, such as ``classes`` or ``keep_list``.
 
     Returns:
@@ -120,7 +131,7 @@ def load_dataset(
         config = DataConfig(dataset=datasets_of(path), manifest=str(path), **data)
     else:
         config = DataConfig(dataset=str(name_or_manifest), **data)
-    manifest = open_manifest(config, roots, progress or NO_PROGRESS)
+    manifest = open_manifest(config, roots, shown_progress(progress))
     rows = None
     if split is not None:
         rows = _rows(manifest, split, fold, folds_file, seed)

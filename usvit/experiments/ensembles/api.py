@@ -11,6 +11,7 @@ from typing import Any, get_args
 import pandas as pd
 
 import usvit
+from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation import RECORD, read_predictions, summarise, with_contamination
 from usvit.experiments.ensembles.mean import FoldOfMeans, Weighting, mean_of_fold
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 _OWN = {"run.json", RECORD, "predictions.csv", "folds.csv", "manifest.parquet", "metrics.json", "report.html", ".lock"}
 
 
+@checked_arguments
 def ensemble(
     *runs: str | Path,
     out: str | Path,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from usvit.arguments import checked_arguments
 from usvit.config.node import NodeConfig, PeerConfig
 from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError, shortened, unknown
@@ -20,7 +21,7 @@ from usvit.node.receiving.archives import ArchivedInstance, DimseArchive, WebArc
 from usvit.node.receiving.instance_store import InstanceStore, Outcome, is_uid
 from usvit.node.receiving.sop_classes import image_classes
 from usvit.node.sending import PeerUnavailable
-from usvit.progress import NO_PROGRESS, Progress
+from usvit.progress import Progress, shown_progress
 from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
 from usvit.scoring import IMAGE_CLASSES
 
@@ -60,6 +61,7 @@ class StudiesPulled:
         self.failed[reason] = self.failed.get(reason, 0) + n
 
 
+@checked_arguments
 def pull_studies(
     config: str | Path,
     peer: str,
@@ -105,7 +107,7 @@ def pull_studies(
     with for_the_owner_alone(), locked(folder / "pull.lock", f"Another command pulls into {folder}."):
         database = NodeDatabase(settings.database, create=True)
         try:
-            return _Pull(settings, peer, database, retrieve, progress or NO_PROGRESS).run(wanted)
+            return _Pull(settings, peer, database, retrieve, shown_progress(progress)).run(wanted)
         except PeerUnavailable as error:
             raise UsvitError(
                 f"The peer '{peer}' does not answer: {error}. What was fetched is kept; run the same command again."

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydicom.uid import MediaStorageDirectoryStorage
 
+from usvit.arguments import checked_arguments
 from usvit.config.node import NodeTlsConfig, PeerConfig
 from usvit.data.io import is_dicom
 from usvit.errors import UsvitError, shortened
@@ -23,7 +24,7 @@ from usvit.files import disk_errors, locked, refuse_link, sha256_of_file
 from usvit.node.sending.answers import Answer, Outgoing, PeerUnavailable
 from usvit.node.sending.store_scu import StoreScu, fits_one_association
 from usvit.node.sending.stow import StowClient
-from usvit.progress import NO_PROGRESS, Progress, task
+from usvit.progress import Progress, shown_progress, task
 from usvit.pseudonyms import for_the_owner_alone
 
 RECORD = "sent.csv"
@@ -104,6 +105,7 @@ def parse_peer(
         raise UsvitError(f"The peer cannot be used: {why}.") from error
 
 
+@checked_arguments
 def send_dicom(
     paths: str | Path | Sequence[str | Path],
     *,
@@ -168,7 +170,7 @@ def send_dicom(
         waiting = [one for one in found if not listed.has(one.path)]
         if dry_run:
             return FilesSent(path, len(waiting), 0, len(found) - len(waiting), {}, left_out, True)
-        sending = _Sending(peer, title, listed, progress or NO_PROGRESS)
+        sending = _Sending(peer, title, listed, shown_progress(progress))
         sending.send(waiting)
         for damaged in broken:
             sending.conclude(damaged, Answer(None, error="the file is damaged, or has no file meta group"))

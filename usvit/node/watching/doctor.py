@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import usvit
+from usvit.arguments import checked_arguments
 from usvit.config.node import NodeConfig, NodeTlsConfig
 from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError
@@ -30,6 +31,7 @@ CLOCK_SECONDS = 60.0
 """Difference of clocks that is a fault."""
 
 
+@checked_arguments
 def check_node(config: str | Path, *, models: bool = True, peers: bool = True) -> NodeCheckRecord:
     """Check the configuration of a node: ports, AE titles, peers, disk, permissions, models, keys, certificates, clock.
 

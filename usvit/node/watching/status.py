@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from usvit import __version__
+from usvit.arguments import checked_arguments
 from usvit.config.node import NodeConfig
 from usvit.config.node_file import load_node_config
 from usvit.node.database import NodeDatabase
@@ -44,6 +45,7 @@ RECENT_EVENTS = 10_000
 """Number of events that are searched for problems."""
 
 
+@checked_arguments
 def node_status(config: str | Path) -> NodeStatusRecord:
     """Return what a node holds and does now, whether it runs or not.
 

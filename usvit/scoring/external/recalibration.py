@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import usvit
+from usvit.arguments import checked_arguments
 from usvit.data.splits import described_among, joined
 from usvit.errors import UsvitError
 from usvit.evaluation import NoFit, fit_temperature
@@ -55,11 +56,12 @@ class LabelledImages:
     positive: int
 
 
-def recalibrate_scores(
-    folder: Path,
-    labels: LabelTable,
+@checked_arguments
+def recalibrate(
+    folder: str | Path,
+    labels: str | Path | LabelTable,
     *,
-    out: Path,
+    out: str | Path,
     drop_seen: bool = False,
     rules: Sequence[Rule] = RULES,
     alpha: float | None = None,
@@ -73,7 +75,7 @@ def recalibrate_scores(
 
     Args:
         folder: folder that ``usvit score`` wrote.
-        labels: the reference classes.
+        labels: the reference classes: a table with a column ``label``, or a ``LabelTable`` that names its columns.
         out: JSON file to write (docs/reference/calibration.schema.json).
         drop_seen: leave out groups that the model has seen, instead of raising ``LeakageError``.
         rules: the operating points.
@@ -88,7 +90,14 @@ def recalibrate_scores(
         UsvitError: see ``read_scored_set`` and ``join_labels``; or all labels are of one class, ``alpha`` needs more
             patients than there are, or ``out`` exists.
         LeakageError: the model was trained on these images, so that it would look better calibrated than it is.
+
+    Example:
+        >>> import usvit
+        >>> usvit.recalibrate("scores", "labels.csv", out="calibration.json").n_images  # doctest: +SKIP
+        120
     """
+    folder, out = Path(folder), Path(out)
+    labels = labels if isinstance(labels, LabelTable) else LabelTable(Path(labels))
     if out.is_dir():
         raise UsvitError(f"--out {out} is a folder. Pass a file, such as {out / 'calibration.json'}.")
     if out.exists():
@@ -142,7 +151,7 @@ def fit(
         images: images of at least two groups, of the positive class and of another one.
         positive: name of the positive class.
         who: word for the groups in the messages.
-        alpha: see ``recalibrate_scores``.
+        alpha: see ``recalibrate``.
 
     Returns:
         ``temperature``, ``thresholds``, ``conformal``, ``n_images``, ``n_groups``, ``positive_groups``,

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from usvit.arguments import checked_arguments
 from usvit.data.datasets import DataRoot, roots_from
 from usvit.errors import UsvitError
-from usvit.progress import NO_PROGRESS, Progress
+from usvit.progress import Progress, shown_progress
 
 if TYPE_CHECKING:
     from usvit.studies.shift.measurement import ShiftOutcome
@@ -17,6 +18,7 @@ MOST_DRAWS = 10_000
 RULE = "sensitivity>=0.9"
 
 
+@checked_arguments
 def measure_shift(
     *sets: str | Path,
     by: str | None = None,
@@ -64,7 +66,7 @@ def measure_shift(
         data_root: Folder of the data set, or a mapping of the names of data sets to folders. Default: ``$USVIT_DATA``.
         engine: ``sequential``, or ``ray`` for as many trainings at once as its CPUs allow.
         cpus: Threads of each training. Default: as PyTorch chooses.
-        progress: Where progress is shown. Default: nowhere.
+        progress: Where progress is shown. Default: a bar in a terminal, lines in a notebook.
         command: What the user called, for the record.
 
     Returns:
@@ -104,7 +106,7 @@ def measure_shift(
     )
     if config.data.manifest is not None:
         raise UsvitError("data.manifest does not go with 'usvit study shift': name the manifest as one of the sets.")
-    shown = progress or NO_PROGRESS
+    shown = shown_progress(progress)
     data = config.data.model_copy(update={"manifest": None, "keep_list": None})
     sources = parse_sources([str(one) for one in sets], data, roots_from(data_root))
     joined = open_sets(sources, by, shown, keep_list=config.data.keep_list)
