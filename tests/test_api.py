@@ -105,6 +105,7 @@ COMMANDS = {
     "node replay": "usvit.node.replay_study",
     "node mercure": "usvit.node.score_mercure_task",
     "dicom send": "usvit.node.send_dicom",
+    "docs": "usvit.resources.documentation_page",
 }
 """Command -> the one function that does its work."""
 
@@ -228,6 +229,15 @@ def test_the_script_of_the_readme_runs(desk):
     assert len(script.splitlines()) <= 15
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=desk)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_blocks_of_the_page_on_python_run_one_after_the_other(desk):
+    page = (REPOSITORY / "docs" / "how-to" / "python.md").read_text(encoding="utf-8")
+    script = "".join(block.partition("```")[0] for block in page.split("```python\n")[1:])
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=desk)
+    assert done.returncode == 0, done.stderr
+    assert "Unknown model 'vit_b23'" in done.stdout and "seed must be int | None, not 'first'" in done.stdout
 
 
 def commands():

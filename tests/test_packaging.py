@@ -43,6 +43,7 @@ def test_the_wheel_carries_recipes_cards_and_templates_and_no_tests(wheel):
     assert {
         "usvit/_shipped/configs/finetune/demo.yaml",
         "usvit/_shipped/data_cards/busi.md",
+        "usvit/_shipped/docs/how-to/score.md",
         "usvit/_shipped/configs/pretrain/deit3_i1k.yaml",
         "usvit/_shipped/configs/studies/gheflati2022_table2.yaml",
         "usvit/_shipped/configs/transfer/vtab1k.yaml",

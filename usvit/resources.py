@@ -1,7 +1,7 @@
-"""Resources: CPU cores, memory, the cache folder, and the files that ship with usvit (recipes, data cards and weights).
+"""Resources: CPU cores, memory, the cache folder, and the files that ship with usvit.
 
-In a checkout these files lie beside the package, where people edit them; a wheel contains them inside the package
-(``tool.hatch.build`` in pyproject.toml).
+These are recipes, data cards, weights and the documentation. In a checkout they lie beside the package, where people
+edit them; a wheel contains them inside the package (``tool.hatch.build`` in pyproject.toml).
 """
 
 import contextlib
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from usvit.errors import SaidElsewhere, UsvitError
+from usvit.errors import SaidElsewhere, UsvitError, unknown
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -33,6 +33,27 @@ def data_cards_dir() -> Path:
 def weights_dir() -> Path:
     """Return the folder of the weights that ship with usvit, with one folder per set of weights."""
     return _shipped("weights")
+
+
+def docs_dir() -> Path:
+    """Return the folder of the documentation, with a folder each for how-to, reference, explanation and tutorial."""
+    return _shipped("docs")
+
+
+def documentation_page(name: str) -> Path:
+    """Return the file of a page of the documentation.
+
+    Args:
+        name: Name of the page, such as ``score`` or ``how-to/score``.
+
+    Raises:
+        UsvitError: There is no such page.
+    """
+    pages = {page.stem: page for page in sorted(docs_dir().rglob("*.md"))}
+    wanted = name.removesuffix(".md").rpartition("/")[2]
+    if wanted not in pages:
+        raise unknown("page", name, pages, "'usvit docs' lists all.")
+    return pages[wanted]
 
 
 def usable_cores() -> int:

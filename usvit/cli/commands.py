@@ -97,6 +97,7 @@ COMMANDS = {
         private=False,
     ),
     "data": CommandEntry("data", "app", "Show, check, audit and split data sets, and write the phantom data set."),
+    "docs": CommandEntry("docs", "docs", "Show a page of the documentation, or list the pages.", private=False),
     "dicom": CommandEntry("dicom", "app", "Send DICOM files to archives."),
     "models": CommandEntry(
         "models", "app", "List, describe and export networks, and pin their weights.", private=False

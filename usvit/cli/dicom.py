@@ -56,7 +56,7 @@ def send(
     """Send DICOM files to an archive, and list what was sent in sent.csv.
 
     The same command sends what is missing; nothing is sent twice. The exit code is 3 if a file was not stored. See
-    docs/how-to/dicom-out.md.
+    'usvit docs dicom-out'.
     """
     from usvit.node import send_dicom
     from usvit.progress import make_progress

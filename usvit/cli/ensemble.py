@@ -30,7 +30,7 @@ def ensemble(
     """Average runs with the same folds: each test image by the networks that were not trained on it.
 
     The result is a run directory for 'usvit score --model', 'evaluate', 'compare' and 'report'. It refers to its
-    members and copies no weights. See docs/how-to/ensembles.md.
+    members and copies no weights. See 'usvit docs ensembles'.
     """
     from usvit.experiments import ensemble as ensemble_of_runs
     from usvit.files import read_json

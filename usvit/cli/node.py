@@ -23,7 +23,7 @@ app.command("mercure")(mercure)
 def serve(config: Config) -> None:
     """Receive images, score studies and send the results back, until Ctrl-C or SIGTERM.
 
-    The whole configuration is checked before anything listens. See docs/how-to/node.md.
+    The whole configuration is checked before anything listens. See 'usvit docs node'.
     """
     from usvit.node import serve_node
 

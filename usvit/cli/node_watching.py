@@ -62,7 +62,7 @@ def mercure(
 ) -> None:
     """Score one task of mercure, as a processing module: DICOM results and result.json.
 
-    Settings are read from task.json (process.settings.usvit). See docs/how-to/node.md.
+    Settings are read from task.json (process.settings.usvit). See 'usvit docs node'.
     """
     from usvit.node import score_mercure_task
 

@@ -83,7 +83,7 @@ def pretrain(
     """Pre-train a network: supervised, distilled or self-supervised, on one CPU, or on many GPUs with torchrun.
 
     Without options, it trains a small network on fractal images, which takes about fifteen minutes on two cores. The
-    papers' recipes need the papers' images and GPUs; docs/reference/recipes.md describes smaller versions. 'usvit cv
+    papers' recipes need the papers' images and GPUs; 'usvit docs recipes' describes smaller versions. 'usvit cv
     --model M --weights RUN' starts from the result. The same command resumes an interrupted run.
     """
     if list_recipes:
@@ -165,7 +165,7 @@ def _print_recipes() -> None:
             f"{name:22}{learns:14}{config.source.name:15}{config.model.name:20}{config.model.image_size:>4}  "
             f"{length:15}{config.model.weights.removeprefix('runs/'):18}{paper[1] if paper else 'ours'}{tail}"
         )
-    print("For other models of a recipe, its settings and its results, see its file and docs/reference/recipes.md.")
+    print("For other models of a recipe, its settings and its results, see its file and 'usvit docs recipes'.")
 
 
 def _print_cells(name: str) -> None:

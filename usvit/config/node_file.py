@@ -13,7 +13,7 @@ from usvit.config.settings import cannot_be_used
 from usvit.errors import UsvitError, unknown
 from usvit.plain_yaml import parse_yaml
 
-_DOCUMENTATION = "All settings: docs/reference/node-configuration.md."
+_DOCUMENTATION = "All settings: 'usvit docs node-configuration'."
 
 
 def load_node_config(path: Path | str) -> NodeConfig:

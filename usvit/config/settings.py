@@ -164,7 +164,7 @@ def _explain(error: ValidationError, schema: type[BaseModel]) -> UsvitError:
         section, dot, inner = str(problem["loc"][-1]).partition(".")
         if dot:
             return UsvitError(f"The key '{key}' contains a dot: write it as a section, {section}: {{{inner}: ...}}.")
-        return unknown("setting", key, config_keys(schema), "All settings: docs/reference/configuration.md.")
+        return unknown("setting", key, config_keys(schema), "All settings: 'usvit docs configuration'.")
     return cannot_be_used(f"The setting {key}" if key else "This combination of settings", problem)
 
 

@@ -227,4 +227,4 @@ def _mapping(value: Any, recipe: str, where: str) -> Settings:
 
 
 def _wrong(recipe: str, where: str, what: str) -> UsvitError:
-    return UsvitError(f"The recipe {recipe} cannot be used: {where}: {what}. See docs/reference/recipes.md.")
+    return UsvitError(f"The recipe {recipe} cannot be used: {where}: {what}. See 'usvit docs recipes'.")

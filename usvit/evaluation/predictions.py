@@ -243,7 +243,7 @@ def _require_columns(table: pd.DataFrame, source: str) -> None:
     if missing:
         raise UsvitError(
             f"{source}: no column {', '.join(missing)}. A predictions table has {', '.join(COLUMNS)} and one "
-            "prob_<class> for each class (docs/reference/files.md)."
+            "prob_<class> for each class ('usvit docs files')."
         )
     classes = classes_of(table)
     if len(classes) < 2:

@@ -99,7 +99,7 @@ def score_mercure_task(
         if not counts.frames_scored:
             codes = ", ".join(f"{code} {one.rows}" for code, one in result.summary.failures.items())
             raise UsvitError(
-                f"No image of the task could be scored ({codes or 'there is none'}). See docs/how-to/node.md."
+                f"No image of the task could be scored ({codes or 'there is none'}). See 'usvit docs node'."
             )
         for path in sorted((out / "dicom").glob("*.dcm")):
             shutil.copyfile(path, target / path.name)

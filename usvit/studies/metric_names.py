@@ -121,7 +121,7 @@ def check_figure(name: str, kind: str | None = None) -> str:
         raise UsvitError(f"The figure '{name}' is over all classes: write {head}.")
     names = dict.fromkeys(f"{one}.positive" if one in OF_CLASS else one for known in kinds.values() for one in known)
     of = f"figure of 'usvit {kind}'" if kind else "figure"
-    raise unknown(of, name, [*names, *(OF_NETWORK if kind is None else ())], "See docs/how-to/study.md.")
+    raise unknown(of, name, [*names, *(OF_NETWORK if kind is None else ())], "See 'usvit docs study'.")
 
 
 def _fits(kind: str, head: str, part: str) -> bool:

@@ -261,7 +261,7 @@ def load_study(name_or_file: str) -> StudyConfig:
         raise UsvitError(f"The study {path} cannot be read: {' '.join(str(error).split())}") from error
     content = parse_yaml(text, f"The study {path}")
     if not isinstance(content, dict):
-        raise UsvitError(f"The study {path} must be a mapping with name, title and grid (docs/how-to/study.md).")
+        raise UsvitError(f"The study {path} must be a mapping with name, title and grid ('usvit docs study').")
     try:
         return StudyConfig.model_validate(content)
     except ValidationError as error:
@@ -274,18 +274,16 @@ def _explain(path: Path, error: ValidationError) -> UsvitError:
     problem = error.errors()[0]
     where = tuple(str(part) for part in problem["loc"] if not isinstance(part, int))
     if where in _FORMER:
-        return UsvitError(f"The study {path} has the key {'.'.join(where)}. {_FORMER[where]}: docs/how-to/study.md.")
+        return UsvitError(f"The study {path} has the key {'.'.join(where)}. {_FORMER[where]}: 'usvit docs study'.")
     within = where[:-1]
     named = len(within) > 1 and within[-2] in ("steps", "columns")
     section = _SECTIONS.get((*within[:-1], "*") if named else within)
     if problem["type"] == "extra_forbidden" and section is not None:
         inside = f" of '{'.'.join(where[:-1])}'" if where[:-1] else ""
-        return unknown(
-            f"key{inside} in the study {path}:", where[-1], section.model_fields, "See docs/how-to/study.md."
-        )
+        return unknown(f"key{inside} in the study {path}:", where[-1], section.model_fields, "See 'usvit docs study'.")
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "missing":
-        return UsvitError(f"The study {path} lacks the key {key}. See docs/how-to/study.md.")
+        return UsvitError(f"The study {path} lacks the key {key}. See 'usvit docs study'.")
     if not key:  # entries that contradict each other
         return UsvitError(f"The study {path} cannot be used: {problem['msg'].removeprefix('Value error, ')}.")
     return cannot_be_used(f"In the study {path}, {key}", problem)

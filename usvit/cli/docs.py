@@ -1,0 +1,26 @@
+"""``usvit docs``: show the documentation that ships with usvit."""
+
+from typing import Annotated
+
+import typer
+
+
+def docs(
+    page: Annotated[
+        str | None, typer.Argument(help="Name of a page, such as score. (default: list the pages)", metavar="PAGE")
+    ] = None,
+) -> None:
+    """Show a page of the documentation, or list the pages."""
+    from usvit.resources import docs_dir, documentation_page
+
+    if page is not None:
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        text = documentation_page(page).read_text(encoding="utf-8")
+        console = Console()
+        print(text) if not console.is_terminal else console.print(Markdown(text))
+        return
+    for path in sorted(docs_dir().rglob("*.md")):
+        title = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        print(f"{path.stem:22}{title}")
