@@ -21,7 +21,7 @@ from scipy.stats import norm
 
 from usvit.evaluation import fit_temperature
 from usvit.metrics.basic import Value
-from usvit.metrics.clustered_wilson import clustered_wilson_share
+from usvit.metrics.proportions import clustered_share
 from usvit.metrics.conformal import GUARANTEES, Guarantee, patient_coverage, set_threshold
 from usvit.metrics.selective import risk_coverage
 
@@ -184,14 +184,14 @@ def intervals(shape: Patients, repetitions: int, curves: int) -> dict[str, str]:
                 found[f"risk at an accepted share of {share}"].append(_pair(ends))
             found["AURC"].append(_ends(curve.area))
         rest = np.abs(score) >= CUT
-        found["deferral: share deferred"].append(_ends(clustered_wilson_share(~rest, group)))
-        found["deferral: error of the rest"].append(_ends(clustered_wilson_share(wrong[rest], group[rest])))
+        found["deferral: share deferred"].append(_ends(clustered_share(~rest, group)))
+        found["deferral: error of the rest"].append(_ends(clustered_share(wrong[rest], group[rest])))
         ill = rest & positive
-        found["deferral: sensitivity of the rest"].append(_ends(clustered_wilson_share(score[ill] > 0, group[ill])))
+        found["deferral: sensitivity of the rest"].append(_ends(clustered_share(score[ill] > 0, group[ill])))
         most = np.full(len(shape.images), -np.inf)
         np.maximum.at(most, group, score)
         lost = most[: shape.n_positive] < cut
-        found["rule-out: sensitivity lost"].append(_ends(clustered_wilson_share(lost, np.arange(len(lost)))))
+        found["rule-out: sensitivity lost"].append(_ends(clustered_share(lost, np.arange(len(lost)))))
         for guarantee in GUARANTEES:
             value = patient_coverage(score[positive] >= limit, group[positive], guarantee=guarantee)
             found[f"conformal: coverage, {guarantee}"].append(_ends(value))

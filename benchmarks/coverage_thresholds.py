@@ -107,7 +107,7 @@ def procedure_rows(shape: Shape, rule: Rule, studies: int, n_resamples: int) -> 
 def conditional(reference: np.ndarray, called: np.ndarray, test: Rows) -> np.ndarray:
     """Return the (2, 2) intervals of sensitivity and specificity that are conditional on the thresholds."""
     parts = ((reference, called), (~reference, ~called))
-    return np.array([clustered_share(hits[at], test.group[at], n_resamples=500)["ci95"] for at, hits in parts])
+    return np.array([clustered_share(hits[at], test.group[at])["ci95"] for at, hits in parts])
 
 
 def cross_validation(shape: Shape, rng: np.random.Generator) -> tuple[pd.DataFrame, np.ndarray]:

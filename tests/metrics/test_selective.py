@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from usvit.metrics.clustered_wilson import clustered_wilson_share
+from usvit.metrics.proportions import clustered_share
 from usvit.metrics.intervals import effective_wilson
 from usvit.metrics.selective import RiskFigures, risk_coverage
 
@@ -69,7 +69,7 @@ def test_the_band_holds_the_truth_in_about_95_of_100_studies():
 
 def test_a_share_of_clustered_images_has_an_interval_at_0_and_1():
     group = np.repeat(np.arange(10), 3)
-    none = clustered_wilson_share(np.zeros(30, bool), group)
+    none = clustered_share(np.zeros(30, bool), group)
     assert none["value"] == 0 and none["ci95"][0] == 0 and 0.2 < none["ci95"][1] < 0.5
 
 

@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_positive, group_codes
-from usvit.metrics.intervals import ALPHA, Interval, effective_wilson, wilson, with_interval
-from usvit.metrics.support import effective_groups, satterthwaite_freedom, steadied_design_effect, support_of
+from usvit.metrics.intervals import ALPHA, Interval, effective_wilson, wilson
+from usvit.metrics.support import effective_groups, satterthwaite_freedom, steadied_design_effect
 
 METHOD = "clustered Wilson"
+ONE_GROUP = "there is only one group"
 
 
 @dataclass(frozen=True)
@@ -101,23 +100,15 @@ class ShareSums:
         return effective_wilson(p, effective, quantile=float(stdtrit(spread, 1 - alpha / 2)))
 
 
-def clustered_wilson_share(hits: ArrayLike, group: ArrayLike) -> Value:
-    """Compute a share of images with Wilson's interval for clustered images (a ``proportions.ShareInterval``).
-
-    A few patients may determine the variance, so that Student's quantile has Satterthwaite's degrees of freedom. The
-    function needs no resampling, so curves with many points remain cheap.
+def share_interval(hits: np.ndarray, code: np.ndarray) -> Interval | None:
+    """Compute Wilson's interval of a share with the degrees of freedom of ``share_freedom``; None for a single group.
 
     Args:
         hits: (n,) bool, n >= 1.
-        group: (n,) int or str, the patient of each image.
-
-    Raises:
-        ValueError: as ``checks.check_positive`` and ``checks.group_codes``.
+        code: (n,) int, the group of each image.
     """
-    found = check_positive(hits)
-    code, n_groups = group_codes(group, len(found))
-    ends = ShareSums.of(found, code).interval(freedom=share_freedom(found, code))
-    return with_interval(float(found.mean()), ends, method=METHOD, n_groups=n_groups, support=support_of(code))
+    sums = ShareSums.of(hits, code)
+    return sums.interval(freedom=share_freedom(hits, code)) if sums.n_groups > 1 or len(hits) == 1 else None
 
 
 def share_freedom(hits: np.ndarray, code: np.ndarray) -> float:

@@ -12,6 +12,7 @@ from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_positive, group_codes
 from usvit.metrics.clustered_wilson import ShareSums
 from usvit.metrics.intervals import ALPHA, Interval, undefined, with_interval
+from usvit.metrics.mover import weighted_interval
 from usvit.metrics.support import support_of
 
 McNemar = Literal["mid-p", "exact", "chi2", "clustered"]
@@ -120,15 +121,9 @@ def mover(shares: Sequence[float], ends: Sequence[Interval], correlation: float)
         ends: the interval of each.
         correlation: of the two estimates; 0 if they are from different patients.
 
-    Source: Newcombe (1998), Statistics in Medicine 17:2635 (paired) and 17:873 (independent); Zou & Donner (2008),
-    Statistics in Medicine 27:1693.
+    Source: as ``mover``.
     """
-
-    def reach(one: float, other: float) -> float:
-        return float(np.sqrt(max(one**2 - 2 * correlation * one * other + other**2, 0.0)))
-
-    (a, b), ((low_a, high_a), (low_b, high_b)) = shares, ends
-    low, high = a - b - reach(a - low_a, high_b - b), a - b + reach(high_a - a, b - low_b)
+    low, high = weighted_interval(shares, ends, (1, -1), ((1, correlation), (correlation, 1)))
     return max(low, -1.0), min(high, 1.0)
 
 
