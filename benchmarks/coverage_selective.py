@@ -21,8 +21,8 @@ from scipy.stats import norm
 
 from usvit.evaluation import fit_temperature
 from usvit.metrics.basic import Value
-from usvit.metrics.proportions import clustered_share
 from usvit.metrics.conformal import GUARANTEES, Guarantee, patient_coverage, set_threshold
+from usvit.metrics.proportions import clustered_share
 from usvit.metrics.selective import risk_coverage
 
 RHO = 0.5

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from usvit.metrics.proportions import clustered_share
 from usvit.metrics.intervals import effective_wilson
+from usvit.metrics.proportions import clustered_share
 from usvit.metrics.selective import RiskFigures, risk_coverage
 
 

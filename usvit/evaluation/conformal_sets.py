@@ -16,9 +16,8 @@ from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.thresholds import choosing_rows, refuse_leak
 from usvit.metrics.basic import Value
 from usvit.metrics.checks import group_codes
-from usvit.metrics.proportions import clustered_share
 from usvit.metrics.conformal import GUARANTEES, Guarantee, SetThreshold, patient_coverage, set_threshold
-from usvit.metrics.proportions import share
+from usvit.metrics.proportions import clustered_share, share
 
 ALPHAS = (0.1, 0.05)
 

@@ -16,8 +16,7 @@ from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.thresholds import choosing_rows, refuse_leak
 from usvit.metrics.basic import Value, decide
 from usvit.metrics.checks import group_codes
-from usvit.metrics.proportions import clustered_share
-from usvit.metrics.proportions import share
+from usvit.metrics.proportions import clustered_share, share
 from usvit.metrics.selective import risk_coverage
 
 DEFERRED = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
