@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from usvit.metrics.checks import check_positive, group_codes
-from usvit.metrics.intervals import ALPHA, Interval, effective_wilson, wilson
+from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, effective_wilson, wilson
 from usvit.metrics.support import effective_groups, satterthwaite_freedom, steadied_design_effect
 
 METHOD = "clustered Wilson"
@@ -77,10 +77,10 @@ class ShareSums:
         """Compute Wilson's interval of the share for an effective number of images; None without images.
 
         The effective number is n over the design effect, which is the share's variance over that of independent
-        images, at least 1, and lengthened by ``support.steadied_design_effect``. If it cannot be estimated, because the
-        share is 0 or 1 or there is one group, the effective number of groups is used. If a group has several images,
-        the quantile is Student's with one degree of freedom less than the effective number of groups, or with
-        ``freedom`` if that is smaller.
+        images, at least 1, and lengthened by ``support.steadied_design_effect``. If there is one group, the images
+        count as alike. If a group has several images, the quantile is Student's with one degree of freedom less than
+        the effective number of groups, or with ``freedom`` if that is smaller, and a share of 0 or 1 has Clopper and
+        Pearson's bound for the effective number of groups.
 
         Source: Franco, Little, Louis & Slud (2019), Journal of Survey Statistics and Methodology 7:334 (Wilson's
         interval for an effective sample size); Korn & Graubard (1998), Survey Methodology 24:193 (degrees of freedom).
@@ -91,11 +91,12 @@ class ShareSums:
         single = self.n_groups == self.n_images
         effective, spread = float(self.n_images), 1e9
         if not single:
+            if p in (0, 1):
+                return all_or_none_interval(p, self.effective_groups, alpha=alpha)
             spread = max(min(self.effective_groups - 1, freedom or np.inf), 1.0)
             independent = p * (1 - p) / self.n_images
-            known = independent > 0 and self.n_groups > 1
             largest = self.n_images / self.effective_groups
-            design = max(1.0, self.variance / independent) if known else largest
+            design = max(1.0, self.variance / independent) if self.n_groups > 1 else largest
             effective = self.n_images / steadied_design_effect(design, largest, self.effective_groups)
         return effective_wilson(p, effective, quantile=float(stdtrit(spread, 1 - alpha / 2)))
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from usvit.metrics.intervals import ALPHA, Interval, effective_wilson
-from usvit.metrics.mover import mean_interval
+from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, effective_wilson
+from usvit.metrics.mover import common_groups, mean_interval
 from usvit.metrics.support import Support, effective_groups, satterthwaite_freedom, steadied_design_effect
 
 
@@ -50,16 +50,16 @@ class FoldShare:
         """Compute Wilson's interval with Student's quantile for a training share in [0, 1].
 
         The design effect is at least 1 and is lengthened by ``support.steadied_design_effect``. If it cannot be
-        estimated, because the share is 0 or 1 or each fold has one group, the images of a group count as alike.
+        estimated, because each fold has one group, the images of a group count as alike. A share of 0 or 1 has Clopper
+        and Pearson's bound for the effective number of groups.
 
         Source: as ``clustered_wilson.ShareSums.interval``.
         """
         independent, largest = self.value * (1 - self.value) / self.images, self.images / self.effective
-        known = independent > 0 and not np.isnan(self.variance)
-        design = max(1.0, self.variance / independent) if known else largest
-        whole = steadied_design_effect(design, largest, self.effective) * (1 + share)
-        if independent > 0:
-            whole += self.of_repeats / independent
+        if bound := all_or_none_interval(self.value, self.effective / (1 + share)):
+            return bound
+        design = largest if np.isnan(self.variance) else max(1.0, self.variance / independent)
+        whole = steadied_design_effect(design, largest, self.effective) * (1 + share) + self.of_repeats / independent
         quantile = float(stdtrit(self._freedom(largest), 1 - ALPHA / 2))
         return effective_wilson(self.value, self.images / whole, quantile=quantile)
 
@@ -90,4 +90,5 @@ def shares_interval(shares: Sequence[FoldShare], share: float) -> Interval:
     ends = [one.interval(share) for one in shares]
     if len(shares) == 1:
         return ends[0]
-    return mean_interval([one.value for one in shares], ends, np.array([one.adds for one in shares]))
+    unknown = common_groups(np.array([one.present for one in shares]))
+    return mean_interval([one.value for one in shares], ends, np.array([one.adds for one in shares]), unknown)

@@ -34,20 +34,31 @@ def weighted_interval(
     return middle - float(np.sqrt(max(down @ r @ down, 0.0))), middle + float(np.sqrt(max(up @ r @ up, 0.0)))
 
 
-def mean_interval(values: Sequence[float], ends: Sequence[Interval], adds: np.ndarray) -> Interval:
-    """Compute the interval of the mean of K estimates in [0, 1] from (K, G) contributions of the groups to each."""
-    low, high = weighted_interval(values, ends, np.full(len(values), 1 / len(values)), correlations(adds))
+def mean_interval(
+    values: Sequence[float], ends: Sequence[Interval], adds: np.ndarray, unknown: ArrayLike = 1.0
+) -> Interval:
+    """Compute the interval of the mean of K estimates in [0, 1]; ``adds`` and ``unknown`` as ``correlations``."""
+    low, high = weighted_interval(values, ends, np.full(len(values), 1 / len(values)), correlations(adds, unknown))
     return max(low, 0.0), min(high, 1.0)
 
 
-def correlations(adds: np.ndarray) -> np.ndarray:
-    """Estimate the (K, K) correlation of K estimates from (K, G) contributions of the groups, relative to their mean.
+def correlations(adds: np.ndarray, unknown: ArrayLike = 1.0) -> np.ndarray:
+    """Estimate the (K, K) correlation of K estimates from the contributions of the groups.
 
-    An estimate whose contributions are all 0 has the correlation 0 with the others.
+    Args:
+        adds: (K, G) contributions of each group, relative to their mean.
+        unknown: a number or (K, K), the correlation with an estimate whose contributions are all 0.
     """
     products = adds @ adds.T
     size = np.sqrt(np.diag(products))
     scale = np.outer(size, size)
-    found = np.divide(products, scale, out=np.zeros_like(products), where=scale > 1e-20)
+    found = np.divide(products, scale, out=np.broadcast_to(unknown, scale.shape).astype(float), where=scale > 1e-20)
     np.fill_diagonal(found, 1.0)
     return np.clip(found, -1.0, 1.0)
+
+
+def common_groups(present: np.ndarray) -> np.ndarray:
+    """Return the (K, K) share of groups that two of K sets of images have in common, from (K, G) bool."""
+    shared = present.astype(float) @ present.T
+    size = np.sqrt(np.diag(shared))
+    return np.asarray(shared / np.outer(size, size))

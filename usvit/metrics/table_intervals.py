@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 from usvit.metrics.clustered_wilson import share_interval
 from usvit.metrics.figures import matthews
 from usvit.metrics.intervals import ALPHA, Interval
-from usvit.metrics.mover import correlations, mean_interval
+from usvit.metrics.mover import common_groups, correlations, mean_interval
 from usvit.metrics.support import effective_groups, satterthwaite_freedom
 
 F1_METHOD = "clustered Wilson interval of TP / (TP + FP + FN), transformed"
@@ -35,7 +35,11 @@ def f1_interval(images: Labels, k: int) -> Interval | None:
 
 
 def f1_macro_interval(images: Labels, n_classes: int) -> Interval | None:
-    """Compute the interval of the mean F1 score over classes; None if one of them has none."""
+    """Compute the interval of the mean F1 score over classes; None if one of them has none.
+
+    The classes share their errors, so that the correlation of their scores is estimated from the contributions of the
+    groups; if there is no error, or nothing else, it is taken to be 1.
+    """
     label, decided, code = images
     ends = [f1_interval(images, k) for k in range(n_classes)]
     known = [one for one in ends if one is not None]
@@ -54,14 +58,15 @@ def balanced_accuracy_interval(images: Labels, n_classes: int) -> Interval | Non
     """Compute the interval of the mean sensitivity over classes; None if the images of a class are of one group.
 
     Source: as ``mover``. Classes share patients if the images of a patient differ in their label, so the correlation of
-    their sensitivities is estimated from the contributions of the groups.
+    their sensitivities is estimated from the contributions of the groups. If a class is all right or all wrong, it
+    is taken to be the share of their groups that two classes have in common.
     """
     label, decided, code = images
     known = [one for one in (_sensitivity_interval(images, k) for k in range(n_classes)) if one is not None]
     if len(known) < n_classes:
         return None
     values, adds = zip(*(_share(label == decided, label == k, code) for k in range(n_classes)), strict=True)
-    return mean_interval(values, known, np.array(adds))
+    return mean_interval(values, known, np.array(adds), _common(label, code))
 
 
 def matthews_interval(images: Labels, tables: np.ndarray) -> Interval | None:
@@ -102,7 +107,7 @@ def matthews_interval(images: Labels, tables: np.ndarray) -> Interval | None:
         contribution = contribution - own * total[k].sum() * (slope[k, k] - slope[k] @ errors / errors.sum())
     freedom = satterthwaite_freedom(contribution, effective_groups(tables.sum(axis=(1, 2))))
     rest = stdtrit(freedom, 1 - ALPHA / 2) ** 2 * n_groups / (n_groups - 1) * float(contribution @ contribution)
-    r, (down, up) = correlations(np.array(adds)), np.array(moved).T
+    r, (down, up) = correlations(np.array(adds), _common(label, code)), np.array(moved).T
     low, high = value - np.sqrt(max(down @ r @ down, 0.0) + rest), value + np.sqrt(max(up @ r @ up, 0.0) + rest)
     return max(float(low), -1.0), min(float(high), 1.0)
 
@@ -110,6 +115,13 @@ def matthews_interval(images: Labels, tables: np.ndarray) -> Interval | None:
 def _sensitivity_interval(images: Labels, k: int) -> Interval | None:
     label, decided, code = images
     return share_interval((decided == k)[label == k], _recoded(code[label == k]))
+
+
+def _common(label: np.ndarray, code: np.ndarray) -> np.ndarray:
+    """Return ``mover.common_groups`` of the classes that occur."""
+    return common_groups(
+        np.array([np.bincount(code[label == k], minlength=code.max() + 1) > 0 for k in np.unique(label)])
+    )
 
 
 def _recoded(code: np.ndarray) -> np.ndarray:
