@@ -119,9 +119,8 @@ def _sensitivity_interval(images: Labels, k: int) -> Interval | None:
 
 def _common(label: np.ndarray, code: np.ndarray) -> np.ndarray:
     """Return ``mover.common_groups`` of the classes that occur."""
-    return common_groups(
-        np.array([np.bincount(code[label == k], minlength=code.max() + 1) > 0 for k in np.unique(label)])
-    )
+    n_groups = int(code.max()) + 1
+    return common_groups(np.array([np.bincount(code[label == k], minlength=n_groups) > 0 for k in np.unique(label)]))
 
 
 def _recoded(code: np.ndarray) -> np.ndarray:
