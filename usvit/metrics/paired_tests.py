@@ -10,7 +10,7 @@ from scipy.stats import binom, chi2, t
 
 from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_positive, group_codes
-from usvit.metrics.clustered_wilson import ShareSums
+from usvit.metrics.clustered_wilson import ShareSums, share_freedom
 from usvit.metrics.intervals import ALPHA, Interval, undefined, with_interval
 from usvit.metrics.mover import weighted_interval
 from usvit.metrics.support import support_of
@@ -91,16 +91,19 @@ class PairedShares:
     Attributes:
         a, b: sums over groups of the hits of each model.
         correlation: of the two shares, from the deviations of the groups.
+        freedom: degrees of freedom of the variances of the two shares (``share_freedom``).
     """
 
     a: ShareSums
     b: ShareSums
     correlation: float
+    freedom: tuple[float, float]
 
     @classmethod
     def of(cls, hits_a: np.ndarray, hits_b: np.ndarray, code: np.ndarray) -> "PairedShares":
         """Compute the sums of (n,) bool hits, n >= 1, and (n,) int groups."""
-        return cls(ShareSums.of(hits_a, code), ShareSums.of(hits_b, code), _correlation(hits_a, hits_b, code))
+        freedom = share_freedom(hits_a, code), share_freedom(hits_b, code)
+        return cls(ShareSums.of(hits_a, code), ShareSums.of(hits_b, code), _correlation(hits_a, hits_b, code), freedom)
 
     @property
     def difference(self) -> float:
@@ -109,7 +112,8 @@ class PairedShares:
     def interval(self, alpha: float = ALPHA) -> Interval:
         """Compute the interval of level 1 - alpha, clipped to [-1, 1]; sources in ``paired_difference``."""
         shares = [one.n_hits / one.n_images for one in (self.a, self.b)]
-        ends = [one.interval(alpha=alpha) or (0.0, 1.0) for one in (self.a, self.b)]
+        sides = zip((self.a, self.b), self.freedom, strict=True)
+        ends = [one.interval(alpha=alpha, freedom=freedom) or (0.0, 1.0) for one, freedom in sides]
         return mover(shares, ends, self.correlation)
 
 
