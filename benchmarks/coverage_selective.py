@@ -77,7 +77,7 @@ def main() -> None:
     start = time.perf_counter()
     if given.only != "uneven":
         even_tables(given.repetitions, given.curves)
-    print("\nThe same with 1 to 20 images a patient; the true values are those of 20,000 other patients\n")
+    print(f"\nThe same with 1 to 20 images a patient; the true values are those of {MANY:,} other patients\n")
     print(f"| study | {' | '.join(UNEVEN_FIGURES)} |\n" + "|---" * (len(UNEVEN_FIGURES) + 1) + "|")
     for patients in (11, 40, 74):
         for informative in (0.0, INFORMATIVE):
@@ -115,7 +115,7 @@ def uneven_row(n_patients: int, informative: float, repetitions: int) -> str:
         right = 1 - noise  # the score on the side of its class
         return np.abs(right), right < 0, group
 
-    confidence, wrong, _ = draw(np.random.default_rng(10), NEW // n_patients)
+    confidence, wrong, _ = draw(np.random.default_rng(10), MANY // n_patients)
     of_many = RiskFigures(confidence, wrong, np.zeros(len(wrong), int), (0.5, 0.8))(np.ones((1, 1)))
     rest = confidence >= CUT
     true = [float(of_many[key][0]) for key in (AREA, 0.5, 0.8)] + [1 - rest.mean(), wrong[rest].mean()]

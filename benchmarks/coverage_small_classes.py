@@ -76,7 +76,7 @@ def main() -> None:
     start, error = time.perf_counter(), np.sqrt(0.95 * 0.05 / given.repetitions)
     print(f"{given.repetitions} studies a row; Monte Carlo error {error:.3f} at 0.95\n")
     print(f"| learner | study | distance | repeats | {' | '.join(FIGURES)} |\n" + "|---" * 8 + "|")
-    for learner in given.learner or LEARNERS:
+    for learner in given.learner or tuple(LEARNERS):
         for study in STUDIES:
             found = np.array([one_study(study, learner, seed) for seed in range(given.repetitions)])
             print(f"| {learner} | {study.title} | {' | '.join(cells(found))} |", flush=True)
@@ -122,7 +122,7 @@ def one_study(study: Study, learner: str, seed: int) -> np.ndarray:
     share = share_of(rows, len(positive)).value
     out = []
     for name, truth in enumerate(np.mean(truths, axis=0)):
-        value = mean_value(fold_mean(figures[name]), share if name == 1 else 0.0, absent="", n_groups=len(positive))
+        value = mean_value(fold_mean(figures[name]), share, absent="", n_groups=len(positive))
         out.append([truth, *(value["ci95"] or (np.nan, np.nan))])
     return np.array(out)
 
