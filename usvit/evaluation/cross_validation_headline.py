@@ -43,8 +43,8 @@ _REPEATS = (
     "The mean over {r} repeats of cross-validation, {n} models in all, each on images that it did not see. The "
     "intervals of AUC and Brier score hold for the expected figure of this training procedure at this number of "
     "training images, on patients like these. Accuracy, balanced accuracy, sensitivity and specificity also depend on "
-    "where the models cut, which all of them learned from the same patients: their intervals hold for the mean of these "
-    "{n} models."
+    "where the models cut, which all of them learned from the same patients: their intervals hold for the mean of "
+    "these {n} models."
 )
 
 
