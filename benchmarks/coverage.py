@@ -76,7 +76,7 @@ def main() -> None:
     n = given.bootstrap_repetitions
     print(f"\nSensitivity, {n} repetitions; Monte Carlo error {error(0.95, n):.4f} at 0.95\n")
     print(
-        "| shape | correlation | cluster bootstrap (ours) | Wilson, as if images were independent |\n|---|---|---|---|"
+        "| shape | correlation | clustered Wilson (ours) | Wilson, as if images were independent |\n|---|---|---|---|"
     )
     for shape in SHAPES:
         for rho in CORRELATIONS:

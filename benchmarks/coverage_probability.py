@@ -1,7 +1,7 @@
 """Measure how often bands of decision curves and intervals of calibration contain the known true value.
 
-    python benchmarks/coverage_probability.py                 # the tables of docs/explanation/operating-points.md
-    python benchmarks/coverage_probability.py --studies 50    # a quick look
+    python -m benchmarks.coverage_probability                 # the tables of docs/explanation/operating-points.md
+    python -m benchmarks.coverage_probability --studies 50    # a quick look
 
 27 % of the patients are positive. The log-odds of a network without skill are noise. Those of a network with skill d
 are calibrated: normally distributed around +d^2 / 2 for positives and -d^2 / 2 for others, relative to the prevalence,
@@ -16,12 +16,18 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 from scipy.stats import norm
 
+from benchmarks.uneven_patients import LARGEST, uneven_patients
 from usvit.metrics.calibration_intervals import debiased_ece
 from usvit.metrics.calibration_statistics import calibration_line, equal_mass_bins
 from usvit.metrics.decision_curves import THRESHOLDS, simultaneous_band
 
 SHARE, AT = 0.27, np.array(THRESHOLDS)
-SHAPES = ((240, 1), (780, 1), (780, 2), (684, 18))
+Images = int | str
+"""Images of each patient, or UNEVEN."""
+UNEVEN = "1 to 20"
+SHAPES: tuple[tuple[int, Images], ...] = ((240, 1), (780, 1), (780, 2), (684, 18), (420, UNEVEN), (777, UNEVEN))
+"""Images, and images of each patient; with UNEVEN numbers (``uneven_patients``) the images of 40 and 74 patients on
+average."""
 
 
 def main() -> None:
@@ -36,7 +42,8 @@ def main() -> None:
     for n, per in SHAPES:
         for spread in (0.2, 1.0):
             print(curve_row(n, per, 0.0, spread, given.studies, given.resamples), flush=True)
-    for n, per, skill in ((780, 1, 0.5), (780, 1, 1.0), (780, 2, 1.0), (780, 1, 2.0)):
+    skilled: tuple[tuple[int, Images, float], ...] = ((780, 1, 0.5), (780, 1, 1.0), (780, 2, 1.0), (780, 1, 2.0))
+    for n, per, skill in (*skilled, (777, UNEVEN, 1.0)):
         print(curve_row(n, per, skill, 1.0, given.studies // 3, given.resamples), flush=True)
     print("\n| images x per patient | slope, intercept | slope | intercept | in the large | ECE | errors (length) |")
     print("|---|---|---|---|---|---|---|")
@@ -47,12 +54,17 @@ def main() -> None:
 
 
 def draw(
-    rng: np.random.Generator, n: int, per: int, skill: float, spread: float = 1.0
+    rng: np.random.Generator, n: int, per: Images, skill: float, spread: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw labels by patient, log-odds, and patients."""
-    patient = np.repeat(np.arange(n // per), per)
-    positive = (rng.random(n // per) < SHARE)[patient]
-    noise = np.sqrt(0.5) * (rng.normal(size=n // per)[patient] + rng.normal(size=n))
+    if isinstance(per, int):
+        images: np.ndarray | int = per
+        own = rng.normal(size=n // per)
+    else:
+        images, own = uneven_patients(rng, round(n / ((1 + LARGEST) / 2)))
+    patient = np.repeat(np.arange(len(own)), images)
+    positive = (rng.random(len(own)) < SHARE)[patient]
+    noise = np.sqrt(0.5) * (own[patient] + rng.normal(size=len(patient)))
     return (
         positive,
         logit(SHARE) + (skill * (skill * positive + noise - skill / 2) if skill else spread * noise),
@@ -70,7 +82,7 @@ def true_difference(skill: float, spread: float) -> np.ndarray:
     return found * SHARE - needless * (1 - SHARE) * odds - np.maximum(SHARE - (1 - SHARE) * odds, 0)
 
 
-def curve_row(n: int, per: int, skill: float, spread: float, studies: int, n_resamples: int) -> str:
+def curve_row(n: int, per: Images, skill: float, spread: float, studies: int, n_resamples: int) -> str:
     truth, found = true_difference(skill, spread), []
     for seed in range(studies):
         positive, odds, patient = draw(np.random.default_rng([3, seed]), n, per, skill, spread)
@@ -88,7 +100,7 @@ def curve_row(n: int, per: int, skill: float, spread: float, studies: int, n_res
     return f"| {n} x {per} | {what} | {mean[0]:.2f} | {mean[1]:.3f} | {thresholds} | {mean[4]:.2f} |"
 
 
-def calibration_row(n: int, per: int, slope: float, shift: float, studies: int, n_resamples: int) -> str:
+def calibration_row(n: int, per: Images, slope: float, shift: float, studies: int, n_resamples: int) -> str:
     many, odds, _ = draw(np.random.default_rng(4), 400_000, 1, 1.5)
     said = (odds - shift) / slope
     share, prob = expit(odds), expit(said)  # true probability of positives, and the network's
@@ -105,8 +117,8 @@ def calibration_row(n: int, per: int, slope: float, shift: float, studies: int, 
         at = np.searchsorted(edges, prob)
         n_bins = int(which.max()) + 1
         deviation = np.bincount(at, share - prob, n_bins) / np.maximum(np.bincount(at, minlength=n_bins), 1)
-        truth = float(np.bincount(which) / n @ np.abs(deviation))
-        plain = np.abs(np.bincount(which, positive - expit(own))).sum() / n
+        truth = float(np.bincount(which) / len(which) @ np.abs(deviation))
+        plain = np.abs(np.bincount(which, positive - expit(own))).sum() / len(which)
         found = debiased_ece(positive - expit(own), which, patient, n_resamples=n_resamples, seed=seed)
         assert found.ci95 is not None
         held[3] += found.ci95[0] <= truth <= found.ci95[1]

@@ -19,16 +19,18 @@ from scipy.optimize import brentq
 from scipy.special import softmax
 from scipy.stats import norm
 
+from benchmarks.uneven_patients import INFORMATIVE, uneven_patients
 from usvit.evaluation import fit_temperature
 from usvit.metrics.basic import Value
-from usvit.metrics.clustered_wilson import clustered_wilson_share
 from usvit.metrics.conformal import GUARANTEES, Guarantee, patient_coverage, set_threshold
-from usvit.metrics.selective import risk_coverage
+from usvit.metrics.proportions import clustered_share
+from usvit.metrics.selective import AREA, RiskFigures, risk_coverage
 
 RHO = 0.5
 NEW = 20_000
 MANY = 400_000
 """Patients from whom true values without a closed form are computed."""
+UNEVEN_FIGURES = ("AURC", "risk at 0.5", "risk at 0.8", "deferral: share deferred", "deferral: error of the rest")
 CUT = 0.5
 """Images closer to 0 than this are deferred."""
 
@@ -69,26 +71,64 @@ SHAPES = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=1000)
+    parser.add_argument("--only", choices=("uneven",))
     parser.add_argument("--curves", type=int, default=400, help="repetitions of the risk-coverage curve")
     given = parser.parse_args()
     start = time.perf_counter()
-    print(f"{given.repetitions} calibrations a row\n")
+    if given.only != "uneven":
+        even_tables(given.repetitions, given.curves)
+    print(f"\nThe same with 1 to 20 images a patient; the true values are those of {MANY:,} other patients\n")
+    print(f"| study | {' | '.join(UNEVEN_FIGURES)} |\n" + "|---" * (len(UNEVEN_FIGURES) + 1) + "|")
+    for patients in (11, 40, 74):
+        for informative in (0.0, INFORMATIVE):
+            print(uneven_row(patients, informative, given.curves), flush=True)
+    print(f"\n{time.perf_counter() - start:.0f} s")
+
+
+def even_tables(repetitions: int, curves: int) -> None:
+    """Print the tables of patients with equally many images."""
+    print(f"{repetitions} calibrations a row\n")
     print("| calibration | alpha | guarantee | mean coverage [5 %, 95 % of calibrations] | without a set |")
     print("|---|---|---|---|---|")
     for shape in SHAPES:
         for alpha in (0.2, 0.1, 0.05):
             for guarantee in GUARANTEES:
-                print(set_row(shape, alpha, guarantee, given.repetitions), flush=True)
+                print(set_row(shape, alpha, guarantee, repetitions), flush=True)
     print("\nThree classes, sets of the calibrated probability, whose temperature is fitted on the same patients\n")
     for n in (9, 25, 100):
-        print(three_classes(n, given.repetitions), flush=True)
-    error = np.sqrt(0.95 * 0.05 / given.curves)
+        print(three_classes(n, repetitions), flush=True)
+    error = np.sqrt(0.95 * 0.05 / curves)
     print(f"\nCoverage (mean length) of 95 % intervals; Monte Carlo error {error:.3f} for the risks and AURC\n")
     print("| figure | " + " | ".join(shape.title for shape in SHAPES[:2]) + " |\n|---|---|---|")
-    rows = [intervals(shape, given.repetitions, given.curves) for shape in SHAPES[:2]]
+    rows = [intervals(shape, repetitions, curves) for shape in SHAPES[:2]]
     for name in rows[0]:
         print(f"| {name} | " + " | ".join(row[name] for row in rows) + " |")
-    print(f"\n{time.perf_counter() - start:.0f} s")
+
+
+def uneven_row(n_patients: int, informative: float, repetitions: int) -> str:
+    """Return the coverage of risks and of the deferral's shares for patients with 1 to 20 images."""
+
+    def draw(rng: np.random.Generator, times: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        images, own = uneven_patients(rng, n_patients * times, informative=informative)
+        group = np.repeat(np.arange(len(own)), images)
+        noise = np.sqrt(RHO) * own[group] + np.sqrt(1 - RHO) * rng.normal(size=len(group))
+        right = 1 - noise  # the score on the side of its class
+        return np.abs(right), right < 0, group
+
+    confidence, wrong, _ = draw(np.random.default_rng(10), MANY // n_patients)
+    of_many = RiskFigures(confidence, wrong, np.zeros(len(wrong), int), (0.5, 0.8))(np.ones((1, 1)))
+    rest = confidence >= CUT
+    true = [float(of_many[key][0]) for key in (AREA, 0.5, 0.8)] + [1 - rest.mean(), wrong[rest].mean()]
+    found = []
+    for seed in range(repetitions):
+        confidence, wrong, group = draw(np.random.default_rng([11, seed]))
+        curve = risk_coverage(confidence, wrong, group, shares=[0.5, 0.8])
+        rest = confidence >= CUT
+        shares = [_ends(clustered_share(~rest, group)), _ends(clustered_share(wrong[rest], group[rest]))]
+        found.append([_ends(curve.area), *map(_pair, zip(curve.lower, curve.upper, strict=True)), *shares])
+    cells = [_cell(ends, truth) for ends, truth in zip(np.array(found).transpose(1, 0, 2), true, strict=True)]
+    says = ", informative" if informative else ""
+    return f"| {n_patients} patients{says} | {' | '.join(cells)} |"
 
 
 def set_row(shape: Patients, alpha: float, guarantee: Guarantee, repetitions: int) -> str:
@@ -184,14 +224,14 @@ def intervals(shape: Patients, repetitions: int, curves: int) -> dict[str, str]:
                 found[f"risk at an accepted share of {share}"].append(_pair(ends))
             found["AURC"].append(_ends(curve.area))
         rest = np.abs(score) >= CUT
-        found["deferral: share deferred"].append(_ends(clustered_wilson_share(~rest, group)))
-        found["deferral: error of the rest"].append(_ends(clustered_wilson_share(wrong[rest], group[rest])))
+        found["deferral: share deferred"].append(_ends(clustered_share(~rest, group)))
+        found["deferral: error of the rest"].append(_ends(clustered_share(wrong[rest], group[rest])))
         ill = rest & positive
-        found["deferral: sensitivity of the rest"].append(_ends(clustered_wilson_share(score[ill] > 0, group[ill])))
+        found["deferral: sensitivity of the rest"].append(_ends(clustered_share(score[ill] > 0, group[ill])))
         most = np.full(len(shape.images), -np.inf)
         np.maximum.at(most, group, score)
         lost = most[: shape.n_positive] < cut
-        found["rule-out: sensitivity lost"].append(_ends(clustered_wilson_share(lost, np.arange(len(lost)))))
+        found["rule-out: sensitivity lost"].append(_ends(clustered_share(lost, np.arange(len(lost)))))
         for guarantee in GUARANTEES:
             value = patient_coverage(score[positive] >= limit, group[positive], guarantee=guarantee)
             found[f"conformal: coverage, {guarantee}"].append(_ends(value))

@@ -3,7 +3,6 @@
 import json
 import warnings
 from dataclasses import asdict
-from functools import partial
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from usvit.metrics.decision_curves import decision_curve
 from usvit.metrics.proportions import clustered_share
 from usvit.metrics.threshold_choice import RULES, choose_threshold, outcome
 
-few_resamples = partial(clustered_share, n_resamples=200)
 TWO = ["benign", "malignant"]
 GROUPS = ["a", "a", "b", "b", "c", "c", "d", "d"]
 
@@ -46,19 +44,19 @@ def both(prob):
 
 BINARY = {
     "reliability": lambda y, p, g: asdict(reliability(y, p, g)),
-    "reliability, intervals": lambda y, p, g: asdict(reliability(y, p, g, n_bins=2, interval=few_resamples)),
+    "reliability, intervals": lambda y, p, g: asdict(reliability(y, p, g, n_bins=2, interval=clustered_share)),
     "brier": lambda y, p, g: asdict(brier(y, p, g)),
     "decision curve": lambda y, p, g: asdict(decision_curve(y, p, g)),
     "decision curve, rare": lambda y, p, g: asdict(decision_curve(y, p, g, prevalence=0.01)),
     "line": lambda y, p, g: asdict(calibration_line(y, scores(p)[:, 1] - scores(p)[:, 0], g)),
     "choice": lambda y, p, g: [asdict(choose_threshold(y, p, rule)) for rule in RULES],
-    "outcome": lambda y, p, g: asdict(outcome(y, np.asarray(p) >= 0.5, g, interval=few_resamples)),
+    "outcome": lambda y, p, g: asdict(outcome(y, np.asarray(p) >= 0.5, g, interval=clustered_share)),
     "top label": lambda y, p, g: asdict(top_label_reliability(y, both(p), g)),
     "temperature": lambda y, p, g: asdict(fit_temperature(y, scores(p))),
     "platt": lambda y, p, g: asdict(fit_platt(y, scores(p), 1)),
 }
 TABLES = {
-    "calibration": lambda t: calibration_of(rows_of(t, "test"), interval=few_resamples),
+    "calibration": lambda t: calibration_of(rows_of(t, "test"), interval=clustered_share),
     "operating points": lambda t: [asdict(one) for one in operating_points(t, positive="malignant")],
     "decision curve": lambda t: asdict(run_decision_curve(t, positive="malignant")),
     "temperature": lambda t: recalibrate(t, positive="malignant").reason,

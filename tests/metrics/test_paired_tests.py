@@ -1,9 +1,11 @@
 """Paired differences of shares."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from usvit.metrics.paired_tests import mcnemar, paired_difference
+from usvit.metrics.paired_tests import PairedShares, mcnemar, paired_difference
 
 
 def hits(both, only_a, only_b, neither):
@@ -45,3 +47,26 @@ def test_models_that_decide_alike_differ_by_nothing_and_none_is_undefined():
     found = paired_difference(a, a, np.arange(40), of="x")
     assert (found["value"], found["p"]) == (0, 1) and found["ci95"][0] <= 0 <= found["ci95"][1]
     assert paired_difference([], [], [], of="positive images")["reason"] == "there are no positive images"
+
+
+def test_paired_interval_is_that_of_the_differences_of_groups():
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(200), 2)
+    a = rng.random(400) < 0.8
+    b = np.where(rng.random(400) < 0.1, ~a, a)
+    found = paired_difference(a, b, group, of="test images")
+    per_group = (a.astype(float) - b).reshape(200, 2).mean(1)
+    half = 1.96 * per_group.std(ddof=1) / np.sqrt(200)
+    assert found["value"] == pytest.approx(per_group.mean())
+    np.testing.assert_allclose(found["ci95"], [per_group.mean() - half, per_group.mean() + half], atol=0.006)
+    assert paired_difference(b, a, group, of="test images")["value"] == pytest.approx(-found["value"])
+
+
+def test_errors_of_a_few_patients_have_few_degrees_of_freedom():
+    """With errors in two of 40 patients of model A, the variance of its share is that of two patients."""
+    code = np.repeat(np.arange(40), 5)
+    a, b = ~np.isin(code, (3, 9)), np.arange(200) % 10 > 0
+    found = PairedShares.of(a, b, code)
+    assert found.freedom[0] < 6 < 30 < found.freedom[1]
+    many = dataclasses.replace(found, freedom=(39.0, 39.0)).interval()
+    assert np.ptp(found.interval()) > 1.1 * np.ptp(many)

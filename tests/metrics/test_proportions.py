@@ -14,8 +14,10 @@ def test_independent_images_have_wilsons_interval():
 
 def test_images_of_one_kind_in_clusters_are_bounded_by_their_groups():
     found = clustered_share([True] * 6, ["a", "a", "a", "b", "b", "b"])
-    assert found["ci95"] == list(clopper_pearson(2, 2))
-    assert found["reason"]
+    assert found["ci95"] == pytest.approx(clopper_pearson(2, 2))
+    unequal = clustered_share([True] * 6, ["a", "a", "a", "a", "a", "b"])
+    assert unequal["ci95"][0] < found["ci95"][0]  # they count as 36 / 26 groups
+    assert clustered_share([True] * 3, ["a"] * 3)["reason"] == "there is only one group"
 
 
 def test_it_is_the_interval_that_the_figures_of_a_run_have():

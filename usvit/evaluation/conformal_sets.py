@@ -16,9 +16,8 @@ from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.thresholds import choosing_rows, refuse_leak
 from usvit.metrics.basic import Value
 from usvit.metrics.checks import group_codes
-from usvit.metrics.clustered_wilson import clustered_wilson_share
 from usvit.metrics.conformal import GUARANTEES, Guarantee, SetThreshold, patient_coverage, set_threshold
-from usvit.metrics.proportions import share
+from usvit.metrics.proportions import clustered_share, share
 
 ALPHAS = (0.1, 0.05)
 
@@ -81,7 +80,7 @@ def judged_sets(sets: np.ndarray, rows: Rows, positive: str, guarantee: Guarante
     group = group_codes(rows.group, len(rows))[0]  # of numbers, groups are found faster than of names
 
     def among(at: np.ndarray, hits: np.ndarray, of: str) -> Value:
-        return share(hits[at], group[at], of=of, interval=clustered_wilson_share)
+        return share(hits[at], group[at], of=of, interval=clustered_share)
 
     found = []
     for name, at in zip((*_names(positive), "all"), (reference, ~reference, np.ones_like(reference)), strict=True):

@@ -28,8 +28,7 @@ from usvit.metrics.fold_difference import difference_within_folds
 HEADLINE = ("auc", "auc_macro_ovr", "accuracy", "balanced_accuracy", "sensitivity", "specificity", "brier")
 """The figures of the headline; auc, sensitivity and specificity are those of the positive class against the rest."""
 
-BY_IMAGE = ("accuracy", "sensitivity", "specificity")
-"""Shares of single decisions: their variance hardly depends on the training share (docs/explanation/intervals.md)."""
+OF_CLASS = ("auc", "sensitivity", "specificity")
 
 _KEY = ["dataset", "image_id", "fold"]
 _HOLD_OUT = (
@@ -42,8 +41,10 @@ _FOLDS = (
 )
 _REPEATS = (
     "The mean over {r} repeats of cross-validation, {n} models in all, each on images that it did not see. The "
-    "interval holds for the expected figure of this training procedure at this number of training images, on patients "
-    "like these."
+    "intervals of AUC and Brier score hold for the expected figure of this training procedure at this number of "
+    "training images, on patients like these. Accuracy, balanced accuracy, sensitivity and specificity also depend on "
+    "where the models cut, which all of them learned from the same patients: their intervals hold for the mean of "
+    "these {n} models."
 )
 
 
@@ -76,7 +77,7 @@ def headline_section(table: pd.DataFrame, positive: str, pooled: dict[str, Any])
     overall = float(np.mean([share.value for share in shares]))
     found: dict[str, Any] = {}
     for name, repeats in fold_figures(rows, k).items():
-        share = 0.0 if name in BY_IMAGE else shares[k].value if name == "auc" else overall
+        share = shares[k].value if name in OF_CLASS else overall
         absent = "no fold of some repeat has images of every class that the figure needs"
         found[name] = mean_value(fold_mean(repeats), share, absent=absent, n_groups=rows.n_groups)
     says: dict[str, Any] = {"value": shares[k].value, "n_pairs": shares[k].n_pairs}

@@ -19,7 +19,12 @@ from usvit.evaluation.predictions import classes_of, first_repeat
 from usvit.evaluation.recalibration import Method, Platt, Temperature, recalibrate
 from usvit.evaluation.subgroup_differences import correct_after_holm, level_differences
 from usvit.evaluation.subgroups import NOT_RECORDED, levels_of, subgroups
-from usvit.evaluation.threshold_procedure import draw_procedure, procedure_of
+from usvit.evaluation.threshold_procedure import (
+    draw_procedure,
+    procedure_from_folds,
+    procedure_of,
+    why_no_bootstrap,
+)
 from usvit.evaluation.thresholds import FoldPoint, OperatingPoint, choosing_rows, operating_points
 from usvit.metrics.calibration_statistics import (
     N_BINS,
@@ -66,8 +71,11 @@ def operating_section(table: pd.DataFrame, positive: str) -> list[dict[str, Any]
         ]
         points += operating_points(table, positive=positive, rules=fixed)
     k = test.index(positive)
-    chosen = [rule for rule, one in zip(RULES, points, strict=True) if rule.kind != "fixed" and one.pooled is not None]
-    drawn = draw_procedure(test, choosing_rows(table)[1], k, chosen) if chosen else np.empty((0, 0, 4))
+    chooser = choosing_rows(table)[1]
+    there = [rule for rule, one in zip(RULES, points, strict=True) if rule.kind != "fixed" and one.pooled is not None]
+    why = {rule: why_no_bootstrap(rule, chooser, k) for rule in there}
+    chosen = [rule for rule in there if not why[rule]]
+    drawn = draw_procedure(test, chooser, k, chosen) if chosen else np.empty((0, 0, 4))
     found = []
     for rule, one in zip(RULES, points, strict=True):
         entry: dict[str, Any] = {**asdict(one), "procedure": None}
@@ -75,10 +83,12 @@ def operating_section(table: pd.DataFrame, positive: str) -> list[dict[str, Any]
             threshold = {fold.fold: fold.threshold for fold in one.folds}
             called = test.prob[:, k] >= np.array([threshold[int(fold)] for fold in test.fold])
             reference = test.label == k
-            entry["pooled"] = asdict(outcome(reference, called, test.group, interval=clustered_share))
+            pooled = outcome(reference, called, test.group, interval=clustered_share)
+            entry["pooled"] = asdict(pooled)
             if rule in chosen:
-                whole = procedure_of(one.pooled, drawn[:, chosen.index(rule)], called, reference, test.group)
-                entry["procedure"] = asdict(whole)
+                entry["procedure"] = asdict(procedure_of(pooled, drawn[:, chosen.index(rule)]))
+            elif reason := why.get(rule):
+                entry["procedure"] = asdict(procedure_from_folds(rule, reason, pooled, test, called, chooser, k))
         found.append(entry)
     return found
 

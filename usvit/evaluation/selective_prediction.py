@@ -16,8 +16,7 @@ from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.thresholds import choosing_rows, refuse_leak
 from usvit.metrics.basic import Value, decide
 from usvit.metrics.checks import group_codes
-from usvit.metrics.clustered_wilson import clustered_wilson_share
-from usvit.metrics.proportions import share
+from usvit.metrics.proportions import clustered_share, share
 from usvit.metrics.selective import risk_coverage
 
 DEFERRED = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
@@ -73,7 +72,7 @@ def _deferral(test: Rows, chooser: Mapping[int, Rows], positive: str) -> list[di
         kept = confidence >= np.array([cut[int(fold)] for fold in test.fold])
 
         def among(at: np.ndarray, hits: np.ndarray, of: str) -> Value:
-            return share(hits[at], group[at], of=of, interval=clustered_wilson_share)
+            return share(hits[at], group[at], of=of, interval=clustered_share)
 
         points.append(
             {
@@ -99,7 +98,7 @@ def _rule_out(test: Rows, chooser: Mapping[int, Rows], positive: str) -> list[di
         names = np.arange(len(score))
 
         def among(at: np.ndarray, hits: np.ndarray, of: str, names: np.ndarray = names) -> Value:
-            return share(hits[at], names[at], of=of, interval=clustered_wilson_share)
+            return share(hits[at], names[at], of=of, interval=clustered_share)
 
         missed, spared = int((left & ill).sum()), int((left & ~ill).sum())
         points.append(

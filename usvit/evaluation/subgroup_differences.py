@@ -9,7 +9,7 @@ from scipy.stats import t as student
 
 from usvit.metrics.basic import Value, decide
 from usvit.metrics.clustered import AreaParts, area_parts
-from usvit.metrics.clustered_wilson import ShareSums
+from usvit.metrics.clustered_wilson import ShareSums, share_freedom
 from usvit.metrics.delong import NO_VARIANCE
 from usvit.metrics.intervals import ALPHA, Interval, undefined, with_interval
 from usvit.metrics.margin_tests import two_sided_p
@@ -100,11 +100,13 @@ class ShareDifference:
     Attributes:
         own, rest: sums over the groups of the two sides.
         correlation: of the two shares, from the groups that have images on both sides.
+        freedom: degrees of freedom of the variances of the two shares (``share_freedom``).
     """
 
     own: ShareSums
     rest: ShareSums
     correlation: float
+    freedom: tuple[float, float]
 
     @classmethod
     def of(cls, hits: np.ndarray, code: np.ndarray, own: np.ndarray) -> "ShareDifference":
@@ -113,7 +115,9 @@ class ShareDifference:
         away = [np.bincount(code[at], hits[at] - hits[at].mean(), n_groups) for at in (own, ~own)]
         scatter = float((away[0] @ away[0]) * (away[1] @ away[1]))
         correlation = float(np.clip(away[0] @ away[1] / np.sqrt(scatter), -1, 1)) if scatter > 1e-20 else 0.0
-        return cls(ShareSums.of(hits[own], code[own]), ShareSums.of(hits[~own], code[~own]), correlation)
+        sides = [(hits[at], np.unique(code[at], return_inverse=True)[1]) for at in (own, ~own)]
+        one, other = (ShareSums.of(*side) for side in sides)
+        return cls(one, other, correlation, (share_freedom(*sides[0]), share_freedom(*sides[1])))
 
     @property
     def difference(self) -> float:
@@ -122,7 +126,8 @@ class ShareDifference:
     def interval(self, alpha: float = ALPHA) -> Interval:
         """Combine Wilson's intervals of both sides (``paired_tests.mover``)."""
         shares = [one.n_hits / one.n_images for one in (self.own, self.rest)]
-        ends = [one.interval(alpha=alpha) or (0.0, 1.0) for one in (self.own, self.rest)]
+        sides = zip((self.own, self.rest), self.freedom, strict=True)
+        ends = [one.interval(alpha=alpha, freedom=freedom) or (0.0, 1.0) for one, freedom in sides]
         return mover(shares, ends, self.correlation)
 
 

@@ -15,7 +15,10 @@ import pandas as pd
 from usvit.evaluation.prediction_arrays import Rows
 from usvit.metrics.basic import Value
 from usvit.metrics.bootstrap import N_RESAMPLES
-from usvit.metrics.intervals import ALPHA, all_or_none_interval, undefined, with_interval
+from usvit.metrics.fold_variation import METHOD as FOLDS_METHOD
+from usvit.metrics.fold_variation import fold_variation_interval, mean_overlap
+from usvit.metrics.intervals import ALPHA
+from usvit.metrics.support import support_of
 from usvit.metrics.threshold_choice import Rule, ThresholdOutcome
 
 PROPORTIONS = ("sensitivity", "specificity", "ppv", "npv")
@@ -154,44 +157,107 @@ def draw_procedure(
     return out
 
 
-def procedure_of(
-    pooled: ThresholdOutcome, drawn: np.ndarray, called: np.ndarray, reference: np.ndarray, group: np.ndarray
-) -> Procedure:
-    """Compute the figures of one rule over all folds with intervals of the whole procedure.
+def why_no_bootstrap(rule: Rule, chooser: Mapping[int, Rows], k: int) -> str | None:
+    """Return the reason if the bootstrap cannot show how much the thresholds of a rule vary; None if it can.
 
-    The interval contains the middle 95 % of the resamples. In simulations its coverage is 0.94 to 1.00, while that of a
-    bias-corrected interval is 0.83 to 0.96 (benchmarks/coverage_thresholds.py).
+    With G groups of the class of the target, a rule may miss (1 - target) G of them. Below one, its threshold is the
+    lowest score of the class (for a specificity, the highest), and the bootstrap of a minimum is inconsistent.
 
     Args:
-        pooled: counts and proportions of the test images.
-        drawn: (B, 4) from ``draw_procedure``.
-        called, reference: (n,) bool, decision and reference of the test images.
-        group: (n,) the patient of each.
+        rule, chooser, k: as ``draw_procedure``.
+
+    Source: Bickel & Freedman (1981), Annals of Statistics 9:1196, section 6 (the bootstrap of an extreme value fails).
     """
-    denominators = (reference, ~reference, called, ~called)
-    values = {}
-    for j, (name, images) in enumerate(zip(PROPORTIONS, denominators, strict=True)):
+    if rule.kind not in ("sensitivity", "specificity") or rule.target is None:
+        return None
+    of_fold = {fold: support_of(_codes(_of_target(rule, rows, k))).effective for fold, rows in chooser.items()}
+    fold = min(of_fold, key=lambda one: of_fold[one])
+    if of_fold[fold] * (1 - rule.target) >= 1 - 1e-9:
+        return None
+    extreme, of = ("lowest", "positive") if rule.kind == "sensitivity" else ("highest", "negative")
+    return (
+        f"the threshold of fold {fold} is the {extreme} score of its {of_fold[fold]:.0f} {of} groups or near it, and a "
+        "bootstrap does not show how much that varies"
+    )
+
+
+def procedure_from_folds(
+    rule: Rule, why: str, pooled: ThresholdOutcome, test: Rows, called: np.ndarray, chooser: Mapping[int, Rows], k: int
+) -> Procedure:
+    """Compute the figures of one rule with intervals from the variation between folds.
+
+    Each interval is extended to the one that takes the thresholds as given.
+
+    Args:
+        rule, chooser, k: as ``draw_procedure``.
+        why: from ``why_no_bootstrap``.
+        pooled: counts and proportions of the test images, with intervals that take the thresholds as given.
+        test: the test images.
+        called: (n,) bool, their decisions.
+    """
+    overlap = mean_overlap([_of_target(rule, rows, k) for rows in chooser.values()])
+    reference, values = test.label == k, {}
+    for name, (images, hits) in _trials(reference, called).items():
         figure: Value = getattr(pooled, name)
-        values[name] = _interval(figure, drawn[:, j], len(np.unique(group[images].astype(str))))
+        if figure["value"] is None:
+            values[name] = figure
+            continue
+        folds = [images & (test.fold == fold) for fold in chooser]
+        of_folds = [float(hits[at].mean()) for at in folds if at.any()]
+        ends = fold_variation_interval(figure["value"], of_folds, overlap)
+        shown = "" if ends else f"; {len(of_folds)} fold(s), with {overlap:.0%} of the groups in common, do not show it"
+        values[name] = _with_interval(figure, ends, FOLDS_METHOD, why + shown)
     return Procedure(**values)
 
 
-def _interval(figure: Value, drawn: np.ndarray, n_groups: int) -> Value:
+def procedure_of(pooled: ThresholdOutcome, drawn: np.ndarray) -> Procedure:
+    """Compute the figures of one rule over all folds with intervals of the whole procedure.
+
+    The interval contains the middle 95 % of the resamples, and the interval that takes the thresholds as given.
+
+    Args:
+        pooled: counts and proportions of the test images, with intervals that take the thresholds as given.
+        drawn: (B, 4) from ``draw_procedure``.
+    """
+    return Procedure(**{name: _interval(getattr(pooled, name), drawn[:, j]) for j, name in enumerate(PROPORTIONS)})
+
+
+def _interval(figure: Value, drawn: np.ndarray) -> Value:
     if figure["value"] is None:
-        return undefined(figure["reason"], n_groups)
-    value, known = float(figure["value"]), drawn[~np.isnan(drawn)]
+        return figure
+    known = drawn[~np.isnan(drawn)]
     method = f"cluster bootstrap through the choice of the thresholds, percentile, {len(drawn)} resamples"
     n_missing = len(drawn) - len(known)
     note = f"the rule gives no figure in {n_missing} of {len(drawn)} resamples" if n_missing else ""
     if n_missing > MAX_WITHOUT * len(drawn):
-        return with_interval(value, None, method=method, n_groups=n_groups, reason=note)
-    if not np.ptp(known):
-        return with_interval(
-            value,
-            all_or_none_interval(value, n_groups),
-            method=f"Clopper-Pearson on {n_groups} groups",
-            n_groups=n_groups,
-            reason="every resample gives the same value",
-        )
+        return _with_interval(figure, None, method, note)
     low, high = np.quantile(known, [ALPHA / 2, 1 - ALPHA / 2])
-    return with_interval(value, (float(low), float(high)), method=method, n_groups=n_groups, reason=note)
+    return _with_interval(figure, (float(low), float(high)), method, note)
+
+
+def _with_interval(figure: Value, ends: Sequence[float] | None, method: str, reason: str) -> Value:
+    """Return the figure with an interval of the procedure, extended to the one that it has for given thresholds."""
+    given = figure["ci95"]
+    if ends is not None and given is not None:
+        ends = [min(ends[0], given[0]), max(ends[1], given[1])]
+    value: Value = {**figure, "ci95": None if ends is None else list(ends), "method": method}
+    value.pop("reason", None)
+    if ends is None:
+        value.pop("warning", None)
+    return value | ({"reason": reason} if reason else {})
+
+
+def _trials(reference: np.ndarray, called: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the images in the denominator of each proportion, (n,) bool, and its hits, (n,) bool."""
+    images = (reference, ~reference, called, ~called)
+    hits = (called, ~called, reference, ~reference)
+    return dict(zip(PROPORTIONS, zip(images, hits, strict=True), strict=True))
+
+
+def _of_target(rule: Rule, rows: Rows, k: int) -> np.ndarray:
+    """Return the group of each image of the class of which the rule reaches a share."""
+    return rows.group[(rows.label == k) == (rule.kind == "sensitivity")].astype(str)
+
+
+def _codes(group: np.ndarray) -> np.ndarray:
+    return np.unique(group, return_inverse=True)[1]

@@ -120,7 +120,7 @@ def clustered_mean(values: NDArray[np.float64], group: NDArray[Any], *, n_resamp
         n_resamples: number of bootstrap resamples.
     """
     if np.isin(values, (0, 1)).all():
-        return clustered_share(values == 1, group, n_resamples=n_resamples)
+        return clustered_share(values == 1, group)
     code, n_groups = group_codes(group, len(values))
     size, total = np.bincount(code).astype(np.float64), np.bincount(code, weights=values)
     one = cluster_bootstrap(

@@ -12,16 +12,20 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from usvit.metrics.basic import Value
+from usvit.metrics.clustered_wilson import ONE_GROUP
 from usvit.metrics.figures import PROPORTIONS, Figures, Key
-from usvit.metrics.intervals import (
-    ALPHA,
-    Interval,
-    all_or_none_interval,
-    undefined,
-    wilson,
-    with_interval,
-)
+from usvit.metrics.intervals import ALPHA, Interval, undefined, with_interval
+from usvit.metrics.proportions import clustered_share
 from usvit.metrics.support import Support, rarest, support_of
+from usvit.metrics.table_intervals import (
+    F1_METHOD,
+    MATTHEWS_METHOD,
+    MEAN_METHOD,
+    balanced_accuracy_interval,
+    f1_interval,
+    f1_macro_interval,
+    matthews_interval,
+)
 
 N_RESAMPLES = 2000
 CHUNK = 32
@@ -32,6 +36,8 @@ MAX_JACKKNIFE = 2000
 
 MAX_UNDEFINED = 0.05
 """There is no interval above this share of resamples without a value (a class was not drawn)."""
+
+TABLE_METHODS = {"balanced_accuracy": MEAN_METHOD, "f1_macro": MEAN_METHOD, "f1": F1_METHOD, "mcc": MATTHEWS_METHOD}
 
 K = TypeVar("K", bound=Hashable)
 
@@ -114,10 +120,9 @@ def figure_values(
 ) -> dict[str, Any]:
     """Compute every figure except the AUC with its 95 % interval (the figures of ``figures.Figures``).
 
-    A proportion (accuracy, sensitivity, specificity, PPV, NPV) has Wilson's interval if every image has
-    its own group. All other figures have a cluster bootstrap. A proportion of exactly 0 or 1 among clustered images,
-    which is the same in every resample, has Clopper and Pearson's bound with the groups as cases; a balanced accuracy
-    of 0 or 1 has it with the groups of the rarest class.
+    A proportion (accuracy, sensitivity, specificity, PPV, NPV) has Wilson's interval, for an effective number of images
+    if groups have several. Balanced accuracy, F1, macro F1 and Matthews' correlation have intervals that combine those
+    of proportions (``table_intervals``). Brier score, log loss and average precision have a cluster bootstrap.
 
     Args:
         label: (n,) int in 0 ... K - 1.
@@ -156,23 +161,26 @@ def _value(figures: Figures, key: Key, one: Resampled, classes: list[str], n_res
     method, ci95, reason = f"cluster bootstrap, {one.method}, {n_resamples} resamples", one.ci95, one.reason
     if key.name in PROPORTIONS:
         looked_at, right = figures.trials(key)
-        n, successes = int(looked_at.sum()), int((looked_at & right).sum())
-        if n == n_groups:  # each image of another group
-            method, ci95, reason = "wilson", wilson(successes, n), ""
-    cases = _independent_cases(figures, key)
-    if ci95 is None and cases:
-        bound = all_or_none_interval(one.value, cases)
-        if bound is not None:
-            method, ci95 = f"Clopper-Pearson on {cases} groups", bound
-            reason = f"all images are {'right' if one.value == 1 else 'wrong'}, so all resamples are equal"
+        return clustered_share(right[looked_at], figures.code[looked_at])
+    if key.name in TABLE_METHODS:
+        method, ci95 = TABLE_METHODS[key.name], _table_interval(figures, key)
+        reason = "" if ci95 else f"{ONE_GROUP} with images of some class"
     support = _support(figures, key, classes)
     return with_interval(one.value, ci95, method=method, n_groups=n_groups, reason=reason, support=support)
 
 
+def _table_interval(figures: Figures, key: Key) -> Interval | None:
+    images = figures.label, figures.decided, figures.code
+    if key.of_class is not None:
+        return f1_interval(images, key.of_class)
+    if key.name == "mcc":
+        return matthews_interval(images, figures.tables)
+    of = balanced_accuracy_interval if key.name == "balanced_accuracy" else f1_macro_interval
+    return of(images, figures.n_classes)
+
+
 def _support(figures: Figures, key: Key, classes: list[str]) -> Support:
     """Return the groups that the interval of a figure is estimated from: those of the rarest class involved."""
-    if key.name in PROPORTIONS:
-        return support_of(figures.code[figures.trials(key)[0]])
     if key.name in ("brier", "log_loss"):
         return support_of(figures.code)
     if key.of_class is None:
@@ -181,14 +189,6 @@ def _support(figures: Figures, key: Key, classes: list[str]) -> Support:
     own = (figures.label == key.of_class).astype(np.int64)
     names = {1: f"images of class '{classes[key.of_class]}'", 0: "images of the other classes"}
     return rarest(own, figures.code, {k: of for k, of in names.items() if (own == k).any()})
-
-
-def _independent_cases(figures: Figures, key: Key) -> int:
-    if key.name in PROPORTIONS:
-        return figures.support(key)
-    if key.name == "balanced_accuracy":
-        return min(figures.support(Key("sensitivity", k)) for k in range(figures.n_classes))
-    return 0
 
 
 def _interval(value: float, drawn: np.ndarray, left_out: np.ndarray) -> Resampled:

@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_positive, group_codes
-from usvit.metrics.intervals import ALPHA, Interval, effective_wilson, wilson, with_interval
-from usvit.metrics.support import effective_groups, satterthwaite_freedom, steadied_design_effect, support_of
+from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, effective_wilson, wilson
+from usvit.metrics.support import effective_groups, satterthwaite_freedom, steadied_design_effect
 
 METHOD = "clustered Wilson"
+ONE_GROUP = "there is only one group"
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,10 @@ class ShareSums:
         """Compute Wilson's interval of the share for an effective number of images; None without images.
 
         The effective number is n over the design effect, which is the share's variance over that of independent
-        images, at least 1, and lengthened by ``support.steadied_design_effect``. If it cannot be estimated, because the
-        share is 0 or 1 or there is one group, the effective number of groups is used. If a group has several images,
-        the quantile is Student's with one degree of freedom less than the effective number of groups, or with
-        ``freedom`` if that is smaller.
+        images, at least 1, and lengthened by ``support.steadied_design_effect``. If there is one group, the images
+        count as alike. If a group has several images, the quantile is Student's with one degree of freedom less than
+        the effective number of groups, or with ``freedom`` if that is smaller, and a share of 0 or 1 has Clopper and
+        Pearson's bound for the effective number of groups.
 
         Source: Franco, Little, Louis & Slud (2019), Journal of Survey Statistics and Methodology 7:334 (Wilson's
         interval for an effective sample size); Korn & Graubard (1998), Survey Methodology 24:193 (degrees of freedom).
@@ -92,32 +91,25 @@ class ShareSums:
         single = self.n_groups == self.n_images
         effective, spread = float(self.n_images), 1e9
         if not single:
+            if p in (0, 1):
+                return all_or_none_interval(p, self.effective_groups, alpha=alpha)
             spread = max(min(self.effective_groups - 1, freedom or np.inf), 1.0)
             independent = p * (1 - p) / self.n_images
-            known = independent > 0 and self.n_groups > 1
             largest = self.n_images / self.effective_groups
-            design = max(1.0, self.variance / independent) if known else largest
+            design = max(1.0, self.variance / independent) if self.n_groups > 1 else largest
             effective = self.n_images / steadied_design_effect(design, largest, self.effective_groups)
         return effective_wilson(p, effective, quantile=float(stdtrit(spread, 1 - alpha / 2)))
 
 
-def clustered_wilson_share(hits: ArrayLike, group: ArrayLike) -> Value:
-    """Compute a share of images with Wilson's interval for clustered images (a ``proportions.ShareInterval``).
-
-    A few patients may determine the variance, so that Student's quantile has Satterthwaite's degrees of freedom. The
-    function needs no resampling, so curves with many points remain cheap.
+def share_interval(hits: np.ndarray, code: np.ndarray) -> Interval | None:
+    """Compute Wilson's interval of a share with the degrees of freedom of ``share_freedom``; None for a single group.
 
     Args:
         hits: (n,) bool, n >= 1.
-        group: (n,) int or str, the patient of each image.
-
-    Raises:
-        ValueError: as ``checks.check_positive`` and ``checks.group_codes``.
+        code: (n,) int, the group of each image.
     """
-    found = check_positive(hits)
-    code, n_groups = group_codes(group, len(found))
-    ends = ShareSums.of(found, code).interval(freedom=share_freedom(found, code))
-    return with_interval(float(found.mean()), ends, method=METHOD, n_groups=n_groups, support=support_of(code))
+    sums = ShareSums.of(hits, code)
+    return sums.interval(freedom=share_freedom(hits, code)) if sums.n_groups > 1 or len(hits) == 1 else None
 
 
 def share_freedom(hits: np.ndarray, code: np.ndarray) -> float:

@@ -22,9 +22,12 @@ from scipy.stats import t as student
 from usvit.metrics.basic import Value
 from usvit.metrics.clustered import area_parts
 from usvit.metrics.delong import NO_VARIANCE
+from usvit.metrics.fold_shares import FoldShare, equal_sizes, shares_interval
 from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, undefined, with_interval
 
 METHOD = "mean of folds, clustered, logit t"
+SHARE_METHOD = "mean of folds, clustered Wilson"
+SHARES_METHOD = "mean of folds, clustered Wilson intervals of the classes, combined (MOVER)"
 MIN_PAIRS = 50
 """Fewer pairs of predictions of one group by two models are not enough to estimate their agreement."""
 WHOLE_SHARE = 1.0
@@ -52,11 +55,15 @@ class FoldFigure:
         value: the figure of the fold's test images.
         strata: stratum by name; a figure of the positives alone has one, an AUC has two.
         independent: number of cases that are surely independent of each other, for the bound of a perfect score.
+        images: of a share of images, the (G,) number of images of each group; None for another figure.
+        parts: the figures of which this one is the mean, if it is one.
     """
 
     value: float
     strata: dict[str, Stratum]
     independent: int
+    images: np.ndarray | None = None
+    parts: "tuple[FoldFigure, ...]" = ()
 
     def __sub__(self, other: "FoldFigure") -> "FoldFigure":
         """Subtract the figure of another model on the same images, including the contributions of the groups."""
@@ -73,7 +80,7 @@ class FoldFigure:
         }
         values = np.array([figure.value for figure in figures])
         value = 1.0 if (values == 1).all() else float(values.mean())
-        return cls(value, strata, min(figure.independent for figure in figures))
+        return cls(value, strata, min(figure.independent for figure in figures), parts=tuple(figures))
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,7 @@ class FoldMean:
         n_groups: groups that contribute.
         independent: independent cases in all folds of one repeat.
         n_skipped: folds in which the figure is undefined.
+        shares: of a share of images, itself; of a mean of shares, each of them; otherwise empty.
     """
 
     value: float
@@ -97,6 +105,7 @@ class FoldMean:
     n_groups: int
     independent: int
     n_skipped: int = 0
+    shares: tuple[FoldShare, ...] = ()
 
     def variance_with(self, share: float) -> tuple[float, float]:
         """Return the total variance and its degrees of freedom for a training share in [0, 1]."""
@@ -154,8 +163,10 @@ def mean_figure(
         return None
     value = float(per_image[looked_at].mean())
     adds = np.bincount(code[looked_at], per_image[looked_at] - value, n_groups) / n
-    present = np.bincount(code[looked_at], minlength=n_groups) > 0
-    return FoldFigure(value, {name: Stratum(adds, present)}, int(present.sum()))
+    images = np.bincount(code[looked_at], minlength=n_groups)
+    own = {name: Stratum(adds, images > 0)}
+    is_share = bool(np.isin(per_image[looked_at], (0, 1)).all())
+    return FoldFigure(value, own, int((images > 0).sum()), images if is_share else None)
 
 
 def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None:
@@ -199,15 +210,36 @@ def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None
     if not np.isnan(variance):
         variance = float(total @ total)
     squares = sum(one**2 / spare for one, spare in components)
+    freedom = sum(one for one, _ in components) ** 2 / squares if squares else 1.0
     return FoldMean(
         value=float(by_repeat.mean()),
         by_repeat=by_repeat,
         variance=variance,
-        freedom=sum(one for one, _ in components) ** 2 / squares if squares else 1.0,
+        freedom=freedom,
         n_groups=int(groups.sum()),
         independent=min(sum(one.independent for one in folds) for folds in known),
         n_skipped=sum(figure is None for folds in repeats for figure in folds),
+        shares=_shares(known, by_repeat, variance, freedom, total),
     )
+
+
+def _shares(
+    known: Sequence[Sequence[FoldFigure]], by_repeat: np.ndarray, variance: float, freedom: float, adds: np.ndarray
+) -> tuple[FoldShare, ...]:
+    """Return ``FoldMean.shares`` of the figures of each repeat."""
+    every = [figure for folds in known for figure in folds]
+    if every[0].parts:
+        means = [fold_mean([[one.parts[k] for one in folds] for folds in known]) for k in range(len(every[0].parts))]
+        shares = [one for mean in means if mean is not None for one in mean.shares]
+        return tuple(shares) if len(shares) == len(means) else ()
+    sizes = [[one.images for one in folds if one.images is not None] for folds in known]
+    if sum(map(len, sizes)) < len(every):
+        return ()
+    images, effective = np.mean([equal_sizes(one) for one in sizes], axis=0)
+    n = len(by_repeat)
+    of_repeats = float(by_repeat.var(ddof=1)) / n if n > 1 else 0.0
+    present = np.any([one > 0 for folds in sizes for one in folds], axis=0)
+    return (FoldShare(float(by_repeat.mean()), variance, freedom, adds, images, effective, of_repeats, n, present),)
 
 
 def _pooled_within_folds(strata: Sequence[Stratum]) -> np.ndarray:
@@ -283,6 +315,8 @@ def training_share(
 def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: int) -> Value:
     """Create the Value of a mean over folds in [0, 1]: interval on the logit scale with Student's t.
 
+    Shares of images, and means of them, have Wilson's interval (``fold_shares``).
+
     Args:
         mean: from ``fold_mean``.
         share: from ``training_share``.
@@ -293,8 +327,12 @@ def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: in
         return undefined(absent, n_groups)
     ci95: Interval | None = None
     variance, freedom = mean.variance_with(share)
-    method, reason = METHOD, ""
-    if mean.value in (0.0, 1.0):
+    method, reason, support = METHOD, "", None
+    if mean.shares:
+        ci95 = shares_interval(mean.shares, share)
+        method = SHARE_METHOD if len(mean.shares) == 1 else SHARES_METHOD
+        support = min((one.support for one in mean.shares), key=lambda one: one.effective)
+    elif mean.value in (0.0, 1.0):
         ci95 = all_or_none_interval(mean.value, mean.independent)
         method = f"Clopper-Pearson on {mean.independent} independent cases"
         reason = f"the figure is {mean.value:g} in every fold, so the variance is 0"
@@ -305,7 +343,7 @@ def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: in
     else:
         half = float(student.ppf(1 - ALPHA / 2, freedom)) * np.sqrt(variance) / (mean.value * (1 - mean.value))
         ci95 = float(expit(logit(mean.value) - half)), float(expit(logit(mean.value) + half))
-    value = with_interval(mean.value, ci95, method=method, n_groups=mean.n_groups, reason=reason)
+    value = with_interval(mean.value, ci95, method=method, n_groups=mean.n_groups, reason=reason, support=support)
     return with_skipped_folds(value, mean.n_skipped)
 
 

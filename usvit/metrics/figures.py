@@ -95,8 +95,6 @@ class Figures:
         both_other = n[:, None] - reference - decided + right
         sensitivity = _ratio(right, reference)
         f1 = np.where(reference > 0, _ratio(2 * right, reference + decided), np.nan)
-        spread = (n**2 - (reference**2).sum(1)) * (n**2 - (decided**2).sum(1))
-        mcc = _ratio(right.sum(1) * n - (reference * decided).sum(1), np.sqrt(np.maximum(spread, 0)))
         brier = sums[:, k * k : k * k + k] / n[:, None]
 
         by_class = {
@@ -110,7 +108,7 @@ class Figures:
         overall = {
             "accuracy": right.sum(1) / n,
             "balanced_accuracy": sensitivity.mean(axis=1),
-            "mcc": mcc,
+            "mcc": matthews(table),
             "f1_macro": f1.mean(axis=1),
             "brier": brier.sum(axis=1) / 2,
             "log_loss": np.maximum(sums[:, -1] / n, 0.0),
@@ -121,6 +119,11 @@ class Figures:
         return {
             key: overall[key.name] if key.of_class is None else by_class[key.name][:, key.of_class] for key in self.keys
         }
+
+    @property
+    def tables(self) -> np.ndarray:
+        """The (G, K, K) float counts C of each group."""
+        return self._sums[:, : self.n_classes**2].reshape(self.n_groups, self.n_classes, self.n_classes)
 
     def trials(self, key: Key) -> tuple[np.ndarray, np.ndarray]:
         """Return the images in the denominator of a proportion, (n,) bool, and the correct images, (n,) bool."""
@@ -182,6 +185,14 @@ class _Ranking:
         area = _ratio(np.einsum("bi,bi->b", weight, precision), positives)
         # If all images are positive, it is 1 for any scores and therefore undefined.
         return np.where(positives < everything, area, np.nan)
+
+
+def matthews(table: np.ndarray) -> np.ndarray:
+    """Compute the (B,) Matthews correlation of (B, K, K) counts; NaN if all have one class or one decision."""
+    n, right = table.sum(axis=(1, 2)), np.einsum("bkk->b", table)
+    reference, decided = table.sum(axis=2), table.sum(axis=1)
+    spread = (n**2 - (reference**2).sum(1)) * (n**2 - (decided**2).sum(1))
+    return _ratio(right * n - (reference * decided).sum(1), np.sqrt(np.maximum(spread, 0)))
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -146,7 +146,7 @@ def effective_wilson(value: float, effective: float, *, quantile: float = Z) -> 
     return float(low), float(high)
 
 
-def all_or_none_interval(value: float, n_independent: int) -> Interval | None:
+def all_or_none_interval(value: float, n_independent: float, *, alpha: float = ALPHA) -> Interval | None:
     """Compute the interval of a share of exactly 0 or 1, whose estimated variance is 0.
 
     If the true share is p, n independent cases all succeed with probability p^n at most. The bound is the p for which
@@ -154,14 +154,17 @@ def all_or_none_interval(value: float, n_independent: int) -> Interval | None:
 
     Args:
         value: 0 or 1.
-        n_independent: independent cases inside the data, such as the groups of a sensitivity.
+        n_independent: independent cases inside the data, such as the effective groups of a sensitivity; need not be
+            whole.
+        alpha: the level is 1 - alpha.
 
     Returns:
         (0, high) or (low, 1); None for another value or without cases.
     """
-    if n_independent < 1 or value not in (0.0, 1.0):
+    if not n_independent > 0 or value not in (0.0, 1.0):
         return None
-    return clopper_pearson(n_independent if value == 1 else 0, n_independent)
+    low = float((alpha / 2) ** (1 / n_independent))
+    return (low, 1.0) if value == 1 else (0.0, 1 - low)
 
 
 def _check_counts(successes: int, n: int) -> None:

@@ -10,8 +10,9 @@ from scipy.stats import binom, chi2, t
 
 from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_positive, group_codes
-from usvit.metrics.clustered_wilson import ShareSums
+from usvit.metrics.clustered_wilson import ShareSums, share_freedom
 from usvit.metrics.intervals import ALPHA, Interval, undefined, with_interval
+from usvit.metrics.mover import weighted_interval
 from usvit.metrics.support import support_of
 
 McNemar = Literal["mid-p", "exact", "chi2", "clustered"]
@@ -90,16 +91,19 @@ class PairedShares:
     Attributes:
         a, b: sums over groups of the hits of each model.
         correlation: of the two shares, from the deviations of the groups.
+        freedom: degrees of freedom of the variances of the two shares (``share_freedom``).
     """
 
     a: ShareSums
     b: ShareSums
     correlation: float
+    freedom: tuple[float, float]
 
     @classmethod
     def of(cls, hits_a: np.ndarray, hits_b: np.ndarray, code: np.ndarray) -> "PairedShares":
         """Compute the sums of (n,) bool hits, n >= 1, and (n,) int groups."""
-        return cls(ShareSums.of(hits_a, code), ShareSums.of(hits_b, code), _correlation(hits_a, hits_b, code))
+        freedom = share_freedom(hits_a, code), share_freedom(hits_b, code)
+        return cls(ShareSums.of(hits_a, code), ShareSums.of(hits_b, code), _correlation(hits_a, hits_b, code), freedom)
 
     @property
     def difference(self) -> float:
@@ -108,7 +112,8 @@ class PairedShares:
     def interval(self, alpha: float = ALPHA) -> Interval:
         """Compute the interval of level 1 - alpha, clipped to [-1, 1]; sources in ``paired_difference``."""
         shares = [one.n_hits / one.n_images for one in (self.a, self.b)]
-        ends = [one.interval(alpha=alpha) or (0.0, 1.0) for one in (self.a, self.b)]
+        sides = zip((self.a, self.b), self.freedom, strict=True)
+        ends = [one.interval(alpha=alpha, freedom=freedom) or (0.0, 1.0) for one, freedom in sides]
         return mover(shares, ends, self.correlation)
 
 
@@ -120,15 +125,9 @@ def mover(shares: Sequence[float], ends: Sequence[Interval], correlation: float)
         ends: the interval of each.
         correlation: of the two estimates; 0 if they are from different patients.
 
-    Source: Newcombe (1998), Statistics in Medicine 17:2635 (paired) and 17:873 (independent); Zou & Donner (2008),
-    Statistics in Medicine 27:1693.
+    Source: as ``mover``.
     """
-
-    def reach(one: float, other: float) -> float:
-        return float(np.sqrt(max(one**2 - 2 * correlation * one * other + other**2, 0.0)))
-
-    (a, b), ((low_a, high_a), (low_b, high_b)) = shares, ends
-    low, high = a - b - reach(a - low_a, high_b - b), a - b + reach(high_a - a, b - low_b)
+    low, high = weighted_interval(shares, ends, (1, -1), ((1, correlation), (correlation, 1)))
     return max(low, -1.0), min(high, 1.0)
 
 

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from usvit.metrics.basic import Value
-from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
 from usvit.metrics.checks import check_positive, check_score, group_codes
-from usvit.metrics.intervals import all_or_none_interval, undefined, wilson, with_interval
+from usvit.metrics.clustered_wilson import METHOD, ONE_GROUP, share_interval
+from usvit.metrics.intervals import undefined, wilson, with_interval
 from usvit.metrics.support import support_of
 
 ShareInterval = Callable[[np.ndarray, np.ndarray], Value]
@@ -36,42 +36,30 @@ def share(hits: np.ndarray, group: np.ndarray, *, of: str, interval: ShareInterv
     return interval(hits, group)
 
 
-def clustered_share(hits: ArrayLike, group: ArrayLike, *, n_resamples: int = N_RESAMPLES, seed: int = 0) -> Value:
+def clustered_share(hits: ArrayLike, group: ArrayLike) -> Value:
     """Compute the share of hits with the interval that ``bootstrap.figure_values`` uses for a proportion.
 
-    The interval is Wilson's if every image has its own group; otherwise it is a bootstrap of the groups that have an
-    image here. For a share of 0 or 1 among clustered images it is Clopper and Pearson's with the groups as cases.
+    The interval is Wilson's if every image has its own group; otherwise it is Wilson's for an effective number of
+    images, with Student's quantile (``clustered_wilson``). It needs no resampling, and it exists for a share of 0 or 1.
 
     Args:
         hits: (n,) bool, n >= 1.
         group: (n,) int or str.
-        n_resamples: of the bootstrap.
-        seed: of the bootstrap.
+
+    Returns:
+        A Value; without an interval, but with a reason, if several images are all of one group.
 
     Raises:
         ValueError: as ``checks.check_positive`` and ``checks.group_codes``.
     """
     right = check_positive(hits)
     code, n_groups = group_codes(group, len(right))
-    value, n_right = float(right.mean()), int(right.sum())
-    support = support_of(code)
+    value = float(right.mean())
     if n_groups == len(right):
-        return with_interval(value, wilson(n_right, len(right)), method="wilson", n_groups=n_groups)
-    if n_right in (0, len(right)):
-        return with_interval(
-            value,
-            all_or_none_interval(value, n_groups),
-            method=f"Clopper-Pearson on {n_groups} groups",
-            n_groups=n_groups,
-            reason="the share is the same in every group, so all resamples are equal",
-            support=support,
-        )
-    size, found = np.bincount(code).astype(np.float64), np.bincount(code, weights=right)
-    one = cluster_bootstrap(
-        lambda counts: {"share": counts @ found / (counts @ size)}, n_groups, n_resamples=n_resamples, seed=seed
-    )["share"]
-    method = f"cluster bootstrap, {one.method}, {n_resamples} resamples"
-    return with_interval(value, one.ci95, method=method, n_groups=n_groups, reason=one.reason, support=support)
+        return with_interval(value, wilson(int(right.sum()), len(right)), method="wilson", n_groups=n_groups)
+    ends = share_interval(right, code)
+    reason = "" if ends else ONE_GROUP
+    return with_interval(value, ends, method=METHOD, n_groups=n_groups, reason=reason, support=support_of(code))
 
 
 def check_binary(positive: ArrayLike, prob: ArrayLike, group: ArrayLike | None) -> tuple[np.ndarray, np.ndarray, int]:

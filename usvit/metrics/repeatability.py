@@ -19,8 +19,8 @@ from scipy.stats import t as student
 
 from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_score, group_codes
-from usvit.metrics.clustered_wilson import clustered_wilson_share
 from usvit.metrics.intervals import ALPHA, undefined, with_interval
+from usvit.metrics.proportions import clustered_share
 from usvit.metrics.support import Support, effective_groups, satterthwaite_freedom
 
 METHOD = "jackknife over groups"
@@ -186,7 +186,7 @@ def flip_rate(flipped: ArrayLike, group: ArrayLike) -> Value:
     Raises:
         ValueError: as ``checks.check_positive`` and ``checks.group_codes``.
     """
-    return clustered_wilson_share(flipped, group)
+    return clustered_share(flipped, group)
 
 
 class _Sums:

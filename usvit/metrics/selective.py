@@ -14,7 +14,7 @@ from scipy.stats import t as student
 from usvit.metrics.basic import Value
 from usvit.metrics.checks import check_positive, check_score, group_codes
 from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, effective_wilson, with_interval
-from usvit.metrics.support import effective_groups, satterthwaite_freedom, support_of
+from usvit.metrics.support import effective_groups, satterthwaite_freedom, steadied_design_effect, support_of
 
 SHARES = tuple(percent / 100 for percent in range(5, 101, 5))
 AREA = "area"
@@ -80,9 +80,10 @@ def risk_coverage(
     """Compute the risk-coverage curve and its area, with intervals that respect groups.
 
     The variance comes from the jackknife over groups: each is left out once, and the confidence that accepts a share is
-    found again. The interval is Wilson's for the number of independent images with which the risk would have this
-    variance, and Student's quantile has Satterthwaite's degrees of freedom, because errors at high confidence come from
-    a few patients. A bootstrap of groups covers less with few of them (docs/explanation/intervals.md).
+    found again. ``support.steadied_design_effect`` lengthens it with few groups. The interval is Wilson's for the
+    number of independent images with which the risk would have this variance, and Student's quantile has
+    Satterthwaite's degrees of freedom, because errors at high confidence come from a few patients. A bootstrap of
+    groups covers less with few of them (docs/explanation/intervals.md).
 
     Args:
         confidence: (n,) finite float, n >= 1; images with the highest are accepted first.
@@ -109,9 +110,11 @@ def risk_coverage(
     ends: dict[float | str, Interval | None] = {}
     for key, one in value.items():
         accepted = 1.0 if key == AREA else float(key)
-        inside = len(np.unique(code[order[: max(1, round(accepted * len(values)))]]))
+        of_group = np.bincount(code[order[: max(1, round(accepted * len(values)))]])
         # Without an error among the accepted images, leaving out a group changes nothing.
-        ends[key] = all_or_none_interval(one, inside) or _interval(one, without.get(key), effective)
+        ends[key] = all_or_none_interval(one, effective_groups(of_group)) or _interval(
+            one, without.get(key), effective, of_group
+        )
     area = with_interval(
         value[AREA],
         ends[AREA],
@@ -140,8 +143,17 @@ def _without_each(figures: RiskFigures, n_groups: int) -> dict[float | str, np.n
     return {key: np.concatenate([one[key] for one in found]) for key in found[0]}
 
 
-def _interval(value: float, without: np.ndarray | None, effective: float) -> Interval | None:
-    """Return Wilson's interval of a risk from its values without each group; None if there is no variance."""
+def _interval(value: float, without: np.ndarray | None, effective: float, of_group: np.ndarray) -> Interval | None:
+    """Return Wilson's interval of a risk from its values without each group; None if there is no variance.
+
+    The design effect is at least 1, and lengthened by ``support.steadied_design_effect``.
+
+    Args:
+        value: the risk.
+        without: its value without each group.
+        effective: effective number of groups.
+        of_group: accepted images of each group.
+    """
     if without is None or not 0 < value < 1:
         return None
     away = without - without.mean()
@@ -149,4 +161,7 @@ def _interval(value: float, without: np.ndarray | None, effective: float) -> Int
     if not variance > 1e-18:
         return None
     quantile = float(student.ppf(1 - ALPHA / 2, satterthwaite_freedom(away, effective)))
-    return effective_wilson(value, value * (1 - value) / variance, quantile=quantile)
+    n_images, inside = float(of_group.sum()), effective_groups(of_group)
+    design = max(1.0, n_images * variance / (value * (1 - value)))
+    whole = steadied_design_effect(design, n_images / inside, inside)
+    return effective_wilson(value, n_images / whole, quantile=quantile)

@@ -42,7 +42,7 @@ class PointOfFold(Record):
 
 
 class ProcedureRecord(Record):
-    """Figures with intervals of the whole procedure: groups are resampled, and thresholds chosen on them again."""
+    """Figures with intervals of the whole procedure, which chooses thresholds and then decides on new patients."""
 
     sensitivity: ShareValue | None = written()
     specificity: ShareValue | None = written()

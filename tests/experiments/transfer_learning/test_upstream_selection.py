@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from tests.experiments.transfer_learning.test_experiment import accuracy_of, run
@@ -10,7 +9,6 @@ from usvit.cli.printing import go_on
 from usvit.errors import UsvitError
 from usvit.experiments.transfer_learning.upstream_selection import (
     UpstreamCandidate,
-    accuracy_difference,
     recommend,
     upstream_figures,
 )
@@ -58,19 +56,6 @@ def test_upstream_accuracies_that_do_not_compare_choose_nothing(second, reason):
     assert found["by_upstream_validation"]["name"] is None
     assert reason in found["by_upstream_validation"]["reason"]
     assert found["kept"] == "b" and found["difference"] is None
-
-
-def test_paired_interval_is_that_of_the_differences_of_groups():
-    rng = np.random.default_rng(0)
-    group = np.repeat(np.arange(200), 2)
-    a = rng.random(400) < 0.8
-    b = np.where(rng.random(400) < 0.1, ~a, a)
-    found = accuracy_difference(a, b, group)
-    per_group = (a.astype(float) - b).reshape(200, 2).mean(1)
-    half = 1.96 * per_group.std(ddof=1) / np.sqrt(200)
-    assert found["value"] == pytest.approx(per_group.mean())
-    np.testing.assert_allclose(found["ci95"], [per_group.mean() - half, per_group.mean() + half], atol=0.006)
-    assert accuracy_difference(b, a, group)["value"] == pytest.approx(-found["value"])
 
 
 def test_upstream_figures_are_read_from_a_run_or_its_fold_and_null_of_anything_else(tmp_path):

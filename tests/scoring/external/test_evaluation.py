@@ -90,7 +90,7 @@ def test_intervals_count_patients(measured):
     metrics, _ = measured
     assert metrics["pooled"]["auc"]["malignant_vs_rest"]["n_groups"] == 40
     assert point(metrics)["pooled"]["sensitivity"]["n_groups"] == 20
-    assert "cluster bootstrap" in point(metrics)["pooled"]["sensitivity"]["method"]
+    assert point(metrics)["pooled"]["sensitivity"]["method"] == "clustered Wilson"
 
 
 def test_what_failed_counts_and_its_worst_case_is_told(truth, measured):

@@ -15,11 +15,9 @@ import pandas as pd
 from usvit.errors import UsvitError
 from usvit.evaluation import classes_of, read_predictions
 from usvit.experiments.transfer_learning.splits import TransferSplit
-from usvit.metrics.basic import Value
-from usvit.metrics.bootstrap import N_RESAMPLES, cluster_bootstrap
-from usvit.metrics.checks import group_codes
-from usvit.metrics.intervals import undefined, with_interval
+from usvit.metrics.intervals import undefined
 from usvit.metrics.paired_tests import mcnemar
+from usvit.metrics.paired_tests import paired_difference as difference_of_shares
 from usvit.records import PretrainRecord, Record, RunRecord, TransferRecord, TransferRow, load_record
 
 
@@ -111,7 +109,7 @@ def paired_difference(a: UpstreamCandidate, b: UpstreamCandidate) -> dict[str, A
     """Return the difference of the test accuracies of two networks on the same images.
 
     Returns:
-        ``accuracy``, a Value of the difference (cluster bootstrap), and ``mcnemar``; None if there are no predictions
+        ``accuracy``, a Value of the difference (``paired_tests``), and ``mcnemar``; None if there are no predictions
         to compare.
     """
     if a.name == b.name:
@@ -126,27 +124,12 @@ def paired_difference(a: UpstreamCandidate, b: UpstreamCandidate) -> dict[str, A
     first, second = (_right(table) for table in tables)
     group = tables[0].group_id.to_numpy(object)
     n_groups = len(set(group.tolist()))
+    difference = difference_of_shares(first, second, group, of="test images")
+    difference.pop("p", None)  # "mcnemar" holds it
     return {
-        "accuracy": accuracy_difference(first, second, group),
+        "accuracy": difference,
         "mcnemar": mcnemar(first, second, group, method="clustered" if n_groups < len(group) else "mid-p"),
     }
-
-
-def accuracy_difference(right_a: np.ndarray, right_b: np.ndarray, group: np.ndarray, *, seed: int = 0) -> Value:
-    """Return the accuracy of A minus that of B, with a paired interval clustered by group.
-
-    Args:
-        right_a, right_b: Whether each decision is right, of shape (n,), for the same images in the same order.
-        group: Patient (or cluster of near-duplicates) of each image, of shape (n,).
-        seed: Seed of the bootstrap.
-    """
-    code, n_groups = group_codes(group, len(right_a))
-    size = np.bincount(code).astype(np.float64)
-    gain = np.bincount(code, right_a.astype(np.float64) - right_b)
-    one = cluster_bootstrap(lambda counts: {"difference": counts @ gain / (counts @ size)}, n_groups, seed=seed)
-    found = one["difference"]
-    method = f"paired cluster bootstrap, {found.method}, {N_RESAMPLES} resamples"
-    return with_interval(found.value, found.ci95, method=method, n_groups=n_groups, reason=found.reason)
 
 
 def _by_upstream(candidates: Sequence[UpstreamCandidate]) -> tuple[UpstreamCandidate | None, str | None]:
