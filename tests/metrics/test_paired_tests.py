@@ -1,9 +1,11 @@
 """Paired differences of shares."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
-from usvit.metrics.paired_tests import mcnemar, paired_difference
+from usvit.metrics.paired_tests import holm, mcnemar, paired_difference
 
 
 def hits(both, only_a, only_b, neither):
@@ -45,3 +47,23 @@ def test_models_that_decide_alike_differ_by_nothing_and_none_is_undefined():
     found = paired_difference(a, a, np.arange(40), of="x")
     assert (found["value"], found["p"]) == (0, 1) and found["ci95"][0] <= 0 <= found["ci95"][1]
     assert paired_difference([], [], [], of="positive images")["reason"] == "there are no positive images"
+
+
+def test_of_hypotheses_that_exclude_each_other_only_one_counts():
+    """Shaffer (1986), S2, by enumeration: a step's factor is the largest number of true hypotheses that are left."""
+    p = {"A to B": 0.004, "B to A": 0.7, "A to C": 0.011, "C to A": 0.02, "B to C": 0.3, "C to B": 0.013}
+    key = {name: "".join(sorted(name.replace(" to ", ""))) for name in p}
+    found, so_far = holm(p, key), 0.0
+    order = sorted(p, key=p.__getitem__)
+    for step, name in enumerate(order):
+        left = order[step:]
+        most = max(
+            len(true)
+            for size in range(len(left) + 1)
+            for true in combinations(left, size)
+            if len({key[one] for one in true}) == size
+        )
+        so_far = max(so_far, min(1.0, most * p[name]))
+        assert found[name] == pytest.approx(so_far)
+    assert holm({"A to B": 0.02, "B to A": 0.99}, key) == {"A to B": 0.02, "B to A": 0.99}
+    assert all(found[name] <= whole for name, whole in holm(p).items())
