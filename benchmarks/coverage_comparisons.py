@@ -8,7 +8,7 @@ features. A test at 5 % may reject in 5 % of the studies. The learners are logis
 and gradient-boosted trees (scikit-learn). Patients have one image, or 1 to 20 images whose features have a correlation
 of 0.5 (``benchmarks.uneven_patients``); in "informative" rows the number goes with the patient's deviation in the
 informative feature. There are 5 folds of patients, stratified by label, and 10 % of the training patients are inner
-validation images, which choose the thresholds. Everything after training is usvit's own code on predictions tables.
+validation images, which choose the thresholds (sensitivity >= 0.9, specificity >= 0.9, Youden's index).
 
 "Given" is McNemar's test of the same decisions, which takes models and thresholds as given.
 """
@@ -19,29 +19,33 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import pandas as pd
-from scipy.special import logit
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from benchmarks.coverage_training import CORRELATION, FOLDS, deal, inner_part
+from benchmarks.coverage_training import CORRELATION, FOLDS, deal, inner_part, share_of
 from benchmarks.uneven_patients import INFORMATIVE, uneven_patients
 from usvit.evaluation.comparison import fold_ratio
-from usvit.evaluation.cross_validation_headline import corrected_difference
 from usvit.evaluation.decision_comparison import compare_accuracy, compare_decisions
-from usvit.evaluation.decisions import MOST_PROBABLE, Decided, decided_of
-from usvit.evaluation.predictions import predictions_table
+from usvit.evaluation.decisions import MOST_PROBABLE, Decided
+from usvit.evaluation.prediction_arrays import Rows
 from usvit.metrics.basic import Value
+from usvit.metrics.cross_validation import FoldFigure, area_figure
+from usvit.metrics.fold_difference import difference_within_folds
 from usvit.metrics.paired_tests import paired_difference
+from usvit.metrics.threshold_choice import Rule, choose_threshold
 
-CLASSES = ["benign", "malignant"]
+CLASSES = ("benign", "malignant")
+INNER = 0.1
+"""Share of the training patients that choose the thresholds instead of training."""
+RULES = (Rule("sensitivity", 0.9), Rule("specificity", 0.9), Rule("youden"))
 FEWEST = 100
 """A rule that has a threshold in every fold in fewer studies is left out."""
 
-LEARNERS: dict[str, Callable[[int], object]] = {
+LEARNERS: dict[str, Callable[[int], Any]] = {
     "logistic": lambda seed: LogisticRegression(max_iter=500),
     "perceptron": lambda seed: MLPClassifier((8,), learning_rate_init=0.01, max_iter=60, random_state=seed),
     "boosted trees": lambda seed: GradientBoostingClassifier(
@@ -136,26 +140,66 @@ def print_row(learner: str, study: Study, repetitions: int) -> None:
     cells = [f"{rates['headline', '', '']:.3f}"]
     cells += [f"{rates[test, '', 'accuracy']:.3f}" for test in ("folds", "given")]
     cells += [span(test, lambda rule: rule == MOST_PROBABLE) for test in ("folds", "given")]
-    cells += [span(test, lambda rule: ">=" in rule or "Youden" in rule) for test in ("folds", "given")]
+    cells += [span(test, lambda rule: rule not in ("", MOST_PROBABLE)) for test in ("folds", "given")]
     print(f"| {learner} | {study.title} | {' | '.join(cells)} |", flush=True)
 
 
 def one_study(learner: str, study: Study, seed: int) -> dict[tuple[str, str, str], Value]:
     """Return (test, rule, figure) -> Value of one study; the headline has no rule and figure."""
-    a, b = trained(learner, study, seed)
-    decided = [decided_of(table, CLASSES[1], CLASSES) for table in (a, b)]
+    rng = np.random.default_rng([seed, 3])
+    x, positive, patient, features = drawn(study, rng)
+    y, fold = positive[patient], deal(rng, positive)
+    areas: tuple[list[FoldFigure | None], list[FoldFigure | None]] = ([], [])
+    seen, share = [], np.zeros((2, len(y)))
+    called: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((2, len(y)), bool))
+    missing: set[str] = set()
+    for k in range(FOLDS):
+        inner = inner_part(rng, positive, fold == k, INNER)[patient]
+        test = (fold == k)[patient]
+        unseen = np.flatnonzero(test | inner)
+        scores = []
+        for j, (own, into) in enumerate(zip(features, areas, strict=True)):
+            model = LEARNERS[learner](int(rng.integers(1 << 30)))
+            model.fit(x[~(test | inner)][:, own], y[~(test | inner)])
+            score = np.zeros(len(y))
+            score[unseen] = model.predict_proba(x[unseen][:, own])[:, 1]
+            share[j, test] = score[test]
+            scores.append(score)
+            into.append(area_figure(y[test], score[test], patient[test], study.patients))
+            called[MOST_PROBABLE][j, test] = score[test] > 0.5
+            for rule in RULES:
+                threshold = choose_threshold(y[inner], score[inner], rule).threshold if inner.any() else None
+                if threshold is None:
+                    missing.add(rule.name)
+                else:
+                    called[rule.name][j, test] = score[test] >= threshold
+        seen.append((y[unseen], scores[0][unseen], scores[1][unseen], patient[unseen], np.full(len(unseen), k)))
+    found: dict[tuple[str, str, str], Value] = {}
+    training = share_of(seen, study.patients).value
+    found["headline", "", ""] = difference_within_folds(
+        [areas[0]], [areas[1]], training, absent="", n_groups=study.patients
+    )
+    decided = [
+        decisions(y, share[j], patient, fold, {n: c[j] for n, c in called.items() if n not in missing}) for j in (0, 1)
+    ]
     one, other = decided
-    rows = one.rows
-    ratio = fold_ratio(rows.fold, len(rows)) / 0.9  # a tenth of the training images is kept for thresholds
-    found: dict[tuple[str, str, str], Value] = {("headline", "", ""): corrected_difference(a, b, CLASSES[1])}
+    ratio = fold_ratio(one.rows.fold, len(y)) / (1 - INNER)
     found["folds", "", "accuracy"] = compare_accuracy([one], [other], ratio)
-    found["given", "", "accuracy"] = given(decided, MOST_PROBABLE, np.ones(len(rows), bool))
+    found["given", "", "accuracy"] = given(decided, MOST_PROBABLE, np.ones(len(y), bool))
     for entry in compare_decisions([one], [other], ratio):
         for name, at in (("sensitivity", one.reference), ("specificity", ~one.reference)):
-            if entry[name] is not None:
-                found["folds", entry["rule"], name] = entry[name]
-                found["given", entry["rule"], name] = given(decided, entry["rule"], at)
+            found["folds", entry["rule"], name] = entry[name]
+            found["given", entry["rule"], name] = given(decided, entry["rule"], at)
     return found
+
+
+def decisions(
+    y: np.ndarray, share: np.ndarray, patient: np.ndarray, fold: np.ndarray, called: dict[str, np.ndarray]
+) -> Decided:
+    """Collect the decisions of one model on its test images."""
+    prob = np.column_stack([1 - share, share])
+    rows = Rows(CLASSES, y.astype(int), prob, prob, patient, fold[patient], np.zeros(len(y), int))
+    return Decided(rows, CLASSES[1], called, {})
 
 
 def given(decided: list[Decided], rule: str, at: np.ndarray) -> Value:
@@ -164,9 +208,8 @@ def given(decided: list[Decided], rule: str, at: np.ndarray) -> Value:
     return paired_difference(right[0], right[1], decided[0].rows.group[at], of="images")
 
 
-def trained(learner: str, study: Study, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Train both procedures in folds, and return their predictions tables (parts test and val)."""
-    rng = np.random.default_rng([seed, 3])
+def drawn(study: Study, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Draw features (n, p), labels of the patients, patients (n,), and the features of both procedures."""
     if study.uneven:
         images, deviation = uneven_patients(rng, study.patients, informative=INFORMATIVE * study.informative)
     else:
@@ -177,35 +220,9 @@ def trained(learner: str, study: Study, seed: int) -> tuple[pd.DataFrame, pd.Dat
     own = rng.normal(size=(study.patients, len(mu)))
     own[:, 0] = deviation
     x = np.sqrt(CORRELATION) * own[patient] + np.sqrt(1 - CORRELATION) * rng.normal(size=(len(patient), len(mu)))
-    y = positive[patient]
-    x += y[:, None] * mu
+    x += positive[patient][:, None] * mu
     halves = np.split(np.arange(2, len(mu)), 2)
-    features = [np.r_[[0], [1] if study.better else [], halves[0]].astype(int), np.r_[0, halves[1]]]
-    manifest = pd.DataFrame(
-        {
-            "image_id": [f"{k:05d}" for k in range(len(y))],
-            "group_id": patient.astype(str),
-            "patient_id": patient.astype(str),
-            "dataset": "simulated",
-            "label": np.array(CLASSES)[y.astype(int)],
-        }
-    )
-    fold = deal(rng, positive)
-    tables: tuple[list[pd.DataFrame], list[pd.DataFrame]] = ([], [])
-    for k in range(FOLDS):
-        inner = inner_part(rng, positive, fold == k, 0.1)
-        part = np.where(fold == k, "test", np.where(inner, "val", "train"))[patient]
-        train, rest = part == "train", np.flatnonzero(part != "train")
-        for own_features, into in zip(features, tables, strict=True):
-            model = LEARNERS[learner](int(rng.integers(1 << 30)))
-            model.fit(x[train][:, own_features], y[train])  # type: ignore[attr-defined]
-            share = model.predict_proba(x[rest][:, own_features])[:, 1]  # type: ignore[attr-defined]
-            score = logit(np.clip(share, 1e-12, 1 - 1e-12))
-            logits = np.column_stack([np.zeros(len(rest)), score])
-            into.append(
-                predictions_table(manifest.iloc[rest], logits, classes=CLASSES, fold=k, part=part[rest].tolist())
-            )
-    return pd.concat(tables[0], ignore_index=True), pd.concat(tables[1], ignore_index=True)
+    return x, positive, patient, [np.r_[[0], [1] * (study.better > 0), halves[0]].astype(int), np.r_[0, halves[1]]]
 
 
 if __name__ == "__main__":
