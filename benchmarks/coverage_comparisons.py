@@ -47,9 +47,9 @@ FEWEST = 100
 
 LEARNERS: dict[str, Callable[[int], Any]] = {
     "logistic": lambda seed: LogisticRegression(max_iter=500),
-    "perceptron": lambda seed: MLPClassifier((8,), learning_rate_init=0.01, max_iter=60, random_state=seed),
+    "perceptron": lambda seed: MLPClassifier((8,), learning_rate_init=0.02, max_iter=20, random_state=seed),
     "boosted trees": lambda seed: GradientBoostingClassifier(
-        n_estimators=30, max_depth=2, subsample=0.7, max_features=4, random_state=seed
+        n_estimators=15, max_depth=2, subsample=0.7, max_features=4, random_state=seed
     ),
 }
 

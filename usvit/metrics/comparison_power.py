@@ -2,7 +2,7 @@
 
 Near 1 the standard error of an AUC depends on the AUC: a study that draws a few more difficult images than usual has a
 lower AUC and a longer interval. The usual formula (``sample_size.AreaComparison``) takes the error as fixed and the
-interval as symmetric. It promises 0.80 where a study with AUCs of 0.98 and a margin of 0.03 shows its claim in 0.69
+interval as symmetric. It promises 0.80 where a study with AUCs of 0.98 and a margin of 0.03 shows its claim in 0.62
 (docs/how-to/plan.md). Here the claim is computed for each pair of AUCs that the study may observe.
 """
 
