@@ -21,13 +21,13 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.coverage import CORRELATIONS, SHAPES, Shape
 from usvit.evaluation.subgroup_differences import FIGURES, level_differences
+from usvit.metrics.comparison_power import ObservedComparison
 from usvit.metrics.cross_validation import area_figure
 from usvit.metrics.fold_difference import difference_limits, difference_within_folds
 from usvit.metrics.influence import LinearPredictor, binormal_placements, design_effect
 from usvit.metrics.margin_tests import DifferenceLimits, equivalence, non_inferiority
 from usvit.metrics.paired_tests import PairedShares
 from usvit.metrics.sample_size import (
-    AreaComparison,
     AreaPrecision,
     CalibrationSlope,
     ComparisonTest,
@@ -35,7 +35,6 @@ from usvit.metrics.sample_size import (
     ObservedExpected,
     PreciseFigure,
     difference_intraclass,
-    difference_variance,
 )
 
 AREA, AREA_MARGIN = 0.9, 0.05
@@ -240,8 +239,19 @@ def area_of(positive: np.ndarray, score: np.ndarray) -> float:
 
 def power(n: int, seed: int) -> None:
     """Print how often studies of the planned size make the claim that they are planned for."""
-    print("\n| AUCs | test | margin | images | rho | patients | planned power | simulated |")
-    print("|---|---|---|---|---|---|---|---|")
+    heads = (
+        "AUCs",
+        "test",
+        "margin",
+        "images",
+        "rho",
+        "symmetric",
+        "simulated",
+        "plan",
+        "simulated",
+    )
+    print(f"\n| {' | '.join(heads)} |")
+    print("|---" * len(heads) + "|")
     share, agreement = 0.4, 0.5
     studies: tuple[tuple[float, float, ComparisonTest, float, int, float], ...] = (
         (0.9, 0.85, "difference", 0.0, 1, 0.0),
@@ -249,41 +259,53 @@ def power(n: int, seed: int) -> None:
         (0.88, 0.88, "noninferiority", 0.05, 1, 0.0),
         (0.88, 0.88, "noninferiority", 0.05, 3, 0.5),
         (0.88, 0.88, "equivalence", 0.05, 3, 0.5),
+        (0.97, 0.97, "noninferiority", 0.03, 1, 0.0),
+        (0.98, 0.98, "noninferiority", 0.03, 1, 0.0),
+        (0.98, 0.98, "noninferiority", 0.03, 3, 0.5),
+        (0.98, 0.98, "equivalence", 0.03, 1, 0.0),
+        (0.99, 0.99, "noninferiority", 0.02, 1, 0.0),
+        (0.98, 0.95, "difference", 0.0, 1, 0.0),
     )
     for a, b, test, margin, images, rho in studies:
         one, other = binormal_placements(a, share), binormal_placements(b, share)
-        variance = difference_variance(one, other, agreement)
-        figure = AreaComparison(a - b, variance, variance, test, margin)
-        size = figure.size(0.8)
-        assert size is not None
         effect = design_effect(difference_intraclass(one, other, agreement, rho), images)
-        patients = round(size * effect / images)
-        claims = 0
-        for k in range(n // 2):
-            rng = np.random.default_rng([seed, k])
-            code = np.repeat(np.arange(patients), images)
-            positive = (rng.random(patients) < share)[code]
-            common = deviations(code, rho, rng)
-            figures = [
-                area_figure(
-                    positive,
-                    np.sqrt(agreement) * common
-                    + np.sqrt(1 - agreement) * deviations(code, rho, rng)
-                    + np.sqrt(2) * norm.ppf(truth) * positive,
-                    code,
-                    patients,
-                )
-                for truth in (a, b)
-            ]
-            value = difference_within_folds([figures[:1]], [figures[1:]], 0.0, absent="", n_groups=patients)
-            if test == "difference":
-                claims += value["p"] < 0.05
-            elif test == "noninferiority":
-                claims += non_inferiority(difference_limits(value), margin)["a_vs_b"]["verdict"] == "non-inferior"
-            else:
-                claims += equivalence(difference_limits(value), margin)["verdict"] == "equivalent"
-        shown = f"| {a} and {b} | {test} | {margin:g} | {images} | {rho:g} | {patients} | 0.80 |"
-        print(f"{shown} {claims / (n // 2):.3f} |", flush=True)
+        plan = ObservedComparison(a, b, share, agreement, test, margin)
+        cells = []
+        for size in (plan.symmetric.size(0.8), plan.size(0.8)):
+            assert size is not None
+            patients = round(size * effect / images)
+            cells.append(f"{patients} | {claimed(plan, patients, images, rho, n // 2, seed):.3f}")
+        print(f"| {a} and {b} | {test} | {margin:g} | {images} | {rho:g} | {' | '.join(cells)} |", flush=True)
+
+
+def claimed(plan: ObservedComparison, patients: int, images: int, rho: float, n: int, seed: int) -> float:
+    """Return the share of n studies that make the claim."""
+    claims = 0
+    for k in range(n):
+        rng = np.random.default_rng([seed, k])
+        code = np.repeat(np.arange(patients), images)
+        positive = (rng.random(patients) < plan.prevalence)[code]
+        common = deviations(code, rho, rng)
+        figures = [
+            area_figure(
+                positive,
+                np.sqrt(plan.correlation) * common
+                + np.sqrt(1 - plan.correlation) * deviations(code, rho, rng)
+                + np.sqrt(2) * norm.ppf(truth) * positive,
+                code,
+                patients,
+            )
+            for truth in (plan.a, plan.b)
+        ]
+        value = difference_within_folds([figures[:1]], [figures[1:]], 0.0, absent="", n_groups=patients)
+        if plan.test == "difference":
+            claims += value["p"] is not None and value["p"] < 0.05
+        elif plan.test == "noninferiority":
+            judged = non_inferiority(difference_limits(value), plan.margin)
+            claims += judged["a_vs_b"]["verdict"] == "non-inferior"
+        else:
+            claims += equivalence(difference_limits(value), plan.margin)["verdict"] == "equivalent"
+    return claims / n
 
 
 PARTS = {"margins": margins, "subgroups": subgroups, "planned": planned, "power": power}

@@ -11,6 +11,8 @@ from benchmarks import coverage_training as bench
 from usvit.metrics.clustered import clustered_auc
 from usvit.metrics.cross_validation import (
     FoldFigure,
+    PooledVariance,
+    Stratum,
     TrainingShare,
     area_figure,
     fold_mean,
@@ -86,9 +88,9 @@ def test_one_fold_is_the_clustered_auc(rows):
     assert np.sqrt(mean.variance) == pytest.approx(error, rel=0.01)
 
 
-def test_a_mean_of_losses_is_the_variance_of_group_sums_within_folds(rows):
-    positive, score, group, fold = rows
-    right = (score > 0.5) == positive
+def test_a_mean_of_losses_is_the_variance_of_group_sums_within_folds():
+    group = np.arange(120).repeat(3)  # equally many images in each group
+    right, fold = np.random.default_rng(2).random(360) < 0.7, group % 5
     figures = [
         mean_figure(right[fold == k].astype(float), np.ones((fold == k).sum(), bool), group[fold == k], 120)
         for k in range(5)
@@ -103,6 +105,33 @@ def test_a_mean_of_losses_is_the_variance_of_group_sums_within_folds(rows):
     assert mean.value == pytest.approx(np.mean(shares))
     assert mean.variance == pytest.approx(expected * 120 / 115, rel=1e-12)
     assert mean.freedom == pytest.approx(115)
+
+
+def test_the_variance_of_unequal_groups_is_unbiased_and_has_the_freedom_of_its_quadratic_form():
+    """Oracle: the form as a matrix, whose trace is its mean and twice the trace of its square its variance."""
+    every, square, true, start = [], np.zeros((11, 11)), 0.0, 0
+    for sizes in ([1, 20, 3, 7], [2, 2], [15, 1, 1, 1, 9]):
+        images, at = np.zeros(11, int), slice(start, start + len(sizes))
+        images[at], start = sizes, start + len(sizes)
+        w = np.array(sizes) / sum(sizes)
+        away = np.eye(len(w)) - w  # each group's value less the weighted mean
+        square[at, at] = away.T @ np.diag(w**2) @ away / (w @ w) ** 2
+        true += w @ w / 9  # of the mean of three means, whose groups have variance 1
+        every.append(images)
+
+    def pooled(value):
+        strata = []
+        for images in every:
+            w = images / images.sum()
+            strata.append(Stratum(w * (value - w @ value), images))
+        return PooledVariance.of(strata)
+
+    freedom = np.trace(square) ** 2 / np.trace(square @ square)
+    assert pooled(np.arange(11.0)).freedom == pytest.approx(freedom)
+    assert freedom < 7  # 11 groups less 3 folds would be 8
+    # Its mean over values of variance 1 without correlation is its trace: the sum over unit vectors.
+    found = sum(one.adds @ one.adds for one in (pooled(unit) for unit in np.eye(11)))
+    assert found == pytest.approx(true)
 
 
 @pytest.mark.slow

@@ -1,11 +1,12 @@
 """Paired differences of shares."""
 
 import dataclasses
+from itertools import combinations
 
 import numpy as np
 import pytest
 
-from usvit.metrics.paired_tests import PairedShares, mcnemar, paired_difference
+from usvit.metrics.paired_tests import PairedShares, holm, mcnemar, paired_difference
 
 
 def hits(both, only_a, only_b, neither):
@@ -70,3 +71,23 @@ def test_errors_of_a_few_patients_have_few_degrees_of_freedom():
     assert found.freedom[0] < 6 < 30 < found.freedom[1]
     many = dataclasses.replace(found, freedom=(39.0, 39.0)).interval()
     assert np.ptp(found.interval()) > 1.1 * np.ptp(many)
+
+
+def test_of_hypotheses_that_exclude_each_other_only_one_counts():
+    """Shaffer (1986), S2, by enumeration: a step's factor is the largest number of true hypotheses that are left."""
+    p = {"A to B": 0.004, "B to A": 0.7, "A to C": 0.011, "C to A": 0.02, "B to C": 0.3, "C to B": 0.013}
+    key = {name: "".join(sorted(name.replace(" to ", ""))) for name in p}
+    found, so_far = holm(p, key), 0.0
+    order = sorted(p, key=p.__getitem__)
+    for step, name in enumerate(order):
+        left = order[step:]
+        most = max(
+            len(true)
+            for size in range(len(left) + 1)
+            for true in combinations(left, size)
+            if len({key[one] for one in true}) == size
+        )
+        so_far = max(so_far, min(1.0, most * p[name]))
+        assert found[name] == pytest.approx(so_far)
+    assert holm({"A to B": 0.02, "B to A": 0.99}, key) == {"A to B": 0.02, "B to A": 0.99}
+    assert all(found[name] <= whole for name, whole in holm(p).items())

@@ -75,6 +75,7 @@ def test_two_runs_give_both_aucs_and_the_correlation(runs, out):
     assert assumed.like == ["one", "two"] and abs(assumed.correlation) < 0.3 and record.test == "noninferiority"
     assert abs(assumed.auc - assumed.auc_b) < 0.1
     points = [point.power for point in record.curve]
+    assert any("cross-validation takes more patients" in note for note in record.assumptions.notes)
     assert points == sorted(points) and any(abs(power - 0.8) < 0.01 for power in points)
 
 

@@ -1,9 +1,11 @@
 """What is said of a decision curve follows its band."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from usvit.records import DecisionCurveRecord
-from usvit.reports.formatting import usefulness
+from usvit.reports.formatting import clear_of, p_words, usefulness
 
 BAND = {"difference": [0.1], "lower": [0.0], "upper": [0.2]}
 
@@ -32,3 +34,22 @@ BAND = {"difference": [0.1], "lower": [0.0], "upper": [0.2]}
 def test_better_is_said_only_where_the_band_shows_it(curve, said):
     lines = {"thresholds": [0.5], "model": [0.1], "treat_all": [0.0], "treat_none": [0.0]}
     assert usefulness(DecisionCurveRecord.model_validate(lines | curve)) == said
+
+
+@given(st.integers(-99_999, 99_999), st.sampled_from([0.0, 0.05, 0.03, 0.1]))
+def test_a_printed_bound_lies_on_its_side_of_the_margin(hundred_thousandths, margin):
+    bound = hundred_thousandths / 100_000
+    printed = float(clear_of(bound, -margin, margin, sign="+"))
+    for limit in (-margin, margin):
+        assert (printed > limit, printed < limit) == (bound > limit, bound < limit)
+    assert abs(printed - bound) <= 0.0005
+
+
+def test_a_printed_p_lies_on_its_side_of_the_level():
+    assert (p_words(0.02496), p_words(0.0252), p_words(0.0498), p_words(0.05)) == (
+        "0.02496",
+        "0.0252",
+        "0.0498",
+        "0.050",
+    )
+    assert (p_words(0.0321), p_words(0.0004), p_words(None)) == ("0.032", "< 0.001", "–")

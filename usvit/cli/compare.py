@@ -37,6 +37,15 @@ def compare(
             metavar="TEST",
         ),
     ] = None,
+    primary: Annotated[
+        str,
+        typer.Option(
+            help="The figure that the claim is about; it alone gets verdicts. Choose it before the runs are compared: "
+            "AUC, accuracy, sensitivity, specificity, or one of an operating point such as 'specificity, sensitivity "
+            ">= 0.95'.",
+            metavar="FIGURE",
+        ),
+    ] = "AUC",
     out: Annotated[
         Path | None, typer.Option(help="Folder to write. (default: compare-<run>-<run>...)", metavar="DIR")
     ] = None,
@@ -49,7 +58,7 @@ def compare(
     from usvit import reports
     from usvit.cli.printing import p_value, with_interval
 
-    record, folder = reports.compare(*runs, positive=positive, margin=margin, test=test, out=out)
+    record, folder = reports.compare(*runs, positive=positive, margin=margin, test=test, primary=primary, out=out)
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
@@ -82,7 +91,10 @@ def _print_decisions(record: "CompareRecord") -> None:
     """Print differences of decisions for the most probable class."""
     from usvit.cli.printing import holm_words, with_interval
 
-    print(f"decisions for {record.positive_class} by the most probable class (the page shows operating points)")
+    where = "mean of the folds' differences; the page shows operating points"
+    if record.n_folds == 1:
+        where = "these two models; the page shows operating points"
+    print(f"decisions for {record.positive_class} by the most probable class ({where})")
     for pair in record.pairs:
         first = pair.decisions[0]
         for name, value in (("sensitivity", first.sensitivity), ("specificity", first.specificity)):
@@ -93,15 +105,15 @@ def _print_decisions(record: "CompareRecord") -> None:
 
 
 def _print_claims(record: "CompareRecord") -> None:
-    """Print the verdicts of non-inferiority or equivalence, with those of decisions for the most probable class."""
+    """Print the verdicts of non-inferiority or equivalence of the primary figure."""
     from usvit.cli.printing import p_value
     from usvit.reports import claim_lines, claims_title
 
     if title := claims_title(record):
-        print(title)
+        print(title.replace("other figures are shown without", "the page has the other figures"))
     for one in claim_lines(record):
-        if "," in one.figure and not one.figure.endswith(record.pairs[0].decisions[0].rule):
-            continue  # operating points are on the page
+        if one.figure != record.primary_figure:
+            continue
         p = "" if one.p is None else f", p {p_value(one.p)}"
         corrected = "" if one.p_holm is None or one.p_holm == one.p else f" (Holm {p_value(one.p_holm)})"
-        print(f"{one.runs}, {one.figure.partition(',')[0]}: {one.verdict} ({one.limits}{p}{corrected})")
+        print(f"{one.runs}, {one.figure}: {one.verdict} ({one.limits}{p}{corrected})")

@@ -195,7 +195,12 @@ def with_interval(value: "PlainValue", digits: int = 3) -> str:
     if value.value is None:
         return f"undefined: {value.reason}"
     text = f"{value.value:.{digits}f}"
-    return text if value.ci95 is None else f"{text} [{value.ci95[0]:.{digits}f}, {value.ci95[1]:.{digits}f}]"
+    if value.ci95 is None:
+        return text
+    from usvit.reports import clear_of
+
+    low, high = (clear_of(end, 0.0, digits=digits) for end in value.ci95)
+    return f"{text} [{low}, {high}]"
 
 
 def holm_words(value: "Value") -> str:
@@ -207,8 +212,11 @@ def holm_words(value: "Value") -> str:
 
 
 def p_value(p: float) -> str:
-    """Format a p-value: ``= 0.032``, ``< 0.001``."""
-    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
+    """Format a p-value: ``= 0.032``, ``< 0.001``; with more digits near the usual levels."""
+    from usvit.reports import p_words
+
+    said = p_words(p)
+    return said if said.startswith("<") else f"= {said}"
 
 
 _OVERALL = (

@@ -1,11 +1,13 @@
 from .candidates import CandidateScores as CandidateScores
 from .candidates import Members as Members
 from .comparison import compare_tables as compare_tables
+from .comparison import fold_ratio as fold_ratio
 from .comparison import paired_tables as paired_tables
 from .conformal_sets import judged_sets as judged_sets
 from .conformal_sets import set_thresholds as set_thresholds
 from .conformal_sets import sets_of as sets_of
 from .cross_validation_headline import headline_section as headline_section
+from .decision_comparison import AREA as AREA
 from .decision_comparison import FIGURES as FIGURES
 from .decision_comparison import compare_accuracy as compare_accuracy
 from .decision_comparison import compare_decisions as compare_decisions
@@ -16,6 +18,7 @@ from .decision_comparison import judge_margin as judge_margin
 from .decisions import KEY as KEY
 from .decisions import Decided as Decided
 from .decisions import decided_at as decided_at
+from .decisions import decided_by_repeat as decided_by_repeat
 from .decisions import decided_of as decided_of
 from .decisions import points_of as points_of
 from .ensembles import RECORD as RECORD

@@ -3,8 +3,8 @@
 The headline asks whether the training procedure is better: the mean difference of AUCs within folds, with a variance
 that counts groups and accounts for the training images that folds share (``cross_validation_headline``). The second
 test takes the predictions of these models as given: the difference of AUCs on the pooled rows
-(``clustered.clustered_difference``). The others compare decisions (McNemar) or use only the folds as the sample (Nadeau
-and Bengio). With several pairs, each test needs Holm's correction.
+(``clustered.clustered_difference``). The others compare decisions (McNemar, of one fold only), or use only the folds as
+the sample (Nadeau and Bengio). With several pairs, each test needs Holm's correction.
 """
 
 from collections.abc import Sequence
@@ -21,6 +21,22 @@ from usvit.metrics.clustered import clustered_difference
 from usvit.metrics.intervals import undefined
 from usvit.metrics.multiclass import multiclass_difference
 from usvit.metrics.paired_tests import McNemar, corrected_t, mcnemar
+
+NO_MCNEMAR = (
+    "McNemar's test takes the models as given and rejects equal ways of training too often; see the difference of "
+    "accuracies"
+)
+
+
+def fold_ratio(fold: np.ndarray, n_images: int) -> float:
+    """Return test images over training images, mean over folds, if all images that are not tested are trained on.
+
+    Args:
+        fold: (n,) int, the fold of each test image of all repeats; of one fold alone nothing uses the ratio.
+        n_images: images of one repeat.
+    """
+    sizes = np.unique(fold, return_counts=True)[1]
+    return float((sizes / np.maximum(n_images - sizes, 1)).mean())
 
 
 def paired_tables(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str] = ("A", "B")) -> tuple[pd.DataFrame, ...]:
@@ -82,7 +98,7 @@ def compare_tables(
     *,
     positive: str,
     names: tuple[str, str] = ("A", "B"),
-    test_over_train: float | None = None,
+    ratio: float | None = None,
 ) -> dict[str, Any]:
     """Compare model A with model B (A minus B) from their predictions of the same images in the same folds.
 
@@ -90,14 +106,14 @@ def compare_tables(
         a, b: predictions tables; only rows of part test count.
         positive: the class that the AUC is about.
         names: names of the two models in error texts.
-        test_over_train: for Nadeau and Bengio's t; by default that of the folds' test images, mean of
-            n_k / (n - n_k), which ignores validation images.
+        ratio: n_test / n_train, for Nadeau and Bengio's t; None takes ``fold_ratio``.
 
     Returns:
         {"positive_class", "n_images", "n_groups"} and five answers, the first of which is the headline:
         "headline": as ``corrected_difference``, positive against the rest, within the folds of all repeats;
         "auc" and "auc_macro_ovr": Value of the pooled rows of the first repeat, clustered;
-        "mcnemar": as ``mcnemar``, on the first repeat, clustered if a group has several images, otherwise mid-p;
+        "mcnemar": as ``mcnemar``, on the first repeat, clustered if a group has several images, otherwise mid-p. With
+        several folds it has no p, but a reason: the accuracy is tested fold by fold (``decision_comparison``);
         "auc_over_folds": as ``corrected_t``, over the folds of all repeats in which both AUCs are defined, with
         "n_skipped"; null with a reason if there is no such fold or only one fold.
 
@@ -116,6 +132,9 @@ def compare_tables(
     k, n_groups = classes.index(positive), len(set(group.tolist()))
     method: McNemar = "clustered" if n_groups < len(group) else "mid-p"
     macro = multiclass_difference(label, prob_a, prob_b, group, positive=k)
+    counts = mcnemar(decide(prob_a) == label, decide(prob_b) == label, group, method=method)
+    if len(np.unique(folds_a["fold"])) > 1:
+        counts = {**counts, "p": None, "reason": NO_MCNEMAR}
     return {
         "positive_class": positive,
         "n_images": len(one),
@@ -123,15 +142,14 @@ def compare_tables(
         "headline": corrected_difference(_with_inner(folds_a, a), _with_inner(folds_b, b), positive),
         "auc": clustered_difference(label == k, prob_a[:, k], prob_b[:, k], group),
         "auc_macro_ovr": macro,
-        "mcnemar": mcnemar(decide(prob_a) == label, decide(prob_b) == label, group, method=method),
+        "mcnemar": counts,
         "auc_over_folds": _over_folds(
             (folds_a["label"] == positive).to_numpy(),
             folds_a[columns[k]].to_numpy(np.float64),
             folds_b[columns[k]].to_numpy(np.float64),
             folds_a["fold"].to_numpy(np.int64),
             n_groups,
-            test_over_train,
-            n_images=len(one),
+            ratio if ratio is not None else fold_ratio(folds_a["fold"].to_numpy(np.int64), len(one)),
         ),
     }
 
@@ -147,9 +165,7 @@ def _over_folds(
     b: np.ndarray,
     fold: np.ndarray,
     n_groups: int,
-    ratio: float | None,
-    *,
-    n_images: int,
+    ratio: float,
 ) -> Value:
     numbers: Sequence[int] = np.unique(fold).tolist()
     if len(numbers) < 2:
@@ -162,8 +178,5 @@ def _over_folds(
             differences.append(areas[0] - areas[1])
     if not differences:
         return undefined("a class is absent from every fold", n_groups)
-    if ratio is None:
-        sizes = np.array([(fold == number).sum() for number in numbers])
-        ratio = float((sizes / (n_images - sizes)).mean())
     value = corrected_t(differences, ratio)
     return {**value, "n_groups": n_groups, "n_skipped": len(numbers) - len(differences)}

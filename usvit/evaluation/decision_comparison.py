@@ -1,50 +1,125 @@
 """Sections of compare.json about decisions, non-inferiority, equivalence and subgroups, pair by pair.
 
+Decisions in a cross-validation are compared fold by fold: a threshold is chosen on few images, and it shifts all
+decisions of its fold. A test that takes the thresholds and models as given, such as McNemar's, counts these shifts as
+evidence, and finds differences between two equal ways of training (docs/explanation/intervals.md). The differences of
+the folds contain the shifts. With one fold there is no such sample, and the models and thresholds are taken as given.
+
 Every p-value of a section is corrected (Holm) for all p-values of that section over all pairs, because they are read
 together in one table.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from usvit.errors import UsvitError
-from usvit.evaluation.decisions import Decided
+from usvit.errors import UsvitError, unknown
+from usvit.evaluation.decisions import MOST_PROBABLE, Decided
 from usvit.evaluation.subgroups import NOT_RECORDED, levels_of
 from usvit.metrics.basic import Value, decide
 from usvit.metrics.checks import group_codes
 from usvit.metrics.clustered import clustered_difference
+from usvit.metrics.cross_validation import with_skipped_folds
 from usvit.metrics.fold_difference import difference_limits
-from usvit.metrics.margin_tests import NO_INTERVAL, MarginTest, equivalence, non_inferiority
-from usvit.metrics.paired_tests import PairedShares, holm, paired_difference
+from usvit.metrics.intervals import ALPHA, undefined
+from usvit.metrics.margin_tests import (
+    NO_INTERVAL,
+    DifferenceLimits,
+    MarginTest,
+    StudentLimits,
+    equivalence,
+    non_inferiority,
+)
+from usvit.metrics.paired_tests import PairedShares, corrected_t, holm, paired_difference
 
-FIGURES = ("sensitivity", "specificity")
+Figure = Literal["sensitivity", "specificity", "accuracy"]
+Repeats = Sequence[Decided]
+"""The decisions of one model, of each repeat of the cross-validation."""
+
+FIGURES: tuple[Figure, ...] = ("sensitivity", "specificity")
+AREA = "AUC"
+"""Name of the headline among the figures that a claim can be about."""
 
 
-def compare_decisions(a: Decided, b: Decided) -> list[dict[str, Any]]:
-    """Compute the differences of sensitivity and specificity for each decision rule, A minus B.
+def figure_name(figure: Figure, rule: str) -> str:
+    """Return the name of a figure of decisions, such as ``sensitivity, most probable class``; tables print it."""
+    return figure if figure == "accuracy" else f"{figure}, {rule}"
+
+
+def decision_difference(a: Repeats, b: Repeats, figure: Figure, rule: str, test_over_train: float) -> Value:
+    """Compute the difference of a share of right decisions, A minus B, with its interval and "p".
 
     Args:
         a, b: of the same images in the same order.
+        figure: the sensitivity or specificity at ``rule``, or the accuracy of the most probable class.
+        rule: a rule by which both decide in every repeat.
+        test_over_train: test images over training images of a fold.
+
+    Returns:
+        With several folds, the mean of their differences with ``paired_tests.corrected_t``, over the folds of all
+        repeats; folds without an image that the figure looks at are left out. With one fold,
+        ``paired_tests.paired_difference``.
+    """
+    pairs = list(_pairs(a, b, figure, rule))
+    rows = a[0].rows
+    if len(pairs) == 1 and len(np.unique(rows.fold)) == 1:
+        one, other, at = pairs[0]
+        of = {"sensitivity": "positive images", "specificity": "negative images", "accuracy": "images"}[figure]
+        return paired_difference(one[at], other[at], rows.group[at], of=of)
+    differences, n_skipped = [], 0
+    for decided, (one, other, at) in zip(a, pairs, strict=True):
+        for fold in np.unique(decided.rows.fold):
+            own = at & (decided.rows.fold == fold)
+            if own.any():
+                differences.append(float(one[own].mean() - other[own].mean()))
+            else:
+                n_skipped += 1
+    n_groups = len(set(rows.group[pairs[0][2]].tolist()))
+    if not differences:
+        return undefined("no fold has an image that the figure looks at", n_groups)
+    return with_skipped_folds(corrected_t(differences, test_over_train) | {"n_groups": n_groups}, n_skipped)
+
+
+def compare_decisions(a: Repeats, b: Repeats, test_over_train: float) -> list[dict[str, Any]]:
+    """Compute the differences of sensitivity and specificity for each decision rule, A minus B.
+
+    Args:
+        a, b, test_over_train: as ``decision_difference``.
 
     Returns:
         One entry per rule: {"rule", "sensitivity": Value, "specificity": Value, "reason": None}; the Values are None,
         with a reason, if one of the two has no such decision.
     """
     found: list[dict[str, Any]] = []
-    for rule in dict.fromkeys([*a.called, *a.reasons, *b.called, *b.reasons]):
-        if rule not in a.called or rule not in b.called:
-            reason = a.reasons.get(rule) or b.reasons.get(rule) or "one of the two has no such operating point"
-            found.append({"rule": rule, "sensitivity": None, "specificity": None, "reason": reason})
-            continue
-        up, group = a.reference, a.rows.group
-        one, other = a.called[rule], b.called[rule]
-        sensitivity = paired_difference(one[up], other[up], group[up], of="positive images")
-        specificity = paired_difference(~one[~up], ~other[~up], group[~up], of="negative images")
-        found.append({"rule": rule, "sensitivity": sensitivity, "specificity": specificity, "reason": None})
+    every = [*a, *b]
+    for rule in dict.fromkeys(rule for one in every for rule in (*one.called, *one.reasons)):
+        values: dict[str, Any] = dict.fromkeys(FIGURES)
+        reason = None
+        if all(rule in one.called for one in every):
+            values = {name: decision_difference(a, b, name, rule, test_over_train) for name in FIGURES}
+        else:
+            reasons = (one.reasons[rule] for one in every if one.reasons.get(rule))
+            reason = next(reasons, "one of the two has no such operating point")
+        found.append({"rule": rule, **values, "reason": reason})
     return found
+
+
+def compare_accuracy(a: Repeats, b: Repeats, test_over_train: float) -> Value:
+    """Compute the difference of the shares of images whose most probable class is right, A minus B."""
+    return decision_difference(a, b, "accuracy", MOST_PROBABLE, test_over_train)
+
+
+def _pairs(a: Repeats, b: Repeats, figure: Figure, rule: str) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield for each repeat whether A and B are right, and which images count, each (n,) bool."""
+    for one, other in zip(a, b, strict=True):
+        if figure == "accuracy":
+            right = [decide(run.rows.prob) == run.rows.label for run in (one, other)]
+            yield right[0], right[1], np.ones(len(one.rows), dtype=bool)
+        else:
+            right = [run.called[rule] == run.reference for run in (one, other)]
+            yield right[0], right[1], one.reference if figure == "sensitivity" else ~one.reference
 
 
 def compare_subgroups(
@@ -112,21 +187,14 @@ def correct_section(pairs: Sequence[dict[str, Any]], section: str, figures: Sequ
     return len(values)
 
 
-def compare_accuracy(a: Decided, b: Decided) -> Value:
-    """Compute the difference of the shares of images whose most probable class is right, A minus B."""
-    one, other = (decide(run.rows.prob) == run.rows.label for run in (a, b))
-    return paired_difference(one, other, a.rows.group, of="images")
+def judge_margin(a: Repeats, b: Repeats, pair: Mapping[str, Any], margin: float, test: MarginTest) -> dict[str, Any]:
+    """Test non-inferiority or equivalence of a pair, figure by figure, each claim at its own level.
 
-
-def judge_margin(a: Decided, b: Decided, headline: Value, margin: float, test: MarginTest) -> dict[str, Any]:
-    """Decide on non-inferiority or equivalence of a pair.
-
-    The figures are the headline AUC, the accuracy, and sensitivity and specificity of each decision. Several verdicts
-    are several claims. State in advance which one counts; the error rate holds for a single claim.
+    ``correct_claims`` then leaves verdicts for one figure only, which the error rate holds for.
 
     Args:
         a, b: of the same images in the same order.
-        headline: the difference of the headline AUCs, A minus B.
+        pair: its entry in compare.json, with "headline", "accuracy" and "decisions".
         margin: in (0, 0.5).
         test: which claim.
 
@@ -135,44 +203,95 @@ def judge_margin(a: Decided, b: Decided, headline: Value, margin: float, test: M
     """
     judge = non_inferiority if test == "noninferiority" else equivalence
 
-    def of_shares(one: np.ndarray, other: np.ndarray, group: np.ndarray) -> dict[str, Any]:
-        return judge(PairedShares.of(one, other, group_codes(group, len(one))[0]), margin)
+    def of_share(value: Value, figure: Figure, rule: str) -> dict[str, Any]:
+        return judge(_share_limits(value, a, b, figure, rule), margin, reason=value.get("reason") or NO_INTERVAL)
 
-    up, group = a.reference, a.rows.group
-    decisions = [
-        {
-            "rule": rule,
-            "sensitivity": of_shares(one[up], b.called[rule][up], group[up]),
-            "specificity": of_shares(~one[~up], ~b.called[rule][~up], group[~up]),
-        }
-        for rule, one in a.called.items()
-        if rule in b.called and up.any() and not up.all()
-    ]
-    right = [decide(run.rows.prob) == run.rows.label for run in (a, b)]
+    headline = pair["headline"]
     return {
         "margin": margin,
         "auc": judge(difference_limits(headline), margin, reason=headline.get("reason") or NO_INTERVAL),
-        "accuracy": of_shares(right[0], right[1], group),
-        "decisions": decisions,
+        "accuracy": of_share(pair["accuracy"], "accuracy", MOST_PROBABLE),
+        "decisions": [
+            {"rule": one["rule"], **{name: of_share(one[name], name, one["rule"]) for name in FIGURES}}
+            for one in pair["decisions"]
+            if all(one[name] is not None and one[name]["value"] is not None for name in FIGURES)
+        ],
     }
 
 
-def correct_claims(pairs: Sequence[dict[str, Any]], section: str) -> None:
-    """Add ``p_holm`` to each claim of all pairs: to those about the AUC, and to all others together."""
-    areas = [claim for pair in pairs for claim in _claims(pair[section]["auc"])]
-    others = [claim for pair in pairs for claim in _claims(pair[section]["accuracy"])]
-    others += [
-        claim
-        for pair in pairs
-        for decision in pair[section]["decisions"]
-        for name in FIGURES
-        for claim in _claims(decision[name])
+def _share_limits(value: Value, a: Repeats, b: Repeats, figure: Figure, rule: str) -> DifferenceLimits | None:
+    """Return the limits of a Value of ``decision_difference``; None without an interval."""
+    if value.get("ci95") is None or "error" in value:
+        return StudentLimits.of(value)
+    ((one, other, at),) = _pairs(a, b, figure, rule)
+    return PairedShares.of(one[at], other[at], group_codes(a[0].rows.group[at], int(at.sum()))[0])
+
+
+def correct_claims(pairs: Sequence[dict[str, Any]], section: str, primary: str) -> str:
+    """Add ``p_holm`` to each claim of all pairs, and leave verdicts for the primary figure only.
+
+    p is corrected for the claims about the primary figure of all pairs, or for all claims about other figures. Of the
+    two directions of non-inferiority of a pair at most one can be wrong, so they count once. A claim about the primary
+    figure is shown if the corrected p is below its level; there is then no wrong claim in the whole comparison with a
+    probability of 97.5 % (non-inferiority) or 95 % (equivalence).
+
+    Args:
+        pairs: of compare.json, each with the section, from ``judge_margin``.
+        section: "non_inferiority" or "equivalence".
+        primary: the figure that was declared beforehand: "AUC", "accuracy", or as ``figure_name``; "sensitivity" and
+            "specificity" alone are those of the most probable class.
+
+    Returns:
+        The name of the primary figure.
+
+    Raises:
+        UsvitError: no pair has such a figure.
+    """
+    level = ALPHA / 2 if section == "non_inferiority" else ALPHA
+    claims = [
+        (number, name, claim)
+        for number, pair in enumerate(pairs)
+        for name, figure in _figures(pair[section])
+        for claim in _directions(figure)
     ]
-    for family in (areas, others):
-        for number, adjusted in holm({number: claim["p"] for number, claim in enumerate(family)}).items():
-            family[number]["p_holm"] = adjusted
+    name = primary_name(primary, [name for _, name, _ in claims])
+    for own in (True, False):
+        family = {k: claim for k, (_, figure, claim) in enumerate(claims) if (figure == name) == own}
+        exclusive: dict[int, Hashable] = {k: claims[k][:2] for k in family}
+        for k, adjusted in holm({k: claim["p"] for k, claim in family.items()}, exclusive).items():
+            claim = family[k]
+            claim["p_holm"] = adjusted
+            if not own:
+                claim["verdict"] = None
+            elif adjusted is not None and adjusted >= level and claim["p"] < level:
+                claim["verdict"] = f"not shown to be {claim['verdict']}"
+                claim["reason"] = f"p after Holm's correction is not below {level:g}"
+    return name
 
 
-def _claims(found: dict[str, Any]) -> list[dict[str, Any]]:
+def primary_name(given: str, known: Sequence[str]) -> str:
+    """Return the figure in ``known`` that a user has named.
+
+    Raises:
+        UsvitError: there is none; the figures are listed.
+    """
+    names = {one.lower(): one for one in known}
+    wanted = given.strip().lower()
+    for one in (wanted, f"{wanted}, {MOST_PROBABLE}"):
+        if one in names:
+            return names[one]
+    raise unknown("primary figure", given, dict.fromkeys(known))
+
+
+def _figures(section: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name and the claims of each figure of a pair."""
+    yield AREA, section["auc"]
+    yield "accuracy", section["accuracy"]
+    for one in section["decisions"]:
+        for name in FIGURES:
+            yield figure_name(name, one["rule"]), one[name]
+
+
+def _directions(found: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the claims about one figure: both directions of non-inferiority, or the one of equivalence."""
     return [found[side] for side in ("a_vs_b", "b_vs_a")] if "a_vs_b" in found else [found]

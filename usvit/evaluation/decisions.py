@@ -8,6 +8,7 @@ import pandas as pd
 
 from usvit.errors import LeakageError
 from usvit.evaluation.prediction_arrays import Rows, rows_of
+from usvit.evaluation.predictions import repeats_of
 from usvit.evaluation.thresholds import OperatingPoint, operating_points
 from usvit.metrics.basic import decide
 from usvit.metrics.threshold_choice import RULES
@@ -69,6 +70,12 @@ def decided_of(table: pd.DataFrame, positive: str, classes: Iterable[str]) -> De
     found = decided_at(rows_of(table, "test", tuple(classes)), positive, points)
     found.reasons.update(why)
     return found
+
+
+def decided_by_repeat(table: pd.DataFrame, positive: str, classes: Iterable[str]) -> list[Decided]:
+    """Decide on each repeat of a cross-validation by its own thresholds; arguments and raises as ``decided_of``."""
+    repeats, names = repeats_of(table), tuple(classes)
+    return [decided_of(table[repeats == one], positive, names) for one in np.unique(repeats)]
 
 
 def points_of(table: pd.DataFrame, positive: str) -> tuple[list[OperatingPoint], dict[str, str]]:

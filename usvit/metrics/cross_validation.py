@@ -40,11 +40,16 @@ class Stratum:
 
     Attributes:
         adds: (G,) float, the contribution of each group relative to the mean; it sums to 0.
-        present: (G,) bool, whether the group has an image of the stratum in the fold.
+        images: (G,) int, the images of the stratum in the fold of each group.
     """
 
     adds: np.ndarray
-    present: np.ndarray
+    images: np.ndarray
+
+    @property
+    def present(self) -> np.ndarray:
+        """(G,) bool, whether the group has an image of the stratum in the fold."""
+        return self.images > 0
 
 
 @dataclass(frozen=True)
@@ -67,14 +72,14 @@ class FoldFigure:
 
     def __sub__(self, other: "FoldFigure") -> "FoldFigure":
         """Subtract the figure of another model on the same images, including the contributions of the groups."""
-        strata = {name: Stratum(one.adds - other.strata[name].adds, one.present) for name, one in self.strata.items()}
+        strata = {name: Stratum(one.adds - other.strata[name].adds, one.images) for name, one in self.strata.items()}
         return FoldFigure(self.value - other.value, strata, self.independent)
 
     @classmethod
     def mean(cls, figures: Sequence["FoldFigure"]) -> "FoldFigure":
         """Average several figures of one fold, such as the AUCs of the classes."""
         strata = {
-            f"{k} {name}": Stratum(one.adds / len(figures), one.present)
+            f"{k} {name}": Stratum(one.adds / len(figures), one.images)
             for k, figure in enumerate(figures)
             for name, one in figure.strata.items()
         }
@@ -140,8 +145,8 @@ def area_figure(positive: np.ndarray, score: np.ndarray, code: np.ndarray, n_gro
     if parts is None:
         return None
     strata = {
-        "positives": Stratum(parts.positives, parts.has_positive),
-        "negatives": Stratum(parts.negatives, parts.has_negative),
+        "positives": Stratum(parts.positives, np.bincount(code[positive], minlength=n_groups)),
+        "negatives": Stratum(parts.negatives, np.bincount(code[~positive], minlength=n_groups)),
     }
     return FoldFigure(parts.value, strata, parts.disjoint_pairs)
 
@@ -164,9 +169,8 @@ def mean_figure(
     value = float(per_image[looked_at].mean())
     adds = np.bincount(code[looked_at], per_image[looked_at] - value, n_groups) / n
     images = np.bincount(code[looked_at], minlength=n_groups)
-    own = {name: Stratum(adds, images > 0)}
     is_share = bool(np.isin(per_image[looked_at], (0, 1)).all())
-    return FoldFigure(value, own, int((images > 0).sum()), images if is_share else None)
+    return FoldFigure(value, {name: Stratum(adds, images)}, int((images > 0).sum()), images if is_share else None)
 
 
 def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None:
@@ -174,8 +178,9 @@ def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None
 
     The contributions of a group are added over the folds of a repeat (a group is in one fold if folds keep groups
     together) and averaged over repeats. The variance between the groups of a stratum is that within folds, pooled over
-    folds: sum of squares over I - K for I groups in K folds. So a fold with a single group, which shows no variance of
-    its own, counts as the others do. With one fold that is Obuchowski's I / (I - 1).
+    folds (``PooledVariance``). So a fold with a single group, which shows no variance of its own, counts as the others
+    do. If all groups of a fold have equally many images, it is the sum of squares over I - K for I groups in K folds;
+    with one fold that is Obuchowski's I / (I - 1).
 
     Args:
         repeats: the figures of the folds of each repeat, None if undefined.
@@ -185,7 +190,7 @@ def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None
 
     Source: LeDell, Petersen & van der Laan (2015), Electronic Journal of Statistics 9:1583 (the mean of the
     folds' influence curves); groups and the factor after Obuchowski (1997), Biometrics 53:567; degrees of freedom
-    as in Brunner & Munzel (2000), Biometrical Journal 42:17.
+    of several strata as in Brunner & Munzel (2000), Biometrical Journal 42:17.
     """
     known = [[figure for figure in folds if figure is not None] for folds in repeats]
     if not all(known):
@@ -198,13 +203,13 @@ def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None
     variance = 0.0
     for name in names:
         strata = [[one.strata[name] for one in folds] for folds in known]
-        spare = int(np.mean([sum(int(one.present.sum()) for one in own) - len(own) for own in strata]))
-        if spare < 1:
+        pooled = [PooledVariance.of(own) for own in strata]
+        if np.mean([one.spare for one in pooled]) < 1:
             variance = float("nan")
             continue
-        adds = np.mean([_pooled_within_folds(own) for own in strata], axis=0)
+        adds = np.mean([one.adds for one in pooled], axis=0)
         total = total + adds
-        components.append((float(adds @ adds), spare))
+        components.append((float(adds @ adds), float(np.mean([one.freedom for one in pooled]))))
         here = np.any([one.present for own in strata for one in own], axis=0)
         groups = here if not len(groups) else groups | here
     if not np.isnan(variance):
@@ -242,18 +247,50 @@ def _shares(
     return (FoldShare(float(by_repeat.mean()), variance, freedom, adds, images, effective, of_repeats, n, present),)
 
 
-def _pooled_within_folds(strata: Sequence[Stratum]) -> np.ndarray:
-    """Return (G,) contributions to the mean of K folds whose squares sum to its variance.
+@dataclass(frozen=True)
+class PooledVariance:
+    """Contributions of the groups of a stratum to the mean of K folds, whose squares sum to its variance.
 
-    Each contribution is multiplied by the I_k groups of its fold, which gives the deviation of a group; the variance of
-    these is the sum of their squares over I - K, and that of the mean over folds the mean of it over I_k, over K.
+    A mean over images gives the group g of a fold the weight w_g, its share of the fold's images. Its contribution is
+    w_g times its deviation from the mean, which the group itself has moved: the more, the larger it is. If groups vary
+    by s^2, the squares of the contributions of a fold sum on average to s^2 times sum w^2 (1 - 2 w + S) with
+    S = sum w^2, and the variance of the fold's mean is s^2 S. One s^2 is estimated from all folds, each weighted by
+    1 / S^2. With equally many images in each group, s^2 is the sum of squared deviations over I - K.
+
+    Attributes:
+        adds: (G,) float.
+        freedom: degrees of freedom of the variance, at least 1: I - K for equal groups, fewer if a few groups hold most
+            of the images.
+        spare: I - K for I groups in K folds. Below 1 there is no variance.
+
+    Source: the bias and the degrees of freedom of a clustered variance: Bell & McCaffrey (2002), Survey Methodology
+    28:169, for deviations of groups of one variance, whatever their sizes. That is the case of images that are all
+    alike within their group; if they are not, the variance is slightly too large rather than too small.
     """
-    sizes = [int(one.present.sum()) for one in strata]
-    spare = sum(sizes) - len(strata)
-    if spare < 1:
-        return np.zeros_like(strata[0].adds)
-    scale = np.sqrt(sum(1 / size for size in sizes) / spare) / len(strata)
-    return np.asarray(scale * np.sum([size * one.adds for size, one in zip(sizes, strata, strict=True)], axis=0))
+
+    adds: np.ndarray
+    freedom: float
+    spare: int
+
+    @classmethod
+    def of(cls, folds: Sequence[Stratum]) -> "PooledVariance":
+        """Pool the K folds of one repeat."""
+        spare = sum(int(one.present.sum()) for one in folds) - len(folds)
+        if spare < 1:
+            return cls(np.zeros(len(folds[0].adds)), 1.0, spare)
+        square = shown = twice = 0.0
+        adds = np.zeros(len(folds[0].adds))
+        for one in folds:
+            w = one.images[one.present] / one.images.sum()
+            s, cubes, fourths = (float((w**power).sum()) for power in (2, 3, 4))
+            square += s / len(folds) ** 2
+            shown += (s + s * s - 2 * cubes) / s**2
+            # The squares of the contributions are y' P' W^2 P y with P = I - 1 w', and the variance of this form of a
+            # normal y is twice the trace of its square, here summed over pairs of groups and over the groups.
+            pairs = s**4 + 2 * s * fourths - 4 * s * s * cubes + 2 * cubes**2
+            twice += (pairs + float((w**4 * (1 + 2 * s - 4 * w)).sum())) / s**4
+            adds = adds + one.adds / s
+        return cls(np.sqrt(square / shown) * adds, max(1.0, shown**2 / twice), spare)
 
 
 def training_share(

@@ -7,7 +7,7 @@ takes both logits as a bivariate Student variable and reads the quantiles of the
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import fsum
 
 import numpy as np
@@ -146,8 +146,14 @@ class LogitDifference:
             (logit(self.a), sd_a, logit(self.b), sd_b) if a_is_wider else (logit(self.b), sd_b, logit(self.a), sd_a)
         )
         freedom = self._freedom
-        half = stdtrit(freedom, ndtr(_GRID[_GRID <= 0]))
-        t = np.concatenate([half, -half[-2::-1]])
+        t = _student_nodes(freedom)
         c = self._correlation
         scale = wide * np.sqrt((1 - c * c) * (freedom + t * t) / (freedom + 1))
         return centre + c * wide * t, scale, own + narrow * t, 1 if a_is_wider else -1
+
+
+@lru_cache(maxsize=16)
+def _student_nodes(freedom: float) -> np.ndarray:
+    """Return the nodes of the quadrature as Student deviates; plans ask for the same again and again."""
+    half = stdtrit(freedom, ndtr(_GRID[_GRID <= 0]))
+    return np.concatenate([half, -half[-2::-1]])

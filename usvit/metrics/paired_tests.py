@@ -1,6 +1,6 @@
 """Paired tests of two models on the same images, and Holm's correction for several tests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
@@ -178,14 +178,14 @@ def corrected_t(differences: ArrayLike, test_over_train: float) -> Value:
     the clustered difference asks about these predictions on new patients.
 
     Args:
-        differences: (J,) differences of a figure, model A minus model B, one for each fold, J >= 1.
+        differences: (J,) differences of a figure in [0, 1], model A minus model B, one for each fold, J >= 1.
         test_over_train: n_test / n_train > 0; 1 / (J - 1) in J-fold cross-validation without a
             validation split.
 
     Returns:
-        A Value of the mean with "p" (two-sided, J - 1 degrees of freedom) and "n_folds"; It has no
-        n_groups because it counts folds. It has no interval and p if J is 1 or all differences are equal (p is 1 if
-        they are 0).
+        A Value of the mean with "p" (two-sided, J - 1 degrees of freedom), "n_folds", and the "error" and "freedom" of
+        its interval. It has no n_groups because it counts folds. It has no interval and p if J is 1 or all differences
+        are equal (p is 1 if they are 0).
 
     Raises:
         ValueError: a difference is not finite (the index is named), there is none, or the ratio is not positive.
@@ -208,14 +208,18 @@ def corrected_t(differences: ArrayLike, test_over_train: float) -> Value:
         value["reason"] = "the difference is the same in all folds, so the variance is 0"
         return {**value, "p": 1.0} if mean == 0 else value
     half = float(t.ppf(1 - ALPHA / 2, n - 1)) * error
-    return {**value, "ci95": [mean - half, mean + half], "p": 2 * float(t.sf(abs(mean) / error, n - 1))}
+    value |= {"error": error, "freedom": float(n - 1)}
+    ends = [max(mean - half, -1.0), min(mean + half, 1.0)]
+    return {**value, "ci95": ends, "p": 2 * float(t.sf(abs(mean) / error, n - 1))}
 
 
-def holm(p: Mapping[Name, float | None]) -> dict[Name, float | None]:
+def holm(p: Mapping[Name, float | None], exclusive: Mapping[Name, Hashable] | None = None) -> dict[Name, float | None]:
     """Apply Holm's step-down correction, so that several p-values can be compared with one level.
 
     Args:
         p: a p-value in [0, 1] for each comparison; None (not computable) remains None and is not counted.
+        exclusive: a key for each comparison, if of all null hypotheses with one key at most one can be true. A step
+            then counts the keys that are left instead of the comparisons.
 
     Returns:
         The adjusted p-values, in the same order, at most 1.
@@ -223,16 +227,21 @@ def holm(p: Mapping[Name, float | None]) -> dict[Name, float | None]:
     Raises:
         ValueError: a p-value is NaN or outside [0, 1] (the comparison is named).
 
-    Source: Holm (1979), Scandinavian Journal of Statistics 6:65.
+    Source: Holm (1979), Scandinavian Journal of Statistics 6:65; hypotheses that exclude each other: Shaffer (1986),
+    Journal of the American Statistical Association 81:826, method S2.
+
+    >>> holm({"A to B": 0.02, "B to A": 0.6}, {"A to B": "A and B", "B to A": "A and B"})
+    {'A to B': 0.02, 'B to A': 0.6}
     """
     for name, one in p.items():
         if one is not None and not 0 <= one <= 1:
             raise ValueError(f"the p-value of '{name}' is {one}")
     order = sorted(((one, name) for name, one in p.items() if one is not None), key=lambda pair: pair[0])
+    keys = [name if exclusive is None else exclusive[name] for _, name in order]
     adjusted: dict[Name, float | None] = dict.fromkeys(p)
     so_far = 0.0
     for step, (one, name) in enumerate(order):
-        so_far = max(so_far, min(1.0, (len(order) - step) * one))
+        so_far = max(so_far, min(1.0, len(set(keys[step:])) * one))
         adjusted[name] = so_far
     return adjusted
 

@@ -6,9 +6,10 @@ from typing import get_args
 
 from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError
+from usvit.metrics.comparison_power import ObservedComparison
 from usvit.metrics.influence import binormal_placements, design_effect
 from usvit.metrics.margin_tests import check_margin
-from usvit.metrics.sample_size import AreaComparison, ComparisonTest, difference_intraclass, difference_variance
+from usvit.metrics.sample_size import ComparisonTest, difference_intraclass
 from usvit.planning.assumptions import StudyClusters, area_of, observe, refuse_unless, score_correlation, share_of
 from usvit.planning.building import criterion_of, finish_plan
 from usvit.planning.pages import refuse_other_files
@@ -58,7 +59,8 @@ def plan_comparison(
     Raises:
         UsvitError: as ``plan_validation``; the test contradicts the margin or the AUCs.
 
-    Source: Obuchowski & McClish (1997), Statistics in Medicine 16:1529.
+    Source: after Obuchowski & McClish (1997), Statistics in Medicine 16:1529; a larger size if the interval of ``usvit
+    compare`` needs it (``metrics.comparison_power``).
 
     Example:
         >>> import usvit
@@ -89,8 +91,7 @@ def plan_comparison(
     chosen = _test(test, margin, a, b)
     clusters = StudyClusters.of(runs, images, images_cv, icc)
     one, other = binormal_placements(a, share), binormal_placements(b, share)
-    variance = difference_variance(one, other, correlation)
-    figure = AreaComparison(a - b, variance, variance, chosen, margin or 0.0, alpha)
+    figure = ObservedComparison(a, b, share, correlation, chosen, margin or 0.0, alpha)
     intraclass = difference_intraclass(one, other, correlation, clusters.icc)
     effect = design_effect(intraclass, clusters.images, clusters.variation)
     title = "difference of the AUCs"
@@ -111,12 +112,18 @@ def plan_comparison(
         clusters,
         share,
         lambda n: {title: figure.half_width(n / effect)},
-        [f"power {power:g}; " + _level(chosen, alpha)],
+        [f"power {power:g}; " + _level(chosen, alpha), _TRAINED],
         [],
         *runs,
         power=lambda n: figure.power(n / effect),
         more={"test": chosen, "margin": margin},
     )
+
+
+_TRAINED = (
+    "the plan is for two trained models and test patients that neither has seen; to compare two ways of training by "
+    "cross-validation takes more patients, often twice as many, because its test also counts chance in training"
+)
 
 
 def _test(test: str | None, margin: float | None, a: float, b: float) -> ComparisonTest:

@@ -23,8 +23,10 @@ from usvit.records.values import Interval, MeanSd, Value
 
 _Margin = Annotated[float, Field(gt=0, lt=0.5)]
 _HOLM_CLAIMS = (
-    "p after Holm's correction for the claims of all pairs, in both directions: those about the AUC, or all others."
+    "p after Holm's correction for the claims of all pairs: those about the primary figure, or all others. The two "
+    "directions of non-inferiority of a pair count once, because at most one of them can be wrong."
 )
+_VERDICT = "Null if the figure is not the primary one."
 _HOLM = "p_holm is corrected for all p-values of this section, of all pairs."
 
 
@@ -52,7 +54,7 @@ class ComparedValue(Value):
     p: Share | None = optional("Two-sided p-value of a difference; absent if it cannot be computed.", null=True)
     p_holm: Share | None = optional("p-value after Holm's correction over the pairs.", null=True)
     error: Annotated[Number, Field(ge=0)] | None = optional(
-        "Standard error of the headline difference, from which intervals of other levels follow. Since schema 1.2."
+        "Standard error of a difference over folds, from which intervals of other levels follow. Since schema 1.2."
     )
     freedom: Annotated[Number, Field(ge=0)] | None = optional("Degrees of freedom of Student's t. Since schema 1.2.")
     areas: PairedAreas | None = optional(
@@ -78,9 +80,9 @@ class ComparedRun(Record):
 
 
 class McNemar(Record):
-    """Clustered McNemar test of the decisions."""
+    """Images that only one run decides correctly, and the McNemar test of them if there is one fold."""
 
-    p: Share | None
+    p: Share | None = key("Null with several folds: see the difference of accuracies.")
     p_holm: Share | None = optional(null=True)
     only_a: Count = key("Images that only run a decides correctly.")
     only_b: Count = key("Images that only run b decides correctly.")
@@ -91,7 +93,7 @@ class McNemar(Record):
 
 
 class DecisionDifference(Record):
-    """Difference of sensitivity and specificity at one rule."""
+    """Difference of sensitivity and specificity at one rule: the mean over folds if there are several."""
 
     rule: Text = key("'most probable class', or the rule of an operating point.", minLength=1)
     sensitivity: ComparedValue | None
@@ -116,12 +118,15 @@ class Verdict(Record):
         "Lower bound of the one-sided 97.5 % interval of the first minus the second; null without an interval."
     )
     p: Share | None = optional(
-        "One-sided p of the hypothesis that the first is worse by the margin or more; below 0.025 exactly if the "
-        "verdict is non-inferior. Since schema 1.2.",
+        "One-sided p of the hypothesis that the first is worse by the margin or more; below 0.025 exactly if the bound "
+        "lies above minus the margin. Since schema 1.2.",
         null=True,
     )
     p_holm: Share | None = optional(f"{_HOLM_CLAIMS} Since schema 1.2.", null=True)
-    verdict: Text = key(enum=["non-inferior", "not shown to be non-inferior"])
+    verdict: Text | None = key(
+        f"Non-inferior if p_holm is below 0.025. {_VERDICT}",
+        enum=["non-inferior", "not shown to be non-inferior", None],
+    )
     reason: Text | None = optional(minLength=1)
 
 
@@ -142,7 +147,7 @@ class DecisionNonInferiority(Record):
 
 
 class NonInferiority(Record):
-    """Non-inferiority of a pair. The error of 2.5 % is that of a single claim."""
+    """Non-inferiority of a pair. The verdicts of all pairs contain a wrong claim in at most 2.5 % of comparisons."""
 
     margin: _Margin
     auc: BothWays
@@ -155,9 +160,13 @@ class EquivalenceClaim(Record):
 
     margin: Number
     ci90: Interval | None = key("90 % interval of the difference; null without an interval.")
-    p: Share | None = key("The larger of both one-sided p-values; below 0.05 exactly if the verdict is equivalent.")
+    p: Share | None = key(
+        "The larger of both one-sided p-values; below 0.05 exactly if the 90 % interval lies within the margin."
+    )
     p_holm: Share | None = optional(_HOLM_CLAIMS, null=True)
-    verdict: Text = key(enum=["equivalent", "not shown to be equivalent"])
+    verdict: Text | None = key(
+        f"Equivalent if p_holm is below 0.05. {_VERDICT}", enum=["equivalent", "not shown to be equivalent", None]
+    )
     reason: Text | None = optional(minLength=1)
 
 
@@ -170,7 +179,7 @@ class DecisionEquivalence(Record):
 
 
 class Equivalence(Record):
-    """Equivalence of a pair. The error of 5 % is that of a single claim."""
+    """Equivalence of a pair. The verdicts of all pairs contain a wrong claim in at most 5 % of comparisons."""
 
     margin: _Margin
     auc: EquivalenceClaim
@@ -198,13 +207,17 @@ class Pair(Record):
     )
     decisions: list[DecisionDifference] = key(
         "Differences of sensitivity and specificity of the positive class against the rest. Thresholds are each run's "
-        f"own, and taken as given. {_HOLM}",
+        "own. With several folds, the mean of the folds' differences with Nadeau and Bengio's corrected t; with one, "
+        f"thresholds and models are taken as given. {_HOLM}",
         minItems=1,
     )
     subgroups: list[SubgroupDifference] = key(
-        f"Difference of AUCs in each subgroup (data set, device, BI-RADS, size). {_HOLM}"
+        "Difference of AUCs in each subgroup (data set, device, BI-RADS, size), pooled; the models are taken as given. "
+        f"{_HOLM}"
     )
-    accuracy: ComparedValue | None = optional("Difference of the accuracies. Since schema 1.2.")
+    accuracy: ComparedValue | None = optional(
+        "Difference of the accuracies, computed as those of decisions. Since schema 1.2."
+    )
     non_inferiority: NonInferiority | None = optional("Absent if it was not tested.")
     equivalence: Equivalence | None = optional("Absent if it was not tested. Since schema 1.2.")
 
@@ -213,7 +226,7 @@ class CompareRecord(FileRecord):
     """Runs compared pair by pair on the same test images in the same folds."""
 
     KIND: ClassVar[str] = "compare"
-    VERSION: ClassVar[str] = "1.3"
+    VERSION: ClassVar[str] = "1.4"
     schema_version: Version
     positive_class: Name
     classes: Classes
@@ -224,6 +237,11 @@ class CompareRecord(FileRecord):
     n_compared: Count = key("Number of pairs, for Holm's correction.", minimum=1)
     non_inferiority_margin: _Margin | None = written("Margin that the user gave; null if none was given.", null=True)
     equivalence_margin: _Margin | None = nullable("The same for equivalence. Since schema 1.2.")
+    primary_figure: Text | None = written(
+        "Figure that was declared beforehand, which alone has verdicts: 'AUC', 'accuracy', or sensitivity or "
+        "specificity with its rule. Null without a margin. Before schema 1.4 every figure had one.",
+        null=True,
+    )
     warnings: list[Text]
     runs: list[ComparedRun] = key(minItems=2)
     pairs: list[Pair] = key(minItems=1)

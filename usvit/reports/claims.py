@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from usvit.records import BothWays, CompareRecord, EquivalenceClaim, Pair
+from usvit.reports.formatting import clear_of
 
 
 @dataclass(frozen=True)
@@ -18,38 +19,59 @@ class ClaimLine:
     p: float | None
     p_holm: float | None
     verdict: str
+    """A dash if the figure is not the primary one."""
 
 
 def claims_title(record: CompareRecord) -> str:
     """Return what the claims of a comparison are; empty without a margin."""
     if record.non_inferiority_margin is not None:
-        return (
-            f"Non-inferiority with a margin of {record.non_inferiority_margin:g}, from the bound of the one-sided "
-            "97.5 % interval:"
-        )
-    if record.equivalence_margin is not None:
-        return (
-            f"Equivalence with a margin of {record.equivalence_margin:g}: two one-sided tests at 5 %, which is the "
-            "90 % interval:"
-        )
-    return ""
+        margin, level = record.non_inferiority_margin, "0.025"
+        said = f"Non-inferiority with a margin of {margin:g}, from the bound of the one-sided 97.5 % interval"
+    elif record.equivalence_margin is not None:
+        margin, level = record.equivalence_margin, "0.05"
+        said = f"Equivalence with a margin of {margin:g}: two one-sided tests at 5 %, which is the 90 % interval"
+    else:
+        return ""
+    if record.primary_figure is None:  # before schema 1.4
+        return f"{said}:"
+    return (
+        f"{said}. Verdicts are about the primary figure ({record.primary_figure}), with p after Holm's correction "
+        f"below {level}; other figures are shown without:"
+    )
 
 
 def claim_lines(record: CompareRecord) -> list[ClaimLine]:
-    """Return every claim of every pair; of non-inferiority in both directions."""
+    """Return every claim of every pair, those about the primary figure first; of non-inferiority in both directions."""
     found = []
+    margin = record.non_inferiority_margin or record.equivalence_margin or 0.0
+
+    def shown(number: float) -> str:
+        return clear_of(number, -margin, margin, sign="+")
+
     for pair in record.pairs:
         for figure, both in _both_ways(pair):
             for runs, one in ((f"{pair.a} against {pair.b}", both.a_vs_b), (f"{pair.b} against {pair.a}", both.b_vs_a)):
-                limits = "no bound" if one.bound is None else f"bound {one.bound:+.3f}"
-                found.append(ClaimLine(runs, figure, limits, one.p, one.p_holm, one.verdict))
+                limits = f"no bound: {one.reason}" if one.bound is None else f"bound {shown(one.bound)}"
+                found.append(
+                    ClaimLine(runs, figure, limits, one.p, one.p_holm, _verdict(one.verdict, one.bound, one.reason))
+                )
         for figure, claim in _equivalences(pair):
+            ends = claim.ci90
             limits = (
-                "no interval" if claim.ci90 is None else f"90 % interval {claim.ci90[0]:+.3f} to {claim.ci90[1]:+.3f}"
+                f"no interval: {claim.reason}"
+                if ends is None
+                else f"90 % interval {shown(ends[0])} to {shown(ends[1])}"
             )
-            runs = f"{pair.a} and {pair.b}"
-            found.append(ClaimLine(runs, figure, limits, claim.p, claim.p_holm, claim.verdict))
-    return found
+            verdict = _verdict(claim.verdict, ends, claim.reason)
+            found.append(ClaimLine(f"{pair.a} and {pair.b}", figure, limits, claim.p, claim.p_holm, verdict))
+    return sorted(found, key=lambda one: one.figure != record.primary_figure)
+
+
+def _verdict(verdict: str | None, limits: object, reason: str | None) -> str:
+    """Return the verdict, with the reason if the limits alone would say otherwise."""
+    if verdict is None:
+        return "–"
+    return verdict if limits is None or not reason else f"{verdict}: {reason}"
 
 
 def _both_ways(pair: Pair) -> Iterator[tuple[str, BothWays]]:

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,8 @@ from matplotlib.figure import Figure
 from usvit.arguments import checked_arguments
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError
-from usvit.evaluation import FIGURES as DECISION_FIGURES
-from usvit.evaluation import KEY as DECIDED_KEY
 from usvit.evaluation import (
+    AREA,
     SUBGROUP_COLUMNS,
     Decided,
     Predictions,
@@ -26,10 +25,11 @@ from usvit.evaluation import (
     compare_tables,
     correct_claims,
     correct_section,
-    decided_of,
+    decided_by_repeat,
     figure_points,
     figures_with_intervals,
     first_repeat,
+    fold_ratio,
     headline_section,
     judge_margin,
     listed,
@@ -38,6 +38,8 @@ from usvit.evaluation import (
     paired_tables,
     rows_of,
 )
+from usvit.evaluation import FIGURES as DECISION_FIGURES
+from usvit.evaluation import KEY as DECIDED_KEY
 from usvit.files import write_text
 from usvit.metrics.basic import roc
 from usvit.metrics.checks import group_codes
@@ -46,7 +48,7 @@ from usvit.metrics.paired_tests import holm
 from usvit.metrics.support import few_groups_sentences
 from usvit.records import CompareRecord, MeanSd, PlainValue, write_record
 from usvit.reports.claims import claim_lines, claims_title
-from usvit.reports.formatting import p_words
+from usvit.reports.formatting import clear_of, p_words
 from usvit.reports.svg import DASHES, GRID, INK, MUTED, N_SERIES, SERIES, drawing_style, to_svg
 
 FILES = ("compare.json", "compare.md", "compare.tex", "compare.html")
@@ -77,6 +79,7 @@ def compare(
     positive: str | None = None,
     margin: float | None = None,
     test: str | None = None,
+    primary: str = AREA,
     out: str | Path | None = None,
 ) -> tuple[CompareRecord, Path]:
     """Compare two or more runs (or predictions tables) on the same images, pair by pair, and write the page.
@@ -88,6 +91,9 @@ def compare(
             no claim.
         test: ``noninferiority`` (each run is not worse than the other by the margin or more) or ``equivalence`` (they
             differ by less than the margin either way); None takes ``noninferiority``.
+        primary: the figure that was declared beforehand, which alone gets verdicts: ``AUC``, ``accuracy``,
+            ``sensitivity`` or ``specificity`` (of the most probable class), or one of an operating point, such as
+            ``specificity, sensitivity >= 0.95``. Only with a margin.
         out: the folder to write; None takes ``compare-<run>-<run>...`` in the current folder.
 
     Returns:
@@ -95,7 +101,8 @@ def compare(
 
     Raises:
         UsvitError: fewer than two runs or one twice; images, labels, groups, folds or positive classes of two runs
-            differ (the difference is named); ``out`` holds other files; and as ``open_predictions``.
+            differ (the difference is named); ``out`` holds other files; there is no such ``primary`` figure; and as
+            ``open_predictions``.
 
     Example:
         >>> import usvit
@@ -109,6 +116,10 @@ def compare(
         check_margin(margin)
     elif test is not None:
         raise UsvitError(f"--test {claim} needs a --margin, such as 0.05: the difference that would not matter.")
+    elif primary != AREA:
+        raise UsvitError(
+            f"--primary {primary} needs a --margin, such as 0.05: it is the figure that a verdict is about."
+        )
     if len(paths) < 2:
         raise UsvitError("Name at least two runs or predictions tables to compare.")
     if len({path.resolve() for path in paths}) < len(paths):
@@ -118,7 +129,7 @@ def compare(
     folder = Path(out) if out else Path("compare-" + re.sub(r"[^\w.+-]+", "-", "-".join(names)))
     if folder.exists() and not (folder.is_dir() and {one.name for one in folder.iterdir()} <= {*FILES}):
         raise UsvitError(f"{folder} holds other files. Nothing was changed: choose another folder with --out.")
-    content = listed(compare_predictions(opened, names, margin, claim))
+    content = listed(compare_predictions(opened, names, margin, claim, primary))
     tables = [rows_of(one.table, "test", opened[0].classes) for one in opened]
     k = opened[0].classes.index(opened[0].positive)
     curves = [roc(rows.label == k, rows.prob[:, k]) for rows in tables]
@@ -135,8 +146,9 @@ def compare_predictions(
     names: Sequence[str],
     margin: float | None = None,
     claim: MarginTest = "noninferiority",
+    primary: str = AREA,
 ) -> dict[str, Any]:
-    """The content of compare.json; ``margin``, ``claim`` (its test) and raises as ``compare``."""
+    """The content of compare.json; ``margin``, ``claim`` (its test), ``primary`` and raises as ``compare``."""
     first = opened[0]
     for other, name in zip(opened[1:], names[1:], strict=True):
         paired_tables(first.table, other.table, (names[0], name))
@@ -147,24 +159,26 @@ def compare_predictions(
             )
     runs = [{"name": name, **_own(one, first.classes, first.positive)} for one, name in zip(opened, names, strict=True)]
     pairs: list[dict[str, Any]] = []
+    decided = {
+        name: decided_by_repeat(one.table, first.positive, first.classes)
+        for one, name in zip(opened, names, strict=True)
+    }
     for (a, name_a), (b, name_b) in itertools.combinations(zip(opened, names, strict=True), 2):
         ratios = [one.test_over_train for one in (a, b) if one.test_over_train is not None]
-        found = compare_tables(
-            a.table,
-            b.table,
-            positive=first.positive,
-            names=(name_a, name_b),
-            test_over_train=float(np.mean(ratios)) if ratios else None,
-        )
-        pairs.append({"a": name_a, "b": name_b, **{test: found[test] for test in TESTS}})
-    for test in TESTS:
+        ratio = float(np.mean(ratios)) if ratios else _ratio(decided[name_a])
+        found = compare_tables(a.table, b.table, positive=first.positive, names=(name_a, name_b), ratio=ratio)
+        pair = {"a": name_a, "b": name_b, **{test: found[test] for test in TESTS}}
+        pair["decisions"] = compare_decisions(decided[name_a], decided[name_b], ratio)
+        pair["accuracy"] = compare_accuracy(decided[name_a], decided[name_b], ratio)
+        pairs.append(pair)
+    for test in (*TESTS, "accuracy"):
         adjusted = holm({index: pair[test].get("p") for index, pair in enumerate(pairs)})
         for index, pair in enumerate(pairs):
             if "p" in pair[test]:
                 pair[test]["p_holm"] = adjusted[index]
-    _add_decisions(pairs, opened, names)
-    if margin is not None:
-        _add_claims(pairs, opened, names, margin, claim)
+    correct_section(pairs, "decisions", DECISION_FIGURES)
+    _add_subgroups(pairs, first, decided)
+    declared = None if margin is None else _add_claims(pairs, decided, margin, claim, primary)
     test_rows = first_repeat(first.table)
     test_rows = test_rows[test_rows["part"] == "test"]
     n_groups = int(test_rows["group_id"].nunique())
@@ -189,40 +203,37 @@ def compare_predictions(
         "n_compared": len(pairs),
         "non_inferiority_margin": margin if claim == "noninferiority" else None,
         "equivalence_margin": margin if claim == "equivalence" else None,
+        "primary_figure": declared,
         "warnings": said,
     }
 
 
-def _decided(opened: Sequence[Predictions], names: Sequence[str]) -> dict[str, Decided]:
-    first = opened[0]
-    return {name: decided_of(one.table, first.positive, first.classes) for one, name in zip(opened, names, strict=True)}
+def _ratio(decided: Sequence[Decided]) -> float:
+    return fold_ratio(np.concatenate([one.rows.fold for one in decided]), len(decided[0].rows))
 
 
-def _add_decisions(pairs: list[dict[str, Any]], opened: Sequence[Predictions], names: Sequence[str]) -> None:
-    """Add differences of decisions and within subgroups to each pair."""
-    first, decided = opened[0], _decided(opened, names)
+def _add_subgroups(pairs: list[dict[str, Any]], first: Predictions, decided: Mapping[str, Sequence[Decided]]) -> None:
+    """Add the differences within subgroups to each pair; of the first repeat, as all pooled figures."""
     test = first_repeat(first.table).sort_values(DECIDED_KEY, kind="stable")
     test = test[test["part"] == "test"]
     for pair in pairs:
-        a, b = decided[pair["a"]], decided[pair["b"]]
-        pair["decisions"] = compare_decisions(a, b)
-        pair["accuracy"] = compare_accuracy(a, b)
+        a, b = decided[pair["a"]][0], decided[pair["b"]][0]
         pair["subgroups"] = compare_subgroups(a, b, test, first.columns, SUBGROUP_COLUMNS)
-    correct_section(pairs, "decisions", DECISION_FIGURES)
     correct_section(pairs, "subgroups", ("auc",))
-    for number, adjusted in holm({number: pair["accuracy"].get("p") for number, pair in enumerate(pairs)}).items():
-        pairs[number]["accuracy"]["p_holm"] = adjusted
 
 
 def _add_claims(
-    pairs: list[dict[str, Any]], opened: Sequence[Predictions], names: Sequence[str], margin: float, test: MarginTest
-) -> None:
-    """Add the claims of non-inferiority or equivalence to each pair."""
-    decided = _decided(opened, names)
+    pairs: list[dict[str, Any]],
+    decided: Mapping[str, Sequence[Decided]],
+    margin: float,
+    test: MarginTest,
+    primary: str,
+) -> str:
+    """Add the claims of non-inferiority or equivalence to each pair; return the name of the primary figure."""
     section = "non_inferiority" if test == "noninferiority" else "equivalence"
     for pair in pairs:
-        pair[section] = judge_margin(decided[pair["a"]], decided[pair["b"]], pair["headline"], margin, test)
-    correct_claims(pairs, section)
+        pair[section] = judge_margin(decided[pair["a"]], decided[pair["b"]], pair, margin, test)
+    return correct_claims(pairs, section, primary)
 
 
 def _own(one: Predictions, classes: list[str], positive: str) -> dict[str, Any]:
@@ -307,9 +318,8 @@ def _render(template: str, record: CompareRecord, **more: Any) -> str:
         keep_trailing_newline=True,
         **(_TEX_SIGNS if template.endswith(".tex.j2") else {}),
     )
-    environment.filters |= {"figure": _figure, "p": p_words, "bound": _bound, "tex": _tex, "md": _md, "spread": _spread}
-    if not template.endswith(".html.j2"):
-        more |= {"claims": claim_lines(record), "claims_title": claims_title(record)}
+    environment.filters |= {"figure": _figure, "p": p_words, "tex": _tex, "md": _md, "spread": _spread}
+    more |= {"claims": claim_lines(record), "claims_title": claims_title(record)}
     values = {"c": record, "titles": TITLES, "tests": TESTS, "dashes": DASHES, "n_series": N_SERIES}
     return environment.get_template(template).render(**values, **more)
 
@@ -320,18 +330,14 @@ def _figure(value: PlainValue, dash: str = "–") -> str:
         return "undefined"
     if value.ci95 is None:
         return f"{value.value:.3f}"
-    low, high = value.ci95
-    return f"{value.value:.3f} ({low:.3f}{' to ' if low < 0 else dash}{high:.3f})"
+    low, high = (clear_of(end, 0.0) for end in value.ci95)
+    return f"{value.value:.3f} ({low}{' to ' if value.ci95[0] < 0 else dash}{high})"
 
 
 def _spread(one: MeanSd, sign: str = " ± ") -> str:
     if one.mean is None:
         return "undefined"
     return f"{one.mean:.3f}" if one.sd is None else f"{one.mean:.3f}{sign}{one.sd:.3f}"
-
-
-def _bound(bound: float | None) -> str:
-    return "–" if bound is None else f"{bound:+.3f}"
 
 
 def _md(text: str) -> str:

@@ -51,9 +51,30 @@ def spread(one: MeanSd) -> str:
     return decimals(one.mean) + ("" if one.sd is None else f" ± {decimals(one.sd)}")
 
 
+LEVELS = (0.025, 0.05)
+"""Levels that a p-value is compared with: one-sided and two-sided."""
+
+
+def clear_of(number: float, *limits: float, digits: int = 3, sign: str = "") -> str:
+    """``-0.0498`` with the limit -0.05, ``0.051`` otherwise: so many digits that rounding crosses and meets no limit.
+
+    A bound of -0.0498 that is printed as -0.050 contradicts the verdict that it lies above -0.05.
+
+    >>> clear_of(-0.0498, -0.05), clear_of(-0.0512, -0.05), clear_of(-0.05, -0.05)
+    ('-0.0498', '-0.051', '-0.050')
+    """
+    text = f"{number:{sign}.{digits}f}"
+    while digits < 8 and any(
+        (float(text) > one) != (number > one) or (float(text) < one) != (number < one) for one in limits
+    ):
+        digits += 1
+        text = f"{number:{sign}.{digits}f}"
+    return text
+
+
 def p_words(p: float | None) -> str:
-    """``0.032``, ``< 0.001``; a dash for None."""
-    return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+    """``0.032``, ``< 0.001``; a dash for None. Digits are added until p lies on its side of the usual levels."""
+    return "–" if p is None else "< 0.001" if p < 0.001 else clear_of(p, *LEVELS)
 
 
 def count(value: Any) -> str:
