@@ -26,6 +26,7 @@ from .evaluate_predictions import Predictions, evaluate, open_predictions
 from .evaluate_predictions import measure as measure
 from .evaluate_predictions import refuse_occupied as refuse_occupied
 from .foreign_tables import Columns
+from .headline_words import PredictionOrigin as PredictionOrigin
 from .local_recalibration import RecalibrationDraws as RecalibrationDraws
 from .local_recalibration import SiteImages as SiteImages
 from .local_recalibration import recalibration_draws as recalibration_draws

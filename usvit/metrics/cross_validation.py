@@ -8,7 +8,8 @@ scores of different models are never ranked against each other. The variance has
 2. Shared training: the model of each fold was trained on the test images of the other folds, so the errors of the
    folds are correlated. The part of a fold's variance that is due to chance in training counts twice
    (``training_share``): it is 0 for a model that does not depend on the training set, and 1 for a model without skill.
-3. Training: the variance between repeats, if there are repeats.
+3. Training: the variance between repeats, if there are repeats. Without repeats, the variance between folds that the
+   patients do not explain, if it is beyond chance (``FoldMean.between_models``).
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import expit, logit
+from scipy.stats import f as f_distribution
 from scipy.stats import rankdata
 from scipy.stats import t as student
 
@@ -23,12 +25,17 @@ from usvit.metrics.basic import Value
 from usvit.metrics.clustered import area_parts
 from usvit.metrics.delong import NO_VARIANCE
 from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, undefined, with_interval
+from usvit.metrics.support import Support, effective_groups
 
 METHOD = "mean of folds, clustered, logit t"
 MIN_PAIRS = 50
 """Fewer pairs of predictions of one group by two models are not enough to estimate their agreement."""
 WHOLE_SHARE = 1.0
 """Training share that is assumed if it cannot be estimated: its maximum."""
+UNLIKE = 0.001
+"""The models of the folds count as different below this p-value, which hardly ever occurs with equal models."""
+STRATA = {"positives": "positive images", "negatives": "negative images"}
+"""Strata of an AUC, as the warning about few groups names them."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +44,16 @@ class Stratum:
 
     Attributes:
         adds: (G,) float, the contribution of each group relative to the mean; it sums to 0.
-        present: (G,) bool, whether the group has an image of the stratum in the fold.
+        images: (G,) int, the images of the stratum in the fold of each group.
     """
 
     adds: np.ndarray
-    present: np.ndarray
+    images: np.ndarray
+
+    @property
+    def present(self) -> np.ndarray:
+        """(G,) bool, whether the group has an image of the stratum in the fold."""
+        return self.images > 0
 
 
 @dataclass(frozen=True)
@@ -60,14 +72,14 @@ class FoldFigure:
 
     def __sub__(self, other: "FoldFigure") -> "FoldFigure":
         """Subtract the figure of another model on the same images, including the contributions of the groups."""
-        strata = {name: Stratum(one.adds - other.strata[name].adds, one.present) for name, one in self.strata.items()}
+        strata = {name: Stratum(one.adds - other.strata[name].adds, one.images) for name, one in self.strata.items()}
         return FoldFigure(self.value - other.value, strata, self.independent)
 
     @classmethod
     def mean(cls, figures: Sequence["FoldFigure"]) -> "FoldFigure":
         """Average several figures of one fold, such as the AUCs of the classes."""
         strata = {
-            f"{k} {name}": Stratum(one.adds / len(figures), one.present)
+            f"{k} {name}": Stratum(one.adds / len(figures), one.images)
             for k, figure in enumerate(figures)
             for name, one in figure.strata.items()
         }
@@ -87,6 +99,8 @@ class FoldMean:
         freedom: degrees of freedom of that variance (Satterthwaite).
         n_groups: groups that contribute.
         independent: independent cases in all folds of one repeat.
+        support: the groups of the rarest stratum, such as the positives of an AUC.
+        folds: (K,) the figure of each fold that has one, if there is one repeat; otherwise empty.
         n_skipped: folds in which the figure is undefined.
     """
 
@@ -96,7 +110,30 @@ class FoldMean:
     freedom: float
     n_groups: int
     independent: int
+    support: Support
+    folds: np.ndarray
     n_skipped: int = 0
+
+    @property
+    def between_models(self) -> float:
+        """Variance of the mean that is due to differences between the models of the folds; 0 if they show none.
+
+        The figures of the folds differ because their patients do, and also if their models do. If an F-test rejects
+        that the patients explain the variance between folds (p < ``UNLIKE``), this is the part that they do not
+        explain. Repeats measure this variation themselves.
+
+        Source: the moment estimator of DerSimonian & Laird (1986), Controlled Clinical Trials 7:177, for equal weights.
+        """
+        n = len(self.folds)
+        if n < 2 or np.isnan(self.variance):
+            return 0.0
+        apart = float(self.folds.var(ddof=1)) / n
+        if (
+            not apart > self.variance
+            or f_distribution.sf(apart / max(self.variance, NO_VARIANCE), n - 1, self.freedom) >= UNLIKE
+        ):
+            return 0.0
+        return apart - self.variance
 
     def variance_with(self, share: float) -> tuple[float, float]:
         """Return the total variance and its degrees of freedom for a training share in [0, 1]."""
@@ -131,8 +168,8 @@ def area_figure(positive: np.ndarray, score: np.ndarray, code: np.ndarray, n_gro
     if parts is None:
         return None
     strata = {
-        "positives": Stratum(parts.positives, parts.has_positive),
-        "negatives": Stratum(parts.negatives, parts.has_negative),
+        "positives": Stratum(parts.positives, np.bincount(code[positive], minlength=n_groups)),
+        "negatives": Stratum(parts.negatives, np.bincount(code[~positive], minlength=n_groups)),
     }
     return FoldFigure(parts.value, strata, parts.disjoint_pairs)
 
@@ -154,8 +191,8 @@ def mean_figure(
         return None
     value = float(per_image[looked_at].mean())
     adds = np.bincount(code[looked_at], per_image[looked_at] - value, n_groups) / n
-    present = np.bincount(code[looked_at], minlength=n_groups) > 0
-    return FoldFigure(value, {name: Stratum(adds, present)}, int(present.sum()))
+    stratum = Stratum(adds, np.bincount(code[looked_at], minlength=n_groups))
+    return FoldFigure(value, {name: stratum}, int(stratum.present.sum()))
 
 
 def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None:
@@ -206,8 +243,20 @@ def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None
         freedom=sum(one for one, _ in components) ** 2 / squares if squares else 1.0,
         n_groups=int(groups.sum()),
         independent=min(sum(one.independent for one in folds) for folds in known),
+        support=_rarest_stratum(known[0]),
+        folds=np.array([one.value for one in known[0]]) if len(known) == 1 else np.zeros(0),
         n_skipped=sum(figure is None for folds in repeats for figure in folds),
     )
+
+
+def _rarest_stratum(folds: Sequence[FoldFigure]) -> Support:
+    """Return the support of the stratum with the fewest effective groups, in the folds of one repeat."""
+    found = []
+    for name in folds[0].strata:
+        images = np.sum([one.strata[name].images for one in folds], axis=0)
+        of = "" if len(folds[0].strata) == 1 else STRATA.get(name, "images of the rarest class")
+        found.append(Support(int((images > 0).sum()), effective_groups(images), of))
+    return min(found, key=lambda one: one.effective)
 
 
 def _pooled_within_folds(strata: Sequence[Stratum]) -> np.ndarray:
@@ -294,6 +343,10 @@ def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: in
     ci95: Interval | None = None
     variance, freedom = mean.variance_with(share)
     method, reason = METHOD, ""
+    if between := mean.between_models:
+        freedom = (variance + between) ** 2 / (variance**2 / freedom + between**2 / (len(mean.folds) - 1))
+        variance += between
+        method = f"{METHOD}, with the variance between models"
     if mean.value in (0.0, 1.0):
         ci95 = all_or_none_interval(mean.value, mean.independent)
         method = f"Clopper-Pearson on {mean.independent} independent cases"
@@ -305,7 +358,13 @@ def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: in
     else:
         half = float(student.ppf(1 - ALPHA / 2, freedom)) * np.sqrt(variance) / (mean.value * (1 - mean.value))
         ci95 = float(expit(logit(mean.value) - half)), float(expit(logit(mean.value) + half))
-    value = with_interval(mean.value, ci95, method=method, n_groups=mean.n_groups, reason=reason)
+    value = with_interval(mean.value, ci95, method=method, n_groups=mean.n_groups, reason=reason, support=mean.support)
+    if between:
+        said = (
+            f"the folds differ by more than their patients explain ({mean.folds.min():.3f} to {mean.folds.max():.3f}), "
+            "so that the models differ, or the folds hold unlike patients; the interval includes this variation"
+        )
+        value["warning"] = "; ".join(filter(None, [value.get("warning"), said]))
     return with_skipped_folds(value, mean.n_skipped)
 
 

@@ -242,8 +242,7 @@ def ensemble_sentence(run: Run) -> str:
     """Describe the members of an ensemble and their weights."""
     own = run.record.config.as_written().get("ensemble")
     own = own if isinstance(own, dict) else {}
-    names = own.get("members")
-    members = [str(name) for name in names] if isinstance(names, list) else []
+    members = run.members
     how = "weights chosen on the inner validation images of each fold"
     how = how if own.get("weights") == "validation" else "equal weights"
     return (
