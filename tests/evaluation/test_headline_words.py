@@ -38,5 +38,5 @@ def test_a_run_and_its_table_each_say_why_their_intervals_differ():
     assert "A share of 0.25" in explained(ONE_MODEL, 5, 1, KNOWN)
     assert "the same scores get longer intervals there" in explained(ONE_MODEL, 5, 1, KNOWN)
     table = explained(PredictionOrigin(table=True), 5, 1, UNKNOWN)
-    assert "no image was scored by two models" in table and "the same scores get shorter ones" in table
+    assert "No image was scored by two models; so the largest" in table and "the same scores get shorter ones" in table
     assert "longer intervals there" not in explained(ONE_MODEL, 15, 3, KNOWN)  # repeats show it in any table

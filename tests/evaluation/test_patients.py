@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from tests.evaluation.conftest import make_study
+from tests.evaluation.conftest import make_study, with_inner_rows
 from usvit.errors import UsvitError
 from usvit.evaluation.cross_validation_headline import headline_section
 from usvit.evaluation.metrics_record import summarise
@@ -111,16 +111,6 @@ def test_a_study_of_a_hundred_patients_needs_the_rule_for_its_mixed_ones():
 
 
 ORDER = ["malignant", "benign", "normal"]
-
-
-def with_inner_rows(study):
-    """Add inner validation rows: the images of the next fold, as a model of this one might have scored them."""
-    rng = np.random.default_rng(1)
-    inner = study.assign(fold=(study["fold"] - 1) % 5, part="val").drop(columns=[n for n in study if "logit" in n])
-    prob = [f"prob_{name}" for name in ("benign", "malignant", "normal")]
-    noisy = inner[prob].to_numpy() * np.exp(0.3 * rng.normal(size=(len(inner), 3)))
-    inner[prob] = noisy / noisy.sum(axis=1, keepdims=True)
-    return pd.concat([study.drop(columns=[n for n in study if "logit" in n]), inner], ignore_index=True)
 
 
 @pytest.mark.slow

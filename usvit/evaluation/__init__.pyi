@@ -6,6 +6,7 @@ from .conformal_sets import judged_sets as judged_sets
 from .conformal_sets import set_thresholds as set_thresholds
 from .conformal_sets import sets_of as sets_of
 from .cross_validation_headline import headline_section as headline_section
+from .cross_validation_headline import share_of as share_of
 from .decision_comparison import FIGURES as FIGURES
 from .decision_comparison import compare_accuracy as compare_accuracy
 from .decision_comparison import compare_decisions as compare_decisions

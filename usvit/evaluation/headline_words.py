@@ -88,9 +88,9 @@ def _of_share(share: TrainingShare, n_repeats: int) -> list[str]:
     """Explain the training share, and why the same scores get another interval without the rows that show it."""
     if share.reason:
         return [
-            f"The training share could not be estimated, because {share.reason}: the largest is assumed, and the "
-            "intervals of AUC, balanced accuracy and Brier score are rather too long. As a run of usvit, with its "
-            "inner validation rows, the same scores get shorter ones."
+            f"{share.reason[0].upper()}{share.reason[1:]}; so the largest training share is assumed, and the intervals "
+            "of AUC, balanced accuracy and Brier score are rather too long. As a run of usvit, with its inner "
+            "validation rows, the same scores get shorter ones."
         ]
     if n_repeats > 1:
         return []

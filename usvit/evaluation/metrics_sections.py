@@ -265,7 +265,13 @@ def warnings_of(table: pd.DataFrame, summary: dict[str, Any]) -> list[str]:
         )
     conflicts = test[test["group_id"].astype(str).str.startswith("copies:")].groupby("group_id")["label"].nunique() > 1
     if conflicts.any():
-        said.append(f"{int(conflicts.sum())} clusters of near-duplicates carry different labels.")
+        n = int(conflicts.sum())
+        said.append(
+            f"{n} cluster{'s' * (n > 1)} of near-duplicates among the tested images carr{'y' if n > 1 else 'ies'} "
+            "different labels (an audit also counts images that were left out): a label is wrong, or the images are "
+            "not near-duplicates. The report names them; 'usvit data audit' shows them, and its keep-list leaves them "
+            "out."
+        )
     mixed = summary["patients"].get("n_mixed", 0)
     if mixed:
         order = " before ".join(f"'{name}'" for name in summary["patients"]["label_order"])

@@ -7,6 +7,7 @@ from html import escape
 from usvit.records import OutcomeRecord, ProcedureRecord, Value
 from usvit.records.run import DeviceRecord
 from usvit.reports.content import ReportContent
+from usvit.reports.contradictions import MAX_SHOWN, contradictions, contradictions_sentences
 from usvit.reports.formatting import (
     NOT_RECORDED,
     count,
@@ -318,7 +319,13 @@ def _cases(content: ReportContent) -> str:
 
 def _leakage(content: ReportContent) -> str:
     rows = [[one.question, one.result, one.answer] for one in content.checks]
-    return _section("Leakage", _rows(["Check", "Result", "Found"], rows))
+    found = contradictions(content.run)
+    body = _rows(["Check", "Result", "Found"], rows)
+    if found:
+        body += (
+            f"{text(' '.join(contradictions_sentences(found)))}\n\n{_bullets(one.words for one in found[:MAX_SHOWN])}"
+        )
+    return _section("Leakage", body)
 
 
 def _effort(content: ReportContent) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from usvit.files import write_text
 from usvit.records import fitting
 from usvit.reports.content import Options, ReportContent, gather
+from usvit.reports.contradictions import MAX_SHOWN, contradictions, contradictions_sentences
 from usvit.reports.formatting import usefulness
 from usvit.reports.limitations import patients
 from usvit.reports.patients import patient_figures, patients_headline_sentence, patients_sentence
@@ -54,6 +55,7 @@ def overview(contents: list[tuple[str, ReportContent]]) -> str:
 def _values(content: ReportContent) -> dict[str, Any]:
     run = content.run
     metrics, record = run.metrics, run.record
+    found = contradictions(run)
     return {
         "c": content,
         "title": content.title,
@@ -68,6 +70,8 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "patients_sentence": patients_sentence(metrics),
         "patients_headline_sentence": patients_headline_sentence(metrics),
         "patient_figures": [*patient_figures(metrics)],
+        "contradictions": found[:MAX_SHOWN],
+        "contradictions_sentences": contradictions_sentences(found),
         "remarks": {
             "headline": headline_remarks(metrics),
             "classes": class_remarks(metrics),
