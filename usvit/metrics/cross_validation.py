@@ -343,10 +343,6 @@ def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: in
     ci95: Interval | None = None
     variance, freedom = mean.variance_with(share)
     method, reason = METHOD, ""
-    if between := mean.between_models:
-        freedom = (variance + between) ** 2 / (variance**2 / freedom + between**2 / (len(mean.folds) - 1))
-        variance += between
-        method = f"{METHOD}, with the variance between models"
     if mean.value in (0.0, 1.0):
         ci95 = all_or_none_interval(mean.value, mean.independent)
         method = f"Clopper-Pearson on {mean.independent} independent cases"
@@ -356,8 +352,12 @@ def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: in
     elif not variance > NO_VARIANCE:
         reason = "all groups have the same contribution, so the variance is 0"
     else:
-        half = float(student.ppf(1 - ALPHA / 2, freedom)) * np.sqrt(variance) / (mean.value * (1 - mean.value))
-        ci95 = float(expit(logit(mean.value) - half)), float(expit(logit(mean.value) + half))
+        ci95 = _logit_t_interval(mean.value, variance, freedom)
+    between = mean.between_models
+    if between:
+        both = (variance + between) ** 2 / (variance**2 / freedom + between**2 / (len(mean.folds) - 1))
+        ci95 = _logit_t_interval(mean.value, variance + between, both)
+        method, reason = f"{METHOD}, with the variance between models", ""
     value = with_interval(mean.value, ci95, method=method, n_groups=mean.n_groups, reason=reason, support=mean.support)
     if between:
         said = (
@@ -366,6 +366,11 @@ def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: in
         )
         value["warning"] = "; ".join(filter(None, [value.get("warning"), said]))
     return with_skipped_folds(value, mean.n_skipped)
+
+
+def _logit_t_interval(value: float, variance: float, freedom: float) -> Interval:
+    half = float(student.ppf(1 - ALPHA / 2, freedom)) * np.sqrt(variance) / (value * (1 - value))
+    return float(expit(logit(value) - half)), float(expit(logit(value) + half))
 
 
 def with_skipped_folds(value: Value, n_skipped: int) -> Value:

@@ -133,7 +133,8 @@ def multiclass_difference(
     one, other = (mean_area(codes, prob, code, n_groups, average, positive) for prob in (a, b))
     variance = _covariance(one, one) + _covariance(other, other) - 2 * _covariance(one, other)
     method = f"clustered (Obuchowski), paired, {average}"
-    return difference_value(one.value - other.value, variance, n_groups=n_groups, method=method)
+    support = rarest(codes, code, dict.fromkeys(range(a.shape[1]), "images of the rarest class"))
+    return difference_value(one.value - other.value, variance, n_groups=n_groups, method=method, support=support)
 
 
 def mean_area(

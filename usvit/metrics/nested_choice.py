@@ -130,7 +130,10 @@ def nested_choice(
         return NestedChoice(folds, figures, apparent, _no_interval(difference, why, n_groups))
     half = Z * spread
     ends = (max(difference - half, -1.0), min(difference + half, 1.0))
-    return NestedChoice(folds, figures, apparent, with_interval(difference, ends, method=GAP_METHOD, n_groups=n_groups))
+    mean = fold_mean(_by_repeat(test[apparent], repeat))
+    support = None if mean is None else mean.support
+    gap = with_interval(difference, ends, method=GAP_METHOD, n_groups=n_groups, support=support)
+    return NestedChoice(folds, figures, apparent, gap)
 
 
 def _choose(
