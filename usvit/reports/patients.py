@@ -52,11 +52,11 @@ def patients_sentence(metrics: MetricsRecord) -> str:
     words += f" ({counted(patients.class_patients or {})}), {plural(patients.n_images or 0, 'image')}"
     if patients.n_images_without_id:
         words += f"; {plural(patients.n_images_without_id, 'image')} without an identifier are left out"
-    order = " before ".join(patients.label_order or [])
+    order = ", ".join(patients.label_order or [])
     several = f"{plural(patients.n_mixed or 0, 'patient')} here" if patients.n_mixed else "none here"
     return (
-        f"{words}. A patient has the label of the images; a patient with images of several labels ({several}) has the "
-        f"first of {order}."
+        f"{words}. The label of a patient is that of the images; of several labels ({several}) it is the first of "
+        f"{order} that one of the images has."
     )
 
 

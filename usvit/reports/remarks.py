@@ -37,7 +37,7 @@ def remarks(values: Named, *, warnings: bool = True) -> list[str]:
             found.setdefault(("Interval of ", value.reason), []).append(name)
         if warnings and value.value is not None and value.warning:
             found.setdefault(("Interval of ", value.warning), []).append(name)
-    return [f"{start}{listed(names)}: {why}." for (start, why), names in found.items()]
+    return [f"{start}{listed(dict.fromkeys(names))}: {why}." for (start, why), names in found.items()]
 
 
 def headline_remarks(metrics: MetricsRecord, *, pooled: bool = True) -> list[str]:
@@ -92,10 +92,8 @@ def patient_remarks(metrics: MetricsRecord) -> list[str]:
 
     def values() -> Iterator[tuple[str, PlainValue | None]]:
         for one in patient_figures(metrics):
-            title = f"{HEADLINE[one.name]} of the {one.probability}"
-            yield title, one.headline
-            if one.pooled is not one.headline:
-                yield f"{title}, pooled", one.pooled
+            yield f"{HEADLINE[one.name]} by patient", one.headline
+            yield f"{HEADLINE[one.name]} by patient", one.pooled
 
     return remarks(values())
 

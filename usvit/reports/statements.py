@@ -189,6 +189,8 @@ def _model(run: Run, cards: Cards) -> Facts:
     began = None
     if weights and weights.source == "scratch":
         began = "Random, without pre-training."
+    elif weights and weights.source == "several":
+        began = "They differ between the networks; run.json of each member has them."
     elif weights and weights.source:
         began = f"Pre-trained weights ({weights.source}) {weights.name or weights.file or ''}".rstrip()
         began += f", SHA-256 {weights.sha256}" if weights.sha256 else ""
