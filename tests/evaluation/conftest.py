@@ -59,3 +59,13 @@ def make_study(seed: int, n: int = 200, n_folds: int = 5) -> pd.DataFrame:
         for k in range(n_folds)
     ]
     return pd.concat(tables, ignore_index=True)
+
+
+def with_inner_rows(study: pd.DataFrame) -> pd.DataFrame:
+    """Add inner validation rows: the images of the next fold, as a model of this one might have scored them."""
+    rng = np.random.default_rng(1)
+    inner = study.assign(fold=(study["fold"] - 1) % 5, part="val").drop(columns=[n for n in study if "logit" in n])
+    prob = [f"prob_{name}" for name in ("benign", "malignant", "normal")]
+    noisy = inner[prob].to_numpy() * np.exp(0.3 * rng.normal(size=(len(inner), 3)))
+    inner[prob] = noisy / noisy.sum(axis=1, keepdims=True)
+    return pd.concat([study.drop(columns=[n for n in study if "logit" in n]), inner], ignore_index=True)

@@ -1,10 +1,14 @@
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.metrics import roc_auc_score
 
-from tests.evaluation.conftest import make_study
+from tests.evaluation.conftest import make_study, with_inner_rows
 from usvit.errors import UsvitError
+from usvit.evaluation.cross_validation_headline import headline_section
 from usvit.evaluation.metrics_record import summarise
-from usvit.evaluation.patients import by_patient
+from usvit.evaluation.metrics_sections import patient_section
+from usvit.evaluation.patients import by_patient, patients_of_models
 from usvit.evaluation.predictions import check_predictions
 
 TWO = ["benign", "malignant"]
@@ -104,3 +108,41 @@ def test_a_study_of_a_hundred_patients_needs_the_rule_for_its_mixed_ones():
     assert len(found) == 100
     any_malignant = study.assign(is_=study["label"] == "malignant").groupby("group_id")["is_"].any()
     assert ((found.set_index("group_id")["label"] == "malignant") == any_malignant).all()
+
+
+ORDER = ["malignant", "benign", "normal"]
+
+
+@pytest.mark.slow
+def test_the_headline_by_patient_is_the_mean_of_the_folds_and_ignores_shifts_between_models():
+    table = with_inner_rows(make_study(0).assign(patient_id=lambda t: t["group_id"]))
+    found = patient_section(table, "malignant")
+    patients = by_patient(table, positive="malignant", unit="patient_id", precedence=ORDER)
+    areas = [roc_auc_score(own["label"] == "malignant", own["prob_malignant"]) for _, own in patients.groupby("fold")]
+    headline = found["headline"]["mean"]
+    assert headline["auc"]["value"] == pytest.approx(np.mean(areas))
+    assert headline["training_share"]["n_pairs"] == 100 and "reason" not in headline["training_share"]
+    assert found["n_mixed"] > 0 and found["label_order"] == ORDER
+    # The scores of each model are shifted: the pooled figure changes, the headline does not.
+    shifted = table.copy()
+    power = np.exp(shifted["fold"].to_numpy() - 2.0)
+    odds = shifted["prob_malignant"] / (1 - shifted["prob_malignant"]) * power
+    rest = 1 - shifted["prob_malignant"]
+    shifted["prob_malignant"] = odds / (1 + odds)
+    for name in ("benign", "normal"):
+        shifted[f"prob_{name}"] *= (1 - shifted["prob_malignant"]) / rest
+    moved = patient_section(shifted, "malignant")
+    assert moved["headline"]["max"]["auc"]["value"] == pytest.approx(found["headline"]["max"]["auc"]["value"])
+    assert moved["max"]["auc"]["malignant_vs_rest"] != found["max"]["auc"]["malignant_vs_rest"]
+
+
+def test_every_repeat_and_inner_row_is_aggregated_by_model_and_patient():
+    study = make_study(0).assign(patient_id=lambda t: t["group_id"])
+    second = study.assign(fold=study["fold"] + 5, repeat=1)
+    table = pd.concat([study.assign(repeat=0), second], ignore_index=True)
+    found = patients_of_models(table, how="mean", positive="malignant", precedence=ORDER)
+    assert len(found) == 200 and found["repeat"].value_counts().to_dict() == {0: 100, 1: 100}
+    assert headline_section(found, "malignant", {})["n_repeats"] == 2
+    inner = with_inner_rows(study)
+    parts = patients_of_models(inner, how="max", positive="malignant", precedence=ORDER)["part"].value_counts()
+    assert parts.to_dict() == {"test": 100, "val": 100}

@@ -106,7 +106,12 @@ def test_sections_that_need_each_image_once_are_those_of_the_first_repeat(repeat
     whole = summarise(repeated, classes=CLASSES, positive="malignant")
     first = summarise(first_repeat(repeated).drop(columns="repeat"), classes=CLASSES, positive="malignant")
     for section in ("pooled", "confusion", "patients", "operating_points", "calibration", "decision_curve"):
-        assert whole[section] == first[section], section
+        # The headline of the patients is a mean over all repeats.
+        assert (
+            {**whole[section], "headline": 0} == {**first[section], "headline": 0}
+            if section == "patients"
+            else (whole[section] == first[section])
+        ), section
     assert whole["n_images"] == 200
     assert [(one["fold"], one["repeat"]) for one in whole["folds"]] == [(k, k // 5) for k in range(15)]
     assert len(by_patient(repeated, how="mean", positive="malignant", precedence=CLASSES)) == 100

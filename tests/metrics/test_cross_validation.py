@@ -202,6 +202,44 @@ def test_a_fold_without_a_class_is_left_out_and_said(rows):
     }
 
 
+def shares_of(values, size=25):
+    """One figure a fold: as many of its ``size`` images are right as the value says, each image of another patient."""
+    n = size * len(values)
+    code, fold = np.arange(n), np.repeat(np.arange(len(values)), size)
+    right = np.concatenate([np.arange(size) < round(size * value) for value in values]).astype(float)
+    return [mean_figure(right[fold == k], np.ones(size, bool), code[fold == k], n) for k in range(len(values))]
+
+
+def test_folds_that_contradict_each_other_lengthen_the_interval_and_say_so():
+    unlike = mean_value(fold_mean([shares_of([0.6, 0, 0.4, 0, 1.0])]), 0.0, absent="", n_groups=125)
+    assert unlike["value"] == pytest.approx(0.4)
+    low, high = unlike["ci95"]
+    # The bare t interval of the five values on the logit scale: 0.069 to 0.857.
+    half = student.ppf(0.975, 4) * np.std([0.6, 0, 0.4, 0, 1.0], ddof=1) / np.sqrt(5) / 0.24
+    np.testing.assert_allclose(logit([low, high]), logit(0.4) + np.array([-half, half]), rtol=0.05)
+    assert "differ by more than their patients explain (0.000 to 1.000)" in unlike["warning"]
+    assert unlike["method"].endswith("with the variance between models")
+    alike = mean_value(fold_mean([shares_of([0.44, 0.4, 0.36, 0.32, 0.48])]), 0.0, absent="", n_groups=125)
+    assert "warning" not in alike and alike["ci95"][1] - alike["ci95"][0] < 0.2
+    # All patients of a fold alike: the patients show no variance at all, the folds do.
+    extreme = mean_value(fold_mean([shares_of([1.0, 0, 0, 0, 1.0])]), 0.0, absent="", n_groups=125)
+    assert extreme["ci95"][0] < 0.1 and extreme["ci95"][1] > 0.9
+    # Repeats measure the variation of training themselves.
+    repeated = fold_mean([shares_of([0.6, 0, 0.4, 0, 1.0])] * 2)
+    assert repeated.between_models == 0
+
+
+def test_few_positives_among_many_patients_are_warned_of():
+    rng = np.random.default_rng(0)
+    positive, fold = np.arange(400) < 12, np.arange(400) % 5
+    figures = folds_of(positive, positive + rng.normal(size=400), np.arange(400), fold, 400)
+    value = mean_value(fold_mean([figures]), 0.0, absent="", n_groups=400)
+    assert value["n_groups"] == 400
+    assert value["warning"].startswith("from 12 groups with positive images only: below 50")
+    both = fold_mean([[FoldFigure.mean([one, one]) for one in figures]])
+    assert "12 groups with images of the rarest class" in mean_value(both, 0.0, absent="", n_groups=400)["warning"]
+
+
 def test_without_groups_to_spare_there_is_no_interval_but_a_reason():
     positive, score = np.array([True, False, False] * 2), np.array([0.5, 0.1, 0.7, 0.9, 0.2, 0.3])
     figures = folds_of(positive, score, np.arange(6), np.repeat([0, 1], 3), 6)

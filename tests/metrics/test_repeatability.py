@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from usvit.metrics.intervals import wilson
-from usvit.metrics.repeatability import LIMIT, flip_rate, paired_repeats, unordered_repeats
+from usvit.metrics.repeatability import LIMIT, METHOD, _f_interval, flip_rate, paired_repeats, unordered_repeats
 
 # Shrout & Fleiss (1979), Psychological Bulletin 86:420, table 2: six targets, four judges.
 JUDGED = np.array([[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]], float)
@@ -193,3 +193,31 @@ def test_intervals_cover_the_truth_with_38_patients_of_18_images():
         for name, (low, high) in ends.items():
             held[name] += low <= truth[name] <= high
     assert min(held.values()) / 200 > 0.90, held
+
+
+SHROUT_FLEISS = [[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]]
+"""Six targets and four judges: Shrout & Fleiss (1979), table 2."""
+
+
+def test_the_f_interval_is_that_of_the_published_example():
+    thing = np.repeat(np.arange(6), 4)
+    found = unordered_repeats(np.ravel(SHROUT_FLEISS), thing, thing).icc
+    assert found["value"] == pytest.approx(0.17, abs=0.005)
+    # As psych::ICC and irr::icc print it for this table.
+    assert _f_interval(found["value"], 4, 6) == pytest.approx((-0.133, 0.723), abs=5e-4)
+
+
+@pytest.mark.parametrize(("n", "k"), [(5, 2), (12, 2), (8, 3)])
+def test_no_icc_reaches_below_its_least_value_and_independent_scores_are_covered(n, k):
+    held, from_f, thing = 0, 0, np.repeat(np.arange(n), k)
+    for seed in range(100):
+        x = np.random.default_rng(seed).normal(size=(n, k))
+        pair = paired_repeats(x[:, 0], x[:, 1], np.arange(n)).icc
+        assert pair["ci95"] is None or pair["ci95"][0] >= -1
+        icc = unordered_repeats(x.ravel(), thing, thing).icc
+        assert icc["ci95"][0] >= -1 / (k - 1) and icc["ci95"][1] <= 1
+        held += icc["ci95"][0] <= 0 <= icc["ci95"][1]
+        if icc["method"] != METHOD:
+            from_f += 1
+            assert f"would reach below {-1 / (k - 1):.3g}, the least possible value" in icc["reason"]
+    assert held >= 88 and from_f > 50

@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 
 from tests.cli.runs import make_run
-from usvit.reports.comparison import compare
+from tests.evaluation.conftest import CLASSES, make_study, with_inner_rows
+from usvit.evaluation import Predictions
+from usvit.reports.comparison import compare, compare_predictions
 
 pytestmark = pytest.mark.slow
 
@@ -104,3 +106,18 @@ def test_models_that_rank_alike_are_told_apart_by_nothing(tmp_path):
     assert (pair["auc"]["value"], pair["auc"]["p"], pair["accuracy"]["p"]) == (0, 1, 1)
     assert pair["auc"]["ci95"] is None
     assert "0.000" in (out / "compare.md").read_text()
+
+
+def test_a_run_beside_its_own_table_says_why_the_intervals_differ():
+    both = with_inner_rows(make_study(0))
+    test = both[both["part"] == "test"]
+    opened = [Predictions(name, table, CLASSES, "malignant") for name, table in (("run", both), ("table.csv", test))]
+    content = compare_predictions(opened, ["run", "table.csv"])
+    own, copy = (one["headline"]["ci95"] for one in content["runs"])
+    assert copy[1] - copy[0] > own[1] - own[0]
+    (said,) = [one for one in content["warnings"] if "training share" in one]
+    assert said.startswith(
+        "The AUCs within folds of table.csv have longer intervals than the same scores would have in"
+    )
+    alike = compare_predictions([opened[1], opened[1]], ["a", "b"])
+    assert not [one for one in alike["warnings"] if "training share" in one]

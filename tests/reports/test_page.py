@@ -79,7 +79,7 @@ def test_images_groups_and_patients_are_counted_and_few_groups_warned_of(tmp_pat
     text = report(fake_run(tmp_path / "run", n=120, patients=40)).text
     assert "Tested: 120 images in 40 groups (40 patients)" in text
     assert "Intervals are from 40 groups only: below 50" in text
-    assert "(few groups)" in text
+    assert "(see below)" in text and "Interval of AUC" in text
     assert "40 patients (" in text
     assert "There are only 19 groups with an image of class 'normal'" in text  # among the limits
 

@@ -32,7 +32,7 @@ def print_contamination(found: "Sequence[ContaminationRecord] | None") -> None:
 
 def print_figures(metrics: "MetricsRecord") -> None:
     """Print the headline of metrics.json with the pooled figures and the SD of the folds, then the warnings."""
-    from usvit.reports import quoted
+    from usvit.reports import headline_remarks, quoted
 
     positive, n_folds = metrics.positive_class, len(metrics.folds)
     auc = f"{positive}_vs_rest"
@@ -63,8 +63,34 @@ def print_figures(metrics: "MetricsRecord") -> None:
     print(headline.explains)
     if several:
         print("Pooled: all test images as one set, in which scores of different networks are ranked together.")
+    for remark in headline_remarks(metrics, pooled=False):
+        print(f"Note: {remark}")
+    _print_patients(metrics)
     for warning in metrics.warnings or []:
         print(f"Warning: {warning}")
+
+
+def _print_patients(metrics: "MetricsRecord") -> None:
+    """Print the figures of one row per patient, if there are patients with several images."""
+    from itertools import groupby
+
+    from usvit.reports import patient_figures, patients_headline_sentence, patients_sentence
+
+    patients, several = metrics.patients, len(metrics.folds) > 1
+    if patients is None or patients.n_patients is None:
+        return
+    if patients.n_patients == patients.n_images:
+        print("By patient: every patient with an identifier has one image, so these are the same figures.")
+        return
+    print(f"By patient. {patients_sentence(metrics)}")
+    for title, figures in groupby(patient_figures(metrics), lambda one: one.probability):
+        print(f"  {title}")
+        for one in figures:
+            name = "AUC" if one.name == "auc" else one.name
+            tail = with_interval(one.pooled) if several and patients.headline else ""
+            print(f"{f'    {name}':{TITLE}}{with_interval(one.headline):{POOLED}}{tail}".rstrip())
+    if said := patients_headline_sentence(metrics):
+        print(said)
 
 
 def print_operating_points(metrics: "MetricsRecord") -> None:
@@ -92,6 +118,10 @@ def print_operating_points(metrics: "MetricsRecord") -> None:
                 values = [None if outcome is None else getattr(outcome, name).value for outcome in tested]
                 shown = "  ".join("  -  " if value is None else f"{value:.3f}" for value in values)
                 print(f"{f'  {name} by fold':{TITLE}}{shown}".rstrip())
+    from usvit.reports import point_remarks
+
+    for remark in point_remarks(metrics):
+        print(f"Note: {remark}")
 
 
 def _both(outcome: "OutcomeRecord | ProcedureRecord") -> str:

@@ -55,7 +55,10 @@ def _print(record: "BestRecord") -> None:
         print(f"fold {fold.fold} chooses {fold.chosen}{members}: {tested} on its test images")
     print(f"nested choice: {with_interval(record.nested)}   <- the figure to report")
     print(f"apparent best: {with_interval(record.apparent.test)} ({record.apparent.name}), chosen on the test images")
-    print(f"optimism of choosing on the test images: {with_interval(record.optimism)}")
+    print(
+        f"apparent minus nested: {with_interval(record.apparent_minus_nested)}, which is the optimism of choosing on "
+        "the test images and the loss from choosing on few inner validation images together"
+    )
     winner = record.winner
     members = f" ({', '.join(winner.members)})" if winner.members else ""
     print(f"winner: {winner.name}{members}, {winner.parameters:,} parameters")

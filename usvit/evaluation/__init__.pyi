@@ -7,6 +7,7 @@ from .conformal_sets import judged_sets as judged_sets
 from .conformal_sets import set_thresholds as set_thresholds
 from .conformal_sets import sets_of as sets_of
 from .cross_validation_headline import headline_section as headline_section
+from .cross_validation_headline import share_of as share_of
 from .decision_comparison import AREA as AREA
 from .decision_comparison import FIGURES as FIGURES
 from .decision_comparison import compare_accuracy as compare_accuracy
@@ -29,6 +30,7 @@ from .evaluate_predictions import Predictions, evaluate, open_predictions
 from .evaluate_predictions import measure as measure
 from .evaluate_predictions import refuse_occupied as refuse_occupied
 from .foreign_tables import Columns
+from .headline_words import PredictionOrigin as PredictionOrigin
 from .local_recalibration import RecalibrationDraws as RecalibrationDraws
 from .local_recalibration import SiteImages as SiteImages
 from .local_recalibration import recalibration_draws as recalibration_draws

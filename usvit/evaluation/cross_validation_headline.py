@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from usvit.evaluation.headline_words import ONE_MODEL, PredictionOrigin, explained
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.predictions import classes_of
 from usvit.metrics.basic import Value, decide
@@ -31,30 +32,18 @@ HEADLINE = ("auc", "auc_macro_ovr", "accuracy", "balanced_accuracy", "sensitivit
 OF_CLASS = ("auc", "sensitivity", "specificity")
 
 _KEY = ["dataset", "image_id", "fold"]
-_HOLD_OUT = (
-    "One model on its hold-out test images. The interval holds for this model on new patients like these; it does not "
-    "include the variation between trainings."
-)
-_FOLDS = (
-    "The mean of {n} folds, each of one model on images that it did not see. The interval holds for the mean true "
-    "figure of these {n} models on new patients like these; it does not include the variation between trainings."
-)
-_REPEATS = (
-    "The mean over {r} repeats of cross-validation, {n} models in all, each on images that it did not see. The "
-    "intervals of AUC and Brier score hold for the expected figure of this training procedure at this number of "
-    "training images, on patients like these. Accuracy, balanced accuracy, sensitivity and specificity also depend on "
-    "where the models cut, which all of them learned from the same patients: their intervals hold for the mean of "
-    "these {n} models."
-)
 
 
-def headline_section(table: pd.DataFrame, positive: str, pooled: dict[str, Any]) -> dict[str, Any]:
+def headline_section(
+    table: pd.DataFrame, positive: str, pooled: dict[str, Any], origin: PredictionOrigin = ONE_MODEL
+) -> dict[str, Any]:
     """Compute the headline figures with their intervals.
 
     Args:
         table: a predictions table of all repeats. Rows of split val help to estimate the training share.
         positive: one of the classes.
         pooled: the pooled figures; they are the headline of a hold-out, which has only one model.
+        origin: what gave the predictions, for the text.
 
     Returns:
         A Value for each figure of ``HEADLINE``; n_repeats, n_folds (of all repeats), training_share ({"value",
@@ -70,7 +59,7 @@ def headline_section(table: pd.DataFrame, positive: str, pooled: dict[str, Any])
         return {name: own.get(name) or pooled[name] for name in HEADLINE} | {
             **counts,
             "training_share": None,
-            "explains": _HOLD_OUT,
+            "explains": explained(origin, n_folds, n_repeats, None),
         }
     shares = [share_of([table], name) for name in rows.classes]
     k = rows.index(positive)
@@ -83,7 +72,7 @@ def headline_section(table: pd.DataFrame, positive: str, pooled: dict[str, Any])
     says: dict[str, Any] = {"value": shares[k].value, "n_pairs": shares[k].n_pairs}
     if shares[k].reason:
         says["reason"] = f"{shares[k].reason}; the largest share is assumed, so the intervals are rather too long"
-    explains = (_REPEATS if n_repeats > 1 else _FOLDS).format(r=n_repeats, n=n_folds)
+    explains = explained(origin, n_folds, n_repeats, shares[k])
     return {**found, **counts, "training_share": says, "explains": explains}
 
 

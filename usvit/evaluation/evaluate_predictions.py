@@ -21,6 +21,7 @@ from usvit.data.splits import (
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation.ensembles import RECORD as ENSEMBLE
 from usvit.evaluation.foreign_tables import Columns, as_predictions, positive_of, read_raw, with_columns
+from usvit.evaluation.headline_words import ONE_MODEL, PredictionOrigin
 from usvit.evaluation.metrics_record import summarise, with_contamination
 from usvit.evaluation.metrics_sections import NO_PATIENT_ID, SUBGROUP_COLUMNS
 from usvit.evaluation.predictions import check_complete, classes_of, read_predictions
@@ -62,6 +63,8 @@ class Predictions:
     warnings: list[str] = field(default_factory=list)
     contamination: tuple[Contamination, ...] = ()
     """Tested data sets that a foundation model behind the network was pre-trained on, which the user allowed."""
+    origin: PredictionOrigin = ONE_MODEL
+    """What gave the predictions, for the text of the headline."""
 
     @property
     def split_by_image(self) -> bool:
@@ -145,6 +148,7 @@ def measure(
         columns=found.columns,
         by=None if not by else _all_columns(found, by),
         prevalence=prevalence,
+        origin=found.origin,
     )
     # Without groups there are no patients either; the table's own warning already says so.
     own = [one for one in metrics["warnings"] if not (found.warnings and one.startswith(NO_PATIENT_ID))]
@@ -243,7 +247,15 @@ def _open_run(run: Path) -> Predictions:
         sizes = folds.groupby(["fold", "part"]).size().unstack(fill_value=0)
         if "train" in sizes and (sizes["train"] > 0).all():
             ratio = float((sizes["test"] / sizes["train"]).mean())
-    return Predictions(run.absolute().name, table, classes, data.positive_class, record=record, test_over_train=ratio)
+    return Predictions(
+        run.absolute().name,
+        table,
+        classes,
+        data.positive_class,
+        record=record,
+        test_over_train=ratio,
+        origin=_origin_of(run, record),
+    )
 
 
 def _open_table(path: Path, run: Path | None, columns: Columns, positive: str | None) -> Predictions:
@@ -255,7 +267,20 @@ def _open_table(path: Path, run: Path | None, columns: Columns, positive: str | 
         folds = _folds(run)
         check_complete(table, folds[folds["part"] == "test"], folds["fold"].nunique())
     classes = classes_of(table)
-    return Predictions(path.name, table, classes, positive_of(classes, positive), record=record, warnings=said)
+    return Predictions(
+        path.name,
+        table,
+        classes,
+        positive_of(classes, positive),
+        record=record,
+        warnings=said,
+        origin=PredictionOrigin(table=True),
+    )
+
+
+def _origin_of(run: Path, record: RunRecord) -> PredictionOrigin:
+    members = load_record(run / ENSEMBLE, EnsembleRecord).members if record.kind == "ensemble" else [run]
+    return PredictionOrigin(networks=len(members))
 
 
 def _folds(run: Path) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from usvit.errors import UsvitError, unknown
 from usvit.evaluation.conformal_sets import conformal_section
 from usvit.evaluation.cross_validation_headline import headline_section
 from usvit.evaluation.decisions import decided_at
+from usvit.evaluation.headline_words import ONE_MODEL, PredictionOrigin
 from usvit.evaluation.metrics_sections import (
     calibration_section,
     operating_section,
@@ -37,6 +38,7 @@ def summarise(
     columns: pd.DataFrame | None = None,
     by: Mapping[str, Sequence[float] | None] | None = None,
     prevalence: float | None = None,
+    origin: PredictionOrigin = ONE_MODEL,
 ) -> dict[str, Any]:
     """Compute every metric of a run, pooled and by fold, from its predictions alone.
 
@@ -56,6 +58,7 @@ def summarise(
         by: the columns that make subgroups, each with limits that cut it or None; by default those
             of ``metrics_sections.SUBGROUP_COLUMNS`` that exist.
         prevalence: a share of positives in (0, 1) at which predictive values are computed (``at_prevalence``).
+        origin: what gave the predictions, for the text of the headline.
 
     Returns:
         A dictionary for JSON: no NaN; undefined values are None with a reason. The same rows give the same numbers,
@@ -96,12 +99,12 @@ def summarise(
         "class_counts": {name: int((label == k).sum()) for k, name in enumerate(classes)},
         "class_groups": {name: rows[label == k].n_groups for k, name in enumerate(classes)},
         "warnings": [],
-        "headline": headline_section(everything, positive, pooled),
+        "headline": headline_section(everything, positive, pooled, origin),
         "pooled": pooled,
         "folds": folds,
         "mean_sd": {metric: mean_and_sd(pooled[metric], [one[metric] for one in folds]) for metric in pooled},
         "confusion": {"labels": classes, "counts": confusion(label, prob).tolist()},
-        "patients": patient_section(table, positive),
+        "patients": patient_section(everything, positive, origin),
         "operating_points": operating_section(table, positive),
         "calibration": calibration_section(table, positive),
         "decision_curve": asdict(run_decision_curve(table, positive=positive)),

@@ -12,7 +12,9 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from usvit.errors import LeakageError, UsvitError
-from usvit.evaluation.patients import by_patient
+from usvit.evaluation.cross_validation_headline import headline_section
+from usvit.evaluation.headline_words import ONE_MODEL, PredictionOrigin
+from usvit.evaluation.patients import Rule, patients_of_models
 from usvit.evaluation.pooled_figures import figures_with_intervals
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.predictions import classes_of, first_repeat
@@ -201,35 +203,43 @@ def subgroup_section(
     return sections
 
 
-def patient_section(table: pd.DataFrame, positive: str) -> dict[str, Any]:
+def patient_section(table: pd.DataFrame, positive: str, origin: PredictionOrigin = ONE_MODEL) -> dict[str, Any]:
     """Compute the figures with one row per patient, for images with a patient id.
 
     A patient with images of several labels counts as positive if one image is; otherwise as the first class, in order,
-    that one of the images has.
+    that one of the images has. ``mean`` and ``max`` hold pooled figures, ``headline`` the means over folds with an
+    interval that is valid under cross-validation.
+
+    Args:
+        table: the predictions of all repeats. Rows of split val help to estimate the training share.
+        positive: one of the classes.
+        origin: what gave the predictions, for the text.
     """
-    test = table[table["part"] == "test"]
-    known = test[test["patient_id"].notna()]
-    if known.empty:
+    known = table[table["patient_id"].notna()]
+    if not (known["part"] == "test").any():
         return {"n_patients": None, "reason": "no image has a patient id"}
     classes = classes_of(table)
     order = [positive, *(name for name in classes if name != positive)]
-    rules: dict[str, Any] = {}
+    rules: dict[str, Any] = {"headline": {}}
     try:
-        for how in ("mean", "max"):
-            patients = by_patient(known, how=how, positive=positive, unit="patient_id", precedence=order)
+        for how in get_args(Rule):
+            patients = patients_of_models(known, how=how, positive=positive, precedence=order)
             rows = rows_of(patients, "test")
-            rules[how] = figures_with_intervals(rows.label, rows.prob, rows.group, classes=classes, positive=positive)
+            pooled = figures_with_intervals(rows.label, rows.prob, rows.group, classes=classes, positive=positive)
+            rules[how] = pooled
+            rules["headline"][how] = headline_section(patients, positive, pooled, origin)
     except UsvitError as error:
         return {"n_patients": None, "reason": str(error)}
-    mixed = known.groupby(["dataset", "patient_id"])["label"].nunique() > 1
-    counts = patients["label"].value_counts()
+    test = first_repeat(table[table["part"] == "test"])
+    with_id = test[test["patient_id"].notna()]
+    mixed = with_id.groupby(["dataset", "patient_id"])["label"].nunique() > 1
     return {
-        "n_patients": len(patients),
-        "n_images": len(known),
-        "n_images_without_id": len(test) - len(known),
+        "n_patients": len(rows),
+        "n_images": len(with_id),
+        "n_images_without_id": len(test) - len(with_id),
         "n_mixed": int(mixed.sum()),
         "label_order": order,
-        "class_patients": {name: int(counts.get(name, 0)) for name in classes},
+        "class_patients": {name: int((rows.label == rows.index(name)).sum()) for name in classes},
         **rules,
     }
 
@@ -265,7 +275,13 @@ def warnings_of(table: pd.DataFrame, summary: dict[str, Any]) -> list[str]:
         )
     conflicts = test[test["group_id"].astype(str).str.startswith("copies:")].groupby("group_id")["label"].nunique() > 1
     if conflicts.any():
-        said.append(f"{int(conflicts.sum())} clusters of near-duplicates carry different labels.")
+        n = int(conflicts.sum())
+        said.append(
+            f"{n} cluster{'s' * (n > 1)} of near-duplicates among the tested images carr{'y' if n > 1 else 'ies'} "
+            "different labels (an audit also counts images that were left out): a label is wrong, or the images are "
+            "not near-duplicates. The report names them; 'usvit data audit' shows them, and its keep-list leaves them "
+            "out."
+        )
     mixed = summary["patients"].get("n_mixed", 0)
     if mixed:
         order = " before ".join(f"'{name}'" for name in summary["patients"]["label_order"])

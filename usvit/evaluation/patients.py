@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from usvit.errors import UsvitError, unknown
-from usvit.evaluation.predictions import classes_of, first_repeat
+from usvit.evaluation.predictions import classes_of, first_repeat, repeats_of
 
 Rule = Literal["mean", "max"]
 
@@ -43,13 +43,9 @@ def by_patient(
             or it does not list them; a patient's images were tested in different folds, so by
             different models; ``unit`` is patient_id and one is missing; ``positive`` is no class.
     """
-    classes = classes_of(table)
-    if positive not in classes:
-        raise unknown("positive class", positive, classes)
-    if how not in ("mean", "max"):
-        raise unknown("rule for a patient's images", how, ["mean", "max"])
+    _check(table, how, positive)
     table = first_repeat(table)
-    test = table[table["part"] == "test"].sort_values(["dataset", "image_id"], kind="stable")
+    test = table[table["part"] == "test"]
     if test.empty:
         raise UsvitError("The predictions table has no row of part test: there is no patient.")
     if unit == "patient_id":
@@ -59,38 +55,81 @@ def by_patient(
                 f"{int(missing.sum())} images have no patient_id (first: '{test['image_id'][missing].iloc[0]}'); "
                 "aggregate by group_id instead."
             )
-    keys = ["group_id"] if unit == "group_id" else ["dataset", "patient_id"]
+    return _aggregated(test, ["group_id"] if unit == "group_id" else _PATIENT, how, positive, precedence)
+
+
+def patients_of_models(table: pd.DataFrame, *, how: Rule, positive: str, precedence: Sequence[str]) -> pd.DataFrame:
+    """Aggregate every prediction of splits test and val to one row per patient, model and split.
+
+    With all repeats and with the inner validation rows, the result allows a headline whose interval is valid under
+    cross-validation, as the table of the images does (``cross_validation_headline``).
+
+    Args:
+        table: n rows of a predictions table, each with a patient id within its data set.
+        how, positive, precedence: as in ``by_patient``.
+
+    Raises:
+        UsvitError: as ``by_patient``.
+    """
+    _check(table, how, positive)
+    return _aggregated(table[table["part"].isin(["test", "val"])], _PATIENT, how, positive, precedence)
+
+
+_PATIENT = ["dataset", "patient_id"]
+
+
+def _check(table: pd.DataFrame, how: str, positive: str) -> None:
+    if positive not in classes_of(table):
+        raise unknown("positive class", positive, classes_of(table))
+    if how not in ("mean", "max"):
+        raise unknown("rule for a patient's images", how, ["mean", "max"])
+
+
+def _aggregated(
+    table: pd.DataFrame, keys: list[str], how: Rule, positive: str, precedence: Sequence[str] | None
+) -> pd.DataFrame:
+    """Return one row for each patient (rows with equal ``keys``), fold and split."""
+    classes = classes_of(table)
+    table = table.sort_values(["dataset", "image_id"], kind="stable")
+    _refuse_several_models(table[table["part"] == "test"], keys)
+    model = [name for name in ("fold", "repeat", "part") if name in table]
     prob = [f"prob_{name}" for name in classes]
 
     # Use arrays: a thousand small tables would take seconds.
-    column = {name: test[name].to_numpy(object) for name in (*keys, unit, "group_id", "fold", "label", "dataset")}
-    patient_id, numbers = test["patient_id"].to_numpy(object), test[prob].to_numpy(np.float64)  # (n, K)
+    column = {name: table[name].to_numpy(object) for name in {*keys, *model, "group_id", "label", "dataset"}}
+    patient_id, numbers = table["patient_id"].to_numpy(object), table[prob].to_numpy(np.float64)  # (n, K)
     rows = []
-    for at in (np.sort(one) for one in test.groupby(keys, sort=True).indices.values()):
-        name = str(column[unit][at[0]])
-        folds = sorted({int(fold) for fold in column["fold"][at]})
-        if len(folds) > 1:
-            raise UsvitError(
-                f"Images of '{name}' were tested in folds {', '.join(map(str, folds))}, by different models "
-                "(a split by image?). A patient-level figure needs folds that keep patients whole."
-            )
+    for at in (np.sort(one) for one in table.groupby([*keys, "fold", "part"], sort=True).indices.values()):
+        first = {name: values[at[0]] for name, values in column.items()}
+        name = str(first[keys[-1]])
         patients = {one for one in patient_id[at] if one is not None and one == one}
         own = numbers[at]  # (images of the patient, K)
         chosen = own.mean(axis=0) if how == "mean" else own[own[:, classes.index(positive)].argmax()]
         rows.append(
             {
                 "image_id": name,
-                "group_id": column["group_id"][at[0]],
+                "group_id": first["group_id"],
                 "patient_id": patients.pop() if len(patients) == 1 else None,
                 "dataset": "+".join(sorted(set(column["dataset"][at]))),
-                "fold": folds[0],
-                "part": "test",
+                **{name: first[name] for name in model},
                 "label": _label(name, sorted(set(column["label"][at])), precedence),
                 **dict(zip(prob, chosen.tolist(), strict=True)),
                 "n_images": len(at),
             }
         )
     return pd.DataFrame(rows)
+
+
+def _refuse_several_models(test: pd.DataFrame, keys: list[str]) -> None:
+    """Raise UsvitError if the images of a patient were tested in several folds of one repeat."""
+    models = test.assign(repeat=repeats_of(test)).groupby([*keys, "repeat"])["fold"].unique()
+    several = models[models.map(len) > 1]
+    if len(several):
+        name, folds = several.index[0][-2], ", ".join(map(str, sorted(map(int, several.iloc[0]))))
+        raise UsvitError(
+            f"Images of '{name}' were tested in folds {folds}, by different models (a split by image?). A "
+            "patient-level figure needs folds that keep patients whole."
+        )
 
 
 def _label(name: str, labels: list[str], precedence: Sequence[str] | None) -> str:

@@ -63,7 +63,7 @@ def figures_with_intervals(
         areas[f"{name}_vs_rest"] = area if area["value"] is not None else _no_area(label, k, name, area["n_groups"])
     found["auc"] = areas
     for average, name in _AVERAGES.items():
-        mean = multiclass_auc(label, prob, group, average=average, positive=p)
+        mean = multiclass_auc(label, prob, group, average=average, positive=p, classes=classes)
         found[name] = undefined(absent, mean["n_groups"]) if absent else mean
     return found
 

@@ -14,6 +14,7 @@ from usvit.metrics.calibration_intervals import debiased_ece, logistic_errors, s
 from usvit.metrics.checks import check_positive, check_prob, check_score, group_codes
 from usvit.metrics.intervals import undefined, with_interval
 from usvit.metrics.proportions import ShareInterval, check_binary, count_groups, point, share
+from usvit.metrics.support import rarest
 
 N_BINS = 10
 LOWEST_PROB = float(np.finfo(np.float64).eps)
@@ -245,8 +246,11 @@ def _with_errors(
     if errors is None:
         why = ONE_GROUP if n_groups < 2 else "the variance cannot be computed from these predictions"
         return [with_interval(value, None, method=method, n_groups=n_groups, reason=why) for value in values]
+    support = rarest(reference.astype(np.int64), code, {1: "positive images", 0: "negative images"})
     return [
-        with_interval(value, student_interval(value, float(error), n_groups), method=method, n_groups=n_groups)
+        with_interval(
+            value, student_interval(value, float(error), n_groups), method=method, n_groups=n_groups, support=support
+        )
         for value, error in zip(values, errors, strict=True)
     ]
 

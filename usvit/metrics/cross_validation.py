@@ -8,7 +8,8 @@ scores of different models are never ranked against each other. The variance has
 2. Shared training: the model of each fold was trained on the test images of the other folds, so the errors of the
    folds are correlated. The part of a fold's variance that is due to chance in training counts twice
    (``training_share``): it is 0 for a model that does not depend on the training set, and 1 for a model without skill.
-3. Training: the variance between repeats, if there are repeats.
+3. Training: the variance between repeats, if there are repeats. Without repeats, the variance between folds that the
+   patients do not explain, if it is beyond chance (``FoldMean.between_models``).
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import expit, logit
+from scipy.stats import f as f_distribution
 from scipy.stats import rankdata
 from scipy.stats import t as student
 
@@ -24,6 +26,7 @@ from usvit.metrics.clustered import area_parts
 from usvit.metrics.delong import NO_VARIANCE
 from usvit.metrics.fold_shares import FoldShare, equal_sizes, shares_interval
 from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, undefined, with_interval
+from usvit.metrics.support import Support, effective_groups
 
 METHOD = "mean of folds, clustered, logit t"
 SHARE_METHOD = "mean of folds, clustered Wilson"
@@ -32,6 +35,10 @@ MIN_PAIRS = 50
 """Fewer pairs of predictions of one group by two models are not enough to estimate their agreement."""
 WHOLE_SHARE = 1.0
 """Training share that is assumed if it cannot be estimated: its maximum."""
+UNLIKE = 0.001
+"""The models of the folds count as different below this p-value, which hardly ever occurs with equal models."""
+STRATA = {"positives": "positive images", "negatives": "negative images"}
+"""Strata of an AUC, as the warning about few groups names them."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,8 @@ class FoldMean:
         freedom: degrees of freedom of that variance (Satterthwaite).
         n_groups: groups that contribute.
         independent: independent cases in all folds of one repeat.
+        support: the groups of the rarest stratum, such as the positives of an AUC.
+        folds: (K,) the figure of each fold that has one, if there is one repeat; otherwise empty.
         n_skipped: folds in which the figure is undefined.
         shares: of a share of images, itself; of a mean of shares, each of them; otherwise empty.
     """
@@ -109,8 +118,31 @@ class FoldMean:
     freedom: float
     n_groups: int
     independent: int
+    support: Support
+    folds: np.ndarray
     n_skipped: int = 0
     shares: tuple[FoldShare, ...] = ()
+
+    @property
+    def between_models(self) -> float:
+        """Variance of the mean that is due to differences between the models of the folds; 0 if they show none.
+
+        The figures of the folds differ because their patients do, and also if their models do. If an F-test rejects
+        that the patients explain the variance between folds (p < ``UNLIKE``), this is the part that they do not
+        explain. Repeats measure this variation themselves.
+
+        Source: the moment estimator of DerSimonian & Laird (1986), Controlled Clinical Trials 7:177, for equal weights.
+        """
+        n = len(self.folds)
+        if n < 2 or np.isnan(self.variance):
+            return 0.0
+        apart = float(self.folds.var(ddof=1)) / n
+        if (
+            not apart > self.variance
+            or f_distribution.sf(apart / max(self.variance, NO_VARIANCE), n - 1, self.freedom) >= UNLIKE
+        ):
+            return 0.0
+        return apart - self.variance
 
     def variance_with(self, share: float) -> tuple[float, float]:
         """Return the total variance and its degrees of freedom for a training share in [0, 1]."""
@@ -223,6 +255,8 @@ def fold_mean(repeats: Sequence[Sequence[FoldFigure | None]]) -> FoldMean | None
         freedom=freedom,
         n_groups=int(groups.sum()),
         independent=min(sum(one.independent for one in folds) for folds in known),
+        support=_rarest_stratum(known[0]),
+        folds=np.array([one.value for one in known[0]]) if len(known) == 1 else np.zeros(0),
         n_skipped=sum(figure is None for folds in repeats for figure in folds),
         shares=_shares(known, by_repeat, variance, freedom, total),
     )
@@ -245,6 +279,16 @@ def _shares(
     of_repeats = float(by_repeat.var(ddof=1)) / n if n > 1 else 0.0
     present = np.any([one > 0 for folds in sizes for one in folds], axis=0)
     return (FoldShare(float(by_repeat.mean()), variance, freedom, adds, images, effective, of_repeats, n, present),)
+
+
+def _rarest_stratum(folds: Sequence[FoldFigure]) -> Support:
+    """Return the support of the stratum with the fewest effective groups, in the folds of one repeat."""
+    found = []
+    for name in folds[0].strata:
+        images = np.sum([one.strata[name].images for one in folds], axis=0)
+        of = "" if len(folds[0].strata) == 1 else STRATA.get(name, "images of the rarest class")
+        found.append(Support(int((images > 0).sum()), effective_groups(images), of))
+    return min(found, key=lambda one: one.effective)
 
 
 @dataclass(frozen=True)
@@ -364,11 +408,10 @@ def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: in
         return undefined(absent, n_groups)
     ci95: Interval | None = None
     variance, freedom = mean.variance_with(share)
-    method, reason, support = METHOD, "", None
+    method, reason = METHOD, ""
     if mean.shares:
         ci95 = shares_interval(mean.shares, share)
         method = SHARE_METHOD if len(mean.shares) == 1 else SHARES_METHOD
-        support = min((one.support for one in mean.shares), key=lambda one: one.effective)
     elif mean.value in (0.0, 1.0):
         ci95 = all_or_none_interval(mean.value, mean.independent)
         method = f"Clopper-Pearson on {mean.independent} independent cases"
@@ -378,10 +421,26 @@ def mean_value(mean: FoldMean | None, share: float, *, absent: str, n_groups: in
     elif not variance > NO_VARIANCE:
         reason = "all groups have the same contribution, so the variance is 0"
     else:
-        half = float(student.ppf(1 - ALPHA / 2, freedom)) * np.sqrt(variance) / (mean.value * (1 - mean.value))
-        ci95 = float(expit(logit(mean.value) - half)), float(expit(logit(mean.value) + half))
-    value = with_interval(mean.value, ci95, method=method, n_groups=mean.n_groups, reason=reason, support=support)
+        ci95 = _logit_t_interval(mean.value, variance, freedom)
+    between = mean.between_models
+    if between:
+        both = (variance + between) ** 2 / (variance**2 / freedom + between**2 / (len(mean.folds) - 1))
+        low, high = _logit_t_interval(mean.value, variance + between, both)
+        ci95 = (low, high) if ci95 is None else (min(low, ci95[0]), max(high, ci95[1]))
+        method, reason = f"{method}, with the variance between models", ""
+    value = with_interval(mean.value, ci95, method=method, n_groups=mean.n_groups, reason=reason, support=mean.support)
+    if between:
+        said = (
+            f"the folds differ by more than their patients explain ({mean.folds.min():.3f} to {mean.folds.max():.3f}), "
+            "so that the models differ, or the folds hold unlike patients; the interval includes this variation"
+        )
+        value["warning"] = "; ".join(filter(None, [value.get("warning"), said]))
     return with_skipped_folds(value, mean.n_skipped)
+
+
+def _logit_t_interval(value: float, variance: float, freedom: float) -> Interval:
+    half = float(student.ppf(1 - ALPHA / 2, freedom)) * np.sqrt(variance) / (value * (1 - value))
+    return float(expit(logit(value) - half)), float(expit(logit(value) + half))
 
 
 def with_skipped_folds(value: Value, n_skipped: int) -> Value:

@@ -70,7 +70,7 @@ def difference_within_folds(a: Repeats, b: Repeats, share: float, *, absent: str
         method, p = PLAIN_METHOD, 2 * float(student.sf(abs(mean.value) / error, freedom))
     else:
         ends, method, p = pair.interval(ALPHA), METHOD, pair.p
-    value = with_interval(mean.value, ends, method=method, n_groups=mean.n_groups, p=p)
+    value = with_interval(mean.value, ends, method=method, n_groups=mean.n_groups, p=p, support=mean.support)
     value |= {"error": error, "freedom": float(freedom)}
     if pair is not None:
         value["areas"] = {name: getattr(pair, name) for name in AREAS}

@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 
 from usvit.metrics.intervals import ALPHA, Interval, all_or_none_interval, effective_wilson
 from usvit.metrics.mover import common_groups, mean_interval
-from usvit.metrics.support import Support, effective_groups, satterthwaite_freedom, steadied_design_effect
+from usvit.metrics.support import effective_groups, satterthwaite_freedom, steadied_design_effect
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,6 @@ class FoldShare:
     of_repeats: float
     n_repeats: int
     present: np.ndarray
-
-    @property
-    def support(self) -> Support:
-        n_groups = int(self.present.sum())
-        return Support(n_groups, min(self.effective, n_groups))
 
     def interval(self, share: float = 0.0) -> Interval:
         """Compute Wilson's interval with Student's quantile for a training share in [0, 1].

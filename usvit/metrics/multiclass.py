@@ -4,6 +4,7 @@ Each is a mean of two-class AUCs. The contribution of a group is therefore the m
 (``clustered.AreaParts``), and the variance follows from these sums over groups.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, get_args
@@ -41,7 +42,13 @@ class MeanArea:
 
 
 def multiclass_auc(
-    label: ArrayLike, prob: ArrayLike, group: ArrayLike, *, average: Average = "macro", positive: int = 1
+    label: ArrayLike,
+    prob: ArrayLike,
+    group: ArrayLike,
+    *,
+    average: Average = "macro",
+    positive: int = 1,
+    classes: Sequence[str] | None = None,
 ) -> Value:
     """Compute an AUC over K classes with a clustered interval.
 
@@ -59,6 +66,7 @@ def multiclass_auc(
         group: (n,) int or str, the patient (or duplicate cluster) of each image.
         average: one of the three.
         positive: with two classes, the class whose probability is used; ignored otherwise.
+        classes: K names for a warning about few groups; None takes the numbers.
 
     Returns:
         A Value. It is null with a reason if a class is absent, because a mean over other classes would be a different
@@ -83,7 +91,8 @@ def multiclass_auc(
     mean = mean_area(codes, p, code, n_groups, average, positive)
     variance = _covariance(mean, mean)
     method = f"clustered (Obuchowski), logit, {average}"
-    support = rarest(codes, code, {k: f"images of class {k}" for k in range(p.shape[1])})
+    names = range(p.shape[1]) if classes is None else [f"'{name}'" for name in classes]
+    support = rarest(codes, code, {k: f"images of class {name}" for k, name in enumerate(names)})
     found = area_value(
         mean.value, variance, disjoint_pairs=mean.disjoint_pairs, n_groups=n_groups, method=method, support=support
     )
@@ -124,7 +133,8 @@ def multiclass_difference(
     one, other = (mean_area(codes, prob, code, n_groups, average, positive) for prob in (a, b))
     variance = _covariance(one, one) + _covariance(other, other) - 2 * _covariance(one, other)
     method = f"clustered (Obuchowski), paired, {average}"
-    return difference_value(one.value - other.value, variance, n_groups=n_groups, method=method)
+    support = rarest(codes, code, dict.fromkeys(range(a.shape[1]), "images of the rarest class"))
+    return difference_value(one.value - other.value, variance, n_groups=n_groups, method=method, support=support)
 
 
 def mean_area(

@@ -16,7 +16,7 @@ from usvit.metrics.bootstrap import N_RESAMPLES
 from usvit.metrics.cross_validation import FoldFigure, fold_mean
 from usvit.metrics.intervals import Z, undefined, with_interval
 
-OPTIMISM_METHOD = f"linear group bootstrap of all choices, normal, {N_RESAMPLES} resamples"
+GAP_METHOD = f"linear group bootstrap of all choices, normal, {N_RESAMPLES} resamples"
 
 CHUNK = 100
 """Resamples at once: with 10,000 groups, 8 MB."""
@@ -49,8 +49,9 @@ class NestedChoice:
     """Figure of the chosen candidate on the test images of each fold."""
     apparent: int
     """The candidate whose mean figure on the test images is best."""
-    optimism: Value
-    """Figure of the apparent best minus that of the nested choice, above 0 if choosing on the test images flatters."""
+    apparent_minus_nested: Value
+    """Figure of the apparent best minus that of the nested choice. It is more than the optimism of choosing on the test
+    images: it also contains what is lost because each fold chooses on its few inner validation images."""
 
 
 def one_standard_error(
@@ -86,8 +87,8 @@ def nested_choice(
 ) -> NestedChoice:
     """Choose a candidate in each fold on its inner validation images, and measure it on its test images.
 
-    The interval of the optimism comes from resamples of whole groups in which all choices are made again: the
-    candidate of each fold, and the apparent best. The figures of a resample are linear in the numbers of times that
+    The interval of ``apparent_minus_nested`` comes from resamples of whole groups in which all choices are made again:
+    the candidate of each fold, and the apparent best. The figures of a resample are linear in the numbers of times that
     the groups are drawn (the infinitesimal jackknife's approximation), and the interval is normal, because a maximum
     over candidates is biased upwards in resamples. The trainings are taken as given.
 
@@ -129,9 +130,10 @@ def nested_choice(
         return NestedChoice(folds, figures, apparent, _no_interval(difference, why, n_groups))
     half = Z * spread
     ends = (max(difference - half, -1.0), min(difference + half, 1.0))
-    return NestedChoice(
-        folds, figures, apparent, with_interval(difference, ends, method=OPTIMISM_METHOD, n_groups=n_groups)
-    )
+    mean = fold_mean(_by_repeat(test[apparent], repeat))
+    support = None if mean is None else mean.support
+    gap = with_interval(difference, ends, method=GAP_METHOD, n_groups=n_groups, support=support)
+    return NestedChoice(folds, figures, apparent, gap)
 
 
 def _choose(
@@ -210,4 +212,4 @@ def _by_repeat(figures: Figures, repeat: Sequence[int]) -> list[list[FoldFigure 
 
 
 def _no_interval(value: float, reason: str, n_groups: int) -> Value:
-    return with_interval(value, None, method=OPTIMISM_METHOD, n_groups=n_groups, reason=reason)
+    return with_interval(value, None, method=GAP_METHOD, n_groups=n_groups, reason=reason)

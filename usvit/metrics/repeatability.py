@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import f as f_distribution
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -24,6 +25,7 @@ from usvit.metrics.proportions import clustered_share
 from usvit.metrics.support import Support, effective_groups, satterthwaite_freedom
 
 METHOD = "jackknife over groups"
+F_METHOD = "F distribution, on the effective number of groups"
 NO_SPREAD = "the scores of repeats differ in one group at most, so that no spread between groups can be estimated"
 TOO_FEW = "the interval needs at least three groups"
 ROUNDING = 1e-12
@@ -110,7 +112,7 @@ def unordered_repeats(value: ArrayLike, thing: ArrayLike, group: ArrayLike) -> R
         coefficient=coefficient,
         lower=_mirrored(coefficient),
         upper=coefficient,
-        icc=found.explained("log error", "log total"),
+        icc=found.explained("log error", "log total", float(size.mean())),
     )
 
 
@@ -168,7 +170,7 @@ def paired_repeats(first: ArrayLike, second: ArrayLike, group: ArrayLike) -> Rep
         coefficient=found.root("log error", LIMIT * np.sqrt(2)),
         lower=found.limit(-LIMIT),
         upper=found.limit(LIMIT),
-        icc=found.explained("log error", "log total"),
+        icc=found.explained("log error", "log total", 2.0),
     )
 
 
@@ -262,8 +264,12 @@ class _Jackknife:
         ends = None if away is None else (_root(value - away[0], factor), _root(value + away[1], factor))
         return self._entry(_root(value, factor), ends)
 
-    def explained(self, error: str, total: str) -> Value:
-        """Return 1 less the ratio of two variances whose logarithms are the figures."""
+    def explained(self, error: str, total: str, per_thing: float) -> Value:
+        """Return 1 less the ratio of two variances whose logarithms are the figures, such as an ICC.
+
+        An ICC of k measurements of each thing cannot lie below -1 / (k - 1). If the jackknife's interval does, which
+        happens with few groups, the interval follows from the F distribution (``_f_interval``).
+        """
         value = self._value[error] - self._value[total]
         if np.isnan(value):
             n = self._support.n_groups
@@ -274,7 +280,16 @@ class _Jackknife:
             low = value - _joined(one[0], other[1], -r)
             high = value + _joined(one[1], other[0], -r)
             ends = (1 - float(np.exp(high)), 1 - float(np.exp(low)))
-        return self._entry(1 - float(np.exp(value)), ends)
+        icc, least = 1 - float(np.exp(value)), -1 / (per_thing - 1)
+        if ends is None or ends[0] >= least:
+            return self._entry(icc, ends)
+        n, why = self._support.n_groups, f"the interval of the jackknife would reach below {least:.3g}"
+        if icc <= least:
+            why = f"{why}, the least possible value, as does the estimate"
+            return with_interval(icc, None, method=METHOD, n_groups=n, reason=why)
+        ends = _f_interval(icc, per_thing, self._support.effective)
+        why = f"{why}, the least possible value"
+        return with_interval(icc, ends, method=F_METHOD, n_groups=n, reason=why, support=self._support)
 
     def limit(self, factor: float) -> Value:
         """Return the bias plus ``factor`` standard deviations, by the recovery of variance estimates."""
@@ -298,6 +313,22 @@ class _Jackknife:
             return undefined("there are no two groups to compare", n)
         reason = "" if ends is not None else TOO_FEW if n < 3 else NO_SPREAD
         return with_interval(value, ends, method=METHOD, n_groups=n, reason=reason, support=self._support)
+
+
+def _f_interval(icc: float, per_thing: float, effective: float) -> tuple[float, float]:
+    """Return the 95 % interval of an ICC that is greater than -1 / (k - 1), from k measurements of each thing.
+
+    It is exact for ICC(1,1) of normally distributed scores if each group has one thing, measured equally often. With
+    several things in a group, the effective number of groups stands for the number of things, and the interval is too
+    long rather than too short.
+
+    Source: Shrout & Fleiss (1979), Psychological Bulletin 86:420, the interval of ICC(1,1).
+    """
+    between, within = effective - 1, effective * (per_thing - 1)
+    ratio = (1 + (per_thing - 1) * icc) / (1 - icc)
+    low = ratio / f_distribution.ppf(1 - ALPHA / 2, between, within)
+    high = ratio * f_distribution.ppf(1 - ALPHA / 2, within, between)
+    return float((low - 1) / (low + per_thing - 1)), float((high - 1) / (high + per_thing - 1))
 
 
 def _joined(one: float, other: float, r: float) -> float:

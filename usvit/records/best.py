@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from usvit.records.base import Count, FileRecord, Fold, Name, Number, Record, Text, Version, key
+from usvit.records.base import Count, FileRecord, Fold, Name, Number, Record, Text, key
 from usvit.records.values import PlainValue
 
 MAX_CANDIDATES = 1000
@@ -72,8 +72,8 @@ class BestRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "best"
-    VERSION: ClassVar[str] = "1.0"
-    schema_version: Version
+    VERSION: ClassVar[str] = "2.0"
+    schema_version: Annotated[str, Field(pattern=r"^2\.\d{1,4}$")]
     usvit_version: Name
     study: Name
     figure: Name = key("Figure of the choice, a key of 'headline' in metrics.json.")
@@ -87,8 +87,10 @@ class BestRecord(FileRecord):
     folds: Annotated[list[BestFold], Field(min_length=1, max_length=10_000)]
     nested: PlainValue = key("Figure of the choosing procedure, with its interval.")
     apparent: ApparentBest
-    optimism: PlainValue = key(
-        "Apparent best minus nested, with its interval; for Brier scores with the sign reversed."
+    apparent_minus_nested: PlainValue = key(
+        "Apparent best minus nested, with its interval; for Brier scores with the sign reversed. It is more than the "
+        "optimism of choosing on the test images, because it also contains what is lost as each fold chooses on its "
+        "few inner validation images. In schema 1.0 it was called optimism."
     )
     winner: BestWinner
     commands: list[Text] = key("Commands that score with the winner.", minItems=1)

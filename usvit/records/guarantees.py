@@ -64,7 +64,7 @@ class RiskCoverageRecord(Record):
 
     accepted: Annotated[list[Share], Field(min_length=1, max_length=10_000)]
     error: list[Share]
-    lower: list[Number | None] = key("Pointwise 95 % band, from resampling whole groups.")
+    lower: list[Number | None] = key("Pointwise 95 % band, from the jackknife over groups.")
     upper: list[Number | None]
     area: ShareValue = key("AURC: mean over images of the error among all images that are accepted no later.")
 

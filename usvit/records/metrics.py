@@ -60,6 +60,13 @@ class Subgrouping(Record):
     reason: Text | None = written("Reason why there are no levels.", null=True, minLength=1)
 
 
+class PatientHeadline(Record):
+    """Figures of patients to quote, for each rule that makes one probability of a patient's images."""
+
+    mean: Headline = key("Of the mean probability of each class over the patient's images.")
+    max: Headline = key("Of the patient's image with the highest probability of the positive class.")
+
+
 class Patients(Record):
     """Figures with one row for each patient. Without patient ids: n_patients is null, and reason says why."""
 
@@ -72,9 +79,14 @@ class Patients(Record):
     )
     label_order: list[Name] | None = optional()
     class_patients: Counts | None = optional()
-    mean: FiguresRecord | None = optional("Figures of the mean probability of each class over the patient's images.")
+    headline: PatientHeadline | None = optional(
+        "Means over folds with intervals that hold under cross-validation. Since schema 1.6."
+    )
+    mean: FiguresRecord | None = optional(
+        "Pooled figures of the mean probability of each class over the patient's images."
+    )
     max: FiguresRecord | None = optional(
-        "Figures of the patient's image with the highest probability of the positive class."
+        "Pooled figures of the patient's image with the highest probability of the positive class."
     )
 
     model_config = ConfigDict(
@@ -109,7 +121,7 @@ class MetricsRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "metrics"
-    VERSION: ClassVar[str] = "1.5"
+    VERSION: ClassVar[str] = "1.6"
     schema_version: Version
     positive_class: Name = key(
         "Class that the headline, the operating points and the decision curve describe; one of 'classes'."

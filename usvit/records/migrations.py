@@ -75,9 +75,16 @@ def _rows_and_columns(content: Content) -> Content:
     }
 
 
+def _gap_by_its_name(content: Content) -> Content:
+    """Rename ``optimism`` of ``best.json`` (2.0), which also contains the loss from choosing on few images."""
+    rest = {key: value for key, value in content.items() if key != "optimism"}
+    return {**rest, "schema_version": "2.0", "apparent_minus_nested": content.get("optimism")}
+
+
 MIGRATIONS: dict[str, dict[str, Callable[[Content], Content]]] = {
     "model": {"1.0": _thresholds_as_list, "1.1": _thresholds_as_list, "1.2": _layer_scale_of_parallel},
     "study": {"1.0": _rows_and_columns},
+    "best": {"1.0": _gap_by_its_name},
 }
 """Kind of record -> version of the content -> function that returns the migrated content."""
 

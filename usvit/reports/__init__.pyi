@@ -12,6 +12,11 @@ from .formatting import usefulness as usefulness
 from .node_page import node_page as node_page
 from .node_page import size_in_words as size_in_words
 from .page import write_report
+from .patients import patient_figures as patient_figures
+from .patients import patients_headline_sentence as patients_headline_sentence
+from .patients import patients_sentence as patients_sentence
+from .remarks import headline_remarks as headline_remarks
+from .remarks import point_remarks as point_remarks
 from .repeatability_page import write_repeatability_page as write_repeatability_page
 from .scores_page import write_scores_page as write_scores_page
 from .svg import LegendEntry as LegendEntry

@@ -37,6 +37,7 @@ from usvit.evaluation import (
     open_predictions,
     paired_tables,
     rows_of,
+    share_of,
 )
 from usvit.evaluation import FIGURES as DECISION_FIGURES
 from usvit.evaluation import KEY as DECIDED_KEY
@@ -49,6 +50,7 @@ from usvit.metrics.support import few_groups_sentences
 from usvit.records import CompareRecord, MeanSd, PlainValue, write_record
 from usvit.reports.claims import claim_lines, claims_title
 from usvit.reports.formatting import clear_of, p_words
+from usvit.reports.formatting import listed as listed_words
 from usvit.reports.svg import DASHES, GRID, INK, MUTED, N_SERIES, SERIES, drawing_style, to_svg
 
 FILES = ("compare.json", "compare.md", "compare.tex", "compare.html")
@@ -188,6 +190,7 @@ def compare_predictions(
     tested = rows_of(first.table, "test", first.classes)
     few = few_groups_sentences(tested.label, group_codes(tested.group, len(tested))[0], first.classes)
     said += [*few, *([FEW_FOR_CLAIMS] if few and margin is not None else [])]
+    said += _unlike_shares(opened, names, first.positive)
     if any(one.split_by_image for one in opened):
         said.append("LEAKING SPLIT: the images were split one by one, so patients occur in both training and test.")
     return {
@@ -256,6 +259,24 @@ def _own(one: Predictions, classes: list[str], positive: str) -> dict[str, Any]:
     by_fold = [headline(figures) for figures in folds]
     spread = {name: mean_and_sd(own[name], [figures[name] for figures in by_fold]) for name in own}
     return {"headline": headline_section(one.table, positive, pooled)["auc"], **own, "mean_sd": spread}
+
+
+def _unlike_shares(opened: Sequence[Predictions], names: Sequence[str], positive: str) -> list[str]:
+    """Say that intervals of runs are of unlike length if the training share of some of them cannot be estimated."""
+    shares = {
+        name: share_of([one.table], positive)
+        for one, name in zip(opened, names, strict=True)
+        if one.table.loc[one.table["part"] == "test", "fold"].nunique() > 1
+    }
+    assumed = [name for name, share in shares.items() if share.reason]
+    known = [name for name in shares if name not in assumed]
+    if not assumed or not known:
+        return []
+    return [
+        f"The AUCs within folds of {listed_words(assumed)} have longer intervals than the same scores would have in "
+        f"{listed_words(known)}: without inner validation rows, the training share cannot be estimated, and the "
+        "largest is assumed. The interval of a difference to such a table is long for the same reason."
+    ]
 
 
 def _names(opened: Sequence[Predictions], paths: Sequence[Path]) -> list[str]:

@@ -28,6 +28,7 @@ from usvit.reports.figures import fold_strip, loss_curves, precision_recall, roc
 from usvit.reports.figures_probability import calibration_plot, decision_plot
 from usvit.reports.figures_selective import risk_coverage_plot, rule_out_plot
 from usvit.reports.formatting import estimate, quoted, short, spread
+from usvit.reports.lead import lead_of_run
 from usvit.reports.leakage import Check, leakage_checks
 from usvit.reports.limitations import limits_of
 from usvit.reports.run_files import Run, read_run
@@ -102,6 +103,11 @@ class ReportContent:
     @property
     def cross_validated(self) -> bool:
         return self.run.cross_validated
+
+    @property
+    def lead(self) -> str:
+        """The first paragraph of the page."""
+        return lead_of_run(self.run)
 
     @property
     def quoted(self) -> Headline:

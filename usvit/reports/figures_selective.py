@@ -32,7 +32,7 @@ def risk_coverage_plot(curve: RiskCoverageRecord, area: str) -> Plot:
 
     legend = (
         LegendEntry(f"the model, AURC {area}", "series-0", 1.8),
-        LegendEntry("95 % band, pointwise, from resampling whole groups", "series-0", kind="band"),
+        LegendEntry("95 % band, pointwise, from the jackknife over groups", "series-0", kind="band"),
         LegendEntry("error of all images", "muted", 0.9, (2, 3)),
     )
     title = f"Risk-coverage curve: error among the most confident images over their share; area {area}"

@@ -61,8 +61,9 @@ def limits_of(run: Run, cards: dict[str, DataCard | None]) -> list[str]:
             )
         )
     else:
+        what = "Each network of the ensemble" if run.record.kind == "ensemble" else "One model"
         found.append(
-            "One model was trained once. How much the results change with another seed or split was not measured."
+            f"{what} was trained once. How much the results change with another seed or split was not measured."
         )
     config = run.record.config
     if config and config.loss and config.loss.class_weights == "balanced":

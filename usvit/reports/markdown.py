@@ -7,6 +7,7 @@ from html import escape
 from usvit.records import OutcomeRecord, ProcedureRecord, Value
 from usvit.records.run import DeviceRecord
 from usvit.reports.content import ReportContent
+from usvit.reports.contradictions import MAX_SHOWN, contradictions, contradictions_sentences
 from usvit.reports.formatting import (
     NOT_RECORDED,
     count,
@@ -18,6 +19,8 @@ from usvit.reports.formatting import (
     short,
     usefulness,
 )
+from usvit.reports.patients import patient_figures, patients_headline_sentence, patients_sentence
+from usvit.reports.remarks import class_remarks, headline_remarks, patient_remarks, point_remarks, subgroup_remarks
 from usvit.reports.statements import tested
 
 
@@ -31,9 +34,11 @@ def markdown(content: ReportContent, figures: dict[str, str]) -> str:
     parts = [
         f"# {text(content.title)}",
         "**For research use only. Not a medical device.**",
-        *_warnings(content),
         text(content.answers.summary or ""),
+        text(content.lead),
+        *_warnings(content),
         _results(content),
+        _patients(content),
         _by_class(content),
         _points(content),
         _at_prevalence(content),
@@ -99,6 +104,7 @@ def _results(content: ReportContent) -> str:
         rows.append([*row, *([short(one.pooled), decimals(one.spread.sd)] if several else [])])
     body = f"Tested: {text(tested(content.run))}.\n\n"
     body += _rows([*header, *(["Pooled", "SD of the folds"] if several else [])], rows)
+    body += _remarks(headline_remarks(content.run.metrics))
     if headline := content.run.metrics.headline:
         body += f"{text(headline.explains)}\n\n"
     if several:
@@ -115,6 +121,24 @@ def _results(content: ReportContent) -> str:
             ),
         )
     return _section("Results", body)
+
+
+def _remarks(sentences: list[str]) -> str:
+    return f"{_bullets(sentences)}\n\n" if sentences else ""
+
+
+def _patients(content: ReportContent) -> str:
+    metrics = content.run.metrics
+    several = len(metrics.folds) > 1 and metrics.patients is not None and metrics.patients.headline is not None
+    rows = [
+        [one.probability, "AUC" if one.name == "auc" else one.name, _or_reason(one.headline)]
+        + ([_or_reason(one.pooled)] if several else [])
+        for one in patient_figures(metrics)
+    ]
+    header = ["A patient's probability", "Figure", *(["Mean of the folds", "Pooled"] if several else ["Value"])]
+    said = [patients_sentence(metrics), *([patients_headline_sentence(metrics)] if rows else [])]
+    body = "".join(f"{text(one)}\n\n" for one in said if one)
+    return _section("By patient", body + (_rows(header, rows) + _remarks(patient_remarks(metrics)) if rows else ""))
 
 
 def _by_class(content: ReportContent) -> str:
@@ -136,7 +160,7 @@ def _by_class(content: ReportContent) -> str:
             for name in metrics.classes
         ),
     )
-    return _section("Classes and errors", body)
+    return _section("Classes and errors", body + _remarks(class_remarks(metrics)))
 
 
 def _points(content: ReportContent) -> str:
@@ -155,7 +179,8 @@ def _points(content: ReportContent) -> str:
             rows.append([point.rule, f"{several}{given}", "", *_four(point.pooled)])
     header = ["Rule", "Fold", "Threshold", "Sensitivity", "Specificity", "PPV", "NPV"]
     said = "The intervals of the procedure include the choice of the thresholds on other inner validation images.\n\n"
-    return _section(f"Operating points for {content.positive}", said + _rows(header, rows) if rows else "")
+    body = said + _rows(header, rows) + _remarks(point_remarks(content.run.metrics)) if rows else ""
+    return _section(f"Operating points for {content.positive}", body)
 
 
 def _four(outcome: OutcomeRecord | ProcedureRecord) -> list[str]:
@@ -217,7 +242,9 @@ def _subgroups(content: ReportContent) -> str:
             found += [short(each[content.positive]) for each in (one.figures.sensitivity, one.figures.specificity)]
             rows.append([division.by, one.level, count(one.n_images), count(one.n_groups), *found])
     header = ["By", "Level", "Images", "Groups", "Accuracy", "AUC", "Sensitivity", "Specificity"]
-    body = (_rows(header, rows) if rows else "") + _differences(content)
+    body = (_rows(header, rows) + _remarks(subgroup_remarks(content.run.metrics)) if rows else "") + _differences(
+        content
+    )
     return _section(f"Subgroups, {content.positive} against the rest", body)
 
 
@@ -292,7 +319,13 @@ def _cases(content: ReportContent) -> str:
 
 def _leakage(content: ReportContent) -> str:
     rows = [[one.question, one.result, one.answer] for one in content.checks]
-    return _section("Leakage", _rows(["Check", "Result", "Found"], rows))
+    found = contradictions(content.run)
+    body = _rows(["Check", "Result", "Found"], rows)
+    if found:
+        body += (
+            f"{text(' '.join(contradictions_sentences(found)))}\n\n{_bullets(one.words for one in found[:MAX_SHOWN])}"
+        )
+    return _section("Leakage", body)
 
 
 def _effort(content: ReportContent) -> str:

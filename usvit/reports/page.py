@@ -6,8 +6,11 @@ from typing import Any
 from usvit.files import write_text
 from usvit.records import fitting
 from usvit.reports.content import Options, ReportContent, gather
+from usvit.reports.contradictions import MAX_SHOWN, contradictions, contradictions_sentences
 from usvit.reports.formatting import usefulness
 from usvit.reports.limitations import patients
+from usvit.reports.patients import patient_figures, patients_headline_sentence, patients_sentence
+from usvit.reports.remarks import class_remarks, headline_remarks, patient_remarks, point_remarks, subgroup_remarks
 from usvit.reports.templating import environment
 
 
@@ -52,6 +55,7 @@ def overview(contents: list[tuple[str, ReportContent]]) -> str:
 def _values(content: ReportContent) -> dict[str, Any]:
     run = content.run
     metrics, record = run.metrics, run.record
+    found = contradictions(run)
     return {
         "c": content,
         "title": content.title,
@@ -63,6 +67,18 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "parts": run.parts,
         "results": {one.fold: one for one in record.results or [] if one.fold is not None},
         "patients": patients(run),
+        "patients_sentence": patients_sentence(metrics),
+        "patients_headline_sentence": patients_headline_sentence(metrics),
+        "patient_figures": [*patient_figures(metrics)],
+        "contradictions": found[:MAX_SHOWN],
+        "contradictions_sentences": contradictions_sentences(found),
+        "remarks": {
+            "headline": headline_remarks(metrics),
+            "classes": class_remarks(metrics),
+            "points": point_remarks(metrics),
+            "patients": patient_remarks(metrics),
+            "subgroups": subgroup_remarks(metrics),
+        },
         "useful": usefulness(metrics.decision_curve) if metrics.decision_curve else "",
         "source": _source(content),
         "config": content.config,

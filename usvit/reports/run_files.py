@@ -53,6 +53,13 @@ class Run:
         return int(self.predicted["repeat"].nunique()) if "repeat" in self.predicted else 1
 
     @property
+    def members(self) -> list[str]:
+        """Names of the runs whose networks an ensemble averages; empty for other runs."""
+        ensemble = self.record.config.as_written().get("ensemble")
+        names = ensemble.get("members") if isinstance(ensemble, dict) else None
+        return [str(name) for name in names] if isinstance(names, list) else []
+
+    @property
     def cross_validated(self) -> bool:
         """False for a hold-out, and for an ensemble of hold-outs."""
         return self.record.kind != "train" and (self.record.kind != "ensemble" or len(self.metrics.folds) > 1)

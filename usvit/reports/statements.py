@@ -189,6 +189,8 @@ def _model(run: Run, cards: Cards) -> Facts:
     began = None
     if weights and weights.source == "scratch":
         began = "Random, without pre-training."
+    elif weights and weights.source == "several":
+        began = "They differ between the networks; run.json of each member has them."
     elif weights and weights.source:
         began = f"Pre-trained weights ({weights.source}) {weights.name or weights.file or ''}".rstrip()
         began += f", SHA-256 {weights.sha256}" if weights.sha256 else ""
@@ -242,8 +244,7 @@ def ensemble_sentence(run: Run) -> str:
     """Describe the members of an ensemble and their weights."""
     own = run.record.config.as_written().get("ensemble")
     own = own if isinstance(own, dict) else {}
-    names = own.get("members")
-    members = [str(name) for name in names] if isinstance(names, list) else []
+    members = run.members
     how = "weights chosen on the inner validation images of each fold"
     how = how if own.get("weights") == "validation" else "equal weights"
     return (

@@ -39,9 +39,10 @@ def best_of_study(study: str | Path, *, figure: str = "auc", ensembles: int = 1)
     """Choose the winner among the finished runs of a study, with an honest figure of the choice.
 
     The figure to report is ``nested``: in each fold, the candidate is chosen on the inner validation images of this
-    fold by the one-standard-error rule, and measured on its test images. ``optimism`` is what the best figure on the
-    test images adds by chance. The winner itself is chosen on the inner validation images of all folds: among the
-    candidates within one standard error of the best, the one with the fewest parameters.
+    fold by the one-standard-error rule, and measured on its test images. ``apparent_minus_nested`` is how far the
+    best figure on the test images lies above it: by the optimism of choosing on these images, and by the loss from
+    choosing on the fewer inner validation images. The winner itself is chosen on the inner validation images of all
+    folds: among the candidates within one standard error of the best, the one with the fewest parameters.
 
     Args:
         study: Folder of a study, or the name of one in ``studies``. Seeds with different folds count as repeats.
@@ -128,7 +129,7 @@ def best_of_study(study: str | Path, *, figure: str = "auc", ensembles: int = 1)
         "folds": _folds(choice, options, candidates, scores),
         "nested": scores.value([options[one.chosen].by_fold[k] for k, one in enumerate(choice.folds)]),
         "apparent": {"name": options[choice.apparent].name, "test": tests[choice.apparent]},
-        "optimism": choice.optimism,
+        "apparent_minus_nested": choice.apparent_minus_nested,
         "winner": {
             "name": winner.name,
             "members": _names(candidates, winner.final),

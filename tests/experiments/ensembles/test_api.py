@@ -73,7 +73,8 @@ def test_evaluate_and_compare_take_it_and_find_the_same_figures(runs, tmp_path):
     out = tmp_path / "both"
     run = usvit.ensemble(runs / "a", runs / "b", out=out, weights="validation")
     again = usvit.evaluate(out)
-    assert again.headline.auc.value == run.result.headline.auc.value
+    assert again.headline == run.result.headline
+    assert "each of one ensemble of 2 networks" in again.headline.explains
     assert again.operating_points[0].source == "inner validation images of the same fold"
     record, _ = usvit.compare(out, runs / "a", out=tmp_path / "comparison")
     assert [one.name for one in record.runs] == ["both", "a"]
@@ -92,6 +93,7 @@ def test_the_report_says_what_it_is_and_checks_every_network(runs, tmp_path):
     report(out)
     page = (out / "report.html").read_text()
     assert "the probabilities of 2 runs are averaged with equal weights (a and b)" in page
+    assert "Nothing was trained here" in page and "with the recipe not recorded" not in page
 
 
 @pytest.mark.parametrize("weights", ["equal", "validation"])

@@ -84,6 +84,7 @@ def test_figures_are_those_of_the_rows_and_the_frozen_threshold_is_judged_as_it_
     assert point(metrics)["source"].startswith("sensitivity >= 0.9 on 100")
     assert [one["by"] for one in metrics["subgroups"]] == ["unusual"]
     assert set(found.table["patient_id"]) == set(rows["patient_id"])
+    assert metrics["headline"]["explains"].startswith("An external test: the scored model, as it is")
 
 
 def test_intervals_count_patients(measured):

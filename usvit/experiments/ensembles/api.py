@@ -13,7 +13,7 @@ import pandas as pd
 import usvit
 from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError, unknown
-from usvit.evaluation import RECORD, read_predictions, summarise, with_contamination
+from usvit.evaluation import RECORD, PredictionOrigin, read_predictions, summarise, with_contamination
 from usvit.experiments.ensembles.mean import FoldOfMeans, Weighting, mean_of_fold
 from usvit.experiments.ensembles.members import Member, open_members
 from usvit.experiments.run_directory import RunDirectory, RunResult, circumstances
@@ -132,7 +132,13 @@ def _write(run: RunDirectory, members: Sequence[Member], means: list[FoldOfMeans
     write_csv(run.path / "predictions.csv", pooled)
     measured = pd.concat([pooled, everything[everything["part"] == "val"]], ignore_index=True)
     own = first.predictions
-    metrics = summarise(measured, classes=own.classes, positive=own.positive, columns=own.columns)
+    metrics = summarise(
+        measured,
+        classes=own.classes,
+        positive=own.positive,
+        columns=own.columns,
+        origin=PredictionOrigin(networks=len(members)),
+    )
     contamination = list(dict.fromkeys(one for member in members for one in member.predictions.contamination))
     write_record(run.path / "metrics.json", with_contamination(metrics, contamination), MetricsRecord)
 

@@ -14,6 +14,7 @@ from usvit.evaluation import (
     SUBGROUP_COLUMNS,
     FoldPoint,
     OperatingPoint,
+    PredictionOrigin,
     Predictions,
     decided_at,
     judged_sets,
@@ -128,6 +129,7 @@ def evaluate_scores(
         scored.positive,
         warnings=[*labelled.said, *said, *([doubt] if doubt else [])],
         contamination=contamination,
+        origin=PredictionOrigin(external=True),
     )
     divided = {"unusual": None} if table["unusual"].nunique() > 1 else {}
     metrics = measure(found, {**divided, **(by or {})} or None)

@@ -1,0 +1,78 @@
+"""The results by patient, for the page, for Markdown and for the terminal."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from usvit.records import Headline, MetricsRecord, Value
+from usvit.reports.formatting import counted, listed, plural
+
+TITLES = {"mean": "mean of the images", "max": "maximum of the images"}
+"""How the probabilities of a patient's images become one."""
+FIGURES = ("auc", "accuracy", "sensitivity", "specificity")
+
+
+@dataclass(frozen=True)
+class PatientFigure:
+    """One figure of one row per patient."""
+
+    probability: str
+    """One of ``TITLES``."""
+    name: str
+    """One of ``FIGURES``."""
+    headline: Value
+    """The mean within folds; the pooled value in a file of an earlier usvit."""
+    pooled: Value
+
+
+def patient_figures(metrics: MetricsRecord) -> Iterator[PatientFigure]:
+    """Return the figures of the patients, by rule; none if there are no patients."""
+    patients, positive = metrics.patients, metrics.positive_class
+    if patients is None:
+        return
+    for how, title in TITLES.items():
+        pooled = getattr(patients, how)
+        if pooled is None:
+            return
+        headline: Headline | None = getattr(patients.headline, how, None)
+        for name in FIGURES:
+            value = pooled.figure(
+                name, f"{positive}_vs_rest" if name == "auc" else None if name == "accuracy" else positive
+            )
+            yield PatientFigure(title, name, value if headline is None else getattr(headline, name), value)
+
+
+def patients_sentence(metrics: MetricsRecord) -> str:
+    """Describe the patients and their labels, or why there are none."""
+    patients = metrics.patients
+    if patients is None:
+        return ""
+    if patients.n_patients is None:
+        return f"No figures by patient: {patients.reason}."
+    words = f"One row per patient: {plural(patients.n_patients, 'patient')}"
+    words += f" ({counted(patients.class_patients or {})}), {plural(patients.n_images or 0, 'image')}"
+    if patients.n_images_without_id:
+        words += f"; {plural(patients.n_images_without_id, 'image')} without an identifier are left out"
+    order = ", ".join(patients.label_order or [])
+    several = f"{plural(patients.n_mixed or 0, 'patient')} here" if patients.n_mixed else "none here"
+    return (
+        f"{words}. The label of a patient is that of the images; of several labels ({several}) it is the first of "
+        f"{order} that one of the images has."
+    )
+
+
+def patients_headline_sentence(metrics: MetricsRecord) -> str:
+    """Say what the figures by patient are, and give their training share."""
+    found = metrics.patients and metrics.patients.headline
+    if not found or len(metrics.folds) < 2:
+        return ""
+    shares = [
+        f"{headline.training_share.value:.2f} ({TITLES[how]})"
+        for how, headline in (("mean", found.mean), ("max", found.max))
+        if headline.training_share and headline.training_share.value is not None
+    ]
+    assumed = any(one.training_share and one.training_share.reason for one in (found.mean, found.max))
+    said = "Quote the mean over folds, with an interval as that of the images; its training share is "
+    said += f"{listed(shares)}{', the largest, because it could not be estimated' if assumed else ''}. "
+    return (
+        said + "The pooled figures rank patients of different models against each other; their interval ignores this."
+    )
