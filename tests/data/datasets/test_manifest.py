@@ -11,7 +11,7 @@ from usvit.data.datasets import examination_cache
 from usvit.data.datasets import manifest as manifest_module
 from usvit.data.datasets.manifest import COLUMNS, MASK_SEPARATOR, Manifest, build_manifest, mask_names
 from usvit.data.datasets.preparation import prepare
-from usvit.data.io.decoding import read_image, read_masks
+from usvit.data.io.decoding import decode, read_masks
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
 
@@ -219,7 +219,7 @@ def cached(tmp_path, monkeypatch):
     monkeypatch.setattr(examination_cache, "cache_dir", lambda: tmp_path / "cache")
     decoded = []
     monkeypatch.setattr(
-        manifest_module, "read_image", lambda path, frame: [decoded.append(path.name), read_image(path, frame)][1]
+        manifest_module, "decode", lambda path, frame: [decoded.append(path.name), decode(path, frame)][1]
     )
     return root, decoded
 

@@ -476,8 +476,10 @@ FUZZ = """
 @pytest.mark.slow
 def test_whatever_bytes_are_damaged_the_answer_is_facts_frames_or_failures(tmp_path, loop):
     seeds = tmp_path / "seeds"
-    for number, suffix in enumerate((".png", ".jpg", ".tif", ".bmp")):
+    for number, suffix in enumerate((".png", ".jpg", ".tif", ".bmp", ".gif", ".webp", ".pgm", ".j2k")):
         save(speckle(number), seeds / f"a{suffix}")
+        if suffix in (".png", ".tif", ".pgm", ".j2k"):
+            save(speckle(number).astype(np.uint16) * 16, seeds / f"deep{suffix}")
     pages = [Image.fromarray(speckle(seed)) for seed in range(3)]
     pages[0].save(seeds / "pages.tif", save_all=True, append_images=pages[1:], compression="tiff_lzw")
     write_dicom(seeds / "native.dcm", speckle(5), SequenceOfUltrasoundRegions=[region(2, 3, 50, 38)])

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 Found = tuple[Fingerprint, Description]
 T = TypeVar("T")
 
-VERSION = 1
+VERSION = 2
 """To be increased whenever images are decoded, hashed or described in another way."""
 DECODERS = ("pillow", "opencv-python-headless", "pydicom", "numpy")
 """Packages whose versions belong to the key, because another version may decode or describe an image differently."""
@@ -113,7 +113,7 @@ class ExaminationCache:
             return None
 
 
-def image_key(image: Path, frame: int, masks: Sequence[Path] = ()) -> bytes | None:
+def image_key(image: Path, frame: int | None, masks: Sequence[Path] = ()) -> bytes | None:
     """Return the key of an image with its masks, which changes if one of the files is replaced.
 
     Returns:

@@ -22,7 +22,7 @@ MAX_BYTES = 4_000_000_000
 _lock = threading.Lock()  # files are decoded in threads; the first one opens the arrays, and the others wait
 
 
-def read_npz_frame(path: Path, frame: int) -> UInt8:
+def read_npz_frame(path: Path, frame: int | None) -> UInt8:
     """Return one image; frames are numbered from 0 through train, then val, then test.
 
     Returns:
@@ -34,11 +34,12 @@ def read_npz_frame(path: Path, frame: int) -> UInt8:
     with refusing(path):
         images, _ = _opened(path)
         refuse_frame(path, frame, sum(len(part) for part in images))
+        place = frame or 0
         for part in images:
-            if frame < len(part):
+            if place < len(part):
                 break
-            frame -= len(part)
-        pixels = part[frame]
+            place -= len(part)
+        pixels = part[place]
         return np.stack([pixels] * 3, axis=2) if pixels.ndim == 2 else pixels.copy()
 
 

@@ -23,7 +23,7 @@ from usvit.resources import cache_dir
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """To be increased whenever images or masks are resized in another way."""
 MAX_BYTES = 2_000_000_000
 """Size of all entries together; beyond, those that were not used for longest are removed."""

@@ -252,7 +252,7 @@ def _opened(item: ScoringItem, settings: ReadSettings, file_sha256: str | None =
             yield Opened(head, facts, dicom.header, says.regions.tissue, unchanged(dicom.frame))
         elif kind == "picture":
             picture = stack.enter_context(PictureFile(data, path))
-            facts = Facts("picture", content.sha256, picture.n_frames, None, (), "", "", "", "")
+            facts = Facts("picture", content.sha256, picture.n_frames, None, picture.flags, "", "", "", "")
             yield Opened(head, facts, None, None, unchanged(picture.frame))
         else:
             raise BadImage(path, FAILURES["not_an_image"], "not_an_image")

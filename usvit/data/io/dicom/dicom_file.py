@@ -49,7 +49,7 @@ class DicomFile:
     def frame(self, number: int = 0) -> UInt8:
         """Decode one frame. Other frames are not read, except earlier ones of a deflated file.
 
-        MONOCHROME1 is inverted, the first window or lookup table of the file is applied, palettes and YBR become RGB,
+        MONOCHROME1 is inverted, the first window or lookup table of the frame is applied, palettes and YBR become RGB,
         and the range of values that the header states becomes 0 to 255.
 
         Args:
@@ -63,7 +63,7 @@ class DicomFile:
         """
         with refusing(self._path):
             refuse_frame(self._path, number, self.facts.frames)
-            picture = self._display(*self._decoder.decode(number))
+            picture = self._display(*self._decoder.decode(number), number)
             if picture.shape[2:] != (3,):
                 raise BadImage(self._path, "its pixels cannot be decoded")
             return picture
