@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from usvit.data.io.bad_image import BadImage, refuse_frame, refuse_size, refusing
 from usvit.data.io.types import UInt8
+from usvit.files import file_state
 
 PARTS = ("train", "val", "test")
 MAX_BYTES = 4_000_000_000
@@ -57,11 +58,11 @@ def npz_labels(path: Path) -> dict[str, list[str]]:
 def _opened(path: Path) -> tuple[list[UInt8], list[NDArray[np.int64]]]:
     status = path.stat()
     with _lock:
-        return _load(path, status.st_mtime_ns, status.st_size)
+        return _load(path, file_state(status))
 
 
 @lru_cache(maxsize=2)
-def _load(path: Path, mtime_ns: int, size: int) -> tuple[list[UInt8], list[NDArray[np.int64]]]:
+def _load(path: Path, state: tuple[int, ...]) -> tuple[list[UInt8], list[NDArray[np.int64]]]:
     """Read and keep the arrays; a file that has changed is read again."""
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(member.file_size for member in archive.infolist())
