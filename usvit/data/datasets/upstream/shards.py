@@ -28,7 +28,7 @@ from usvit.data.datasets.upstream.base import Indices, StringArray, UpstreamData
 from usvit.data.datasets.upstream.folder import rgb
 from usvit.data.datasets.upstream.shard_index import ShardIndex, read_index
 from usvit.errors import UsvitError
-from usvit.files import atomic, file_state, regular_file, write_atomic
+from usvit.files import atomic, file_state, write_atomic
 from usvit.resources import cache_dir
 
 CACHE_GB = 50.0
@@ -136,9 +136,9 @@ class ShardFiles:
         """
         kept = self._folder / f"{shard.key}.index.npz"
         try:
-            with regular_file(kept) as file, np.load(file, allow_pickle=False) as arrays:
+            with np.load(kept, allow_pickle=False) as arrays:
                 return ShardIndex.of_arrays(dict(arrays))
-        except (OSError, ValueError, KeyError, EOFError, UsvitError):
+        except (OSError, ValueError, KeyError, EOFError):
             pass  # there is no index yet, or it is damaged
         with self.opened(shard) as file:
             index = read_index(file, shard.shown)
@@ -178,13 +178,17 @@ class ShardFiles:
 
     def _open(self, shard: Shard) -> BinaryIO:
         if not shard.remote:
-            return regular_file(Path(shard.address), follow=True, what="shard")
+            try:
+                return open(shard.address, "rb")
+            except OSError as error:
+                raise UsvitError(f"Cannot read the shard {shard.address}: {error.strerror}.") from error
         path = self._folder / f"{shard.key}.tar"
         try:
+            file = open(path, "rb")  # noqa: SIM115 - the caller closes it
             os.utime(path)  # marks the shard as recently used
-            return regular_file(path)
         except FileNotFoundError:
             return self._fetched(shard, path)
+        return file
 
     def _fetched(self, shard: Shard, path: Path) -> BinaryIO:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -199,7 +203,7 @@ class ShardFiles:
                 with atomic(path) as file:
                     _get(filesystem, shard, facts["size"], file)
             # Open the file here: it stays readable even if another process deletes it to make room.
-            file = regular_file(path)
+            file = open(path, "rb")  # noqa: SIM115 - the caller closes it
             self._make_room(0, path)
             return file
 
