@@ -22,7 +22,7 @@ FAILURES = {
     "unsupported_syntax": "its transfer syntax cannot be decoded here",
     "unsupported_pixels": "its kind of pixels (photometric interpretation, bit depth) is not supported",
     "unknown_range": "it does not state the range of its grey values, and none can be assumed",
-    "several_frames": "it holds several frames, and none was chosen",
+    "several_frames": "it holds several pictures, and none was chosen",
     "no_such_frame": "it has no frame of the number that was asked for",
     "timeout": "decoding took longer than --timeout allows",
     "crashed": "a decoder crashed on it, or used too much memory",

@@ -50,7 +50,7 @@ def decode(path: Path, frame: int | None = None) -> Decoded:
 
             with DicomFile(path) as file:
                 refuse_frame(path, frame, file.facts.frames)
-                return Decoded(file.frame(frame or 0), file.facts.regions.tissue)
+                return Decoded(file.frame(frame or 0), file.facts.regions.tissue, file.flags)
         with PictureFile(path) as picture:
             return Decoded(picture.frame(frame), flags=picture.flags)
 

@@ -181,3 +181,28 @@ def test_the_regions_of_the_data_set_hold_for_all_frames():
 def test_a_number_of_frames_that_is_claimed_takes_no_time():
     content = file(**{PER_FRAME: [measures(0.2)] * 3, "NumberOfFrames": 2**31 - 1})
     assert read_facts(content).pixel_spacing_mm is None
+
+
+DEEP = stored_values(Kind("MONOCHROME2", 16, 12), FRAMES)
+
+
+@pytest.mark.parametrize("colours", ["MONOCHROME2", "MONOCHROME1"])
+@pytest.mark.parametrize(
+    ("tags", "used", "flags"),
+    [
+        ({}, 12, ("assumed_range",)),
+        ({}, 16, ()),
+        ({"WindowCenter": 2048, "WindowWidth": 4096}, 12, ()),
+        ({SHARED: [window(2048, 4096)]}, 12, ()),
+        ({PER_FRAME: [EMPTY, window(2048, 4096), EMPTY]}, 12, ("assumed_range",)),
+    ],
+    ids=["12 of 16", "16 of 16", "window", "shared window", "a window of one frame"],
+)
+def test_twelve_bits_in_sixteen_are_not_black_and_flagged_unless_the_header_states_a_window(colours, tags, used, flags):
+    values = (DEEP.astype(np.int64) * (2**used - 1) // 4095).astype(np.uint16)
+    with DicomFile(native(Kind(colours, 16, tags=dict(tags)), values)) as opened:
+        assert opened.flags == flags
+        for number in range(FRAMES):
+            wanted = whole(DEEP[number])
+            wanted = 255 - wanted if colours == "MONOCHROME1" else wanted
+            assert np.abs(opened.frame(number)[..., 2] - wanted).max() <= 1
