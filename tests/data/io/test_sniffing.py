@@ -1,9 +1,10 @@
 import pytest
 
+from tests.conftest import REPOSITORY
 from tests.data.conftest import write_dicom
 from tests.data.io.pictures import COLOUR, GREY, packed, refused
 from usvit.data.io.decoding import read_image
-from usvit.data.io.formats import PICTURE_NAMES
+from usvit.data.io.formats import PICTURE_FORMATS, PICTURE_NAMES
 from usvit.data.io.sniffing import HEAD_BYTES, kind_of
 from usvit.scoring.items import FAILURES
 
@@ -57,3 +58,10 @@ def test_dicom_is_known_with_and_without_a_preamble_and_text_is_not(tmp_path):
     assert refused(tmp_path / "letter.dcm").code == "not_an_image"
     (tmp_path / "named.png").write_bytes(data)
     assert (read_image(tmp_path / "named.png") == GREY[:, :, None]).all()
+
+
+@pytest.mark.parametrize("page", ["how-to/score.md", "how-to/export.md", "reference/sources.md"])
+def test_the_pages_name_every_format_that_is_read(page):
+    text = " ".join((REPOSITORY / "docs" / page).read_text().split())
+    for one in PICTURE_FORMATS:
+        assert one.name in text, one.name
