@@ -119,12 +119,16 @@ def unsupported(path: Path, page: TiffPage) -> BadImage:
 
 def _by_opencv(path: Path, page: TiffPage, buffer: NDArray[np.uint8]) -> NDArray[Any]:
     try:
-        whole, found = cv2.imdecodemulti(buffer, cv2.IMREAD_UNCHANGED, range=(page.number, page.number + 1))
+        if page.number == 0:
+            found = cv2.imdecode(buffer, cv2.IMREAD_UNCHANGED)
+        else:
+            pages = cv2.imdecodemulti(buffer, cv2.IMREAD_UNCHANGED, range=(page.number, page.number + 1))[1]
+            found = pages[0] if len(pages) == 1 else None
     except cv2.error as error:
         raise BadImage(path, "it is damaged or truncated (its pixels)") from error
-    if not whole or len(found) != 1 or sorted(found[0].shape[:2]) != sorted((page.height, page.width)):
+    if found is None or sorted(found.shape[:2]) != sorted((page.height, page.width)):
         raise BadImage(path, "it is damaged or truncated (its pixels)")
-    values: NDArray[Any] = np.asarray(found[0])
+    values: NDArray[Any] = np.asarray(found)
     return values if page.samples == 1 else np.ascontiguousarray(values[..., 2::-1])  # from BGR or BGRA
 
 
