@@ -2,9 +2,10 @@
 
     python -m benchmarks.score_fuzz [--n 2000] [--seed 0] [--timeout 5] [--workers 2] [--keep FOLDER]
 
-Seeds are phantoms as pictures of every format and depth, and as DICOM in every transfer syntax that can be written here. Each case is
-one seed after one to three mutations: flipped bits, overwritten runs, cuts, insertions, edited lengths and header
-values, changed bytes in the compressed stream. Every case must give exactly one outcome, and no worker may end the run.
+Seeds are phantoms as pictures of every format and depth, and as DICOM in every transfer syntax that is written here.
+Each case is one seed after one to three mutations: flipped bits, overwritten runs, cuts, insertions, edited lengths and
+header values, changed bytes in the compressed stream. Every case must give exactly one outcome, and no worker may end
+the run.
 The benchmark prints the outcomes by seed, the slowest cases, and those that timed out or crashed; ``--keep`` writes
 these to a folder.
 """
