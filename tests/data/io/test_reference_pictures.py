@@ -60,7 +60,8 @@ def turned(orientation: int, picture: np.ndarray = GREY) -> np.ndarray:
 
 def pillow(picture: np.ndarray, format_: str, mode: str | None = None, **options: object) -> bytes:
     buffer = io.BytesIO()
-    Image.fromarray(picture, mode).save(buffer, format_, **options)
+    image = Image.fromarray(picture).convert("1") if mode == "1" else Image.fromarray(picture, mode)
+    image.save(buffer, format_, **options)
     return buffer.getvalue()
 
 
@@ -154,6 +155,9 @@ def tiffs() -> Iterator[tuple[str, Case]]:
     yield "predictor", (encoders.tiff(predicted, bits=16, compression=8, tags={317: (3, [2])}), GREY, 0, ())
     strip = pillow(GREY, "JPEG", quality=100)
     yield "JPEG in TIFF", (encoders.tiff(GREY, bits=8, compression=7, packed=[strip]), GREY, 2, ())
+    for compression in ("group3", "group4", "tiff_ccitt"):
+        yield compression, (pillow(shown(1), "TIFF", "1", compression=compression), shown(1), 0, ())
+    yield "JPEG in TIFF, colour", (pillow(COLOUR, "TIFF", compression="jpeg", quality=100), COLOUR, 40, ())
     copies = encoders.tiff(GREY, GREY[::2, ::2], bits=8, kinds=[0, 1])
     yield "a reduced copy is no frame", (copies, GREY, 0, ())
 

@@ -13,6 +13,7 @@ from .dicom.metadata import DicomFacts as DicomFacts
 from .dicom.metadata import DicomIdentity as DicomIdentity
 from .formats import IMAGE_SUFFIXES as IMAGE_SUFFIXES
 from .formats import PICTURE_NAMES as PICTURE_NAMES
+from .formats import UNREAD_SUFFIXES as UNREAD_SUFFIXES
 from .image_hashes import Fingerprint as Fingerprint
 from .image_hashes import fingerprint as fingerprint
 from .image_hashes import pixel_sha256 as pixel_sha256

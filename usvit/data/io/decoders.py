@@ -213,6 +213,8 @@ _DECODERS = {"PNG": _Png, "JPEG": _Jpeg, "TIFF": _Tiff, "JPEG 2000": _Jpeg2000, 
 def _rgb(image: Image.Image) -> UInt8:
     if image.mode in ("La", "RGBa"):
         image = image.convert(f"{image.mode[:-1]}A")
+    if image.mode == "P":  # opacity is dropped; Pillow would warn of it
+        image.info.pop("transparency", None)
     return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
 
 

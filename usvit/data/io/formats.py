@@ -42,6 +42,13 @@ IMAGE_SUFFIXES = frozenset(suffix for one in PICTURE_FORMATS for suffix in one.s
 PICTURE_NAMES = ", ".join(one.name for one in PICTURE_FORMATS)
 """The formats for help and errors."""
 
+UNREAD_SUFFIXES = frozenset(
+    {".heic", ".heif", ".avif", ".jxl", ".tga", ".psd", ".dng", ".emf", ".wmf", ".svg", ".jls"}
+    | {".avi", ".mp4", ".m4v", ".mov", ".mpg", ".mpeg", ".wmv", ".mkv", ".webm"}
+)
+"""Suffixes of pictures and videos that are not read. A folder of images that holds one is refused, so that no image is
+left out without a word."""
+
 _SIGNATURES = [(one, re.compile(one.signature, re.DOTALL)) for one in PICTURE_FORMATS]
 
 

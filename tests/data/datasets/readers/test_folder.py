@@ -117,3 +117,10 @@ def test_every_format_is_read_and_a_range_that_was_assumed_is_warned_of(root, ca
     manifest = build_manifest("folder", {"": root}, NoProgress())
     assert len(manifest.table) == 24 + len(IMAGE_SUFFIXES) + 1
     assert f"1 of the {len(manifest.table)} images have more than 8 bits" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["a.heic", "B.AVIF", "loop.mp4"])
+def test_a_picture_of_another_format_is_not_left_out_without_a_word(root, name):
+    (root / "benign" / name).write_bytes(b"anything")
+    with pytest.raises(UsvitError, match="format is not read: convert it to PNG"):
+        open_dataset(CARD, {"": root}, NoProgress(), Identities(kept=True))

@@ -206,3 +206,14 @@ def test_twelve_bits_in_sixteen_are_not_black_and_flagged_unless_the_header_stat
             wanted = whole(DEEP[number])
             wanted = 255 - wanted if colours == "MONOCHROME1" else wanted
             assert np.abs(opened.frame(number)[..., 2] - wanted).max() <= 1
+
+
+@pytest.mark.parametrize(("used", "flags"), [(12, ("assumed_range",)), (16, ())])
+def test_colours_of_sixteen_bits_are_not_black_either(used, flags):
+    kind = Kind("RGB", 16)
+    values = stored_values(kind, 2) >> (16 - used)
+    with DicomFile(native(kind, values)) as opened:
+        assert opened.flags == flags
+        for number in range(2):
+            wanted = values[number] / (2**used - 1) * 255
+            assert np.abs(opened.frame(number) - wanted).max() <= 1

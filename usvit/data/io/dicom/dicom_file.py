@@ -70,11 +70,12 @@ class DicomFile:
         with refusing(self._path):
             refuse_frame(self._path, number, self.facts.frames)
             values, colours = self._decoder.decode(number)
-            if self._display.states_range(number) or self._white is None:
+            if self._display.states_range(number) or self._white is None or not self._white[1]:
                 picture = self._display(values, colours, number)
             else:
-                shown = to_8_bits(self._deep(values), self._white[0])
-                picture = np.repeat(shown[:, :, None], 3, axis=2)
+                picture = to_8_bits(self._deep(values), self._white[0])
+                if picture.ndim == 2:
+                    picture = np.repeat(picture[:, :, None], 3, axis=2)
             if picture.shape[2:] != (3,):
                 raise BadImage(self._path, "its pixels cannot be decoded")
             return picture

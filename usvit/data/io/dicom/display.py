@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from usvit.data.io.bad_image import BadImage
 from usvit.data.io.dicom.functional_groups import functional_groups
 from usvit.data.io.dicom.header import Header, first, items, required_number, text
-from usvit.data.io.dicom.layout import PALETTE, Layout
+from usvit.data.io.dicom.layout import PALETTE, WAVELET, Layout
 from usvit.data.io.dicom.lookup import read_lookup
 from usvit.data.io.types import UInt8
 
@@ -69,12 +69,14 @@ class Display:
     def states_range(self, number: int) -> bool:
         """Return whether the header says which values of a frame are black and white.
 
-        It does by a window, a transformation, or fewer bits stored than allocated. Without any of them, grey values of
-        16 or 32 bits may use any part of their range.
+        It does by a window, a transformation, or fewer bits stored than allocated. Without any of them, values of 16 or
+        32 bits may use any part of their range.
         """
         layout = self._layout
-        if not layout.is_grey or layout.signed or layout.bits_stored < max(layout.bits_allocated, 16):
+        if layout.signed or layout.bits_stored < max(layout.bits_allocated, 16):
             return True
+        if not layout.is_grey:
+            return layout.colours not in ("RGB", *WAVELET)
         elements = (*_MODALITY.keywords, *_VOI.keywords)
         holders = (self._holder(_MODALITY, number), self._holder(_VOI, number))
         return any(first(holder, keyword) not in (None, "") for holder in holders for keyword in elements)
