@@ -2,9 +2,10 @@
 
     python -m benchmarks.score_fuzz [--n 2000] [--seed 0] [--timeout 5] [--workers 2] [--keep FOLDER]
 
-Seeds are phantoms as PNG, TIFF, BMP, JPEG and as DICOM in every transfer syntax that can be written here. Each case is
-one seed after one to three mutations: flipped bits, overwritten runs, cuts, insertions, edited lengths and header
-values, changed bytes in the compressed stream. Every case must give exactly one outcome, and no worker may end the run.
+Seeds are phantoms as pictures of every format and depth, and as DICOM in every transfer syntax that is written here.
+Each case is one seed after one to three mutations: flipped bits, overwritten runs, cuts, insertions, edited lengths and
+header values, changed bytes in the compressed stream. Every case must give exactly one outcome, and no worker may end
+the run.
 The benchmark prints the outcomes by seed, the slowest cases, and those that timed out or crashed; ``--keep`` writes
 these to a folder.
 """
@@ -93,11 +94,28 @@ def seeds(folder: Path) -> dict[str, bytes]:
         "TIFF lzw": {"compression": "tiff_lzw"},
         "TIFF jpeg": {"compression": "jpeg"},
         "PNG palette": {},
+        "GIF": {"save_all": True},
+        "WEBP": {"save_all": True},
+        "PNG frames": {"save_all": True},
+        "JPEG2000": {},
+        "PPM": {},
     }.items():
         picture = Image.fromarray(colour)
+        more = {"append_images": [picture.rotate(90)]} if options.get("save_all") or "frames" in form else {}
         packed = io.BytesIO()
-        (picture.quantize(64) if "palette" in form else picture).save(packed, form.split()[0], **options)
+        (picture.quantize(64) if "palette" in form else picture).save(packed, form.split()[0], **options, **more)
         made[form.lower()] = packed.getvalue()
+    twelve = Image.fromarray(image.astype(np.uint16) * 16)
+    for form, options in {
+        "PNG": {},
+        "PPM": {},
+        "JPEG2000": {},
+        "TIFF": {},
+        "TIFF lzw": {"compression": "tiff_lzw"},
+    }.items():
+        packed = io.BytesIO()
+        twelve.save(packed, form.split()[0], **options)
+        made[f"{form.lower()} of 16 bits"] = packed.getvalue()
     return made
 
 

@@ -170,6 +170,16 @@ def test_the_size_of_the_batch_changes_nothing(fold, pictures, tmp_path):
     pd.testing.assert_frame_equal(one, all_, atol=1e-6)
 
 
+def test_every_frame_of_a_picture_is_found(tmp_path):
+    pages = [Image.new("L", (40, 30), level) for level in (10, 200)]
+    for name in ("a.gif", "b.tif"):
+        pages[0].save(tmp_path / name, save_all=True, append_images=pages[1:])
+    assert [(one["name"], one["frame"]) for one in find_images(tmp_path)] == [
+        *(("a.gif", frame) for frame in range(2)),
+        *(("b.tif", frame) for frame in range(2)),
+    ]
+
+
 def test_a_folder_without_pictures_is_named(tmp_path):
     with pytest.raises(UsvitError, match="holds no image"):
         find_images(tmp_path)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from usvit.cli import options as o
+from usvit.data.io import PICTURE_NAMES
 from usvit.errors import EXIT_PARTLY
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def score(
         list[str],
         typer.Option(
             "--input",
-            help="Folder, file, 'glob/**', zip archive, table with a column path, or DICOMDIR; can be repeated.",
+            help="Folder, file, 'glob/**', zip archive, table with a column path, or DICOMDIR; can be repeated. Images "
+            f"may be DICOM, {PICTURE_NAMES}.",
             metavar="PATH",
         ),
     ],

@@ -225,7 +225,7 @@ class CaseImages:
         """
         places = self.places[case.dataset]
         try:
-            image, tissue = decode(places.file(str(case.row["path"])), int(case.row["frame"]))
+            image, tissue, _ = decode(places.file(str(case.row["path"])), int(case.row["frame"]))
             masks = [places.file(name) for name in mask_names(case.row["mask_path"])]
             mask = read_masks(masks, image.shape[:2])
         except BadImage as bad:

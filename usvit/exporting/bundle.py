@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from usvit.data.io import DICOM_SUFFIXES, IMAGE_SUFFIXES, BadImage, decode, is_dicom, read_facts
+from usvit.data.io import DICOM_SUFFIXES, IMAGE_SUFFIXES, BadImage, PictureFile, decode, is_dicom, read_facts
 from usvit.data.transforms import Preprocessing
 from usvit.errors import EXIT_PARTLY, UsvitError
 from usvit.files import write_csv
@@ -60,7 +60,7 @@ def find_images(source: str | Path | None) -> list[dict[str, Any]]:
         source: an image, a DICOM file, or a folder; hidden files and other files in it are skipped.
 
     Returns:
-        Dictionaries with ``image`` (the path), ``frame`` (from 0; only DICOM files have several) and ``name`` (the path
+        Dictionaries with ``image`` (the path), ``frame`` (from 0) and ``name`` (the path
         below ``source``), sorted by name.
 
     Raises:
@@ -95,7 +95,8 @@ class Preprocess:
         self.preprocessing = Preprocessing(image_size, resize, (red, green, blue), (of_red, of_green, of_blue), crop)
 
     def __call__(self, picture: dict[str, Any]) -> dict[str, Any]:
-        pixels = self.preprocessing.resized(*decode(Path(picture["image"]), picture["frame"]))
+        image, tissue, _ = decode(Path(picture["image"]), picture["frame"])
+        pixels = self.preprocessing.resized(image, tissue)
         # Copied, because the array of an image that already has the size is read-only.
         return {**picture, "image": self.preprocessing.normalised(torch.tensor(pixels)[None])[0]}
 
@@ -223,6 +224,9 @@ def _is_picture(path: Path, top: Path) -> bool:
 def _frames(path: Path) -> int:
     """Return the number of frames in a file; 1 for a damaged file, which fails when it is read."""
     try:
-        return max(read_facts(path).frames, 1) if is_dicom(path) else 1
+        if is_dicom(path):
+            return max(read_facts(path).frames, 1)
+        with PictureFile(path) as picture:
+            return picture.n_frames
     except (BadImage, OSError):
         return 1

@@ -1,5 +1,6 @@
 """The model card of an export, generated from its metadata."""
 
+from usvit.data.io import PICTURE_NAMES
 from usvit.records import ExportedMetadata, UpstreamRecord
 
 HOW_TO = {
@@ -48,8 +49,8 @@ pip install 'usvit[export]=={version}'
 python -m monai.bundle run --config_file BUNDLE/configs/inference.json --bundle_root BUNDLE --input IMAGE_OR_FOLDER
 ```
 
-`BUNDLE` is this bundle's folder. PNG, JPEG, TIFF, BMP and DICOM are read, each frame of a DICOM file by itself; the
-probabilities go to `BUNDLE/eval/scores.csv` (`--output_dir` names another folder), files that cannot be read to
+`BUNDLE` is this bundle's folder. These formats are read, each frame of a file by itself: DICOM, {pictures}.
+The probabilities go to `BUNDLE/eval/scores.csv` (`--output_dir` names another folder), files that cannot be read to
 `failures.csv` beside it. Preprocessing and network are usvit's own code, so that the scores are those of usvit.
 `--device cpu` or `--device cuda` chooses where to compute.
 """,
@@ -75,6 +76,7 @@ def model_card(metadata: ExportedMetadata, format_: str, checked: str) -> str:
     """
     size = metadata.preprocessing.image_size
     how_to = HOW_TO[format_].format(
+        pictures=PICTURE_NAMES,
         size=size,
         n_classes=len(metadata.classes),
         timm=metadata.timm,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import usvit
-from usvit.data.io import read_image
+from usvit.data.io import PICTURE_NAMES, read_image
 from usvit.errors import UsvitError
 from usvit.exporting.exportable import ExportSource
 from usvit.exporting.verification import Checked, quiet, refuse_difference, write_phantom_image
@@ -148,7 +148,7 @@ def bundle_metadata(metadata: ExportedMetadata) -> dict[str, Any]:
         "authors": "see docs/README.md",
         "copyright": "see LICENSE",
         "data_source": ", ".join(exported.licenses.data) or "none: the head is untrained",
-        "data_type": "PNG, JPEG, TIFF, BMP or DICOM",
+        "data_type": f"DICOM, {PICTURE_NAMES}",
         "intended_use": metadata.intended_use,
         "positive_class": metadata.positive_class,
         "network_data_format": {

@@ -3,6 +3,7 @@
 from usvit.files.read import (
     JSON_BYTES,
     TABLE_BYTES,
+    file_state,
     parse_json,
     read_bytes,
     read_csv,
@@ -44,6 +45,7 @@ __all__ = [
     "copy_folder",
     "csv_text",
     "disk_errors",
+    "file_state",
     "is_partial_of",
     "locked",
     "make_folder",

@@ -68,6 +68,16 @@ def regular_file(
     return open(handle, "rb")
 
 
+def file_state(status: os.stat_result) -> tuple[int, ...]:
+    """Return numbers that change when a file is written to or replaced; caches of what a file holds are keyed by them.
+
+    Size, time of modification and inode are not enough: two files of equal size can exchange their contents in place,
+    and their times can be set back. The time of the last change of the status (ctime) cannot be set. On Windows it is
+    the time of creation, so there a file that is exchanged in this way is not noticed.
+    """
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino
+
+
 def read_bytes(path: Path, limit: int, *, follow: bool = False, hint: str = "", what: str = "") -> bytes:
     """Read a regular file of at most ``limit`` bytes. Arguments and errors are those of ``regular_file``."""
     with regular_file(path, limit=limit, follow=follow, hint=hint, what=what) as file:

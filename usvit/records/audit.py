@@ -14,6 +14,7 @@ FLAGS = [
     "dual_view",
     "blank",
     "letterbox",
+    "assumed_range",
     "empty_mask",
     "several_masks",
     "odd_size",

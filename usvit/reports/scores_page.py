@@ -29,19 +29,23 @@ FLAG_MEANINGS = {
     "m_mode": "an M-mode trace, according to the header",
     "spectral": "a spectral Doppler trace, according to the header",
     "burned_in": "burned-in text, according to the header",
+    "assumed_range": "more than 8 bits per value: the file does not state how many are in use, so the brightness is "
+    "that of the largest value",
 }
-"""Flags that a DICOM header can raise; and ``text``, which can name a patient in files from a clinic."""
+"""Flags that a header can raise; and ``text``, which can name a patient in files from a clinic."""
 ADVICE = {
     "not_found": "check whether it was moved, or correct the list",
     "unreadable": "check its permissions; copy it again",
     "empty": "export it again",
-    "not_an_image": "nothing, if it is not an image",
+    "not_an_image": "nothing, if it is not an image; else convert it to PNG",
     "no_pixels": "nothing",
     "truncated": "export or copy it again",
     "damaged": "open it in a viewer; export it again without compression",
     "too_large": "inspect it separately, with care",
     "unsupported_syntax": "export it uncompressed or in another transfer syntax",
-    "unsupported_pixels": "export it as RGB or MONOCHROME2",
+    "unsupported_pixels": "export it with 8 bits, as RGB or MONOCHROME2; convert a picture to PNG",
+    "unknown_range": "save it with 8 bits",
+    "several_frames": "save each picture as a file",
     "no_such_frame": "number the frames of the list from 0",
     "timeout": "use a longer --timeout",
     "crashed": "use a larger --memory-gb; otherwise export it uncompressed",

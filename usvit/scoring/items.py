@@ -8,19 +8,21 @@ it.
 
 from dataclasses import dataclass, field
 
-from usvit.data.io import UInt8
+from usvit.data.io import PICTURE_NAMES, UInt8
 
 FAILURES = {
     "not_found": "there is no such file (any more)",
     "unreadable": "it cannot be read (permissions, or a disk error)",
     "empty": "it holds no bytes",
-    "not_an_image": "its content is neither DICOM nor a known image format",
+    "not_an_image": f"its content is neither DICOM nor {PICTURE_NAMES}",
     "no_pixels": "a DICOM file without an image (a report, a plan, an index of other files)",
     "truncated": "it ends before its pixels do",
     "damaged": "its content contradicts itself or cannot be decoded",
     "too_large": "it would unpack to far more than an image needs (a decompression bomb?)",
     "unsupported_syntax": "its transfer syntax cannot be decoded here",
     "unsupported_pixels": "its kind of pixels (photometric interpretation, bit depth) is not supported",
+    "unknown_range": "it does not state the range of its grey values, and none can be assumed",
+    "several_frames": "it holds several pictures, and none was chosen",
     "no_such_frame": "it has no frame of the number that was asked for",
     "timeout": "decoding took longer than --timeout allows",
     "crashed": "a decoder crashed on it, or used too much memory",
@@ -71,8 +73,9 @@ class Facts:
     pixel_spacing_mm: float | None
     """Pixel spacing in the tissue region, in the file's original resolution."""
     flags: tuple[str, ...]
-    """Flags from the header: ``doppler``, ``m_mode``, ``spectral``, ``dual_view`` (from its ultrasound regions), and
-    ``burned_in`` (the header states that text is burned in)."""
+    """Flags of the file: ``doppler``, ``m_mode``, ``spectral``, ``dual_view`` (from its ultrasound regions),
+    ``burned_in`` (the header states that text is burned in), and ``assumed_range`` (the file does not state how its
+    values become 0 to 255)."""
     instance: str = field(repr=False)
     """SOPInstanceUID; "" for a picture."""
     study: str = field(repr=False)

@@ -4,6 +4,7 @@ import os
 import sqlite3
 import stat
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -43,6 +44,12 @@ def image(tmp_path):
     return path
 
 
+@pytest.fixture
+def later(monkeypatch):
+    """It is a minute later: files that have just been written are old enough for the cache."""
+    monkeypatch.setattr(examination_cache, "time", SimpleNamespace(time=lambda: time.time() + 60))
+
+
 def test_what_was_kept_is_found_and_nothing_else(cache):
     cache.save([(b"a", found(1)), (None, found(2)), (b"c", found(3))])
     first, unknown, keyless, third = cache.load([b"a", b"b", None, b"c"])
@@ -61,14 +68,14 @@ def test_pairs_are_those_of_the_same_images_in_the_same_order(cache):
     assert cache.load_pairs([]) == []
 
 
-def test_the_file_names_nobody_and_only_its_owner_reads_it(cache, image):
+def test_the_file_names_nobody_and_only_its_owner_reads_it(cache, image, later):
     cache.save([(image_key(image, 0), found(1))])
     assert b"Jane" not in cache.path.read_bytes()
     assert stat.S_IMODE(cache.path.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("change", ["content", "time", "size", "replaced", "mask", "frame", "version"])
-def test_a_changed_file_has_another_key(image, tmp_path, change, monkeypatch):
+@pytest.mark.parametrize("change", ["content", "exchanged", "time", "size", "replaced", "mask", "frame", "version"])
+def test_a_changed_file_has_another_key(image, tmp_path, change, monkeypatch, later):
     mask = tmp_path / "mask.png"
     Image.fromarray(picture(5)).save(mask)
     os.utime(mask, (1e9, 1e9))
@@ -79,6 +86,15 @@ def test_a_changed_file_has_another_key(image, tmp_path, change, monkeypatch):
         with image.open("r+b") as file:
             file.write(b"x")
         os.utime(image, ns=(0, 10**18 + 1))
+    elif change == "exchanged":  # in place, with a file of the same size, and its time is set back
+        before_change = image.stat()
+        while image.stat().st_ctime_ns == before_change.st_ctime_ns:  # the clock of the disk ticks every few ms
+            with image.open("r+b") as file:
+                file.write(bytes(before_change.st_size))
+            os.utime(image, (1e9, 1e9))
+        after = image.stat()
+        for name in ("st_size", "st_mtime_ns", "st_ino"):
+            assert getattr(after, name) == getattr(before_change, name)
     elif change == "time":
         os.utime(image, (1e9, 1e9 + 1))
     elif change == "size":
@@ -96,12 +112,13 @@ def test_a_changed_file_has_another_key(image, tmp_path, change, monkeypatch):
     assert image_key(image, frame, [mask]) not in (before, None)
 
 
-def test_a_file_that_has_just_been_written_or_is_missing_has_no_key(image, tmp_path):
-    os.utime(image)
-    assert image_key(image, 0) is None
+def test_a_file_that_has_just_been_written_or_is_missing_has_no_key(image, tmp_path, request):
+    assert image_key(image, 0) is None, "its time was set back, but not that of its status"
     assert image_key(tmp_path / "nothing.png", 0) is None
-    os.utime(image, (time.time() - 60, time.time() - 60))
+    request.getfixturevalue("later")
     assert image_key(image, 0) is not None
+    os.utime(image, (time.time() + 60, time.time() + 60))
+    assert image_key(image, 0) is None
 
 
 @pytest.mark.parametrize("harm", ["text", "folder", "row", "table"])

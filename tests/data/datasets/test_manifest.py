@@ -1,4 +1,3 @@
-import os
 import shutil
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from usvit.data.datasets import examination_cache
 from usvit.data.datasets import manifest as manifest_module
 from usvit.data.datasets.manifest import COLUMNS, MASK_SEPARATOR, Manifest, build_manifest, mask_names
 from usvit.data.datasets.preparation import prepare
-from usvit.data.io.decoding import read_image, read_masks
+from usvit.data.io.decoding import decode, read_masks
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
 
@@ -214,12 +213,11 @@ def test_the_real_busi_leaves_out_its_conflicting_pair_and_nothing_else(real_dat
 def cached(tmp_path, monkeypatch):
     """A small BUSI whose files are old enough for the cache, a cache of its own, and a list of the decoded files."""
     root = write_busi(tmp_path / "busi")
-    for path in root.rglob("*.png"):
-        os.utime(path, (1e9, 1e9))
+    monkeypatch.setattr(examination_cache, "RECENT_SECONDS", 0.0)
     monkeypatch.setattr(examination_cache, "cache_dir", lambda: tmp_path / "cache")
     decoded = []
     monkeypatch.setattr(
-        manifest_module, "read_image", lambda path, frame: [decoded.append(path.name), read_image(path, frame)][1]
+        manifest_module, "decode", lambda path, frame: [decoded.append(path.name), decode(path, frame)][1]
     )
     return root, decoded
 

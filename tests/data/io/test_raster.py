@@ -21,9 +21,9 @@ def test_pages_are_read_from_bytes_in_any_order_and_a_bad_one_leaves_the_others(
         assert (picture.frame(2) == speckle(2)[:, :, None]).all()
 
 
-def test_an_animation_is_one_picture(tmp_path):
+def test_the_previews_in_a_jpeg_are_no_frames(tmp_path):
     frames = [Image.fromarray(speckle(seed)) for seed in range(3)]
-    frames[0].save(tmp_path / "a.png", save_all=True, append_images=frames[1:])
-    with PictureFile(tmp_path / "a.png") as picture:
+    frames[0].save(tmp_path / "a.jpg", "MPO", save_all=True, append_images=frames[1:], quality=100)
+    with PictureFile(tmp_path / "a.jpg") as picture:
         assert picture.n_frames == 1
-        assert (picture.frame() == speckle(0)[:, :, None]).all()
+        assert abs(picture.frame().astype(int) - speckle(0)[:, :, None]).max() <= 4

@@ -1,12 +1,15 @@
 import pytest
 
+from tests.conftest import REPOSITORY
 from tests.data.conftest import write_dicom
 from tests.data.io.pictures import COLOUR, GREY, packed, refused
 from usvit.data.io.decoding import read_image
+from usvit.data.io.formats import PICTURE_FORMATS, PICTURE_NAMES
 from usvit.data.io.sniffing import HEAD_BYTES, kind_of
+from usvit.scoring.items import FAILURES
 
 
-@pytest.mark.parametrize("format_", ["PNG", "TIFF", "BMP"])
+@pytest.mark.parametrize("format_", ["PNG", "TIFF", "BMP", "PPM", "JPEG2000"])
 def test_a_picture_is_known_by_its_content_whatever_it_is_called(tmp_path, format_):
     data = packed(format_)
     assert kind_of(data[:HEAD_BYTES]) == "picture"
@@ -22,11 +25,14 @@ def test_both_byte_orders_and_big_tiff_are_pictures(head):
     assert kind_of(head.ljust(HEAD_BYTES, b"\7")) == "picture"
 
 
-@pytest.mark.parametrize("format_", ["GIF", "WEBP", "PPM", "TGA", "ICO", "PCX", "EPS", "PDF"])
-def test_formats_that_no_scanner_writes_are_never_given_to_a_decoder(tmp_path, format_):
+@pytest.mark.parametrize("format_", ["TGA", "ICO", "PCX", "EPS", "PDF", "AVIF"])
+def test_other_formats_are_never_given_to_a_decoder_and_the_error_names_those_that_are(tmp_path, format_):
     (tmp_path / "image.png").write_bytes(packed(format_))
     assert kind_of(packed(format_)[:HEAD_BYTES]) is None
-    assert refused(tmp_path / "image.png").code == "not_an_image"
+    error = refused(tmp_path / "image.png")
+    assert error.code == "not_an_image"
+    assert PICTURE_NAMES in error.reason
+    assert PICTURE_NAMES in FAILURES["not_an_image"]
 
 
 def test_dicom_is_known_with_and_without_a_preamble_and_text_is_not(tmp_path):
@@ -52,3 +58,10 @@ def test_dicom_is_known_with_and_without_a_preamble_and_text_is_not(tmp_path):
     assert refused(tmp_path / "letter.dcm").code == "not_an_image"
     (tmp_path / "named.png").write_bytes(data)
     assert (read_image(tmp_path / "named.png") == GREY[:, :, None]).all()
+
+
+@pytest.mark.parametrize("page", ["how-to/score.md", "how-to/export.md", "reference/sources.md"])
+def test_the_pages_name_every_format_that_is_read(page):
+    text = " ".join((REPOSITORY / "docs" / page).read_text().split())
+    for one in PICTURE_FORMATS:
+        assert one.name in text, one.name

@@ -14,6 +14,7 @@ from usvit.data.loading import pixel_cache
 from usvit.data.loading.pixel_cache import PixelCache, pixels_key
 from usvit.data.loading.pixel_store import PixelStore
 from usvit.data.transforms.preprocessing import Preprocessing
+from usvit.errors import UsvitError
 from usvit.progress import NoProgress
 from usvit.pseudonyms import Pseudonyms, default_key_path
 
@@ -26,8 +27,6 @@ def preprocessing(size=32, **settings):
 
 @pytest.fixture
 def manifest(busi):
-    for path in busi.rglob("*.png"):
-        os.utime(path, (1e9, 1e9))
     return build_manifest("busi", {"": busi}, NoProgress())
 
 
@@ -75,7 +74,7 @@ def test_a_second_run_takes_the_pixels_of_the_first_without_decoding(manifest, c
     assert build(manifest, tmp_path, with_lesions=False)[0].lesions is None
 
 
-@pytest.mark.parametrize("harm", ["pixel", "short", "text", "folder"])
+@pytest.mark.parametrize("harm", ["pixel", "short", "text", "folder", "pipe", "link"])
 def test_a_damaged_entry_is_as_good_as_none(manifest, cached, tmp_path, harm):
     fresh, _ = build(manifest, tmp_path)
     (entry,) = cached.iterdir()
@@ -84,13 +83,19 @@ def test_a_damaged_entry_is_as_good_as_none(manifest, cached, tmp_path, harm):
     if harm == "folder":
         entry.unlink()
         entry.mkdir()
+    elif harm == "pipe":  # reading it would wait for ever
+        entry.unlink()
+        os.mkfifo(entry)
+    elif harm == "link":
+        entry.rename(tmp_path / "elsewhere")
+        entry.symlink_to(tmp_path / "elsewhere")
     else:
         entry.write_bytes({"pixel": bytes(content), "short": content[:2000], "text": b"no array"}[harm])
     again, decoded = build(manifest, tmp_path)
     assert decoded and equal(again, fresh)
 
 
-def test_what_changes_the_pixels_changes_the_key(manifest):
+def test_what_changes_the_pixels_changes_the_key(manifest, monkeypatch):
     def key(with_lesions=True, **settings):
         return pixels_key(manifest, preprocessing(**settings), with_lesions)
 
@@ -98,14 +103,32 @@ def test_what_changes_the_pixels_changes_the_key(manifest):
     keys = [key(), key(size=48), key(resize="pad"), key(crop="whole"), key(with_lesions=False)]
     mask = manifest.roots["busi"] / first.mask_path
     save(np.zeros((20, 20), np.uint8), mask)
-    assert key() is None, "a file that has just been written may change again"
-    os.utime(mask, (1e9, 1e9))
+    keys.append(key())
+    monkeypatch.setattr(pixel_cache, "decoder_versions", lambda: ("another",))
     keys.append(key())
     manifest.table.loc[manifest.table.image_id == first.image_id, "sha256"] = "0" * 64
     keys.append(key())
     assert None not in keys and len(set(keys)) == len(keys)
+    monkeypatch.setattr(pixel_cache, "HASHED_BYTES", 1000)
+    assert key() is None, "the files are too large to be read for a key"
+    monkeypatch.undo()
     mask.unlink()
     assert key() is None
+    os.mkfifo(mask)
+    assert key() is None
+
+
+def test_files_that_are_exchanged_in_place_with_their_times_are_noticed(manifest, cached, tmp_path):
+    build(manifest, tmp_path)
+    one, other = (manifest.image_path(manifest.usable.iloc[row]) for row in (0, 1))
+    times = [(path, path.stat()) for path in (one, other)]
+    first, second = one.read_bytes(), other.read_bytes()
+    for path, content in ((one, second), (other, first)):
+        path.write_bytes(content)  # in place: the inode stays
+    for path, status in times:
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(UsvitError, match="changed or replaced"):
+        build(manifest, tmp_path)
 
 
 @pytest.mark.parametrize("keep_ids", [False, True])

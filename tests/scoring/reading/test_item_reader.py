@@ -440,6 +440,30 @@ def test_without_a_known_tissue_region_a_thumbnail_must_be_asked_for(tmp_path):
         assert (outcome(said, thumbnail_side=90, **asked)[1].thumbnail is not None) is shown
 
 
+def test_every_frame_of_an_animation_is_scored(tmp_path):
+    frames = [Image.fromarray(speckle(seed)) for seed in range(3)]
+    for name in ("a.gif", "a.webp", "a.png", "a.tif"):
+        frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:], lossless=True)
+        facts, *found = outcome(tmp_path / name)
+        assert facts.n_frames == 3
+        assert [frame.number for frame in found] == [0, 1, 2]
+        assert len({frame.pixel_sha256 for frame in found}) == 3
+
+
+def test_a_range_that_was_assumed_is_a_flag_and_an_unknown_one_a_failure(tmp_path):
+    deep = speckle(0).astype(np.uint16) * 16
+    for name in ("a.png", "a.tif", "a.dcm"):
+        if name == "a.dcm":
+            write_dicom(tmp_path / name, deep)
+        else:
+            save(deep, tmp_path / name)
+        facts, frame = outcome(tmp_path / name)
+        assert facts.flags == ("assumed_range",)
+        assert "blank" not in frame.flags
+        assert outcome(save(deep * 16, tmp_path / "whole.png"))[0].flags == ()
+    assert failed(save(speckle(0).astype(np.int32) - 99, tmp_path / "b.tif")) == "unknown_range"
+
+
 # --- hostile files: in another process, for a decoder may crash it
 
 FUZZ = """
@@ -476,8 +500,10 @@ FUZZ = """
 @pytest.mark.slow
 def test_whatever_bytes_are_damaged_the_answer_is_facts_frames_or_failures(tmp_path, loop):
     seeds = tmp_path / "seeds"
-    for number, suffix in enumerate((".png", ".jpg", ".tif", ".bmp")):
+    for number, suffix in enumerate((".png", ".jpg", ".tif", ".bmp", ".gif", ".webp", ".pgm", ".j2k")):
         save(speckle(number), seeds / f"a{suffix}")
+        if suffix in (".png", ".tif", ".pgm", ".j2k"):
+            save(speckle(number).astype(np.uint16) * 16, seeds / f"deep{suffix}")
     pages = [Image.fromarray(speckle(seed)) for seed in range(3)]
     pages[0].save(seeds / "pages.tif", save_all=True, append_images=pages[1:], compression="tiff_lzw")
     write_dicom(seeds / "native.dcm", speckle(5), SequenceOfUltrasoundRegions=[region(2, 3, 50, 38)])

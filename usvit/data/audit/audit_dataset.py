@@ -106,12 +106,12 @@ def _examine(manifest: Manifest, progress: Progress) -> tuple[NDArray[np.int64],
         root = manifest.roots[row.dataset]
         masks = [root / name for name in mask_names(row.mask_path)]
         try:
-            pixels = manifest.read(row)
-            shape = (pixels.shape[0], pixels.shape[1])
+            decoded = manifest.decode(row)
+            shape = (decoded.pixels.shape[0], decoded.pixels.shape[1])
             marked = bool(read_masks(masks, shape).any())
         except BadImage as bad:
             raise manifest.told(bad) from bad
-        return shape, flags.pixel_flags(pixels) + flags.mask_flags(len(masks), marked)
+        return shape, [*flags.pixel_flags(decoded.pixels), *decoded.flags, *flags.mask_flags(len(masks), marked)]
 
     sizes, found = [], []
     with (

@@ -142,6 +142,7 @@ MEANINGS = {
     "dual_view": "two views side by side",
     "blank": "hardly any contrast",
     "letterbox": "a flat border of a tenth of the image or more",
+    "assumed_range": "more than 8 bits per value, and the file does not state how many are in use",
     "empty_mask": "its masks mark nothing",
     "several_masks": "more than one mask file",
     "odd_size": "far larger or smaller than the data set's other images",

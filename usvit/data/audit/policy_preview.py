@@ -86,7 +86,7 @@ def write_preview(
             one = _read(name, root, record, preprocessing)
         except BadImage as bad:
             raise identities[name].told_bad(bad, record.path) from bad
-        image_id = identities[name].image(record.image_id, record.path, record.frame)
+        image_id = identities[name].image(record.image_id, record.path, record.frame or 0)
         shown.append(replace(one, record=replace(record, image_id=image_id)))
     blocks = {name: make_augment(name) for name in (POLICIES[1:] if policy == "all" else (policy,))}
     picture = _draw(blocks, shown, variants, size, seed)
@@ -107,7 +107,7 @@ def _chosen(labels: list[str], n: int, seed: int) -> list[int]:
 
 
 def _read(dataset: str, root: Path, record: ImageRecord, preprocessing: Preprocessing) -> PreviewedImage:
-    image, tissue = decode(root / record.path, record.frame)
+    image, tissue, _ = decode(root / record.path, record.frame)
     mask = read_masks([root / path for path in record.mask_paths], image.shape[:2])
     return PreviewedImage(
         dataset, record, preprocessing.resized(image, tissue), preprocessing.resized_mask(mask, tissue)

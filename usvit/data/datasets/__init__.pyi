@@ -7,7 +7,7 @@ from .cards import read_prose as read_prose
 from .cards import same_images as same_images
 from .data_root import DataRoot as DataRoot
 from .data_root import roots_from as roots_from
-from .examination_cache import image_key as image_key
+from .examination_cache import decoder_versions as decoder_versions
 from .identities import Identities as Identities
 from .identities import Places as Places
 from .identities import is_private as is_private

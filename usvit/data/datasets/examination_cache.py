@@ -1,8 +1,8 @@
 """Cache of what examining the images of a data set has found: hashes and descriptions, but no pixels and no names.
 
-An image is found again by its path, size, time of modification and inode number, and those of its masks. A file that is
-replaced without changing any of these is noticed when it is decoded for a training: ``PixelStore`` compares the pixels
-with the hash of the manifest.
+An image is found again by its path and the state of its file (``file_state``: size, times, inode), and those of its
+masks. A file that is replaced without changing any of these is noticed before a training: ``PixelStore`` compares the
+decoded pixels with the hash of the manifest, and ``pixel_cache`` compares the bytes of all files.
 """
 
 import functools
@@ -20,6 +20,7 @@ from typing import TypeVar
 from usvit.data.io import Fingerprint
 from usvit.data.near_duplicates import CompactDescriptions, Description, NearDuplicate
 from usvit.errors import UsvitError
+from usvit.files import file_state
 from usvit.resources import cache_dir
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,10 @@ T = TypeVar("T")
 
 VERSION = 2
 """To be increased whenever images are decoded, hashed or described in another way."""
-DECODERS = ("pillow", "opencv-python-headless", "pydicom", "numpy")
+DECODERS = (
+    *("pillow", "opencv-python-headless", "pydicom", "numpy"),
+    *("python-gdcm", "pyjpegls", "pylibjpeg", "pylibjpeg-openjpeg"),
+)
 """Packages whose versions belong to the key, because another version may decode or describe an image differently."""
 RECENT_SECONDS = 2.0
 """A file that was modified less than this time ago is not kept: it could change again within one tick of its clock."""
@@ -113,33 +117,34 @@ class ExaminationCache:
             return None
 
 
-def image_key(image: Path, frame: int, masks: Sequence[Path] = ()) -> bytes | None:
+def image_key(image: Path, frame: int | None, masks: Sequence[Path] = ()) -> bytes | None:
     """Return the key of an image with its masks, which changes if one of the files is replaced.
 
     Returns:
         None if a file cannot be found, or has just been modified.
     """
-    parts: list[object] = [VERSION, *_versions(), frame]
+    parts: list[object] = [VERSION, *decoder_versions(), frame]
     for path in (image, *masks):
         try:
             found = path.stat()
         except OSError:
             return None
-        if time.time() - found.st_mtime < RECENT_SECONDS:
+        if time.time() - max(found.st_mtime, found.st_ctime) < RECENT_SECONDS:
             return None
-        parts += [str(path.absolute()), found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino]
+        parts += [str(path.absolute()), *file_state(found)]
     return hashlib.sha256(json.dumps(parts).encode("utf-8", "surrogatepass")).digest()
 
 
 def _set_key(descriptions: Sequence[Description]) -> bytes:
     """Return the key of images whose order counts, because pairs name them by their numbers."""
-    digest = hashlib.sha256(json.dumps([VERSION, *_versions()]).encode())
+    digest = hashlib.sha256(json.dumps([VERSION, *decoder_versions()]).encode())
     digest.update(CompactDescriptions.of(descriptions).to_bytes())
     return digest.digest()
 
 
 @functools.cache
-def _versions() -> tuple[str, ...]:
+def decoder_versions() -> tuple[str, ...]:
+    """Return the installed version of each of ``DECODERS``; "" if it is not installed."""
     found = []
     for name in DECODERS:
         try:

@@ -26,7 +26,6 @@ from usvit.data.io import (
     decode,
     fingerprint,
     pixel_sha256,
-    read_image,
     read_masks,
 )
 from usvit.data.near_duplicates import CompactDescriptions, Description, NearDuplicate, describe, find_near_duplicates
@@ -164,12 +163,16 @@ class Manifest(Summarised):
         return sha256_of_text(csv_text(self.shown))
 
     def read(self, row: Any) -> UInt8:
-        """Decode the image of one row, (H, W, 3) uint8.
+        """Decode the image of one row, (H, W, 3) uint8. Errors are those of ``decode``."""
+        return self.decode(row).pixels
+
+    def decode(self, row: Any) -> Decoded:
+        """Decode the image of one row.
 
         Raises:
             BadImage: The file cannot be read, or its pixels are not those of the manifest.
         """
-        return decode_unchanged(self.image_path(row), int(row.frame), row.sha256, "changed_since_scoring").pixels
+        return decode_unchanged(self.image_path(row), int(row.frame), row.sha256, "changed_since_scoring")
 
     def image_path(self, row: Any) -> Path:
         """Return the path of the image of one row on this machine."""
@@ -315,13 +318,17 @@ def _examine(
 ) -> list[Found | BadImage]:
     """Decode, hash and describe all images, or those that the cache does not know."""
 
+    assumed: list[int] = []
+
     def examine(number: int) -> Found | BadImage:
         _, root, record = entries[number]
         try:
-            pixels = read_image(root / record.path, record.frame)
+            pixels, _, flags = decode(root / record.path, record.frame)
             read_masks([root / mask for mask in record.mask_paths], pixels.shape[:2])
         except BadImage as bad:
             return bad
+        if flags:
+            assumed.append(number)
         return fingerprint(pixels), describe(pixels)
 
     keys = [
@@ -339,6 +346,12 @@ def _examine(
         for done, (number, result) in enumerate(zip(todo, pool.map(examine, todo), strict=True), start=1):
             found[number] = result
             advance(len(entries) - len(todo) + done)
+    if assumed:
+        logger.warning(
+            f"{len(assumed)} of the {len(entries)} images have more than 8 bits and do not state how many are in use. "
+            "The largest value of each file decides; 'usvit data audit' flags them as assumed_range. Save them with 8 "
+            "bits to be sure of their brightness."
+        )
     cache.save([(keys[at], one) for at in todo if not isinstance(one := found[at], BadImage) and one is not None])
     return [one for one in found if one is not None]
 
@@ -355,9 +368,9 @@ def _near_duplicates(descriptions: list[Description], progress: Progress, *, use
 
 def _row(dataset: str, record: ImageRecord, found: Fingerprint, identities: Identities) -> dict[str, Any]:
     return {
-        "image_id": identities.image(record.image_id, record.path, record.frame),
+        "image_id": identities.image(record.image_id, record.path, record.frame or 0),
         "path": record.path.as_posix(),
-        "frame": record.frame,
+        "frame": record.frame or 0,
         "dataset": dataset,
         "label": record.label,
         "label_source": record.label_source,

@@ -11,6 +11,9 @@ from .dicom.dicom_file import read_dicom_identity as read_dicom_identity
 from .dicom.dicom_file import read_facts as read_facts
 from .dicom.metadata import DicomFacts as DicomFacts
 from .dicom.metadata import DicomIdentity as DicomIdentity
+from .formats import IMAGE_SUFFIXES as IMAGE_SUFFIXES
+from .formats import PICTURE_NAMES as PICTURE_NAMES
+from .formats import UNREAD_SUFFIXES as UNREAD_SUFFIXES
 from .image_hashes import Fingerprint as Fingerprint
 from .image_hashes import fingerprint as fingerprint
 from .image_hashes import pixel_sha256 as pixel_sha256
@@ -19,7 +22,6 @@ from .raster import IN_MEMORY as IN_MEMORY
 from .raster import PictureFile as PictureFile
 from .sniffing import DICOM_SUFFIXES as DICOM_SUFFIXES
 from .sniffing import HEAD_BYTES as HEAD_BYTES
-from .sniffing import IMAGE_SUFFIXES as IMAGE_SUFFIXES
 from .sniffing import is_dicom as is_dicom
 from .sniffing import kind_of as kind_of
 from .types import MIN_SIDE as MIN_SIDE

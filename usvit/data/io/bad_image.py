@@ -47,9 +47,16 @@ def refuse_size(path: Path, height: int, width: int) -> None:
         )
 
 
-def refuse_frame(path: Path, frame: int, frames: int) -> None:
-    """Raise ``BadImage`` if a file with ``frames`` frames does not hold frame number ``frame``, counted from 0."""
-    if not 0 <= frame < frames:
+def refuse_frame(path: Path, frame: int | None, frames: int) -> None:
+    """Raise ``BadImage`` if a file with ``frames`` frames does not hold frame number ``frame``, counted from 0.
+
+    None stands for the only frame: a file of several frames is refused (``several_frames``), because taking the first
+    one would leave out the others without a word.
+    """
+    if frame is None and frames > 1:
+        reason = f"it holds {frames} frames: save each as a file, or name them in the column 'frame' of a table"
+        raise BadImage(path, reason, "several_frames")
+    if not 0 <= (frame or 0) < frames:
         raise BadImage(path, f"it has no frame {frame}: it holds {frames}, counted from 0", "no_such_frame")
 
 

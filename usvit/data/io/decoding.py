@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from usvit.data.io.bad_image import BadImage, refusing, size_text
+from usvit.data.io.bad_image import BadImage, refuse_frame, refusing, size_text
 from usvit.data.io.medmnist import read_npz_frame
 from usvit.data.io.raster import PictureFile
 from usvit.data.io.sniffing import is_dicom
 from usvit.data.io.types import Decoded, UInt8
 
 
-def read_image(path: Path, frame: int = 0) -> UInt8:
+def read_image(path: Path, frame: int | None = None) -> UInt8:
     """Decode one frame of an image file to 8-bit RGB. Arguments and errors are those of ``decode``.
 
     Returns:
@@ -24,21 +24,23 @@ def read_image(path: Path, frame: int = 0) -> UInt8:
     return decode(path, frame).pixels
 
 
-def decode(path: Path, frame: int = 0) -> Decoded:
+def decode(path: Path, frame: int | None = None) -> Decoded:
     """Decode one frame of an image file to 8-bit RGB, with the tissue region of a DICOM header.
 
-    Grey becomes three equal channels, 16-bit grey is scaled by 1/257, transparency is dropped, and the rotation tag of
-    a camera is applied. ``usvit.data.io.dicom`` documents the conversion of DICOM files.
+    Grey becomes three equal channels, transparency is dropped, and the rotation tag of a camera is applied.
+    ``usvit.data.io.grey_levels`` documents how more than 8 bits become 8, and ``usvit.data.io.dicom`` the conversion of
+    DICOM files.
 
     Args:
         path: A picture of ``PICTURE_FORMATS`` or a DICOM file with any name, or an ``.npz`` file of MedMNIST.
-        frame: Number of the frame in the file, from 0.
+        frame: Number of the frame in the file, from 0; None for the only frame.
 
     Returns:
-        The pixels, (H, W, 3) uint8, and the tissue region or None.
+        The pixels, (H, W, 3) uint8, the tissue region or None, and flags.
 
     Raises:
-        BadImage: The file is missing, truncated, not an image, larger than ``MAX_PIXELS``, or has no such frame.
+        BadImage: The file is missing, truncated, not an image, larger than ``MAX_PIXELS``, or has no such frame, or it
+            has several frames and none was chosen.
     """
     with refusing(path):
         if path.suffix.lower() == ".npz":
@@ -47,9 +49,10 @@ def decode(path: Path, frame: int = 0) -> Decoded:
             from usvit.data.io.dicom import DicomFile  # imports pydicom, which takes 0.3 s and few runs need
 
             with DicomFile(path) as file:
-                return Decoded(file.frame(frame), file.facts.regions.tissue)
+                refuse_frame(path, frame, file.facts.frames)
+                return Decoded(file.frame(frame or 0), file.facts.regions.tissue, file.flags)
         with PictureFile(path) as picture:
-            return Decoded(picture.frame(frame))
+            return Decoded(picture.frame(frame), flags=picture.flags)
 
 
 def read_mask(path: Path) -> NDArray[np.bool_]:

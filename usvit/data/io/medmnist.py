@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from usvit.data.io.bad_image import BadImage, refuse_frame, refuse_size, refusing
 from usvit.data.io.types import UInt8
+from usvit.files import file_state
 
 PARTS = ("train", "val", "test")
 MAX_BYTES = 4_000_000_000
@@ -22,7 +23,7 @@ MAX_BYTES = 4_000_000_000
 _lock = threading.Lock()  # files are decoded in threads; the first one opens the arrays, and the others wait
 
 
-def read_npz_frame(path: Path, frame: int) -> UInt8:
+def read_npz_frame(path: Path, frame: int | None) -> UInt8:
     """Return one image; frames are numbered from 0 through train, then val, then test.
 
     Returns:
@@ -34,11 +35,12 @@ def read_npz_frame(path: Path, frame: int) -> UInt8:
     with refusing(path):
         images, _ = _opened(path)
         refuse_frame(path, frame, sum(len(part) for part in images))
+        place = frame or 0
         for part in images:
-            if frame < len(part):
+            if place < len(part):
                 break
-            frame -= len(part)
-        pixels = part[frame]
+            place -= len(part)
+        pixels = part[place]
         return np.stack([pixels] * 3, axis=2) if pixels.ndim == 2 else pixels.copy()
 
 
@@ -56,11 +58,11 @@ def npz_labels(path: Path) -> dict[str, list[str]]:
 def _opened(path: Path) -> tuple[list[UInt8], list[NDArray[np.int64]]]:
     status = path.stat()
     with _lock:
-        return _load(path, status.st_mtime_ns, status.st_size)
+        return _load(path, file_state(status))
 
 
 @lru_cache(maxsize=2)
-def _load(path: Path, mtime_ns: int, size: int) -> tuple[list[UInt8], list[NDArray[np.int64]]]:
+def _load(path: Path, state: tuple[int, ...]) -> tuple[list[UInt8], list[NDArray[np.int64]]]:
     """Read and keep the arrays; a file that has changed is read again."""
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(member.file_size for member in archive.infolist())

@@ -4,15 +4,11 @@ import re
 from pathlib import Path
 from typing import Literal
 
-IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff"})
+from usvit.data.io.formats import picture_format
+
 DICOM_SUFFIXES = frozenset({".dcm", ".dicom"})
 HEAD_BYTES = 132
 """Number of bytes at the beginning of a file that identify its format."""
-
-_BMP = rb"BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\0\0\0"
-"""The two letters BM alone say little, so the length of the second header, of which there are eight kinds, is checked,
-too."""
-_PICTURE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|II[\x2a\x2b]\0|MM\0[\x2a\x2b]|" + _BMP, re.DOTALL)
 
 _VR = b"AE|AS|AT|CS|DA|DS|DT|FD|FL|IS|LO|LT|OB|OD|OF|OL|OV|OW|PN|SH|SL|SQ|SS|ST|SV|TM|UC|UI|UL|UN|UR|US|UT|UV"
 # Group 0002 or 0008, then the letters of a VR or, in implicit VR, the length of the first value: short and even.
@@ -31,7 +27,7 @@ def kind_of(head: bytes) -> Literal["dicom", "picture"] | None:
     """
     if head[128:132] == b"DICM":
         return "dicom"
-    if _PICTURE.match(head):
+    if picture_format(head) is not None:
         return "picture"
     return "dicom" if _BARE_DICOM.match(head) else None
 

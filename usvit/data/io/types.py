@@ -11,12 +11,14 @@ Box = tuple[int, int, int, int]
 
 
 class Decoded(NamedTuple):
-    """One decoded frame, and the tissue region that its file describes."""
+    """One decoded frame, and what its file says of it."""
 
     pixels: UInt8
     """(H, W, 3) uint8: the whole frame."""
     tissue: Box | None = None
     """The 2-D tissue region that a DICOM header describes; None if none is described."""
+    flags: tuple[str, ...] = ()
+    """``assumed_range``, if the file does not state how its values become 0 to 255 (``grey_levels``)."""
 
 
 MIN_SIDE = 32

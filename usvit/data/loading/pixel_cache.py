@@ -1,34 +1,41 @@
 """Cache of the decoded pixels of public data sets, with which a second run on the same images starts seconds sooner.
 
-An entry belongs to all images of a run together, with their size and order. Its key changes if one of the files is
-replaced (``examination_cache.image_key``), if an image should have other pixels (the hashes of the manifest), or if
-they are resized in another way. Pixels of private data sets are never kept.
+An entry belongs to all images of a run together, with their size and order. Its key changes if the bytes of one of the
+files change, if an image should have other pixels (the hashes of the manifest), or if they are decoded by another
+version of a library or resized in another way. Pixels are kept after they were compared with the hashes of the
+manifest, so an entry that is found has the pixels of the manifest and of the files, however the files were changed.
+Hashing the files takes a small part of the time of decoding them. Pixels of private data sets are never kept.
 """
 
 import hashlib
 import json
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from usvit.data.datasets import Manifest, image_key, mask_names
+from usvit.data.datasets import Manifest, decoder_versions, mask_names
 from usvit.data.io import UInt8
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
-from usvit.files import write_atomic
-from usvit.resources import cache_dir
+from usvit.files import regular_file, sha256_of_file, write_atomic
+from usvit.resources import cache_dir, usable_cores
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """To be increased whenever images or masks are resized in another way."""
 MAX_BYTES = 2_000_000_000
 """Size of all entries together; beyond, those that were not used for longest are removed."""
 LARGEST_BYTES = MAX_BYTES // 2
 """Size of the pixels of the largest entry. Larger sets are decoded in each run, which trains for much longer."""
+
+HASHED_BYTES = 4_000_000_000
+"""Most bytes of files that are hashed for a key. Data sets with more, such as cine loops, are decoded in each run."""
 
 Pixels = tuple[UInt8, UInt8 | None]
 """``pixels`` and ``lesions`` of a ``PixelStore``."""
@@ -48,14 +55,13 @@ class PixelCache:
         """Return the pixels of an entry, compared with the hash that ends its file; None if there is none."""
         path = self.folder / key
         try:
-            with path.open("rb") as file:
+            with regular_file(path, limit=MAX_BYTES) as file:  # a FIFO would block
                 arrays = [np.load(file, allow_pickle=False) for _ in range(2)]
                 if file.read() != _digest(*arrays):
                     raise ValueError("the hash differs")
             os.utime(path)
-        except (OSError, ValueError, EOFError) as error:
-            if not isinstance(error, FileNotFoundError):
-                logger.debug(f"The cache {path} is not used: {type(error).__name__}")
+        except (OSError, ValueError, EOFError, MemoryError, UsvitError) as error:
+            logger.debug(f"The cache {path} is not used: {type(error).__name__}")
             return None
         pixels, lesions = arrays
         return pixels, lesions if len(lesions) == len(pixels) else None
@@ -91,21 +97,36 @@ def pixels_key(manifest: Manifest, preprocessing: Preprocessing, with_lesions: b
     """Return the key of the pixels of all usable images of a manifest.
 
     Returns:
-        None if a data set is private, or if a file cannot be found or has just been modified.
+        None if a data set is private, or if files cannot be read or are too large to be read for a key.
     """
     if any(one.kept or one.pseudonyms is not None for one in manifest.identities.values()):
         return None
     settings = (preprocessing.image_size, preprocessing.resize, preprocessing.crop, with_lesions)
-    digest = hashlib.sha256(json.dumps([VERSION, *settings]).encode())
+    digest = hashlib.sha256(json.dumps([VERSION, *decoder_versions(), *settings]).encode())
     rows = manifest.usable
     columns = (rows.dataset, rows.path, rows.frame, rows.mask_path, rows.sha256)
-    for dataset, path, frame, masks, sha256 in zip(*columns, strict=True):
-        root = manifest.roots[dataset]
-        key = image_key(root / path, int(frame), [root / name for name in mask_names(masks)])
-        if key is None:
-            return None
-        digest.update(key + sha256.encode())
+    images = [
+        ([manifest.roots[dataset] / name for name in (path, *mask_names(masks))], int(frame), sha256)
+        for dataset, path, frame, masks, sha256 in zip(*columns, strict=True)
+    ]
+    hashes = _file_hashes({path for paths, _, _ in images for path in paths})
+    if hashes is None:
+        return None
+    for paths, frame, sha256 in images:
+        digest.update(json.dumps([[hashes[path] for path in paths], frame, sha256]).encode())
     return digest.hexdigest()
+
+
+def _file_hashes(paths: set[Path]) -> dict[Path, str] | None:
+    """Return the SHA-256 of each file; None if one cannot be read, or all together have more than ``HASHED_BYTES``."""
+    listed = sorted(paths)
+    try:
+        if sum(path.stat().st_size for path in listed) > HASHED_BYTES:
+            return None
+        with ThreadPoolExecutor(usable_cores()) as pool:  # hashing releases the interpreter lock
+            return dict(zip(listed, pool.map(partial(sha256_of_file, limit=HASHED_BYTES), listed), strict=True))
+    except (OSError, UsvitError):
+        return None
 
 
 def _digest(pixels: UInt8, cells: UInt8) -> bytes:

@@ -101,7 +101,7 @@ class PixelStore:
 
         def decode_into(index: int) -> None:
             row = rows.iloc[index]
-            image, tissue = decode_unchanged(manifest.image_path(row), int(row.frame), row.sha256)
+            image, tissue, _ = decode_unchanged(manifest.image_path(row), int(row.frame), row.sha256)
             pixels[index] = preprocessing.resized(image, tissue)
             if lesions is not None and (names := mask_names(row.mask_path)):
                 mask = read_masks([manifest.roots[row.dataset] / name for name in names], image.shape[:2])

@@ -20,7 +20,7 @@ import numpy as np
 
 from usvit.data.near_duplicates import CompactDescriptions, SeenNearDuplicate, find_seen_near_duplicates
 from usvit.errors import UsvitError
-from usvit.files import read_bytes, regular_file, sha256_of_file, write_bytes
+from usvit.files import file_state, read_bytes, regular_file, sha256_of_file, write_bytes
 from usvit.records import SeenFileRecord
 
 PARTS = ("train", "val", "upstream")
@@ -82,7 +82,7 @@ class SeenFile:
                 raise UsvitError(f"{path} is not a regular file. Copy it again, with the rest of its folder.")
             if status.st_size > count * cls.MAX_BYTES_EACH:
                 raise UsvitError(f"{path} is larger than the model.json beside it says. Copy it again.")
-            found = _sha256(path, status.st_size, status.st_mtime_ns)
+            found = _sha256(path, file_state(status))
         except OSError as error:
             raise UsvitError(
                 f"Cannot read {path} ({error.strerror}), which lists the images that the network of the model.json "
@@ -97,8 +97,8 @@ class SeenFile:
 
 
 @functools.lru_cache(maxsize=256)
-def _sha256(path: Path, size: int, mtime_ns: int) -> str:
-    """Hash a file; cached by size and time, because a run checks the same metadata several times."""
+def _sha256(path: Path, state: tuple[int, ...]) -> str:
+    """Hash a file; cached by ``file_state``, because a run checks the same metadata several times."""
     return sha256_of_file(path)
 
 

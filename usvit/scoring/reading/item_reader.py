@@ -35,6 +35,7 @@ from usvit.data.io import (
 )
 from usvit.data.transforms import cropped
 from usvit.errors import UsvitError
+from usvit.files import file_state
 from usvit.scoring.items import FAILURES, Facts, Failure, Frame, ReadSettings, ScoringItem
 from usvit.scoring.reading.prepare import Prepare
 
@@ -147,7 +148,7 @@ class FileContent:
     """The bytes of an item, opened once, so that exactly the hashed bytes are decoded.
 
     Files below ``IN_MEMORY`` and members of archives are read completely. A larger file is kept open, so that a new
-    file under its name is never read, and is refused as soon as its size or modification time changes.
+    file under its name is never read, and is refused as soon as its state (``file_state``) changes.
 
     Args:
         path: path for error messages.
@@ -178,11 +179,10 @@ class FileContent:
         if not isinstance(self.data, bytes):
             self.data.close()
 
-    def _now(self) -> tuple[int, int]:
+    def _now(self) -> tuple[int, ...]:
         if isinstance(self.data, bytes):
-            return 0, 0
-        status = os.fstat(self.data.fileno())
-        return status.st_size, status.st_mtime_ns
+            return ()
+        return file_state(os.fstat(self.data.fileno()))
 
 
 def _content(item: ScoringItem, settings: ReadSettings) -> FileContent:
@@ -243,7 +243,7 @@ def _opened(item: ScoringItem, settings: ReadSettings, file_sha256: str | None =
                 file_sha256=content.sha256,
                 n_frames=says.frames,
                 pixel_spacing_mm=says.pixel_spacing_mm,
-                flags=(*says.regions.flags, *(("burned_in",) if says.burned_in else ())),
+                flags=(*says.regions.flags, *(("burned_in",) if says.burned_in else ()), *dicom.flags),
                 instance=says.sop_instance_uid,
                 study=says.study_instance_uid,
                 patient=says.patient_id,
@@ -252,7 +252,7 @@ def _opened(item: ScoringItem, settings: ReadSettings, file_sha256: str | None =
             yield Opened(head, facts, dicom.header, says.regions.tissue, unchanged(dicom.frame))
         elif kind == "picture":
             picture = stack.enter_context(PictureFile(data, path))
-            facts = Facts("picture", content.sha256, picture.n_frames, None, (), "", "", "", "")
+            facts = Facts("picture", content.sha256, picture.n_frames, None, picture.flags, "", "", "", "")
             yield Opened(head, facts, None, None, unchanged(picture.frame))
         else:
             raise BadImage(path, FAILURES["not_an_image"], "not_an_image")
@@ -263,7 +263,7 @@ def _unpacked(path: Path, member: str, max_bytes: int) -> bytes:
     with refusing(path):
         status = path.stat()
     try:
-        archive = _archive(path, status.st_mtime_ns, status.st_size)
+        archive = _archive(path, file_state(status))
         info = archive.getinfo(member)
         if info.flag_bits & 1:
             raise BadImage(path, "the member is encrypted", "archive")
@@ -286,7 +286,7 @@ def _unpacked(path: Path, member: str, max_bytes: int) -> bytes:
 
 
 @lru_cache(maxsize=1)
-def _archive(path: Path, mtime_ns: int, size: int) -> zipfile.ZipFile:
+def _archive(path: Path, state: tuple[int, ...]) -> zipfile.ZipFile:
     """Open an archive and keep it open, because its items are read one after the other and its index may be long."""
     return zipfile.ZipFile(path)
 

@@ -1,6 +1,8 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.conftest import TINY
 from tests.data.conftest import blob, save, speckle, write_dicom
@@ -9,6 +11,7 @@ from usvit.data.datasets.identities import Identities
 from usvit.data.datasets.locate import open_dataset
 from usvit.data.datasets.manifest import build_manifest
 from usvit.data.datasets.readers import folder as reader
+from usvit.data.io import IMAGE_SUFFIXES
 from usvit.errors import UsvitError
 from usvit.progress import NoProgress
 
@@ -93,3 +96,31 @@ def test_two_files_of_one_name_are_refused(root):
     save(speckle(5), root / "benign" / "3.jpg")
     with pytest.raises(UsvitError, match=r"Two images have one id, 'benign/3': benign/3.jpg and benign/3.png"):
         build_manifest("folder", {"": root}, NoProgress(), keep_ids=True)
+
+
+def test_a_file_of_several_frames_is_refused_and_never_its_first_frame_used(root):
+    frames = [Image.fromarray(speckle(seed)) for seed in (50, 51)]
+    for name in ("a.gif", "b.webp", "c.tif", "d.png"):
+        path = root / "benign" / name
+        frames[0].save(path, save_all=True, append_images=frames[1:], lossless=True)
+        with pytest.raises(UsvitError, match="several_frames"):
+            build_manifest("folder", {"": root}, NoProgress())
+        path.unlink()
+    frames[0].save(root / "benign" / "still.gif")
+    assert len(build_manifest("folder", {"": root}, NoProgress()).table) == 25
+
+
+def test_every_format_is_read_and_a_range_that_was_assumed_is_warned_of(root, caplog):
+    for number, suffix in enumerate(sorted(IMAGE_SUFFIXES)):
+        save(speckle(200 + number), root / "benign" / f"of{suffix[1:]}{suffix}")
+    save(speckle(300).astype(np.uint16) * 16, root / "benign" / "deep.png")
+    manifest = build_manifest("folder", {"": root}, NoProgress())
+    assert len(manifest.table) == 24 + len(IMAGE_SUFFIXES) + 1
+    assert f"1 of the {len(manifest.table)} images have more than 8 bits" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["a.heic", "B.AVIF", "loop.mp4"])
+def test_a_picture_of_another_format_is_not_left_out_without_a_word(root, name):
+    (root / "benign" / name).write_bytes(b"anything")
+    with pytest.raises(UsvitError, match="format is not read: convert it to PNG"):
+        open_dataset(CARD, {"": root}, NoProgress(), Identities(kept=True))

@@ -1,7 +1,9 @@
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from tests.data.conftest import blob, save, speckle, write_csv, write_dicom, write_sheet
 from usvit.data.datasets.cards import DataCard, load_card
@@ -101,6 +103,22 @@ def test_one_file_may_serve_several_rows_by_its_frames(root):
     write_csv(root / "labels.csv", [["path", "label", "frame"], ["loop.dcm", 0, 1], ["loop.dcm", 1, 3]])
     records = reader.read(root, card(columns={}))
     assert [(record.image_id, record.frame) for record in records] == [("loop#1", 1), ("loop#3", 3)]
+
+
+@pytest.mark.parametrize("name", ["loop.dcm", "loop.gif"])
+def test_frames_are_chosen_by_the_table_and_never_taken_without_being_chosen(root, name):
+    if name == "loop.dcm":
+        write_dicom(root / name, pixels=np.stack([speckle(seed) for seed in (60, 61)]))
+    else:
+        frames = [Image.fromarray(speckle(seed)) for seed in (60, 61)]
+        frames[0].save(root / name, save_all=True, append_images=frames[1:])
+    rows = [["path", "label", "frame"], [name, "benign", 0], [name, "malignant", 1]]
+    write_csv(root / "labels.csv", rows)
+    manifest = build_manifest("table", {"": root}, NoProgress())
+    assert [*manifest.table.frame] == [0, 1] and manifest.table.sha256.nunique() == 2
+    write_csv(root / "labels.csv", [["path", "label"], [name, "benign"], ["scans/1.png", "malignant"]])
+    with pytest.raises(UsvitError, match="several_frames"):
+        build_manifest("table", {"": root}, NoProgress())
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_colour_is_kept_and_a_cine_loop_gives_the_frame_that_was_asked_for(tmp_p
 
 def test_one_frame_of_a_long_loop_takes_the_memory_of_one_frame(tmp_path):
     path = write_dicom(tmp_path / "loop.dcm", np.zeros((200, 256, 256), np.uint8))
-    read_image(path)
+    read_image(path, 0)
     tracemalloc.start()
     read_image(path, 150)
     assert tracemalloc.get_traced_memory()[1] < 3_000_000  # the file has 13 MB

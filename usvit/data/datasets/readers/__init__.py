@@ -37,8 +37,9 @@ class ImageRecord:
     device: str | None = None
     birads: str | None = None
     pixel_spacing_mm: float | None = None
-    frame: int = 0
-    """Frame of a file with several images (a cine loop, an array of images), from 0."""
+    frame: int | None = None
+    """Frame of a file with several images (a cine loop, an array of images), from 0. None: the file must have one
+    frame only, so that no frame is left out without a word."""
     official_folds: tuple[tuple[int, int], ...] = ()
     """Official folds: (number of folds, test fold of this image from 0), such as ((5, 3),)."""
 

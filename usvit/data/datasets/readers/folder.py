@@ -6,7 +6,7 @@ from pathlib import Path
 from usvit.data.datasets.cards import DataCard
 from usvit.data.datasets.identities import DataError, Public
 from usvit.data.datasets.readers import ImageRecord, class_of, image_files, subfolders, without_class
-from usvit.data.io import DICOM_SUFFIXES, IMAGE_SUFFIXES
+from usvit.data.io import DICOM_SUFFIXES, IMAGE_SUFFIXES, PICTURE_NAMES, UNREAD_SUFFIXES
 
 _MASK = re.compile(r"^(?P<image>.+)_mask(_?\d+)?$")
 
@@ -20,7 +20,7 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
 
     Raises:
         UsvitError: an image is beside the class folders or deeper; a folder is not a class of the card; a mask has no
-            image; a folder contains DICOM files.
+            image; a folder contains DICOM files, or pictures or videos of a format that is not read.
     """
     if strays := image_files(root):
         raise without_class(root, strays)
@@ -34,6 +34,14 @@ def _read_class(root: Path, folder: Path, card: DataCard) -> list[ImageRecord]:
             "'{folder}' contains DICOM files ({file}): use the data set 'dicom' with a table",
             folder=folder.name,
             file=dicom[0].name,
+        )
+    if unread := [path for path in sorted(folder.iterdir()) if path.suffix.lower() in UNREAD_SUFFIXES]:
+        raise DataError(
+            "'{folder}' contains {file}, whose format is not read: convert it to PNG (one file for each frame of a "
+            "video), or move it away. These formats are read: {formats}",
+            folder=folder.name,
+            file=unread[0].name,
+            formats=Public(PICTURE_NAMES),
         )
     inner = [path for deeper in subfolders(folder) for path in sorted(deeper.rglob("*"))]
     if strays := [path for path in inner if path.suffix.lower() in IMAGE_SUFFIXES]:

@@ -103,9 +103,9 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
     rows = labelled_rows(root, card, required=("path",))
     for row in rows:
         path, frame = row.path(root, row.text("path")), row.frame()
-        records.append(row.record(row.text("image_id") or default_id(path, frame), path, root, frame=frame or 0))
+        records.append(row.record(row.text("image_id") or default_id(path, frame), path, root, frame=frame))
     refuse_doubles((record.image_id for record in records), rows, "the id")
-    refuse_doubles((f"{record.path.as_posix()}#{record.frame}" for record in records), rows, "the image")
+    refuse_doubles((f"{record.path.as_posix()}#{record.frame or 0}" for record in records), rows, "the image")
     return records
 
 

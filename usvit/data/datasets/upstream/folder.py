@@ -1,6 +1,5 @@
 """Images in folders: one folder per class (ImageFolder's layout), or any tree of images without labels."""
 
-import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,19 +10,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
 from usvit.data.datasets.readers import subfolders
 from usvit.data.datasets.upstream.base import Indices, StringArray, UpstreamDataset
-from usvit.data.io import BadImage, PictureFile, refuse_size, refusing
+from usvit.data.io import IMAGE_SUFFIXES, BadImage, PictureFile, refusing
 from usvit.errors import UsvitError
-
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
-"""Suffixes of image files, in lower case."""
 
 
 def rgb(source: Path | bytes, name: Path | None = None) -> Image.Image:
-    """Decode one image to RGB as ``usvit.data.io.decoding`` does; WebP is read too.
+    """Decode one image to RGB as ``usvit.data.io.decoding`` does.
 
     The pixels are those of ``usvit.data.io.decoding.read_image`` (a camera's rotation is applied, transparency
     dropped), so that hashes of the same picture are equal upstream and downstream.
@@ -43,12 +39,8 @@ def rgb(source: Path | bytes, name: Path | None = None) -> Image.Image:
         data = source.read_bytes() if isinstance(source, Path) else source
         if not data:
             raise BadImage(path, "the file is empty", "truncated")
-        if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-            with Image.open(io.BytesIO(data), formats=("WEBP",)) as image:
-                refuse_size(path, image.height, image.width)
-                return ImageOps.exif_transpose(image).convert("RGB")
         with PictureFile(data, path) as picture:
-            return Image.fromarray(np.asarray(picture.frame()))
+            return Image.fromarray(picture.frame())
 
 
 LISTING_THREADS = 16
@@ -111,7 +103,7 @@ def _walk(folder: Path, prefix: str, found: list[str], me: tuple[int, int], abov
                 inner = (status.st_dev, status.st_ino)
                 if inner not in (*above, me):
                     _walk(Path(entry.path), f"{prefix}{entry.name}/", found, inner, (*above, me))
-            elif os.path.splitext(entry.name)[1].lower() in SUFFIXES:  # noqa: PTH122 - millions of names
+            elif os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES:  # noqa: PTH122 - millions of names
                 found.append(prefix + entry.name)
 
 
@@ -139,7 +131,7 @@ def class_folders(
     if not sum(counts):
         raise UsvitError(
             f"There are no images in {root}: none of its {len(classes)} class folders contains files that end in "
-            f"{', '.join(sorted(SUFFIXES))}."
+            f"{', '.join(sorted(IMAGE_SUFFIXES))}."
         )
     files = (f"{label}/{file}" for label, inner in zip(classes, listed, strict=True) for file in inner)
     return FileSource(name, root, files, names or classes, np.repeat(np.arange(len(classes)), counts))
@@ -157,7 +149,7 @@ def open_folder(path: Path, split: str = "train") -> FileSource:
     """
     root = split_folder(path, split)
     classes = [folder.name for folder in subfolders(root)]
-    strays = [entry.name for entry in root.iterdir() if entry.suffix.lower() in SUFFIXES and entry.is_file()]
+    strays = [entry.name for entry in root.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES and entry.is_file()]
     if not classes:
         found = f", only images ({strays[0]}, ...): use the source 'unlabeled', or sort them" if strays else ""
         raise UsvitError(f"{root} has no class folders{found}. Expected <class>/<image>, such as cat/1.jpg.")
@@ -191,7 +183,7 @@ def open_unlabeled(path: Path, split: str = "train") -> FileSource:
     with reading(root):
         files = list_images(root)
     if not files:
-        raise UsvitError(f"There are no images below {root} (files that end in {', '.join(sorted(SUFFIXES))}).")
+        raise UsvitError(f"There are no images below {root} (files that end in {', '.join(sorted(IMAGE_SUFFIXES))}).")
     source = FileSource("unlabeled", root, files, (), np.full(len(files), -1))
     _refuse_masks(source)
     return source

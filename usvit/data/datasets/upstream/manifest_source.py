@@ -66,7 +66,7 @@ class ManifestSource(UpstreamDataset):
     def _decoded(self, index: int) -> UInt8:
         path = self._paths[index]
         try:
-            frame, tissue = decode_unchanged(path, self._frames[index], self._sha256[index])
+            frame, tissue, _ = decode_unchanged(path, self._frames[index], self._sha256[index])
         except BadImage as bad:
             raise self._told(bad) from bad
         return cropped(frame, tissue, self._crop)

@@ -14,9 +14,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from usvit.data.io import IMAGE_SUFFIXES
 from usvit.errors import UsvitError
 
-IMAGES = ("jpg", "jpeg", "png", "webp")
+_FIRST = ("jpg", "jpeg", "png", "webp")
+IMAGES = (*_FIRST, *sorted({suffix[1:] for suffix in IMAGE_SUFFIXES} - {*_FIRST}))
+"""Suffixes of the members that are images, without the dot; the first one of a sample is its image."""
 MAX_LABEL_BYTES = 1_000_000
 """Maximum number of bytes that are read of a .cls or .json file."""
 MAX_CLASSES = 1_000_000

@@ -28,7 +28,7 @@ from usvit.data.datasets.upstream.base import Indices, StringArray, UpstreamData
 from usvit.data.datasets.upstream.folder import rgb
 from usvit.data.datasets.upstream.shard_index import ShardIndex, read_index
 from usvit.errors import UsvitError
-from usvit.files import atomic, write_atomic
+from usvit.files import atomic, file_state, write_atomic
 from usvit.resources import cache_dir
 
 CACHE_GB = 50.0
@@ -108,7 +108,7 @@ def find(address: str) -> Shard:
     if local is not None:
         path = Path(local).absolute()
         status = path.stat()
-        return Shard(str(path), False, _key(str(path), status.st_size, status.st_mtime_ns))
+        return Shard(str(path), False, _key(str(path), *file_state(status)))
     _, facts = _facts(address)
     return Shard(address, True, _key(address, *facts.values()))
 

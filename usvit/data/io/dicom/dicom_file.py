@@ -1,10 +1,14 @@
 """Open a DICOM file once, and read its metadata and its frames one by one."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
 
 from usvit.data.io.bad_image import BadImage, refuse_frame, refusing
 from usvit.data.io.dicom.byte_stream import MAX_BYTES, UNNAMED
@@ -13,6 +17,7 @@ from usvit.data.io.dicom.display import Display
 from usvit.data.io.dicom.header import Header, read_header
 from usvit.data.io.dicom.layout import layout_of
 from usvit.data.io.dicom.metadata import DicomFacts, DicomIdentity, facts_of, identity_of
+from usvit.data.io.grey_levels import ASSUMED_RANGE, DeepFrame, largest_value, to_8_bits, white_level
 from usvit.data.io.types import UInt8
 
 
@@ -39,7 +44,7 @@ class DicomFile:
             try:
                 self.facts: DicomFacts = facts_of(header)
                 self.header = header.data
-                layout = layout_of(header)
+                layout = self._layout = layout_of(header)
                 self._decoder = FrameDecoder(header, layout)
                 self._display = Display(header, layout)
             except BaseException:
@@ -49,8 +54,9 @@ class DicomFile:
     def frame(self, number: int = 0) -> UInt8:
         """Decode one frame. Other frames are not read, except earlier ones of a deflated file.
 
-        MONOCHROME1 is inverted, the first window or lookup table of the file is applied, palettes and YBR become RGB,
-        and the range of values that the header states becomes 0 to 255.
+        MONOCHROME1 is inverted, the first window or lookup table of the frame is applied, palettes and YBR become RGB,
+        and the range of values that the header states becomes 0 to 255. If it states none, ``grey_levels`` says which
+        range is assumed.
 
         Args:
             number: Number of the frame, from 0.
@@ -63,10 +69,37 @@ class DicomFile:
         """
         with refusing(self._path):
             refuse_frame(self._path, number, self.facts.frames)
-            picture = self._display(*self._decoder.decode(number))
+            values, colours = self._decoder.decode(number)
+            if self._display.states_range(number) or self._white is None or not self._white[1]:
+                picture = self._display(values, colours, number)
+            else:
+                picture = to_8_bits(self._deep(values), self._white[0])
+                if picture.ndim == 2:
+                    picture = np.repeat(picture[:, :, None], 3, axis=2)
             if picture.shape[2:] != (3,):
                 raise BadImage(self._path, "its pixels cannot be decoded")
             return picture
+
+    @cached_property
+    def flags(self) -> tuple[str, ...]:
+        """``assumed_range``, if the header does not say which grey values of a frame are black and white."""
+        with refusing(self._path):
+            return (ASSUMED_RANGE,) if self._white is not None and self._white[1] else ()
+
+    @cached_property
+    def _white(self) -> tuple[float, bool] | None:
+        """``white_level`` of the frames whose range the header does not state; None if there are none."""
+        last, largest = None, 0.0
+        for number in range(self.facts.frames):
+            if not self._display.states_range(number):
+                with suppress(BadImage):  # reported when this frame is read
+                    last = self._deep(self._decoder.decode(number)[0])
+                    largest = max(largest, largest_value(self._path, last))
+        return None if last is None else white_level(self._path, last, largest)
+
+    def _deep(self, values: NDArray[Any]) -> DeepFrame:
+        layout = self._layout
+        return DeepFrame(values, layout.bits_stored, white_is_zero=layout.colours == "MONOCHROME1")
 
     def close(self) -> None:
         self._source.close()

@@ -1,5 +1,6 @@
 """Convert stored values to the picture that is meant to be displayed, 8-bit RGB (PS3.3 C.11.1, C.11.2, C.7.6.3.1.2)."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,9 @@ import pydicom
 from numpy.typing import NDArray
 
 from usvit.data.io.bad_image import BadImage
-from usvit.data.io.dicom.header import Header, items, required_number, text
-from usvit.data.io.dicom.layout import PALETTE, Layout
+from usvit.data.io.dicom.functional_groups import functional_groups
+from usvit.data.io.dicom.header import Header, first, items, required_number, text
+from usvit.data.io.dicom.layout import PALETTE, WAVELET, Layout
 from usvit.data.io.dicom.lookup import read_lookup
 from usvit.data.io.types import UInt8
 
@@ -21,7 +23,9 @@ class Display:
     """Converts the stored values of one file to pictures.
 
     Grey values pass the modality transformation, then the first VOI lookup table or else the first window; the range of
-    values that the header states becomes 0 to 255. Of colours, the upper eight bits are taken.
+    values that the header states becomes 0 to 255. Of colours, the upper eight bits are taken. An enhanced file may
+    state transformation and window for each frame (PS3.3 C.7.6.16); a frame without its own ones has those of all
+    frames, or else those of the data set.
 
     Raises:
         BadImage: A transformation in the header cannot be applied.
@@ -29,42 +33,71 @@ class Display:
 
     def __init__(self, header: Header, layout: Layout):
         self._header, self._layout = header, layout
-        self._table: UInt8 | None = None
-        if layout.colours == PALETTE:
-            self._table = _palette(header, layout)
-        elif layout.is_grey and layout.bits_stored <= _TABLE_BITS:
-            low, high = layout.stored_range
-            self._table = self._displayed(np.arange(low, high + 1))
-        elif layout.is_grey:
-            self._displayed(np.array(layout.stored_range))  # raises now if a transformation cannot be applied
+        self._groups = functional_groups(header.data)
+        self._palette = _palette(header, layout) if layout.colours == PALETTE else None
+        self._kept: tuple[tuple[int, int], UInt8] | None = None
+        """The last table of grey values, and the identity of the items that it was made of."""
+        if layout.is_grey and not self._groups.frames:  # raises now if a transformation cannot be applied
+            self._displayed(np.array(layout.stored_range), 0)
 
-    def __call__(self, values: NDArray[Any], colours: str) -> UInt8:
+    def __call__(self, values: NDArray[Any], colours: str, number: int) -> UInt8:
         """Convert stored values to a picture.
 
         Args:
             values: (H, W), or (H, W, 3) as RGB or YBR_FULL.
             colours: Their colours, as returned by ``FrameDecoder.decode``.
+            number: Number of the frame, from 0.
 
         Returns:
             (H, W, 3) uint8.
+
+        Raises:
+            BadImage: A transformation of this frame cannot be applied.
         """
         if self._layout.samples == 3:
             picture = (values >> max(self._layout.bits_stored - 8, 0)).clip(0, 255)
             picture = np.ascontiguousarray(picture.astype(np.uint8, copy=False))
             return ybr_to_rgb(picture) if colours == "YBR_FULL" else picture
-        if self._table is None:
-            return _rgb(self._displayed(values))
+        if self._palette is not None:
+            return self._palette.take(values, axis=0, mode="clip")
+        if self._layout.bits_stored > _TABLE_BITS:
+            return _rgb(self._displayed(values, number))
         low = self._layout.stored_range[0]
         places = values.astype(np.int32) - low if low else values
-        shown = self._table.take(places, axis=0, mode="clip")
-        return shown if self._table.ndim == 2 else _rgb(shown)
+        return _rgb(self._table(number).take(places, mode="clip"))
 
-    def _displayed(self, values: NDArray[Any]) -> UInt8:
-        header, data = self._header, self._header.data
+    def states_range(self, number: int) -> bool:
+        """Return whether the header says which values of a frame are black and white.
+
+        It does by a window, a transformation, or fewer bits stored than allocated. Without any of them, values of 16 or
+        32 bits may use any part of their range.
+        """
+        layout = self._layout
+        if layout.signed or layout.bits_stored < max(layout.bits_allocated, 16):
+            return True
+        if not layout.is_grey:
+            return layout.colours not in ("RGB", *WAVELET)
+        elements = (*_MODALITY.keywords, *_VOI.keywords)
+        holders = (self._holder(_MODALITY, number), self._holder(_VOI, number))
+        return any(first(holder, keyword) not in (None, "") for holder in holders for keyword in elements)
+
+    def _table(self, number: int) -> UInt8:
+        """Return the grey of each value that can be stored; frames with the same items share their table."""
+        key = (id(self._holder(_MODALITY, number)), id(self._holder(_VOI, number)))
+        if self._kept is None or self._kept[0] != key:
+            low, high = self._layout.stored_range
+            self._kept = key, self._displayed(np.arange(low, high + 1), number)
+        return self._kept[1]
+
+    def _holder(self, group: "_Group", number: int) -> pydicom.Dataset:
+        return self._groups.item(group.sequence, number, group.keywords) or self._header.data
+
+    def _displayed(self, values: NDArray[Any], number: int) -> UInt8:
+        header = self._header
         low, high = (float(end) for end in self._layout.stored_range)
         seen: NDArray[Any] = values.astype(np.float64)
-        modality = _functional_group(data, "PixelValueTransformationSequence")
-        if tables := items(data, "ModalityLUTSequence"):
+        modality, voi = self._holder(_MODALITY, number), self._holder(_VOI, number)
+        if tables := items(modality, "ModalityLUTSequence"):
             lookup = read_lookup(header, tables[0], "LUTDescriptor", "LUTData")
             seen, low, high = lookup(seen).astype(np.float64), 0, 2**lookup.bits - 1
         elif (slope := required_number(header, "RescaleSlope", modality)) is not None:
@@ -73,8 +106,7 @@ class Display:
                 raise BadImage(header.path, "its rescale slope is 0")
             seen = seen * slope + intercept
             low, high = sorted((low * slope + intercept, high * slope + intercept))
-        voi = _functional_group(data, "FrameVOILUTSequence")
-        if tables := items(data, "VOILUTSequence"):
+        if tables := items(voi, "VOILUTSequence"):
             lookup = read_lookup(header, tables[0], "LUTDescriptor", "LUTData")
             part = lookup(seen) / (2**lookup.bits - 1)
         else:
@@ -82,6 +114,18 @@ class Display:
             part = (seen - low) / (high - low) if part is None else part
         shown = np.rint(part.clip(0, 1) * 255).astype(np.uint8)
         return 255 - shown if self._layout.colours == "MONOCHROME1" else shown
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A functional group that changes grey values, and the elements of which an item must hold one."""
+
+    sequence: str
+    keywords: tuple[str, ...]
+
+
+_MODALITY = _Group("PixelValueTransformationSequence", ("RescaleSlope", "ModalityLUTSequence"))
+_VOI = _Group("FrameVOILUTSequence", ("WindowCenter", "VOILUTSequence"))
 
 
 def ybr_to_rgb(ybr: UInt8) -> UInt8:
@@ -124,15 +168,6 @@ def _windowed(header: Header, voi: pydicom.Dataset, values: NDArray[Any]) -> NDA
     if width == 0:
         return (values > center).astype(np.float64)
     return (values - center) / width + 0.5
-
-
-def _functional_group(data: pydicom.Dataset, keyword: str) -> pydicom.Dataset:
-    """Return an item of the shared functional groups, else of those of the first frame, else ``data``."""
-    for groups in ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"):
-        for group in items(data, groups)[:1]:
-            for item in items(group, keyword)[:1]:
-                return item
-    return data
 
 
 def _palette(header: Header, layout: Layout) -> UInt8:

@@ -3,9 +3,11 @@
 import math
 from dataclasses import dataclass, field
 
+import pydicom
 from pydicom.uid import MediaStorageDirectoryStorage
 
-from usvit.data.io.dicom.header import Header, items, number, text
+from usvit.data.io.dicom.functional_groups import functional_groups
+from usvit.data.io.dicom.header import Header, number, text
 from usvit.data.io.dicom.layout import frames_of
 from usvit.data.io.dicom.regions import LARGEST_MM, Regions, read_regions
 
@@ -80,11 +82,12 @@ def facts_of(header: Header) -> DicomFacts:
     data = header.data
     has_pixels = "Rows" in data and "Columns" in data
     rows, columns = number(data, "Rows"), number(data, "Columns")
+    frames = frames_of(header) if has_pixels else 1
     regions = read_regions(data, int(rows), int(columns)) if rows and columns else Regions()
     return DicomFacts(
         device=text(data, "ManufacturerModelName") or None,
-        pixel_spacing_mm=regions.even_spacing_mm if regions.tissue else _pixel_spacing(header),
-        frames=frames_of(header) if has_pixels else 1,
+        pixel_spacing_mm=regions.even_spacing_mm if regions.tissue else _pixel_spacing(header, frames),
+        frames=frames,
         has_pixels=has_pixels,
         is_directory=text(header.meta, "MediaStorageSOPClassUID") == MediaStorageDirectoryStorage,
         regions=regions,
@@ -96,17 +99,22 @@ def facts_of(header: Header) -> DicomFacts:
     )
 
 
-def _pixel_spacing(header: Header) -> float | None:
-    """Read PixelSpacing, or the pixel measures of an enhanced file, in mm."""
-    holders = [header.data]
-    for groups in ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"):
-        for group in items(header.data, groups)[:1]:
-            holders += items(group, "PixelMeasuresSequence")[:1]
-    for holder in holders:
-        try:
-            found = [float(value) for value in holder.get("PixelSpacing") or []]
-        except (TypeError, ValueError):
-            continue
-        if found and 0 < min(found) <= max(found) < LARGEST_MM and math.isclose(min(found), max(found), rel_tol=0.01):
-            return round(sum(found) / len(found), 6)
+def _pixel_spacing(header: Header, frames: int) -> float | None:
+    """Read PixelSpacing, or the pixel measures of an enhanced file, in mm; None if they differ between frames."""
+    if (plain := _even_spacing(header.data)) is not None:
+        return plain
+    groups = functional_groups(header.data)
+    numbers = range(min(frames, len(groups.frames) + 1))  # one number stands for all frames without an item
+    measures = (groups.item("PixelMeasuresSequence", number, ("PixelSpacing",)) for number in numbers)
+    found = {None if item is None else _even_spacing(item) for item in measures}
+    return found.pop() if len(found) == 1 else None
+
+
+def _even_spacing(holder: pydicom.Dataset) -> float | None:
+    try:
+        found = [float(value) for value in holder.get("PixelSpacing") or []]
+    except (TypeError, ValueError):
+        return None
+    if found and 0 < min(found) <= max(found) < LARGEST_MM and math.isclose(min(found), max(found), rel_tol=0.01):
+        return round(sum(found) / len(found), 6)
     return None

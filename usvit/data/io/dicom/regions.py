@@ -6,6 +6,7 @@ wrong; if a frame was cropped or resized later, they describe another picture. I
 together with their spacing.
 
 Enhanced ultrasound volumes have no such sequence: their functional groups give spacing and the kind of data (C.8.24).
+The sequence is therefore read from the data set alone, and holds for all frames.
 """
 
 import math
@@ -14,6 +15,7 @@ from itertools import combinations
 
 import pydicom
 
+from usvit.data.io.dicom.functional_groups import functional_groups
 from usvit.data.io.dicom.header import first, items, number
 from usvit.data.io.types import MIN_SIDE, Box
 
@@ -121,9 +123,10 @@ def _are_separate(one: Box, other: Box) -> bool:
 
 
 def _has_flow(data: pydicom.Dataset) -> bool:
-    """Return whether the functional groups (shared, or of the first frame) of an enhanced file hold flow data."""
-    for groups in ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"):
-        for group in items(data, groups)[:1]:
-            if any(first(item, "DataType") in _FLOW_TYPES for item in items(group, "ImageDataTypeSequence")):
-                return True
-    return False
+    """Return whether the functional groups of an enhanced file hold flow data, for all frames or for some."""
+    groups = functional_groups(data)
+    return any(
+        first(item, "DataType") in _FLOW_TYPES
+        for holder in (*groups.frames, *([] if groups.shared is None else [groups.shared]))
+        for item in items(holder, "ImageDataTypeSequence")
+    )
