@@ -211,7 +211,7 @@ class BeitConfig(Section):
     tokenizer: str = ""
     """Run that trained the tokenizer (``objective: tokenizer``)."""
     mask: Annotated[float, Field(gt=0, lt=1)] = 0.4
-    """Share of masked patches; they are masked in blocks."""
+    """Share of masked patches at most, rounded down to whole patches; they are masked in blocks."""
     min_block: Annotated[int, Field(ge=1)] = 16
     """Number of patches of the smallest block."""
 
