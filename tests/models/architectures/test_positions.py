@@ -43,7 +43,7 @@ def test_a_patch_has_the_embeddings_of_its_column_and_its_row():
     assert sum(parameter.numel() for parameter in positions.parameters()) == (3 + 5) * 4 + 8
 
 
-def test_sines_and_cosines_are_big_visions():
+def test_sines_and_cosines_are_those_of_mae():
     table = SinCos2d(GRID, 16, n_prefix=1)()[0].numpy()
     assert (table[0] == 0).all()
     for row in range(3):
