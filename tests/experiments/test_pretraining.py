@@ -19,6 +19,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from tests.conftest import TINY
+from tests.data.datasets.upstream.layouts import put, write_pets
 from tests.processes import command_line, start
 from usvit.cli import main
 from usvit.errors import UsvitError
@@ -334,6 +335,30 @@ def test_a_cell_leaves_to_the_user_what_the_user_sets(tmp_path, monkeypatch):
     own = ("--recipe", tmp_path / "own.yaml", "--cell", "all", "--set", "optim.lr=0.5", "--set", "train.steps=1")
     usvit("pretrain", *own, "--out", tmp_path / "out")
     assert [(config.seed, config.optim.lr) for config in trained] == [(1, 0.5), (2, 0.5)]
+
+
+@pytest.mark.slow
+def test_test_images_of_a_named_set_are_left_out(tmp_path):
+    """Steiner et al. 2022, section 3.1: upstream images are de-duplicated against the downstream test sets."""
+    write_pets(tmp_path / "pets")
+    (tmp_path / "upstream").mkdir()
+    tested = next((tmp_path / "pets").rglob("Bengal_2.jpg"))
+    shutil.copy(tested, tmp_path / "upstream" / "copy.jpg")
+    for number in range(5):
+        put(tmp_path / "upstream" / f"{number}.png", 900 + number)
+    usvit(
+        *("pretrain", "--recipe", "mae_phantom", *SMALL, "--source", "unlabeled", "--path", tmp_path / "upstream"),
+        *("--set", "source.exclude=[pets]", "--data-root", f"pets={tmp_path / 'pets'}", "--set", "train.steps=1"),
+        *("--set", "train.batch_size=4", "--out", tmp_path / "run"),
+    )
+    excluded = pd.read_csv(tmp_path / "run" / "fold-0" / "excluded.csv")
+    assert excluded.upstream_name.tolist() == ["copy.jpg"] and excluded.dataset.tolist() == ["pets:test"]
+    assert read(tmp_path / "run" / "run.json")["data"]["exclude"]["datasets"] == ["pets:test"]
+
+
+def test_an_unknown_set_to_leave_out_is_named_with_what_exists(tmp_path):
+    done = usvit("pretrain", *FRACTALS, "--set", "source.exclude=[cifar11]", "--out", tmp_path / "run", check=False)
+    assert done.returncode == 2 and "data set in source.exclude 'cifar11'" in done.stderr and "cifar10" in done.stderr
 
 
 @pytest.mark.slow

@@ -63,11 +63,12 @@ def test_linear_is_what_timm_makes_of_most_networks(family):
     assert rates(ours) == pytest.approx(rates(own))
 
 
-def test_the_pooling_of_patchconvnet_counts_as_a_layer():
+def test_the_pooling_of_patchconvnet_has_no_stochastic_depth():
+    """As in patchconvnet_models.py of its public code, which builds the pooling with drop_path=0."""
     model = network("patchconvnet", drop_path_rate=RATE)
-    assert rates(model) == {f"{place}.drop_path": RATE for place in ("blocks.0", "blocks.1", "attn_pool")}
+    assert rates(model) == {f"{place}.drop_path": RATE for place in ("blocks.0", "blocks.1")}
     set_drop_path(model, RATE, "linear")
-    assert rates(model) == pytest.approx({"blocks.1.drop_path": RATE / 2, "attn_pool.drop_path": RATE})
+    assert rates(model) == pytest.approx({"blocks.1.drop_path": RATE})
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from usvit.errors import UsvitError
 from usvit.models.trainable import train_mode
 from usvit.pretraining.dino import distillation_loss, make, teacher_temperature
 from usvit.pretraining.dino_head import DinoHead
+from usvit.training.parameter_groups import decayed
 
 SMALL = {"hidden": 12, "bottleneck": 6, "outputs": 10}
 NO_CLASSES = {"num_classes": 0}
@@ -266,10 +267,14 @@ def test_what_the_run_keeps_is_the_teachers_network():
     assert task.network(task.module) is not task.module.student.network
 
 
-def test_positions_have_no_decay():
-    names = dino().module.no_weight_decay()
-    assert {"student.network.pos_embed", "student.network.cls_token"} <= names
-    assert {"student.network.pos_embed", "student.network.cls_token"} <= dict(dino().module.named_parameters()).keys()
+def test_with_decayed_embeddings_the_groups_are_those_of_the_public_code():
+    """utils.py of DINO's code, get_params_groups: no decay for biases and for what has one axis."""
+    module = dino().module
+    trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    code = {name for name, value in trained.items() if value.ndim > 1 and not name.endswith(".bias")}
+    assert {"student.network.pos_embed", "student.network.cls_token"} <= code
+    assert decayed(module, embeddings=True) & trained.keys() == code
+    assert code - decayed(module) == {"student.network.pos_embed", "student.network.cls_token"}
 
 
 def test_views_or_networks_that_do_not_fit_are_refused():

@@ -10,7 +10,8 @@ from usvit.config import LoraConfig, OptimConfig
 from usvit.errors import UsvitError
 from usvit.models.lora import add_lora
 from usvit.models.trainable import set_trainable
-from usvit.training.optimizers import check_optimizer, hidden_matrices, make_optimizer
+from usvit.training.optimizers import check_optimizer, make_optimizer
+from usvit.training.parameter_groups import hidden_matrices
 from usvit.training.signals import Stopped
 
 

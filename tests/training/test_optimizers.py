@@ -106,8 +106,9 @@ def test_every_optimiser_lowers_a_simple_loss(name):
     assert losses[-1] < 0.5 * losses[0]
 
 
-def vit_of_three_layers():
-    return timm.create_model("vit_tiny_patch16_224", embed_dim=24, num_heads=2, depth=3, img_size=32, num_classes=3)
+def vit_of_three_layers(**options):
+    sizes = {"embed_dim": 24, "num_heads": 2, "depth": 3, "img_size": 32, "num_classes": 3}
+    return timm.create_model("vit_tiny_patch16_224", **sizes, **options)
 
 
 def scale_of_each(model, config):
@@ -119,11 +120,13 @@ def scale_of_each(model, config):
     return {name: scales.get(id(parameter)) for name, parameter in model.named_parameters()}
 
 
-def test_the_rate_decays_by_layer_from_the_head_down():
-    """Oracle: BEiT's rule written out: layer l of L has d ** (L - l), the patches' 0, block i's i + 1."""
-    scales = scale_of_each(vit_of_three_layers(), OptimConfig(layer_decay=0.5, weight_decay=0.1))
+@pytest.mark.parametrize("options", [{}, {"global_pool": "avg"}])
+def test_the_rate_decays_by_layer_from_the_head_down(options):
+    """Oracle: the rule of BEiT's and MAE's codes written out. The patches are layer 0, block i is layer i + 1, and the
+    last normalization and the head are layer n_blocks + 1, whose factor is 1."""
+    scales = scale_of_each(vit_of_three_layers(**options), OptimConfig(layer_decay=0.5, weight_decay=0.1))
     for name, scale in scales.items():
-        layer = 4 if name.startswith("head") else 3 if name.startswith("norm") else 0
+        layer = 4 if name.startswith(("head", "norm", "fc_norm")) else 0
         if name.startswith("blocks."):
             layer = int(name.split(".")[1]) + 1
         assert scale == 0.5 ** (4 - layer), name

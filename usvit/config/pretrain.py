@@ -50,8 +50,8 @@ class SourceConfig(Section):
     image_size: Annotated[int, Field(ge=32, le=1024)] = 256
     """Side of the images of ``fractals`` and ``phantom``, in pixels."""
     exclude: tuple[str, ...] = ()
-    """Data cards (such as ``busi``) whose images and their near-duplicates are left out because they will be tested
-    downstream."""
+    """Data cards (such as ``busi``) and named sets (``cifar10``, ``imagenet:val``; without a split, the one that is
+    tested) whose images and their near-duplicates are left out because they will be tested downstream."""
     hashes: bool = True
     """Record the pixel hashes of the training images in the metadata, so that none of them can be tested later."""
     decoded: Literal["files", "auto", "memory", "device"] = "files"
@@ -211,7 +211,7 @@ class BeitConfig(Section):
     tokenizer: str = ""
     """Run that trained the tokenizer (``objective: tokenizer``)."""
     mask: Annotated[float, Field(gt=0, lt=1)] = 0.4
-    """Share of masked patches; they are masked in blocks."""
+    """Share of masked patches at most, rounded down to whole patches; they are masked in blocks."""
     min_block: Annotated[int, Field(ge=1)] = 16
     """Number of patches of the smallest block."""
 

@@ -201,7 +201,9 @@ class OptimConfig(Section):
     eps: Annotated[float, Field(gt=0)] | None = None
     """All but SGD; null: the optimiser's own."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Never applied to biases and normalisation layers."""
+    """Applied to the matrices of linear layers and convolutions; never to biases, scales and shifts."""
+    decay_embeddings: bool = False
+    """Apply the weight decay also to position tables, tokens and learned queries (public code of DINO)."""
     weight_decay_end: Annotated[float, Field(ge=0)] | None = None
     """Final weight decay, which ``weight_decay`` reaches by a half cosine over the whole training (DINO); null: it is
     constant."""

@@ -106,8 +106,8 @@ class TransferConfig(PretrainConfig):
             raise ValueError(f"only finetune has cells; {self.how} does not")
         if self.how != "finetune" and self.trials:
             raise ValueError(f"trials are cells of finetune, and {self.how} has none: set trials to []")
-        if self.source.exclude and self.how != "finetune":
-            raise ValueError("source.exclude applies to images that a network is trained on: use it with finetune")
+        if self.source.exclude:
+            raise ValueError("source.exclude belongs to 'usvit pretrain': a transfer leaves no image out. Remove it")
         if self.fine is not None and self.how != "retrieval":
             raise ValueError(f"fine belongs to retrieval: for {self.how}, name the tested classes in source.coarse")
         if self.test is None and (self.how != "retrieval" or not (self.source.val or self.source.val_share)):

@@ -41,7 +41,7 @@ def without_near_duplicates(
         return _read(path, len(source))
 
     indices = world.on_main(excluded)
-    logger.info(f"{len(indices)} of {len(source)} images are left out: they are in {', '.join(downstream.roots)}.")
+    logger.info(f"{len(indices)} of {len(source)} images are left out: they are in {', '.join(downstream.names)}.")
     return Without(source, indices)
 
 

@@ -10,11 +10,25 @@ import pandas as pd
 import torch
 from torch import nn
 
-from usvit.config import DataConfig, PretrainConfig
-from usvit.data.datasets import DATA, Manifest, ManifestSource, UpstreamDataset, open_manifest, open_training
+from usvit.config import DataConfig, PretrainConfig, SourceConfig
+from usvit.data.datasets import (
+    DATA,
+    TORCHVISION,
+    DownstreamImages,
+    Manifest,
+    ManifestSource,
+    UpstreamDataset,
+    card_names,
+    name_and_split,
+    named_sets,
+    open_manifest,
+    open_source,
+    open_training,
+    tested_splits,
+)
 from usvit.data.splits import folds_sha256, make_folds, rows_of_split
 from usvit.data.transforms import DeviceViews
-from usvit.errors import UsvitError
+from usvit.errors import UsvitError, unknown
 from usvit.experiments.cross_validation_setup import (
     adapt,
     head_of_record,
@@ -63,7 +77,7 @@ class PretrainingSetup:
     manifest: Manifest | None
     """The manifest of the source ``data``."""
     folds: pd.DataFrame | None
-    downstream: Manifest | None
+    downstream: DownstreamImages | None
     """The images of ``source.exclude``, which are tested later: neither they nor near-duplicates are trained on."""
     learnt_from: tuple[UpstreamModel, ...]
     """Other networks that the training uses: the teacher of a distillation, the tokenizer of BEiT, and the network
@@ -225,8 +239,8 @@ def describe(setup: PretrainingSetup, command: str) -> dict[str, Any]:
     read: tuple[Any, ...] = (sources, validation)
     excluded = {}
     if setup.downstream is not None:
-        excluded = {"exclude": {"datasets": list(setup.downstream.roots), "manifest_sha256": setup.downstream.sha256()}}
-        read = (*read, excluded["exclude"]["manifest_sha256"])
+        excluded = {"exclude": setup.downstream.describe()}
+        read = (*read, excluded["exclude"])
     others = [one.describe() for one in setup.learnt_from]
     folds = {"n": len(setup.sources)} | ({} if setup.folds is None else {"sha256": folds_sha256(setup.folds)})
     return {
@@ -278,18 +292,41 @@ def _training_images(manifest: Manifest, folds: pd.DataFrame) -> Iterator[Upstre
 
 def _downstream(
     config: PretrainConfig, roots: dict[str, Path], manifest: Manifest | None, progress: Progress
-) -> Manifest | None:
+) -> DownstreamImages | None:
+    """Open the images of ``source.exclude``: data cards, and the tested splits of sets that upstream sources name."""
     if not config.source.exclude:
         return None
-    wanted = DataConfig(dataset="+".join(config.source.exclude), near_duplicates="ignore")
-    found = open_manifest(wanted, roots, progress)
+    cards, sets = [], {}
+    for choice in config.source.exclude:
+        name, split = name_and_split(choice)
+        if name not in named_sets() and not name.startswith(TORCHVISION):
+            cards.append(choice)
+            continue
+        for one in (split,) if split is not None else tested_splits(name):
+            sets[f"{name}:{one}"] = open_source(SourceConfig(name=name), roots, split=one, seed=config.seed)
+    found = None
+    if cards:
+        _check_cards(cards)
+        found = open_manifest(DataConfig(dataset="+".join(cards), near_duplicates="ignore"), roots, progress)
     own = set() if manifest is None else set(manifest.roots)
-    if both := [name for name in found.roots if name in own]:
+    if both := [name for name in (found.roots if found else ()) if name in own]:
         raise UsvitError(
             f"source.exclude names {both[0]}, and the source data is the training images of its folds: all would be "
             "left out. Remove it from source.exclude; the test images of each fold are never trained on."
         )
-    return found
+    return DownstreamImages(found, sets)
+
+
+def _check_cards(names: list[str]) -> None:
+    for name in names:
+        if name not in card_names() and not Path(name).is_file():
+            raise unknown(
+                "data set in source.exclude",
+                name,
+                [*card_names(), *named_sets()],
+                "It takes data cards ('usvit data list'), and sets of 'usvit pretrain --list-sources', with a split or "
+                "without: cifar10, imagenet:val.",
+            )
 
 
 def _check_stopping(config: PretrainConfig, validation: UpstreamDataset | None) -> None:

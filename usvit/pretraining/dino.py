@@ -14,7 +14,7 @@ Source: Caron et al. (2021), Emerging properties in self-supervised vision trans
 code (main_dino.py), from which these points are: the teacher uses the statistics of its own batches in batch
 normalization, and neither dropout nor stochastic depth; the temperature of the teacher rises epoch by epoch; the last
 layer gets no gradient in the first epochs, after the gradients were clipped. Different from it: batch normalization
-uses the images of one process, and class token and positions have no weight decay, as in all trainings of usvit.
+uses the images of one process.
 """
 
 from copy import deepcopy
@@ -98,11 +98,6 @@ class DinoNetwork(nn.Module):
         with torch.no_grad():
             targets = self.teacher(crops)
         return self.student(crops, *([] if local is None else [local])), targets
-
-    def no_weight_decay(self) -> set[str]:
-        """Return the names of the network's parameters without weight decay."""
-        own: Any = getattr(self.student.network, "no_weight_decay", set)
-        return {f"student.network.{name}" for name in own()}
 
 
 class Dino(PretrainingTask):

@@ -118,11 +118,6 @@ class GrafitNetwork(nn.Module):
         """Update the memory with the (B, width) embeddings of a whole batch, their labels and entries, each (B,)."""
         remember(self.memory, self.labels, embedded, targets, index, normalized=self._of_length_one)
 
-    def no_weight_decay(self) -> set[str]:
-        """Return the names of the network's parameters without weight decay."""
-        own: Any = getattr(self.embedding.network, "no_weight_decay", set)
-        return {f"embedding.network.{name}" for name in own()}
-
 
 class Grafit(PretrainingTask):
     """L_knn, L_inst, L_CE and L_Triplet, weighted by ``grafit.knn``, ``instance``, ``cross_entropy`` and ``triplet``.

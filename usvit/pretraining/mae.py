@@ -198,9 +198,9 @@ def reconstruction_loss(predicted: Tensor, images: Tensor, masked: Tensor, patch
 
 
 def _check_decoder(config: MaeConfig) -> None:
-    if config.decoder_width % 4 or config.decoder_width < 8:
+    if config.decoder_width % 4:
         raise UsvitError(
-            f"mae.decoder_width is {config.decoder_width}, but sine-cosine positions need a multiple of 4, at least 8."
+            f"mae.decoder_width is {config.decoder_width}, but sine-cosine positions need a multiple of 4."
         )
     if config.decoder_width % config.decoder_heads:
         raise UsvitError(

@@ -152,11 +152,6 @@ class MaskedPredictionNetwork(nn.Module):
         self.network, self.tokens = network, tokens
         freeze_head(network)
 
-    def no_weight_decay(self) -> set[str]:
-        """Return the names of the network's parameters without weight decay (positions, class token)."""
-        network: Any = self.network
-        return {f"network.{name}" for name in network.no_weight_decay()}
-
 
 class MaskedPredictionTask(PretrainingTask):
     """A task whose module is a ``MaskedPredictionNetwork``."""

@@ -18,6 +18,7 @@ class Mixup:
 
     One lam and one box for the batch are drawn from its seed. timm mixes image i of n with image n - 1 - i; here, 2k
     and 2k + 1 are mixed. For shuffled images both are equivalent, and any even portion is mixed as in the whole batch.
+    With repeated augmentation the views of an image have the same partner (``docs/reference/recipes.md``).
 
     Args:
         config: strengths and probabilities. If both strengths are 0, nothing is mixed.

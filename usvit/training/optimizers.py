@@ -1,18 +1,17 @@
 """Optimizers (from timm, and schedule-free AdamW) and learning-rate schedules per step."""
 
 import math
-import re
 from typing import Any
 
 import torch
-from timm.optim import create_optimizer_v2, param_groups_layer_decay, param_groups_weight_decay
+from timm.optim import create_optimizer_v2
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from usvit.config import OptimConfig
 from usvit.errors import UsvitError
-from usvit.models import head_parts
+from usvit.training.parameter_groups import check_layers, hidden_matrices, parameter_groups
 from usvit.training.schedule_free import ScheduleFreeAdamW
 
 _TIMM_NAMES = {
@@ -26,18 +25,17 @@ _TIMM_NAMES = {
 """timm's "sgd" uses Nesterov momentum; the papers mean plain momentum unless they say otherwise."""
 _NESTEROV = {"sgd": "sgd", "muon": "nmuon"}
 _MUON = ("muon", "nadamuon")
-_NOT_HIDDEN = re.compile(r"patch_embed|stem|.*(token|embed|position|latent|queries).*|rel_pos.*|relative.*|.*bias.*")
-"""Parts of names of parameters that are no hidden matrices: patch and position embeddings, tokens and biases."""
 _FUSED = ("sgd", "adam", "adamw")
 """Optimizers of PyTorch, whose fused kernels read and write each parameter once; they differ from the others by
 rounding."""
 
 
 def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
-    """Make the optimizer of a recipe for the trainable parameters. Biases and normalization layers get no weight decay.
+    """Make the optimizer of a recipe for the trainable parameters. Only matrices get weight decay.
 
+    Biases, scales and embeddings (``parameter_kinds``) get none, or embeddings too with ``config.decay_embeddings``.
     With ``config.layer_decay`` = d, the groups of layer l of L carry ``lr_scale`` = d ** (L - l), the head's 1
-    (Bao et al. 2022, BEiT; Clark et al. 2020, ELECTRA); the layers are those of the network's ``group_matcher``.
+    (Bao et al. 2022, BEiT; Clark et al. 2020, ELECTRA); the layers are those of ``rate_scales``.
     timm's LAMB (You et al. 2020) also clips gradients to a norm of 1, its default, which is kept.
 
     Muon and NAdaMuon (timm's) train the matrices of ``hidden_matrices`` and leave all other parameters to AdamW, with
@@ -55,52 +53,25 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimiz
     Raises:
         UsvitError: layer-wise decay is set, but the network does not assign its parameters to layers.
     """
-    if config.layer_decay is not None:
-        check_layers(model)
     # PyTorch has no fused SGD for parameters that FSDP has divided among processes.
     divided = any(isinstance(parameter, DTensor) for parameter in model.parameters())
     fused: dict[str, Any] = {"fused": True} if config.name in _FUSED and not divided else {}
+    names = {name for name, _ in model.named_parameters()}
+    groups = parameter_groups(model, config, names - hidden_matrices(model) if config.name in _MUON else set())
     if config.name == "schedule_free_adamw":
-        return ScheduleFreeAdamW(_groups(model, config), lr=config.lr, **_moments(config))
-    names = [name for name, _ in model.named_parameters()]
-    by_adamw = set(names) - hidden_matrices(model) if config.name in _MUON else set()
+        return ScheduleFreeAdamW(groups, lr=config.lr, **_moments(config))
     optimizer = create_optimizer_v2(
-        model,
+        groups,
         opt=_NESTEROV[config.name] if config.nesterov and config.name in _NESTEROV else _TIMM_NAMES[config.name],
         lr=config.lr,
         weight_decay=config.weight_decay,
         momentum=config.momentum,  # only SGD and Muon read it
-        layer_decay=config.layer_decay,
-        fallback_list=[name for name in names if name in by_adamw],
         **_moments(config),
         **fused,
     )
     if config.momentum_dtype == "bfloat16":
         optimizer.register_step_post_hook(_round_momentum)
     return optimizer
-
-
-def hidden_matrices(model: nn.Module) -> set[str]:
-    """Return the names of the trained matrices between the embeddings and the heads of a network.
-
-    The matrices of adapters (LoRA) are among them; kernels of convolutions are not.
-    """
-    heads = {
-        id(parameter)
-        for module in model.modules()
-        if hasattr(module, "get_classifier")
-        for part in head_parts(module)
-        for parameter in part.parameters()
-    }
-    return {
-        name
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad
-        and parameter.ndim == 2
-        and min(parameter.shape) > 1
-        and id(parameter) not in heads
-        and not any(map(_NOT_HIDDEN.fullmatch, name.split(".")))
-    }
 
 
 def check_optimizer(model: nn.Module, config: OptimConfig) -> None:
@@ -126,18 +97,6 @@ def check_optimizer(model: nn.Module, config: OptimConfig) -> None:
             f"normalisation in this network ({type(model).__name__}) belong to the weights before the average: set "
             "optim.name=adamw, or choose a network without batch normalisation."
         )
-
-
-def _groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
-    """Return the groups of parameters that timm makes for the optimizers of its own."""
-    kept: set[str] = getattr(model, "no_weight_decay", set)()
-    if config.layer_decay is None:
-        groups = param_groups_weight_decay(model, config.weight_decay, no_weight_decay_list=kept)
-    else:
-        groups = param_groups_layer_decay(
-            model, config.weight_decay, layer_decay=config.layer_decay, no_weight_decay_list=kept
-        )
-    return list(groups)
 
 
 @torch.no_grad()
@@ -168,21 +127,6 @@ def resolve(config: OptimConfig, batch_size: int, steps_per_epoch: float) -> Opt
             "warmup_epochs": None,
         }
     )
-
-
-def check_layers(model: nn.Module) -> None:
-    """Raise unless the network assigns its parameters to layers; otherwise timm would invent groups.
-
-    Raises:
-        UsvitError: the network does not assign them.
-    """
-    try:
-        model.group_matcher(coarse=False)  # type: ignore[operator]
-    except (AttributeError, AssertionError) as error:
-        raise UsvitError(
-            f"This network ({type(model).__name__}) does not assign its parameters to layers, so its learning rate "
-            "cannot decay by layer. Set optim.layer_decay to null."
-        ) from error
 
 
 def learning_rate(config: OptimConfig, step: int, steps: int) -> float:

@@ -1,6 +1,8 @@
 import pytest
 import torch
 
+from usvit.models.zoo import find_model
+
 from .networks import images, scramble, small
 
 
@@ -29,7 +31,14 @@ def test_squeeze_and_excitation_is_a_quarter_wide_at_any_width():
 def test_stochastic_depth_is_the_same_in_all_blocks():
     model = small("patchconvnet", drop_path_rate=0.3)
     assert [block.drop_path.drop_prob for block in model.blocks] == [0.3] * 3
-    assert model.attn_pool.drop_path.drop_prob == 0.3
+    assert not hasattr(model.attn_pool, "drop_path")
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("s60", 1e-4), ("s60_multi", 1e-4), ("s120", 1e-6), ("b60", 1e-6), ("l120_multi", 1e-6)]
+)
+def test_layer_scale_starts_as_in_the_public_code(name, start):
+    assert find_model(f"patchconvnet_{name}").options["layer_scale"] == start
 
 
 @pytest.mark.parametrize("size", [(64, 64), (96, 160), (224, 224)])

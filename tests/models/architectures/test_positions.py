@@ -43,12 +43,12 @@ def test_a_patch_has_the_embeddings_of_its_column_and_its_row():
     assert sum(parameter.numel() for parameter in positions.parameters()) == (3 + 5) * 4 + 8
 
 
-def test_sines_and_cosines_are_big_visions():
+def test_sines_and_cosines_are_those_of_mae():
     table = SinCos2d(GRID, 16, n_prefix=1)()[0].numpy()
     assert (table[0] == 0).all()
     for row in range(3):
         for column in range(5):
-            rates = [10_000 ** -(i / 3) for i in range(4)]
+            rates = [10_000 ** -(i / 4) for i in range(4)]  # MAE and MoCo v3: by D/4
             expected = [f(place * rate) for place in (column, row) for f in (math.sin, math.cos) for rate in rates]
             np.testing.assert_allclose(table[1 + row * 5 + column], expected, atol=1e-6)
 

@@ -39,8 +39,10 @@ from .upstream.base import made_on_the_fly as made_on_the_fly
 from .upstream.base import refined as refined
 from .upstream.catalog import DATA as DATA
 from .upstream.catalog import SOURCES as SOURCES
+from .upstream.catalog import TORCHVISION as TORCHVISION
 from .upstream.generated import PhantomSource as PhantomSource
 from .upstream.manifest_source import ManifestSource as ManifestSource
+from .upstream.near_duplicates import DownstreamImages as DownstreamImages
 from .upstream.near_duplicates import Without as Without
 from .upstream.near_duplicates import copies_of as copies_of
 from .upstream.near_duplicates import descriptions_of_source as descriptions_of_source

@@ -5,14 +5,18 @@
 
 A query c (a learned class token) attends to the patches x in one softmax. The patches themselves do not change, so the
 attention weights are the contributions of the patches to the sum. "As opposed to the class-attention decoder [of CaiT]
-we use a single block and a single head"; and the query is not one of the keys. With one query per class there is one
-map per class.
+we use a single block and a single head". With one query per class there is one map per class.
+
+The query is not one of the keys, so that the weights of the patches sum to 1. So it is in the public code
+(patchconvnet_models.py) with one query per class; with a single query that code has the query among the keys, too, and
+its released weights of such networks would not give the same outputs here. As there, the pooling has no stochastic
+depth.
 """
 
 from typing import Literal
 
 import torch
-from timm.layers import DropPath, LayerNorm, LayerScale, Mlp, trunc_normal_
+from timm.layers import LayerNorm, LayerScale, Mlp, trunc_normal_
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -33,7 +37,6 @@ class AttentionPool(nn.Module):
         heads: Number of attention heads; 1 in the thesis, more in its ablation (Table 5.7).
         mlp_ratio: Ratio of the FFN's hidden width to D.
         layer_scale: Initial value of l_1 and l_2.
-        drop_path: Rate of stochastic depth of both residual branches, in [0, 1).
 
     Raises:
         ValueError: If D is not divisible by the number of heads.
@@ -47,7 +50,6 @@ class AttentionPool(nn.Module):
         heads: int = 1,
         mlp_ratio: float = 3.0,
         layer_scale: float = 1e-6,
-        drop_path: float = 0.0,
     ):
         super().__init__()
         if heads < 1 or width % heads:
@@ -60,14 +62,13 @@ class AttentionPool(nn.Module):
         self.norm2 = LayerNorm(width)
         self.mlp = Mlp(width, int(width * mlp_ratio))
         self.ls2 = LayerScale(width, layer_scale)
-        self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
         start_weights(self)
 
     def forward(self, x: Tensor) -> Tensor:
         normed = self.norm1(x)
         mixed = F.scaled_dot_product_attention(*self._query_key(x, normed), self._by_head(self.v(normed)))
-        pooled = self.queries + self.drop_path(self.ls1(self.proj(mixed.transpose(1, 2).flatten(2))))
-        return pooled + self.drop_path(self.ls2(self.mlp(self.norm2(pooled))))
+        pooled = self.queries + self.ls1(self.proj(mixed.transpose(1, 2).flatten(2)))
+        return pooled + self.ls2(self.mlp(self.norm2(pooled)))
 
     def attention(self, x: Tensor) -> Tensor:
         """Compute the attention weights of the pooling, (B, heads, Q, N); each row sums to 1."""

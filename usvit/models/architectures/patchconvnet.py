@@ -62,14 +62,14 @@ class PatchConvNet(nn.Module):
         pool: ``attention``, or ``avg``, the ablation of Table 5.7.
         pool_heads: Number of attention heads of the pooling; 1 in the thesis, several in its ablation (Table 5.7).
         stem: ``conv``, or ``linear``: one projection of each patch of 16 x 16 pixels, as in ViT (Table 5.7).
-        layer_scale: Initial value of LayerScale. The thesis does not state it; for CaiT with more than 24 layers it
-            states 1e-6.
+        layer_scale: Initial value of LayerScale. The thesis does not state it; the public code has 1e-4 for S60 and
+            1e-6 for the larger networks.
         img_size: Ignored; accepted for timm's interface. Any size works: the image is padded to multiples of 16. With
             the linear stem, a run needs a multiple of 16.
         in_chans: Number of channels C.
         num_classes: Number of classes K. With 0 there is no classifier, and the output is (B, D), or (B, 1, D) if
             ``queries`` is ``class``.
-        drop_path_rate: Rate of stochastic depth in [0, 1), the same in all blocks (section 5.2.3) and in the pooling.
+        drop_path_rate: Rate of stochastic depth in [0, 1), the same in all blocks (section 5.2.3).
         drop_rate: Rate of dropout before the classifier.
 
     Raises:
@@ -116,7 +116,6 @@ class PatchConvNet(nn.Module):
                 num_classes or 1 if queries == "class" else 1,
                 heads=pool_heads,
                 layer_scale=layer_scale,
-                drop_path=drop_path_rate,
             )
             if pool == "attention"
             else None

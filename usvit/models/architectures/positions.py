@@ -86,17 +86,18 @@ class Learned2d(Positions):
 
 
 class SinCos2d(Positions):
-    """Fixed embedding: [sin(x w), cos(x w), sin(y w), cos(y w)] with D/4 frequencies w_i = 10000^(-i/(D/4-1)).
+    """Fixed embedding: [sin(x w), cos(x w), sin(y w), cos(y w)] with D/4 frequencies w_i = 10000^(-i / (D/4)).
 
-    It equals big_vision's ``posemb_sincos_2d``; MoCo v3 divides i by D/4 instead. Nothing is learned, so the tokens
-    before the patches get zeros, and the table of another grid is simply computed.
+    It equals that of MAE's public code (util/pos_embed.py), for encoder and decoder, and of MoCo v3; big_vision's
+    ``posemb_sincos_2d`` divides i by D/4 - 1 instead. Nothing is learned, so the tokens before the patches get zeros,
+    and the table of another grid is simply computed.
     """
 
     table: Tensor
 
     def __init__(self, grid: Grid, width: int, n_prefix: int = 0, *, prefix_position: bool = True):
-        if width % 4 or width < 8:
-            raise ValueError(f"sincos_2d positions need a width that is a multiple of 4 and at least 8, not {width}")
+        if width % 4:
+            raise ValueError(f"sincos_2d positions need a width that is a multiple of 4, not {width}")
         super().__init__(grid, width, n_prefix, prefix_position=False)
         self.register_buffer("table", sincos_2d(grid, width), persistent=False)
 
@@ -111,7 +112,7 @@ class SinCos2d(Positions):
 def sincos_2d(grid: Grid, width: int) -> Tensor:
     """Compute the table of ``SinCos2d``: (1, H * W, D) float32 in [-1, 1]."""
     quarter = width // 4
-    frequency = 10_000.0 ** (-torch.arange(quarter) / (quarter - 1))
+    frequency = 10_000.0 ** (-torch.arange(quarter) / quarter)
     y, x = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
     x, y = x.reshape(-1, 1) * frequency, y.reshape(-1, 1) * frequency
     return torch.cat([x.sin(), x.cos(), y.sin(), y.cos()], dim=1)[None]

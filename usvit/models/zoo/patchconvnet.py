@@ -21,9 +21,12 @@ def patchconvnet(name: str, *paper: PaperFigures) -> ModelSpec | None:
     match = PATTERN.fullmatch(name)
     if not match:
         return None
+    depth = int(match[2])
     options = {
         "width": _WIDTHS[match[1]],
-        "depth": int(match[2]),
+        "depth": depth,
+        # Public code: S60 1e-4, S120, B and L 1e-6; smaller networks are not in it, and follow S60.
+        "layer_scale": 1e-4 if match[1] == "s" and depth <= 60 else 1e-6,
         "queries": "class" if match[3] else "one",
         "norm": "bn" if match[7] else "ln",
     }

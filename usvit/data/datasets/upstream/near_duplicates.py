@@ -1,14 +1,16 @@
 """Near-duplicates of upstream images: descriptions for the record, and exclusion of downstream test images.
 
-Only ultrasound images are described, that is the images of data cards and of your own folders. Named collections of
-photographs (ImageNet, CIFAR, ...) and shards are recognised by pixel hashes alone: the search for near-duplicates is
-built for ultrasound images and tested on them, and shards may have to be downloaded again for each pass.
+For the record only ultrasound images are described, that is the images of data cards and of your own folders. Named
+collections of photographs (ImageNet, CIFAR, ...) and shards are recognised there by pixel hashes alone: shards may have
+to be downloaded again for each pass.
 
-For the exclusion, the few downstream images are indexed once. Upstream images are processed in chunks: each is
-described, compared with the index and discarded, so that the memory does not grow with the number of upstream images.
+The exclusion (``source.exclude``) compares all images, photographs included, although the search was built for
+ultrasound images and finds fewer changed copies of photographs. The downstream images are indexed once. Upstream images
+are processed in chunks: each is described, compared with the index and discarded, so that the memory does not grow with
+the number of upstream images.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +62,64 @@ class Excluded:
     """As ``NearDuplicate.kind``."""
 
 
-def copies_of(source: UpstreamDataset, downstream: Manifest, progress: Progress) -> list[Excluded]:
+class DownstreamImages:
+    """The images that will be tested downstream: those of data cards, and those of named upstream sets.
+
+    Args:
+        manifest: the images of data cards, including the excluded ones, which another run may test.
+        sets: name and split, such as ``cifar10:test`` -> its images.
+    """
+
+    def __init__(self, manifest: Manifest | None, sets: Mapping[str, UpstreamDataset] | None = None):
+        self.manifest, self.sets = manifest, dict(sets or {})
+        self._rows = None if manifest is None else manifest.table.reset_index(drop=True)
+        self._ends = np.cumsum([0 if self._rows is None else len(self._rows), *map(len, self.sets.values())])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the data cards, and the named sets with their splits."""
+        return (*(self.manifest.roots if self.manifest else ()), *self.sets)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def pixels(self, number: int) -> UInt8:
+        """Decode one image.
+
+        Raises:
+            BadImage: The image cannot be read.
+        """
+        part, index = self._place(number)
+        if part is not None:
+            return np.asarray(self.sets[part].image(index))
+        assert self.manifest is not None and self._rows is not None
+        try:
+            return self.manifest.read(self._rows.iloc[index])
+        except BadImage as bad:
+            raise self.manifest.told(bad) from bad
+
+    def identity(self, number: int) -> tuple[str, str]:
+        """Return the data set and the name of one image."""
+        part, index = self._place(number)
+        if part is not None:
+            return part, self.sets[part].image_name(index)
+        assert self._rows is not None
+        row = self._rows.iloc[index]
+        return str(row.dataset), str(row.image_id)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the entry of ``run.json``: names and hashes of the listings, no path."""
+        hashes: dict[str, Any] = {} if self.manifest is None else {"manifest_sha256": self.manifest.sha256()}
+        if self.sets:
+            hashes["listing_sha256"] = {name: images.listing_sha256() for name, images in self.sets.items()}
+        return {"datasets": list(self.names), **hashes}
+
+    def _place(self, number: int) -> tuple[str | None, int]:
+        part = int(np.searchsorted(self._ends, number, side="right"))
+        return (None, number) if part == 0 else (list(self.sets)[part - 1], number - int(self._ends[part - 1]))
+
+
+def copies_of(source: UpstreamDataset, tested: DownstreamImages, progress: Progress) -> list[Excluded]:
     """Find upstream images that are near-duplicates of downstream images: stored again, cropped, rotated, annotated.
 
     Identical pixels are recognised by their hash; all others by landmarks, with the thresholds of the audit
@@ -68,7 +127,7 @@ def copies_of(source: UpstreamDataset, downstream: Manifest, progress: Progress)
 
     Args:
         source: the upstream images.
-        downstream: the downstream images, including the excluded ones, which another run may test.
+        tested: the downstream images.
         progress: shown while images are described.
 
     Returns:
@@ -80,25 +139,17 @@ def copies_of(source: UpstreamDataset, downstream: Manifest, progress: Progress)
     candidates = np.flatnonzero(_from_elsewhere(source))
     if len(candidates) == 0:
         return []
-    rows = downstream.table.reset_index(drop=True)
-
-    def downstream_pixels(number: int) -> UInt8:
-        row = rows.iloc[number]
-        try:
-            return downstream.read(row)
-        except BadImage as bad:
-            raise downstream.told(bad) from bad
 
     def upstream_pixels(index: int) -> UInt8:
         return np.asarray(source.image(index))
 
     with ThreadPoolExecutor(usable_cores()) as pool:
-        with task(progress, "describing downstream images", len(rows), "images") as advance:
+        with task(progress, "describing downstream images", len(tested), "images") as advance:
             known: list[Description] = []
-            for start in range(0, len(rows), CHUNK):
-                known += pool.map(_describer(downstream_pixels), range(start, min(start + CHUNK, len(rows))))
+            for start in range(0, len(tested), CHUNK):
+                known += pool.map(_describer(tested.pixels), range(start, min(start + CHUNK, len(tested))))
                 advance(len(known))
-        search = _Search(known, rows, len(known) + len(candidates))
+        search = _Search(known, tested, len(known) + len(candidates))
         found: list[Excluded] = []
         with task(progress, f"searching for near-duplicates in {source.name}", len(candidates), "images") as advance:
             for start in range(0, len(candidates), CHUNK):
@@ -124,7 +175,7 @@ class Without(Subset):
         if len(left) == 0:
             raise UsvitError(
                 f"All {len(source)} images of the source {source.name} are images of source.exclude or their "
-                "near-duplicates, so no training images are left. Exclude other data cards, or use another source."
+                "near-duplicates, so no training images are left. Exclude other data sets, or use another source."
             )
         super().__init__(source, left)
 
@@ -158,8 +209,8 @@ def _describer(pixels: Callable[[int], UInt8]) -> Callable[[int], Description]:
 
 
 class _Search:
-    def __init__(self, known: list[Description], rows: pd.DataFrame, images: int):
-        self._known, self._rows, self._images = known, rows, images
+    def __init__(self, known: list[Description], tested: DownstreamImages, images: int):
+        self._known, self._tested, self._images = known, tested, images
 
     def copies(self, chunk: list[int], descriptions: list[Description]) -> list[Excluded]:
         """Find near-duplicates among some upstream images, given by their indices."""
@@ -167,8 +218,8 @@ class _Search:
         return [self._found(chunk[copy.second], copy) for copy in found]
 
     def _found(self, index: int, copy: NearDuplicate) -> Excluded:
-        row = self._rows.iloc[copy.first]
-        return Excluded(index, str(row.image_id), str(row.dataset), copy.similarity, copy.kind)
+        dataset, image_id = self._tested.identity(copy.first)
+        return Excluded(index, image_id, dataset, copy.similarity, copy.kind)
 
 
 OWN = ("folder", "unlabeled")
