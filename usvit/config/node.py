@@ -62,6 +62,8 @@ Name = Annotated[str, AfterValidator(_name)]
 Pattern = Annotated[str, Field(min_length=1, max_length=200)]
 """A pattern with ``*`` and ``?``, compared without regard to case."""
 Output = Literal["sr", "sc", "gsps"]
+DEFAULT_INSTANCE_MB = 1024
+"""Largest instance of a node without a receiver, and the default of ``receive.max_instance_mb``."""
 
 
 class NodeTlsConfig(Section):
@@ -123,8 +125,8 @@ class ReceiveConfig(Section):
     """Number of associations at the same time; further ones are rejected."""
     max_pdu_kb: Annotated[int, Field(ge=4, le=4096)] = 128
     """Largest PDU, in KiB."""
-    max_instance_mb: Annotated[int, Field(ge=1, le=100_000)] = 1024
-    """A larger instance is refused, and its association ended."""
+    max_instance_mb: Annotated[int, Field(ge=1, le=100_000)] = DEFAULT_INSTANCE_MB
+    """A larger instance is refused, from wherever it comes; an association that sends one is ended."""
     idle_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
     """An association is ended after this time without a complete message, and a connection that sends no request."""
     min_bytes_per_second: Annotated[float, Field(ge=0)] = 1000.0

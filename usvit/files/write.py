@@ -206,6 +206,10 @@ class Folder:
         """Rename a file; a link with the new name is replaced, not followed."""
         os.replace(self._of(name), self._of(new), src_dir_fd=self._handle, dst_dir_fd=self._handle)
 
+    def move(self, name: str, target: "Folder") -> None:
+        """Move a file into another folder of the same file system, under the same name."""
+        os.rename(self._of(name), target._of(name), src_dir_fd=self._handle, dst_dir_fd=target._handle)
+
     def unlink(self, name: str) -> None:
         os.unlink(self._of(name), dir_fd=self._handle)
 

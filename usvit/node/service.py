@@ -26,7 +26,7 @@ from usvit.node.database import NodeDatabase, add_event
 from usvit.node.receiving.folder_watcher import FolderWatcher
 from usvit.node.receiving.instance_store import InstanceStore
 from usvit.node.studies import complete_studies, replay
-from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
+from usvit.pseudonyms import for_the_owner_alone
 
 logger = logging.getLogger(__name__)
 
@@ -91,12 +91,8 @@ class _Service:
     def __init__(self, config: NodeConfig, frozen: Path, stop: threading.Event):
         self._config, self._stop = config, stop
         self._database = NodeDatabase(config.database, create=True)
-        pseudonyms = Pseudonyms.of_key(config.key_path)
         self._audit = NodeAuditLog(config.folder / "audit.jsonl")
-        min_free = int(config.receive.min_free_gb * 1e9) if config.receive is not None else 0
-        store = InstanceStore(
-            config.folder, self._database, pseudonyms, min_free, config.studies.max_waiting_images, "supervisor"
-        )
+        store = InstanceStore.of(config, self._database, "supervisor")
         store.clear_partials()
         store.clear_leftovers()
         with self._database.transaction() as connection:  # the models and rules may be others than before

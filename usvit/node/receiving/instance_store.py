@@ -18,8 +18,9 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from usvit.config.node import DEFAULT_INSTANCE_MB, NodeConfig
 from usvit.data.io import BadImage, DicomIdentity, read_dicom_identity
 from usvit.node.database import NodeDatabase, add_event, count, insert
 from usvit.pseudonyms import Pseudonyms
@@ -50,6 +51,8 @@ class Outcome(StrEnum):
     """It is no DICOM instance, or its UIDs are not valid."""
     MISMATCH = "mismatch"
     """It is not the instance or SOP class that was announced, or its SOP class is no image that is scored."""
+    TOO_LARGE = "too_large"
+    """It has more bytes than ``receive.max_instance_mb`` allows."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class InstanceStore:
         min_free_bytes: int = 0,
         max_waiting: int | None = None,
         owner: str = "other",
+        max_bytes: int = DEFAULT_INSTANCE_MB << 20,
     ):
         """Create the folders.
 
@@ -82,7 +86,9 @@ class InstanceStore:
             min_free_bytes: with less free disk than this, nothing is taken in.
             max_waiting: with more instances than this not scored yet, nothing is taken in; None: no limit.
             owner: name of the process that takes in instances, for ``clear_partials``.
+            max_bytes: a larger instance is not taken in.
         """
+        self.max_bytes = max_bytes
         self._folder, self._database, self._pseudonyms = folder, database, pseudonyms
         self._incoming, self._partials = folder / "incoming", folder / "incoming" / ".partial"
         self._min_free, self._max_waiting, self._owner = min_free_bytes, max_waiting, owner
@@ -90,14 +96,28 @@ class InstanceStore:
         self._told_full_at = -math.inf
         self._partials.mkdir(mode=0o700, parents=True, exist_ok=True)
 
+    @classmethod
+    def of(cls, config: NodeConfig, database: NodeDatabase, owner: str) -> Self:
+        """Return the store of a configuration, for the process named ``owner``."""
+        receive = config.receive
+        return cls(
+            config.folder,
+            database,
+            Pseudonyms.of_key(config.key_path),
+            int(receive.min_free_gb * 1e9) if receive is not None else 0,
+            config.studies.max_waiting_images,
+            owner,
+            (receive.max_instance_mb if receive is not None else DEFAULT_INSTANCE_MB) << 20,
+        )
+
     def partial(self) -> Path:
         """Return the name of a new file for an instance that is arriving."""
         return self._partials / f"{self._owner}-{secrets.token_hex(16)}.dcm"
 
-    def has_room(self) -> bool:
-        """Return False if the disk or the queue is too full to take in another instance."""
+    def has_room(self, n_bytes: int = 0) -> bool:
+        """Return False if the disk or the queue is too full to take in another instance of ``n_bytes``."""
         found = os.statvfs(self._partials)
-        if found.f_bavail * found.f_frsize <= self._min_free:
+        if found.f_bavail * found.f_frsize - n_bytes <= self._min_free:
             return False
         if self._max_waiting is None:
             return True
@@ -138,6 +158,12 @@ class InstanceStore:
         finally:
             partial.unlink(missing_ok=True)
 
+    def tell_set_aside(self, reason: str, ticket: str) -> None:
+        """Audit that a file of a watched folder was set aside under a random name."""
+        with self._database.transaction() as connection:
+            add_event(connection, "file_set_aside", reason=reason, ticket=ticket)
+            count(connection, "files_set_aside")
+
     def clear_partials(self) -> None:
         """Remove the files of instances whose arrival at an earlier process of this owner was interrupted."""
         for leftover in self._partials.glob(f"{self._owner}-*"):
@@ -157,6 +183,8 @@ class InstanceStore:
     def _take(self, partial: Path, source: str, calling_ae: str, announced: tuple[str, str] | None) -> Receipt:
         if not self.has_room():
             return self._refused(Outcome.FULL, calling_ae, source)
+        if partial.stat().st_size > self.max_bytes:
+            return self._refused(Outcome.TOO_LARGE, calling_ae, source)
         try:
             found = read_dicom_identity(partial)
         except BadImage:

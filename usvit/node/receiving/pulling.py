@@ -21,7 +21,7 @@ from usvit.node.receiving.instance_store import InstanceStore, Outcome, is_uid
 from usvit.node.receiving.sop_classes import image_classes
 from usvit.node.sending import PeerUnavailable
 from usvit.progress import NO_PROGRESS, Progress
-from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
+from usvit.pseudonyms import for_the_owner_alone
 from usvit.scoring import IMAGE_CLASSES
 
 KEYS = (
@@ -158,14 +158,7 @@ class _Pull:
         receive = config.receive
         self._calling = receive.ae_title if receive is not None else "USVIT"
         self._progress = progress
-        self._store = InstanceStore(
-            config.folder,
-            database,
-            Pseudonyms.of_key(config.key_path),
-            int(receive.min_free_gb * 1e9) if receive is not None else 0,
-            config.studies.max_waiting_images,
-            "pull",
-        )
+        self._store = InstanceStore.of(config, database, "pull")
         self._store.clear_partials()
         self._result = StudiesPulled()
 
@@ -282,6 +275,7 @@ _REASONS = {
     Outcome.CONFLICT: "the node has another image with the same UID",
     Outcome.FULL: "the node has no room",
     Outcome.INVALID: "it is no valid DICOM object",
+    Outcome.TOO_LARGE: "it is larger than receive.max_instance_mb",
     Outcome.MISMATCH: "it is not what the archive announced, or no image of a kind that is scored",
 }
 

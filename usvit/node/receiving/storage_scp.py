@@ -28,7 +28,6 @@ from usvit.node.database import NodeDatabase, add_event, count
 from usvit.node.receiving.bounded_server import BoundedServer, may_send
 from usvit.node.receiving.instance_store import InstanceStore, Outcome
 from usvit.node.receiving.sop_classes import TRANSFER_SYNTAXES, image_classes
-from usvit.pseudonyms import Pseudonyms
 
 STATUSES = {
     Outcome.STORED: 0x0000,
@@ -37,6 +36,7 @@ STATUSES = {
     Outcome.MISMATCH: 0xA900,
     Outcome.INVALID: 0xC000,
     Outcome.CONFLICT: 0xC111,
+    Outcome.TOO_LARGE: 0xC000,
 }
 BUG = 0xC001
 """Status if the receiver itself fails."""
@@ -60,14 +60,7 @@ def run_receiver(config: NodeConfig, stop: threading.Event) -> None:
     assert config.receive is not None
     _prepare_pynetdicom()
     database = NodeDatabase(config.database)
-    store = InstanceStore(
-        config.folder,
-        database,
-        Pseudonyms.of_key(config.key_path),
-        int(config.receive.min_free_gb * 1e9),
-        config.studies.max_waiting_images,
-        "receiver",
-    )
+    store = InstanceStore.of(config, database, "receiver")
     store.clear_partials()
     _ReceivedFile.store = store
     receiver = _Receiver(config.receive, database, store)
