@@ -136,6 +136,7 @@ CREATE TABLE audit_events (
 );
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL DEFAULT 0);
 """,
+    "ALTER TABLE studies ADD COLUMN patient TEXT",  # pseudonyms of the identity in its images
 )
 """Scripts that bring a database from version n (``PRAGMA user_version``) to n + 1. A released script never changes."""
 

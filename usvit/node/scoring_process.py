@@ -22,8 +22,9 @@ from usvit.errors import UsvitError
 from usvit.files import disk_errors
 from usvit.node.child_process import report_ready
 from usvit.node.database import NodeDatabase, add_event, count
+from usvit.node.patients import stop_study
 from usvit.node.receiving.instance_store import reopen_study
-from usvit.node.study_results import StudyResults
+from usvit.node.study_results import SeveralPatients, StudyResults
 from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
 from usvit.scoring import ItemScorer, ItemScores, ModelChoice, ScoringItem, natural
 
@@ -157,6 +158,9 @@ class _StudyScorer:
             return
         try:
             self._score(study, rule)
+        except SeveralPatients:
+            with self._database.transaction() as connection:
+                stop_study(connection, study["id"])
         except _StoppedScoring:
             self._set_back(study, "ready", "attempts = attempts - 1")
         except UsvitError as error:
@@ -259,6 +263,9 @@ class _StudyScorer:
     def _give_up(self, study: sqlite3.Row, reason: str) -> None:
         code = "crashed"
         with self._database.transaction() as connection:
+            state = connection.execute("SELECT state FROM studies WHERE id = ?", (study["id"],)).fetchone()["state"]
+            if state != "scoring":  # stopped meanwhile, because an image of another patient has arrived
+                return
             lost = [
                 row["id"]
                 for row in connection.execute(

@@ -7,6 +7,7 @@ from sqlite3 import Connection
 from usvit.config.node import NodeConfig
 from usvit.errors import UsvitError
 from usvit.node.database import NodeDatabase, add_event, count
+from usvit.node.patients import CONFLICT
 from usvit.node.receiving.instance_store import reopen_study
 from usvit.node.rules import decide
 
@@ -105,6 +106,11 @@ def replay(database: NodeDatabase, study: str) -> str:
                 "StudyInstanceUID."
             )
         name = str(row["pseudonym"])
+        if row["reason"] == CONFLICT:
+            raise UsvitError(
+                f"The images of the study {name} name different patients. Correct them in the archive, and send the "
+                "images of each patient again under a StudyInstanceUID of their own."
+            )
         if row["state"] in ("ready", "scoring"):
             raise UsvitError(f"The study {name} is being scored. Wait until it is done, then run the command again.")
         changed = connection.execute(

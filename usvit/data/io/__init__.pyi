@@ -11,6 +11,8 @@ from .dicom.dicom_file import read_dicom_identity as read_dicom_identity
 from .dicom.dicom_file import read_facts as read_facts
 from .dicom.metadata import DicomFacts as DicomFacts
 from .dicom.metadata import DicomIdentity as DicomIdentity
+from .dicom.patient import PatientIdentity as PatientIdentity
+from .dicom.patient import differing_patients as differing_patients
 from .image_hashes import Fingerprint as Fingerprint
 from .image_hashes import fingerprint as fingerprint
 from .image_hashes import pixel_sha256 as pixel_sha256

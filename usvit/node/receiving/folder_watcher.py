@@ -76,7 +76,7 @@ class FolderWatcher:
 
     def _files(self) -> list[tuple[Path, _State]]:
         """Return the regular files with their states; those that were moved already come first."""
-        moved, others = [], []
+        moved, others = list[tuple[Path, _State]](), list[tuple[Path, _State]]()
         taking = self._settings.path / PRIVATE / "taking"
         for folder, folders, names in os.walk(self._settings.path):
             here = Path(folder)

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from usvit.config.node import DEFAULT_INSTANCE_MB, NodeConfig
-from usvit.data.io import BadImage, DicomIdentity, read_dicom_identity
+from usvit.data.io import BadImage, DicomIdentity, PatientIdentity, read_dicom_identity
 from usvit.node.database import NodeDatabase, add_event, count, insert
+from usvit.node.patients import CONFLICT, compare_patient
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring import IMAGE_CLASSES
 
@@ -225,13 +226,13 @@ class InstanceStore:
             self._restore(row)
             return Receipt(Outcome.DUPLICATE, instance)
         try:
-            self._register(row)
+            self._register(row, found.patient)
         except sqlite3.IntegrityError:  # the same instance arrived on another association at the same moment
             known, _ = self._known(found.sop_instance_uid, dataset_sha256)
             return self._refused(known or Outcome.CONFLICT, calling_ae, source, instance)
         return Receipt(Outcome.STORED, instance)
 
-    def _register(self, row: dict[str, Any]) -> None:
+    def _register(self, row: dict[str, Any], patient: PatientIdentity) -> None:
         study = self._pseudonyms.study(row["study_uid"])
         with self._database.transaction() as connection:
             study_id = open_study(connection, row["study_uid"], study, row["received_at"])
@@ -247,6 +248,7 @@ class InstanceStore:
             )
             count(connection, "instances_received")
             count(connection, "bytes_received", row["n_bytes"])
+            compare_patient(connection, study_id, patient.hidden(self._pseudonyms.patient))
 
     def _restore(self, row: dict[str, Any]) -> None:
         """Register the file of an instance whose earlier file has been deleted; it is not scored again by itself."""
@@ -310,15 +312,15 @@ def open_study(connection: sqlite3.Connection, study_uid: str, pseudonym: str, n
     """Register that an instance of a study arrives, in an open transaction, and return the id of the study.
 
     A study that was done gets another revision. One that is being scored stays so; its scorer finds the new instance
-    when it ends.
+    when it ends. One whose images name different patients stays stopped.
     """
     connection.execute(
         "INSERT INTO studies (study_uid, pseudonym, state, first_at, last_at) VALUES (?, ?, 'open', ?, ?) "
         "ON CONFLICT (study_uid) DO UPDATE SET last_at = excluded.last_at",
         (study_uid, pseudonym, now, now),
     )
-    row = connection.execute("SELECT id, state, revision FROM studies WHERE study_uid = ?", (study_uid,)).fetchone()
-    if row["state"] in ("done", "failed"):
+    row = connection.execute("SELECT * FROM studies WHERE study_uid = ?", (study_uid,)).fetchone()
+    if row["state"] in ("done", "failed") and row["reason"] != CONFLICT:
         reopen_study(connection, row["id"])
         add_event(connection, "study_reopened", study=pseudonym, revision=row["revision"] + 1)
     elif row["state"] in ("left_alone", "ready"):

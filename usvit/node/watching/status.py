@@ -15,10 +15,12 @@ from usvit import __version__
 from usvit.config.node import NodeConfig
 from usvit.config.node_file import load_node_config
 from usvit.node.database import NodeDatabase
+from usvit.node.patients import CONFLICT
 from usvit.records import NodeStatusRecord, check_record
 
 INSTANCE_STATES = ("stored", "scored", "failed", "ignored", "expired")
-STUDY_STATES = ("open", "ready", "scoring", "done", "left_alone", "failed")
+STUDY_STATES = ("open", "ready", "scoring", "done", "left_alone", "failed", CONFLICT)
+_STUDY_STATE = f"CASE reason WHEN '{CONFLICT}' THEN reason ELSE state END"
 KINDS = ("sr", "sc", "gsps")
 DELIVERY_STATES = ("waiting", "sent", "committed", "gave_up", "dry_run")
 COMMITMENT_STATES = ("waiting", "complete", "incomplete", "expired")
@@ -140,7 +142,7 @@ def _from_database(database: NodeDatabase, config: NodeConfig | None, now: float
     (missing,) = database.rows("SELECT count(*) FROM missing_results")[0]
     return {
         "instances": instances,
-        "studies": _counts(database, "studies", "state", STUDY_STATES),
+        "studies": _counts(database, "studies", _STUDY_STATE, STUDY_STATES),
         "results": _counts(database, "results", "kind", KINDS),
         "missing_results": missing,
         "commitments": _counts(database, "commitments", "state", COMMITMENT_STATES),
@@ -154,7 +156,7 @@ def _from_database(database: NodeDatabase, config: NodeConfig | None, now: float
 
 
 def _counts(database: NodeDatabase, table: str, column: str, names: tuple[str, ...]) -> dict[str, int]:
-    rows = database.rows(f"SELECT {column}, count(*) FROM {table} GROUP BY {column}")
+    rows = database.rows(f"SELECT {column}, count(*) FROM {table} GROUP BY 1")
     return dict.fromkeys(names, 0) | dict(map(tuple, rows))
 
 
