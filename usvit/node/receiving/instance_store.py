@@ -141,7 +141,7 @@ class InstanceStore:
             partial: the file, as a DICOM file (PS3.10).
             source: ``dimse``, ``folder``, ``dicomweb``, ``cmove`` or ``cget``.
             calling_ae: AE title of the sender.
-            announced: SOP class and instance UID that the sender stated beside the data set.
+            announced: SOP class ("" if unknown) and instance UID that the sender stated beside the data set.
 
         Returns:
             What became of it. Only after ``stored`` and ``duplicate`` may the sender forget the instance.
@@ -195,7 +195,8 @@ class InstanceStore:
             return self._refused(Outcome.INVALID, calling_ae, source)
         instance = self._pseudonyms.instance(found.sop_instance_uid)
         if found.sop_class_uid not in IMAGE_CLASSES or (
-            announced is not None and announced != (found.sop_class_uid, found.sop_instance_uid)
+            announced is not None
+            and announced not in ((found.sop_class_uid, found.sop_instance_uid), ("", found.sop_instance_uid))
         ):
             return self._refused(Outcome.MISMATCH, calling_ae, source, instance)
         n_bytes, file_sha256, dataset_sha256 = _hashes(partial)

@@ -163,7 +163,11 @@ class _Pull:
         self._result = StudiesPulled()
 
     def run(self, wanted: dict[str, str]) -> StudiesPulled:
-        archive = WebArchive(self._peer) if self._peer.dicomweb is not None else DimseArchive(self._peer, self._calling)
+        archive: WebArchive | DimseArchive
+        if self._peer.dicomweb is not None:
+            archive = WebArchive(self._peer, self._store.max_bytes)
+        else:
+            archive = DimseArchive(self._peer, self._calling)
         result = self._result
         try:
             with archive:
@@ -208,21 +212,15 @@ class _Pull:
 
     def _fetch_web(self, archive: WebArchive, part: list[ArchivedInstance]) -> None:
         for one in part:
-            data = archive.instance(one)
-            if data is None:
-                self._result.fail("the archive does not deliver it")
-                continue
             partial = self._store.partial()
             try:
-                data.save_as(partial, enforce_file_format=True)
-            except OSError:
+                if not archive.instance(one, partial):
+                    self._result.fail("the archive does not deliver it")
+                    continue
+                taken = self._store.take(partial, source="dicomweb", announced=(one.sop_class, one.instance))
+                self._count(taken.outcome)
+            finally:
                 partial.unlink(missing_ok=True)
-                raise
-            except Exception:  # pydicom raises many types for data sets that cannot be written
-                partial.unlink(missing_ok=True)
-                self._result.fail(_REASONS[Outcome.INVALID])
-                continue
-            self._count(self._store.take(partial, source="dicomweb").outcome)
 
     def _fetch_dimse(self, archive: DimseArchive, part: list[ArchivedInstance]) -> None:
         moving = self._retrieve == "move"
