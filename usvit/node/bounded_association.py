@@ -60,12 +60,11 @@ class BoundedSocket(AssociationSocket):
         connection = cast(socket.socket, self.socket)
         if nr_bytes > self.limits.max_pdu_kb * 1024 + OVERHEAD:
             raise OSError("the PDU is too large")
-        rate = self.limits.min_bytes_per_second
-        end = time.monotonic() + self.limits.idle_seconds + (nr_bytes / rate if rate else 0.0)
+        start = time.monotonic()
         found = bytearray(nr_bytes)
         view, done = memoryview(found), 0
         while done < nr_bytes:
-            left = end - time.monotonic()
+            left = start + self.limits.seconds(done) - time.monotonic()
             if left <= 0:
                 raise TimeoutError("the PDU arrives too slowly")
             connection.settimeout(left)
