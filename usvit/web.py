@@ -5,6 +5,7 @@ that no server can fill the memory or the disk, keep a command waiting by sendin
 another server.
 """
 
+import base64
 import http.client
 import io
 import time
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.message import Message
 from typing import IO, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 BYTES_PER_SECOND = 10_000.0
 """Lowest mean rate of an answer or a request, beyond its first seconds."""
@@ -137,7 +138,7 @@ def open_url(
     """Open an address; redirects are followed on the same server only.
 
     Args:
-        url: the address.
+        url: the address, possibly with ``name:password@``.
         limits: what the answer may take.
         headers: further headers of the request.
         method: method of the request.
@@ -157,7 +158,12 @@ def open_url(
             connection = bounded_connection(http.client.HTTPSConnection, limits)
             return self.do_open(connection, request, context=self._context)  # type: ignore[attr-defined]
 
-    request = urllib.request.Request(url, headers=dict(headers or {}), method=method)
+    parts, secret = urlsplit(url), dict[str, str]()
+    user, at, server = parts.netloc.rpartition("@")
+    if at:
+        url = urlunsplit(parts._replace(netloc=server))
+        secret["Authorization"] = f"Basic {base64.b64encode(unquote(user).encode()).decode()}"
+    request = urllib.request.Request(url, headers={**secret, **(headers or {})}, method=method)
     opener = urllib.request.build_opener(Http, Https, _SameServer)
     answer: http.client.HTTPResponse = opener.open(request, timeout=timeout)
     return answer
