@@ -290,7 +290,7 @@ class SendConfig(Section):
     longest_retry_minutes: Annotated[float, Field(gt=0)] = 60.0
     """The time between two attempts doubles up to this."""
     give_up_hours: Annotated[float, Field(gt=0)] = 72.0
-    """Age at which an object that no attempt could deliver is given up, and audited."""
+    """An object that could not be delivered while it was tried for this time is given up, and audited."""
     commitment_minutes: Annotated[float, Field(gt=0)] = 60.0
     """A request for storage commitment is repeated if there is no answer in this time."""
 

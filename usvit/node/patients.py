@@ -4,7 +4,6 @@ The database holds pseudonyms of the attributes, which compare like the attribut
 """
 
 import json
-import time
 from sqlite3 import Connection
 
 from usvit.data.io import PatientIdentity
@@ -14,35 +13,37 @@ CONFLICT = "patient_conflict"
 """``reason`` of a study that is stopped; its state is ``failed``."""
 
 
-def compare_patient(connection: Connection, study_id: int, patient: PatientIdentity) -> None:
+def compare_patient(connection: Connection, study_id: int, patient: PatientIdentity, now: float) -> None:
     """Compare an image that arrives with those of its study before, in an open transaction, and stop the study.
 
     Args:
         connection: connection to the database.
         study_id: row of the study.
         patient: the patient whom the image names, with pseudonyms as values.
+        now: time of the node.
     """
     row = connection.execute("SELECT patient, reason FROM studies WHERE id = ?", (study_id,)).fetchone()
     before = None if row["patient"] is None else _parse(row["patient"])
     if row["reason"] == CONFLICT:
         _leave_images(connection, study_id)
     elif before is not None and (differing := before.differences(patient)):
-        stop_study(connection, study_id, differing)
+        stop_study(connection, study_id, now, differing)
     elif (together := patient if before is None else before.merged(patient)) != before:
         connection.execute("UPDATE studies SET patient = ? WHERE id = ?", (_text(together), study_id))
 
 
-def stop_study(connection: Connection, study_id: int, differing: tuple[str, ...] = ()) -> None:
+def stop_study(connection: Connection, study_id: int, now: float, differing: tuple[str, ...] = ()) -> None:
     """Stop a study whose images name different patients, in an open transaction; its images are kept, not scored.
 
     Args:
         connection: connection to the database.
         study_id: row of the study. A scorer that works on it finds that it has lost the study, and writes nothing.
+        now: time of the node.
         differing: keywords of the attributes that differ.
     """
     connection.execute(
         "UPDATE studies SET state = 'failed', reason = ?, scorer = NULL, done_at = ? WHERE id = ?",
-        (CONFLICT, time.time(), study_id),
+        (CONFLICT, now, study_id),
     )
     _leave_images(connection, study_id)
     (pseudonym,) = connection.execute("SELECT pseudonym FROM studies WHERE id = ?", (study_id,)).fetchone()

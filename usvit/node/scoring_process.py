@@ -12,7 +12,6 @@ import os
 import shutil
 import sqlite3
 import threading
-import time
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -160,7 +159,7 @@ class _StudyScorer:
             self._score(study, rule)
         except SeveralPatients:
             with self._database.transaction() as connection:
-                stop_study(connection, study["id"])
+                stop_study(connection, study["id"], self._database.now())
         except _StoppedScoring:
             self._set_back(study, "ready", "attempts = attempts - 1")
         except UsvitError as error:
@@ -212,7 +211,7 @@ class _StudyScorer:
         results: StudyResults,
         fingerprint: str,
     ) -> None:
-        now = time.time()
+        now = self._database.now()
         with self._database.transaction() as connection:
             current = connection.execute("SELECT state, scorer FROM studies WHERE id = ?", (study["id"],)).fetchone()
             if current["state"] != "scoring" or current["scorer"] != self._name:
@@ -281,7 +280,7 @@ class _StudyScorer:
             )
             connection.execute(
                 "UPDATE studies SET state = 'failed', scorer = NULL, reason = ?, done_at = ? WHERE id = ?",
-                (reason, time.time(), study["id"]),
+                (reason, self._database.now(), study["id"]),
             )
             add_event(connection, "study_failed", study=study["pseudonym"], reason=reason, images=len(lost))
             count(connection, "instances_failed", len(lost))

@@ -91,6 +91,8 @@ class _Service:
     def __init__(self, config: NodeConfig, frozen: Path, stop: threading.Event):
         self._config, self._stop = config, stop
         self._database = NodeDatabase(config.database, create=True)
+        self._database.set_clock()
+        self._database.clamp_stamps(config.send.longest_retry_minutes * 60)
         self._audit = NodeAuditLog(config.folder / "audit.jsonl")
         store = InstanceStore.of(config, self._database, "supervisor")
         store.clear_partials()
@@ -147,6 +149,7 @@ class _Service:
             self._audit.append(self._database)
             if time.monotonic() - self._last_retention >= RETENTION_SECONDS:
                 self._last_retention = time.monotonic()
+                self._database.clamp_stamps(self._config.send.longest_retry_minutes * 60)
                 self._apply_retention()
         except (OSError, sqlite3.OperationalError) as error:  # such as a full disk: the next round tries again
             logger.warning(f"The supervisor cannot work ({type(error).__name__}). It tries again.")

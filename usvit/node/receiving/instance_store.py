@@ -220,7 +220,7 @@ class InstanceStore:
             "n_bytes": n_bytes,
             "calling_ae": calling_ae,
             "source": source,
-            "received_at": time.time(),
+            "received_at": self._database.now(),
             "attributes": json.dumps(found.attributes),
         }
         if expired:
@@ -249,7 +249,7 @@ class InstanceStore:
             )
             count(connection, "instances_received")
             count(connection, "bytes_received", row["n_bytes"])
-            compare_patient(connection, study_id, patient.hidden(self._pseudonyms.patient))
+            compare_patient(connection, study_id, patient.hidden(self._pseudonyms.patient), row["received_at"])
 
     def _restore(self, row: dict[str, Any]) -> None:
         """Register the file of an instance whose earlier file has been deleted; it is not scored again by itself."""

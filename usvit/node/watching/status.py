@@ -78,10 +78,10 @@ def read_status(folder: Path, config: NodeConfig | None = None, now: float | Non
     Raises:
         UsvitError: the folder holds no node, or its database cannot be used.
     """
-    now = time.time() if now is None else now
     processes = _processes(folder)
     database = NodeDatabase(folder / "node.sqlite")
     try:
+        at, now = (time.time(), database.now()) if now is None else (now, now)
         with _snapshot(database):
             found = _from_database(database, config, now)
     finally:
@@ -91,7 +91,7 @@ def read_status(folder: Path, config: NodeConfig | None = None, now: float | Non
     content = {
         "schema_version": NodeStatusRecord.VERSION,
         "usvit_version": __version__,
-        "time": datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds"),
+        "time": datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
         "running": any(one["name"] == "supervisor" and one["alive"] for one in processes),
         "processes": processes,
         **found,
