@@ -14,6 +14,7 @@ from usvit.files.read import (
     within,
 )
 from usvit.files.write import (
+    DiskError,
     append_text,
     atomic,
     clear_partials,
@@ -38,6 +39,7 @@ from usvit.files.write import (
 __all__ = [
     "JSON_BYTES",
     "TABLE_BYTES",
+    "DiskError",
     "append_text",
     "atomic",
     "clear_partials",

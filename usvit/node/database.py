@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from usvit.errors import UsvitError
-from usvit.files import refuse_link
+from usvit.files import DiskError, refuse_link
 
 BUSY_SECONDS = 60.0
 """Time for which a transaction waits for those of other processes."""
@@ -179,6 +179,8 @@ class NodeDatabase:
                 self.connection.execute(f"PRAGMA {pragma}")
             self._migrate()
         except sqlite3.DatabaseError as error:
+            if "full" in str(error):
+                raise DiskError(f"There is no room on the disk for the database {path}. Free some space.") from error
             raise UsvitError(f"The database {path} cannot be used: {error}. Restore it from a backup.") from error
 
     @contextmanager
