@@ -56,7 +56,7 @@ FLOORS = [
     {"data"},
     {"config", "progress", "cluster", "metrics", "threads"},
     {"records", "pseudonyms"},
-    {"resources", "seeding", "files", "limited", "plain_yaml", "logging", "machine_load"},
+    {"resources", "seeding", "files", "limited", "plain_yaml", "logging", "machine_load", "web"},
     {"terminal", "arguments", "representation"},
     {"errors"},
 ]

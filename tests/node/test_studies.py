@@ -1,5 +1,7 @@
 """When a study is complete, what is decided, and what a late image changes."""
 
+import threading
+
 import pytest
 
 from tests.node.images import ROOT, image, settings, write_config
@@ -7,7 +9,10 @@ from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError
 from usvit.node.database import NodeDatabase
 from usvit.node.receiving.instance_store import InstanceStore
+from usvit.node.scoring_process import _StudyScorer
 from usvit.node.studies import complete_studies, replay
+from usvit.node.study_results import SeveralPatients
+from usvit.node.watching.status import read_status
 from usvit.pseudonyms import Pseudonyms
 
 RULES = [
@@ -95,6 +100,54 @@ def test_no_rule_and_a_rule_that_says_so_leave_a_study_alone_until_an_image_chan
     own.complete()
     assert (own.study()["state"], own.study()["rule"], own.study()["reason"]) == ("left_alone", "phantoms", "rule")
     assert own.events().count("study_left_alone") == 2
+
+
+@pytest.mark.parametrize("state", ["open", "ready", "scoring", "done"])
+def test_images_of_two_patients_stop_their_study_whatever_it_is_doing(own, state):
+    own.arrive(1, 1)
+    own.change(f"UPDATE studies SET state = '{state}', scorer = 's'")
+    own.arrive(1, 2, PatientID="MRN-0815")
+    own.arrive(1, 3)
+    assert own.complete() == 0
+    assert (own.study()["state"], own.study()["reason"], own.study()["scorer"]) == ("failed", "patient_conflict", None)
+    assert set(own.states()) == {"ignored"}
+    assert own.events().count("patient_conflict") == 1
+    told = own.database.one("SELECT data FROM audit_events WHERE event = 'patient_conflict'")[0]
+    assert "PatientID" in told
+    assert "MRN" not in told + own.study()["patient"]  # pseudonyms only
+    with pytest.raises(UsvitError, match="different patients"):
+        replay(own.database, own.study()["pseudonym"])
+    status = read_status(own.config.folder, own.config)
+    assert (status.studies["patient_conflict"], status.studies["failed"]) == (1, 0)
+    assert "patient_conflict" in [one.event for one in status.problems]
+
+
+def test_a_patient_who_is_written_in_another_way_does_not_stop_a_study(own):
+    own.arrive(1, 1, PatientName="Doe^Jane")
+    own.arrive(1, 2, PatientName="DOE^JANE^^Mrs", PatientID="MRN-4711 ", PatientBirthDate="19700101")
+    own.arrive(1, 3, PatientName="", PatientBirthDate="19700101")
+    own.complete()
+    assert own.study()["state"] == "ready"
+    own.arrive(1, 4, PatientBirthDate="19800101")  # the first image had no birth date, the second had another one
+    assert own.study()["reason"] == "patient_conflict"
+
+
+def test_a_report_that_would_mix_patients_stops_its_study(own, monkeypatch):
+    """As for a study that was received by a version that did not compare patients."""
+    own.arrive(1, 1)
+    own.complete()
+    worker = _StudyScorer(own.config, own.database, None, {"main": None}, "s", threading.Event())
+    monkeypatch.setattr(worker, "_score", raising(SeveralPatients))
+    worker.work_on(worker.claim())
+    assert (own.study()["state"], own.study()["reason"]) == ("failed", "patient_conflict")
+    assert (own.states(), own.events()[-1]) == (["ignored"], "patient_conflict")
+
+
+def raising(kind):
+    def call(*_):
+        raise kind
+
+    return call
 
 
 def test_replay_lets_a_study_be_scored_again_unless_it_is_unknown_busy_or_deleted(own):

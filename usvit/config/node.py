@@ -62,6 +62,8 @@ Name = Annotated[str, AfterValidator(_name)]
 Pattern = Annotated[str, Field(min_length=1, max_length=200)]
 """A pattern with ``*`` and ``?``, compared without regard to case."""
 Output = Literal["sr", "sc", "gsps"]
+DEFAULT_INSTANCE_MB = 1024
+"""Largest instance of a node without a receiver, and the default of ``receive.max_instance_mb``."""
 
 
 class NodeTlsConfig(Section):
@@ -123,8 +125,8 @@ class ReceiveConfig(Section):
     """Number of associations at the same time; further ones are rejected."""
     max_pdu_kb: Annotated[int, Field(ge=4, le=4096)] = 128
     """Largest PDU, in KiB."""
-    max_instance_mb: Annotated[int, Field(ge=1, le=100_000)] = 1024
-    """A larger instance is refused, and its association ended."""
+    max_instance_mb: Annotated[int, Field(ge=1, le=100_000)] = DEFAULT_INSTANCE_MB
+    """A larger instance is refused, from wherever it comes; an association that sends one is ended."""
     idle_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
     """An association is ended after this time without a complete message, and a connection that sends no request."""
     min_bytes_per_second: Annotated[float, Field(ge=0)] = 1000.0
@@ -288,7 +290,7 @@ class SendConfig(Section):
     longest_retry_minutes: Annotated[float, Field(gt=0)] = 60.0
     """The time between two attempts doubles up to this."""
     give_up_hours: Annotated[float, Field(gt=0)] = 72.0
-    """Age at which an object that no attempt could deliver is given up, and audited."""
+    """An object that could not be delivered while it was tried for this time is given up, and audited."""
     commitment_minutes: Annotated[float, Field(gt=0)] = 60.0
     """A request for storage commitment is repeated if there is no answer in this time."""
 

@@ -15,6 +15,7 @@ from usvit.files.read import (
     within,
 )
 from usvit.files.write import (
+    DiskError,
     append_text,
     atomic,
     clear_partials,
@@ -22,6 +23,7 @@ from usvit.files.write import (
     copy_folder,
     csv_text,
     disk_errors,
+    folder_within,
     is_partial_of,
     locked,
     make_folder,
@@ -38,6 +40,7 @@ from usvit.files.write import (
 __all__ = [
     "JSON_BYTES",
     "TABLE_BYTES",
+    "DiskError",
     "append_text",
     "atomic",
     "clear_partials",
@@ -46,6 +49,7 @@ __all__ = [
     "csv_text",
     "disk_errors",
     "file_state",
+    "folder_within",
     "is_partial_of",
     "locked",
     "make_folder",

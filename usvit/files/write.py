@@ -42,32 +42,34 @@ _RANDOM = re.compile("[0-9a-f]{32}")
 """Pattern of their random endings."""
 
 
+class DiskError(UsvitError):
+    """A file cannot be written, because the disk is full or the folder cannot be written."""
+
+
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
     """Turn the errors of a full or read-only disk into errors that say what to do.
 
     Raises:
-        UsvitError: No space is left, the file is too large, or the folder cannot be written.
+        DiskError: No space is left, the file is too large, or the folder cannot be written.
     """
     try:
         yield
     except Exception as error:
         number = error.errno if isinstance(error, OSError) else None
         if number in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error):  # raised by safetensors
-            raise UsvitError(
+            raise DiskError(
                 f"No space left on the disk while writing {path}. Nothing that was finished is lost: "
                 "free some space and run the same command again to resume."
             ) from error
         if number == errno.EFBIG or "File too large" in str(error):
-            raise UsvitError(
+            raise DiskError(
                 f"{path} exceeds the largest file that this process may write (ulimit -f) or that the file system "
                 "supports. Nothing that was finished is lost: raise the limit (ulimit -f unlimited), or choose another "
                 "--out, and run the same command again."
             ) from error
         if number in _NOT_WRITABLE:
-            raise UsvitError(
-                f"Cannot write {path}: {os.strerror(number)}. Choose another folder with --out."
-            ) from error
+            raise DiskError(f"Cannot write {path}: {os.strerror(number)}. Choose another folder with --out.") from error
         raise
 
 
@@ -205,6 +207,10 @@ class Folder:
     def replace(self, name: str, new: str) -> None:
         """Rename a file; a link with the new name is replaced, not followed."""
         os.replace(self._of(name), self._of(new), src_dir_fd=self._handle, dst_dir_fd=self._handle)
+
+    def move(self, name: str, target: "Folder") -> None:
+        """Move a file into another folder of the same file system, under the same name."""
+        os.rename(self._of(name), target._of(name), src_dir_fd=self._handle, dst_dir_fd=target._handle)
 
     def unlink(self, name: str) -> None:
         os.unlink(self._of(name), dir_fd=self._handle)

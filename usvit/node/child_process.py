@@ -27,6 +27,8 @@ FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
 """Seconds between the starts of a process that dies again and again: doubled each time, from the first to the last."""
 LONG_LIFE = 60.0
 """After so many seconds, a process counts as healthy, and the next wait is the first one again."""
+ORPHAN_SECONDS = 5.0
+"""Time that a process has to end by itself when its service was killed."""
 QUIET = ("pynetdicom", "highdicom", "pydicom", "dicomweb_client", "urllib3", "retrying")
 """Loggers whose messages quote names, UIDs or data sets."""
 
@@ -195,5 +197,11 @@ def _report_thread(failed: threading.ExceptHookArgs) -> None:
 
 
 def _stop_with(parent: BaseProcess, stop: threading.Event) -> None:
+    """End this process when its service is gone, in the middle of its work if necessary.
+
+    Nobody waits for the work: what is not committed is done again by the next service.
+    """
     parent.join()
     stop.set()
+    time.sleep(ORPHAN_SECONDS)
+    os._exit(EXIT_BUG)

@@ -9,6 +9,7 @@ import json
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from usvit.errors import UsvitError
-from usvit.files import refuse_link
+from usvit.files import DiskError, refuse_link
 
 BUSY_SECONDS = 60.0
 """Time for which a transaction waits for those of other processes."""
@@ -136,6 +137,11 @@ CREATE TABLE audit_events (
 );
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL DEFAULT 0);
 """,
+    "ALTER TABLE studies ADD COLUMN patient TEXT",  # pseudonyms of the identity in its images
+    """
+ALTER TABLE deliveries ADD COLUMN tried_seconds REAL NOT NULL DEFAULT 0;
+CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), boot TEXT NOT NULL, zero REAL NOT NULL)
+""",
 )
 """Scripts that bring a database from version n (``PRAGMA user_version``) to n + 1. A released script never changes."""
 
@@ -159,6 +165,9 @@ class NodeDatabase:
                 f"There is no node in {path.parent}: {path.name} is missing. Start it with 'usvit node serve'."
             )
         self.path = path
+        self._zero: float | None = None
+        """The time of the node is this plus the monotonic clock; None: that of the machine."""
+        self._has_zero = False
         self._lock = threading.RLock()
         try:
             if create and not path.exists():
@@ -170,6 +179,8 @@ class NodeDatabase:
                 self.connection.execute(f"PRAGMA {pragma}")
             self._migrate()
         except sqlite3.DatabaseError as error:
+            if "full" in str(error):
+                raise DiskError(f"There is no room on the disk for the database {path}. Free some space.") from error
             raise UsvitError(f"The database {path} cannot be used: {error}. Restore it from a backup.") from error
 
     @contextmanager
@@ -194,6 +205,46 @@ class NodeDatabase:
         """Return the first row of a query."""
         found = self.rows(query, values)
         return found[0] if found else None
+
+    def now(self) -> float:
+        """Return the time of the node in seconds since 1970, which goes on evenly if somebody sets the clock.
+
+        It is the clock at the start of the service plus the time since then. All processes of the node, and commands
+        beside it, have the same time until the machine starts again.
+        """
+        if not self._has_zero:
+            self._has_zero = True
+            row = self.one("SELECT boot, zero FROM clock")
+            boot = _boot()
+            self._zero = row["zero"] if row is not None and boot and row["boot"] == boot else None
+        return time.time() if self._zero is None else self._zero + time.monotonic()
+
+    def set_clock(self) -> None:
+        """Let the time of the node begin with the present clock; called when the service starts."""
+        zero = time.time() - time.monotonic()
+        with self.transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?, ?)", (_boot(), zero))
+        self._zero, self._has_zero = zero, True
+
+    def clamp_stamps(self, longest_wait: float) -> None:
+        """Move stamps that lie in the future to now: they were written while the clock was ahead.
+
+        Args:
+            longest_wait: seconds for which the next attempt of a delivery may lie in the future.
+        """
+        now = self.now()
+        with self.transaction() as connection:
+            for table, column, most in (
+                ("studies", "first_at", now),
+                ("studies", "last_at", now),
+                ("studies", "done_at", now),
+                ("results", "created_at", now),
+                ("deliveries", "first_sent_at", now),
+                ("deliveries", "done_at", now),
+                ("deliveries", "next_at", now + longest_wait),
+                ("commitments", "requested_at", now),
+            ):
+                connection.execute(f"UPDATE {table} SET {column} = ? WHERE {column} > ?", (most, most))
 
     def close(self) -> None:
         """Close the connection."""
@@ -250,6 +301,14 @@ def count(connection: sqlite3.Connection, name: str, by: int = 1) -> None:
     connection.execute(
         "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value", (name, by)
     )
+
+
+def _boot() -> str:
+    """Return an id of the present start of the machine, since which the monotonic clock runs; "" if there is none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def now_text() -> str:

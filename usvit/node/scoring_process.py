@@ -12,7 +12,6 @@ import os
 import shutil
 import sqlite3
 import threading
-import time
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -22,8 +21,9 @@ from usvit.errors import UsvitError
 from usvit.files import disk_errors
 from usvit.node.child_process import report_ready
 from usvit.node.database import NodeDatabase, add_event, count
+from usvit.node.patients import stop_study
 from usvit.node.receiving.instance_store import reopen_study
-from usvit.node.study_results import StudyResults
+from usvit.node.study_results import SeveralPatients, StudyResults
 from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
 from usvit.scoring import ItemScorer, ItemScores, ModelChoice, ScoringItem, natural
 
@@ -157,6 +157,9 @@ class _StudyScorer:
             return
         try:
             self._score(study, rule)
+        except SeveralPatients:
+            with self._database.transaction() as connection:
+                stop_study(connection, study["id"], self._database.now())
         except _StoppedScoring:
             self._set_back(study, "ready", "attempts = attempts - 1")
         except UsvitError as error:
@@ -208,7 +211,7 @@ class _StudyScorer:
         results: StudyResults,
         fingerprint: str,
     ) -> None:
-        now = time.time()
+        now = self._database.now()
         with self._database.transaction() as connection:
             current = connection.execute("SELECT state, scorer FROM studies WHERE id = ?", (study["id"],)).fetchone()
             if current["state"] != "scoring" or current["scorer"] != self._name:
@@ -259,6 +262,9 @@ class _StudyScorer:
     def _give_up(self, study: sqlite3.Row, reason: str) -> None:
         code = "crashed"
         with self._database.transaction() as connection:
+            state = connection.execute("SELECT state FROM studies WHERE id = ?", (study["id"],)).fetchone()["state"]
+            if state != "scoring":  # stopped meanwhile, because an image of another patient has arrived
+                return
             lost = [
                 row["id"]
                 for row in connection.execute(
@@ -274,7 +280,7 @@ class _StudyScorer:
             )
             connection.execute(
                 "UPDATE studies SET state = 'failed', scorer = NULL, reason = ?, done_at = ? WHERE id = ?",
-                (reason, time.time(), study["id"]),
+                (reason, self._database.now(), study["id"]),
             )
             add_event(connection, "study_failed", study=study["pseudonym"], reason=reason, images=len(lost))
             count(connection, "instances_failed", len(lost))

@@ -27,7 +27,7 @@ from usvit.node.database import NodeDatabase, add_event
 from usvit.node.receiving.folder_watcher import FolderWatcher
 from usvit.node.receiving.instance_store import InstanceStore
 from usvit.node.studies import complete_studies, replay
-from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
+from usvit.pseudonyms import for_the_owner_alone
 
 logger = logging.getLogger(__name__)
 
@@ -94,12 +94,10 @@ class _Service:
     def __init__(self, config: NodeConfig, frozen: Path, stop: threading.Event):
         self._config, self._stop = config, stop
         self._database = NodeDatabase(config.database, create=True)
-        pseudonyms = Pseudonyms.of_key(config.key_path)
+        self._database.set_clock()
+        self._database.clamp_stamps(config.send.longest_retry_minutes * 60)
         self._audit = NodeAuditLog(config.folder / "audit.jsonl")
-        min_free = int(config.receive.min_free_gb * 1e9) if config.receive is not None else 0
-        store = InstanceStore(
-            config.folder, self._database, pseudonyms, min_free, config.studies.max_waiting_images, "supervisor"
-        )
+        store = InstanceStore.of(config, self._database, "supervisor")
         store.clear_partials()
         store.clear_leftovers()
         with self._database.transaction() as connection:  # the models and rules may be others than before
@@ -154,6 +152,7 @@ class _Service:
             self._audit.append(self._database)
             if time.monotonic() - self._last_retention >= RETENTION_SECONDS:
                 self._last_retention = time.monotonic()
+                self._database.clamp_stamps(self._config.send.longest_retry_minutes * 60)
                 self._apply_retention()
         except (OSError, sqlite3.OperationalError) as error:  # such as a full disk: the next round tries again
             logger.warning(f"The supervisor cannot work ({type(error).__name__}). It tries again.")

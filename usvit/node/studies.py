@@ -1,12 +1,12 @@
 """Studies: when they count as complete, and what the rules decide."""
 
 import json
-import time
 from sqlite3 import Connection
 
 from usvit.config.node import NodeConfig
 from usvit.errors import UsvitError
 from usvit.node.database import NodeDatabase, add_event, count
+from usvit.node.patients import CONFLICT
 from usvit.node.receiving.instance_store import reopen_study
 from usvit.node.rules import decide
 
@@ -17,12 +17,13 @@ def complete_studies(config: NodeConfig, database: NodeDatabase, now: float | No
     Args:
         config: configuration of the node.
         database: its database.
-        now: time in seconds since 1970; None: the clock.
+        now: time in seconds since 1970; None: that of the node.
 
     Returns:
         Number of studies that were decided.
     """
-    end = (time.time() if now is None else now) - config.studies.quiet_seconds
+    now = database.now() if now is None else now
+    end = now - config.studies.quiet_seconds
     waiting = database.rows("SELECT id FROM studies WHERE state = 'open' AND last_at <= ? ORDER BY last_at, id", (end,))
     decided = 0
     for (study_id,) in waiting:
@@ -31,12 +32,12 @@ def complete_studies(config: NodeConfig, database: NodeDatabase, now: float | No
                 "SELECT * FROM studies WHERE id = ? AND state = 'open' AND last_at <= ?", (study_id, end)
             ).fetchone()
             if study is not None:  # otherwise an image has arrived in between
-                _decide(config, connection, study["id"], study["pseudonym"])
+                _decide(config, connection, study["id"], study["pseudonym"], now)
                 decided += 1
     return decided
 
 
-def _decide(config: NodeConfig, connection: Connection, study_id: int, pseudonym: str) -> None:
+def _decide(config: NodeConfig, connection: Connection, study_id: int, pseudonym: str, now: float) -> None:
     images = {
         row["id"]: json.loads(row["attributes"]) | {"calling_ae": row["calling_ae"]}
         for row in connection.execute(
@@ -49,7 +50,7 @@ def _decide(config: NodeConfig, connection: Connection, study_id: int, pseudonym
         reason = "no_rule" if rule is None else "rule"
         connection.execute(
             "UPDATE studies SET state = 'left_alone', rule = ?, model = NULL, reason = ?, done_at = ? WHERE id = ?",
-            (rule and rule.name, reason, time.time(), study_id),
+            (rule and rule.name, reason, now, study_id),
         )
         connection.execute(
             "UPDATE instances SET state = 'ignored' WHERE study_id = ? AND state = 'stored'", (study_id,)
@@ -105,6 +106,11 @@ def replay(database: NodeDatabase, study: str) -> str:
                 "StudyInstanceUID."
             )
         name = str(row["pseudonym"])
+        if row["reason"] == CONFLICT:
+            raise UsvitError(
+                f"The images of the study {name} name different patients. Correct them in the archive, and send the "
+                "images of each patient again under a StudyInstanceUID of their own."
+            )
         if row["state"] in ("ready", "scoring"):
             raise UsvitError(f"The study {name} is being scored. Wait until it is done, then run the command again.")
         changed = connection.execute(

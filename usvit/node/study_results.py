@@ -30,6 +30,11 @@ from usvit.scoring import (
     write_study_report,
 )
 
+
+class SeveralPatients(Exception):
+    """The images of a study name different patients, so that no report is written."""
+
+
 DELIVERY_ORDER = ("sc", "gsps", "sr")
 """The report is sent last, so that everything is there when it is read."""
 
@@ -96,6 +101,7 @@ class StudyResults:
 
         Raises:
             UsvitError: the disk is full or cannot be written.
+            SeveralPatients: the images name different patients.
         """
         ensemble = self._scorer.ensemble
         rows = [row for index in sorted(scores.rows) for row in scores.rows[index]]
@@ -192,6 +198,8 @@ class StudyResults:
         )
         if isinstance(made, str):  # the disk is full
             raise UsvitError(made)
+        if getattr(made, "error_code", None) == "several_patients":
+            raise SeveralPatients
         path, code = getattr(made, "path", None), getattr(made, "error_code", None) or getattr(made, "code", None)
         self._add("sr", path, code, None, None if before is None else before.sop_instance_uid)
 

@@ -76,7 +76,10 @@ class NodeStatusRecord(FileRecord):
     running: bool = key("Whether the service runs.")
     processes: list[NodeProcess]
     instances: dict[Name, Count] = key("Number of instances by state: stored, scored, failed, ignored, expired.")
-    studies: dict[Name, Count] = key("Number of studies by state: open, ready, scoring, done, left_alone, failed.")
+    studies: dict[Name, Count] = key(
+        "Number of studies by state: open, ready, scoring, done, left_alone, failed, patient_conflict (stopped: their "
+        "images name different patients)."
+    )
     results: dict[Name, Count] = key("Number of results by kind: sr, sc, gsps.")
     missing_results: Count = key("Results that could not be made, of images that were scored.")
     commitments: dict[Name, Count] = key("Requests for storage commitment by state.")

@@ -1,10 +1,12 @@
 import hashlib
 import random
 import socket
+import time
 from pathlib import Path
 
 import pytest
 
+from benchmarks.node_hostile_peers import http_peer, serving
 from tests.data.file_server import FileServer, Reply
 from tests.messages import record_messages
 from usvit.data.datasets import download as module
@@ -180,7 +182,7 @@ def test_unencrypted_address_is_refused(tmp_path, url):
 
 def test_redirection_to_an_unencrypted_address_is_refused(server, tmp_path):
     url = server.serve("/a", Reply(b"", status=302, location="http://example.org/a"))
-    with pytest.raises(UsvitError, match=r"example.org/a: only https"):
+    with pytest.raises(UsvitError, match=r"leads to another one \(example.org\)"):
         download(promised(url), tmp_path / "a", NoProgress())
 
 
@@ -230,3 +232,34 @@ def test_a_file_of_unstated_length_is_bounded_all_the_same(server, tmp_path, mon
     ):
         download(promised(server.serve("/a", reply), size=False), tmp_path / "a", NoProgress())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_redirection_to_another_server_is_not_followed(server, tmp_path):
+    with FileServer() as other:
+        moved = Reply(b"", status=302, location=other.serve("/a", Reply(BODY)))
+        with pytest.raises(UsvitError, match="leads to another one"):
+            download(promised(server.serve("/a", moved)), tmp_path / "a", NoProgress())
+        assert other.asked == []
+
+
+@pytest.mark.parametrize("kind", ["endless", "endless_header", "drip", "drip_header", "silent"])
+def test_a_server_that_never_ends_its_answer_is_left(monkeypatch, tmp_path, kind):
+    monkeypatch.setattr(module, "WAITS", ())
+    monkeypatch.setattr(module, "TIMEOUT", 0.5)
+    monkeypatch.setattr(module, "MAX_UNTOLD", 300_000)
+    monkeypatch.setenv("no_proxy", "*")
+    start = time.monotonic()
+    with serving(http_peer(kind)) as port:
+        with pytest.raises(UsvitError, match=r"slowly|more than|timed out|got more"):
+            read_url(f"http://127.0.0.1:{port}/a", 100_000)
+        with pytest.raises(UsvitError, match=r"slowly|more than|timed out|got more"):
+            download(FetchFile(url=f"http://127.0.0.1:{port}/a", md5="0" * 32), tmp_path / "a", NoProgress())
+    assert time.monotonic() - start < 8
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_server_that_breaks_off_again_and_again_is_left_in_the_end(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    monkeypatch.setattr(module, "BYTES_PER_SECOND", 1e12)
+    with pytest.raises(UsvitError, match="again and again"):
+        download(promised(server.serve("/a", Reply(BODY, breaks_after=30_000))), tmp_path / "a", NoProgress())

@@ -186,3 +186,17 @@ def test_folder_that_cannot_be_made_is_an_error(server, tmp_path):
 def test_without_a_folder_it_asks_where(server):
     with pytest.raises(UsvitError, match=r"The target folder of .* is not known: pass --data-root"):
         fetch_dataset(load_card("curated_busi"), None, NoProgress())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"links": {"self": "https://elsewhere.example/a.zip"}}, "on another server"),
+        ({"size": 10**15}, "1,000,000,000,000,000 bytes"),
+    ],
+)
+def test_a_record_that_names_another_server_or_a_file_without_end_is_refused(server, tmp_path, wrong, reason):
+    offer(server, 19047974, {"a.zip": CURATED}, **wrong)
+    with pytest.raises(UsvitError, match=reason):
+        fetch_dataset(load_card("curated_busi"), tmp_path, NoProgress())
+    assert len(server.asked) == 1

@@ -1,3 +1,4 @@
+import errno
 import pickle
 from pathlib import Path
 
@@ -6,8 +7,9 @@ import pytest
 
 from tests.data.conftest import save
 from tests.data.io.pictures import GREY, packed, png_header, refused
-from usvit.data.io.bad_image import BadImage
+from usvit.data.io.bad_image import BadImage, refusing
 from usvit.data.io.decoding import read_image
+from usvit.files import DiskError, disk_errors
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,16 @@ from usvit.data.io.decoding import read_image
 def test_a_bad_image_has_a_code(tmp_path, name, content, code):
     (tmp_path / name).write_bytes(content)
     assert refused(tmp_path / name).code == code
+
+
+def test_a_full_disk_is_not_called_a_damaged_image(tmp_path):
+    """As if a result was written while its image was open."""
+    with (
+        pytest.raises(DiskError, match=r"^No space left on the disk while writing .*out"),
+        refusing(tmp_path / "image.png"),
+        disk_errors(tmp_path / "out"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_what_cannot_be_opened_has_a_code(tmp_path):

@@ -193,6 +193,20 @@ def test_mistakes_are_told_before_anything_is_sent(tmp_path, monkeypatch, argume
     assert not (out / "sent.csv").exists()
 
 
+def test_links_in_a_folder_do_not_lead_out_of_it(tmp_path, archive):
+    inside = write_object(tmp_path / "in" / "a.dcm", "a")
+    write_object(tmp_path / "outside" / "b.dcm", "b")
+    (tmp_path / "in" / "b.dcm").symlink_to(tmp_path / "outside" / "b.dcm")
+    (tmp_path / "in" / "more").symlink_to(tmp_path / "outside")
+    (tmp_path / "in" / "dicom").symlink_to(tmp_path / "outside")
+    (tmp_path / "in" / "summary.json").write_text("{}")
+    with archive.up():
+        found = send_dicom(tmp_path / "in", to=f"A@127.0.0.1:{archive.port}")
+        assert (archive.stored, found.left_out) == ([inside], 2)
+        named = send_dicom(tmp_path / "in" / "b.dcm", to=f"A@127.0.0.1:{archive.port}")  # the user named it
+    assert named.sent == 1
+
+
 def test_a_folder_without_dicom_and_a_damaged_file(tmp_path, archive):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text("a poem")

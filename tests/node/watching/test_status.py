@@ -20,7 +20,8 @@ def test_counts_are_those_of_the_rows(node):
     node.result(done, kind="sc", deliveries=[("pacs", "gave_up")])
     status = read_status(node.folder, node.config(), NOW)
     assert status.instances == {"stored": 2, "scored": 3, "failed": 1, "ignored": 1, "expired": 0}
-    assert status.studies == {"open": 1, "ready": 0, "scoring": 0, "done": 2, "left_alone": 1, "failed": 0}
+    of_studies = {"open": 1, "ready": 0, "scoring": 0, "done": 2, "left_alone": 1, "failed": 0, "patient_conflict": 0}
+    assert status.studies == of_studies
     assert status.results == {"sr": 1, "sc": 1, "gsps": 0}
     assert status.oldest_study_seconds == 100
     pacs, archive = status.deliveries

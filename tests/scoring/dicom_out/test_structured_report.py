@@ -218,6 +218,13 @@ def test_a_report_of_a_study_lists_every_image_once(tmp_path):
     assert iod_errors(path) == []
 
 
+def test_images_of_two_patients_get_no_common_report(tmp_path):
+    stills = [cut_source(tmp_path / name, SOPInstanceUID=f"1.2.3.{name}", PatientID=name) for name in "78"]
+    sources = [ReportedItem(item, tuple(scored(item, [row("a" * 16)]))) for item in stills]
+    product = write_study_report(order(tmp_path, tmp_path / "out", ["sr"], keep_ids=True), "s" * 16, sources)
+    assert (product.path, product.error_code) == (None, "several_patients")
+
+
 def test_a_retired_class_is_referred_to_by_its_own_name(tmp_path):
     item = odd_source(tmp_path, "retired class")
     out, (product,) = make(tmp_path, item, [row("a" * 16)], ["sr"])

@@ -11,9 +11,7 @@ import logging
 import ssl
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable
-from email.message import Message
 from pathlib import Path
 from typing import IO, TypeVar
 from urllib.parse import urlsplit
@@ -23,6 +21,7 @@ from usvit.data.datasets.cards import FetchFile
 from usvit.errors import UsvitError
 from usvit.files import disk_errors, no_follow, write_text
 from usvit.progress import Progress
+from usvit.web import BYTES_PER_SECOND, RedirectRefused, WebLimits, open_url
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +29,8 @@ WAITS = (1.0, 4.0, 15.0)
 """Seconds before each further attempt; the count restarts when an attempt has received more bytes."""
 TIMEOUT = 60.0
 """Seconds without data after which a connection counts as broken."""
+PATIENCE = 600.0
+"""Seconds for which a server may break off again and again, however little each attempt receives."""
 CHUNK = 1 << 20
 MAX_BYTES = 100 * 1000**3
 """Maximum length of a file whose card does not state it; no public set of breast ultrasound comes near it."""
@@ -75,7 +76,7 @@ def read_url(url: str, limit: int) -> bytes:
     """
 
     def attempt() -> bytes:
-        with _open(url) as response:
+        with _open(url, limit + 1) as response:
             try:
                 return response.read(limit + 1)
             except (OSError, http.client.HTTPException) as error:
@@ -88,31 +89,42 @@ def read_url(url: str, limit: int) -> bytes:
 
 
 def _patiently(url: str, attempt: Callable[[], _T], part: Path | None = None) -> _T:
-    """Retry after temporary errors; the count of attempts starts again whenever ``part`` has grown."""
+    """Retry after temporary errors; the count of attempts starts again whenever ``part`` has grown.
+
+    A server that breaks off again and again is tolerated for ``PATIENCE``, and longer while the file grows at the rate
+    that ``usvit.web`` demands.
+    """
     best = failures = 0
+    start, before = time.monotonic(), part.stat().st_size if part and part.exists() else 0
     while True:
         try:
             return attempt()
         except _Broken as broken:
             have = part.stat().st_size if part and part.exists() else 0
             best, failures = (have, 1) if have > best else (best, failures + 1)
+            slow = time.monotonic() - start > PATIENCE + (have - before) / BYTES_PER_SECOND
             kept = f" ({have:,} bytes are here)" if have else ""
-            if failures > len(WAITS):
+            if failures > len(WAITS) or slow:
+                times = "again and again" if slow else f"{failures} times"
                 raise UsvitError(
-                    f"The download of {url} failed {failures} times: {broken}{kept}. "
+                    f"The download of {url} failed {times}: {broken}{kept}. "
                     "Run the same command again to continue from there, or see 'usvit data info NAME' for other ways."
                 ) from broken
             logger.info(f"{url}: {broken}; trying again in {WAITS[failures - 1]:g} s{kept}")
             time.sleep(WAITS[failures - 1])
 
 
-def _open(url: str, headers: dict[str, str] | None = None) -> http.client.HTTPResponse:
-    """Open an address that is https or on this machine; redirects must be so too."""
+def _open(url: str, max_bytes: int, headers: dict[str, str] | None = None) -> http.client.HTTPResponse:
+    """Open an address that is https or on this machine; redirects are followed on the same server."""
     _refuse_unsafe(url)
-    request = urllib.request.Request(url, headers={"User-Agent": f"usvit/{__version__}", **(headers or {})})
+    limits = WebLimits(max_bytes, TIMEOUT)
     try:
-        response: http.client.HTTPResponse = urllib.request.build_opener(_SafeRedirects).open(request, timeout=TIMEOUT)
-        return response
+        return open_url(url, limits, headers={"User-Agent": f"usvit/{__version__}", **(headers or {})}, timeout=TIMEOUT)
+    except RedirectRefused as error:
+        raise UsvitError(
+            f"{url}: {error}. 'usvit data info NAME' explains how to get the data by hand; if the host has moved the "
+            "file, write its new address into the data card."
+        ) from error
     except urllib.error.HTTPError as error:
         if error.code == 416 or error.code in _PASSING:
             raise _Broken(f"the server answers {error.code} ({error.reason})") from error
@@ -139,7 +151,7 @@ def _transfer(file: FetchFile, part: Path, progress: Progress) -> None:
     if have and etag.exists():
         headers["If-Range"] = etag.read_text()
     try:
-        response = _open(file.url, headers)
+        response = _open(file.url, (file.bytes or MAX_BYTES) + 1, headers)
     except _Broken as broken:
         if getattr(broken.__cause__, "code", None) == 416:  # the server has a shorter, other file
             part.unlink(missing_ok=True)
@@ -245,11 +257,3 @@ def _refuse_unsafe(url: str) -> None:
     if address.scheme == "https" or (address.scheme == "http" and address.hostname in _LOCAL):
         return
     raise UsvitError(f"usvit does not download from {url}: only https addresses are allowed.")
-
-
-class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
-    ) -> urllib.request.Request | None:
-        _refuse_unsafe(newurl)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from usvit.data.datasets.locate import top_folder
 from usvit.errors import UsvitError
 from usvit.files import disk_errors
 from usvit.progress import Progress, task
+from usvit.web import same_server
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +113,13 @@ def _zenodo_files(record: int) -> list[tuple[str, FetchFile]]:
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # pydantic's is a ValueError
         raise UsvitError(f"The response of {url} is not a list of files in Zenodo's format.") from error
+    for _, file in files:
+        if not same_server(file.url, url):
+            raise UsvitError(f"The record {url} names a file on another server, {file.url}, which is not downloaded.")
+        if (file.bytes or 0) > MAX_BYTES:
+            raise UsvitError(
+                f"The record {url} names a file of {file.bytes:,} bytes; at most {MAX_BYTES:,} are loaded."
+            )
     if not files:
         raise UsvitError(f"The record {url} has no files that can be downloaded.")
     return files

@@ -11,6 +11,8 @@ from .dicom.dicom_file import read_dicom_identity as read_dicom_identity
 from .dicom.dicom_file import read_facts as read_facts
 from .dicom.metadata import DicomFacts as DicomFacts
 from .dicom.metadata import DicomIdentity as DicomIdentity
+from .dicom.patient import PatientIdentity as PatientIdentity
+from .dicom.patient import differing_patients as differing_patients
 from .formats import IMAGE_SUFFIXES as IMAGE_SUFFIXES
 from .formats import PICTURE_NAMES as PICTURE_NAMES
 from .formats import UNREAD_SUFFIXES as UNREAD_SUFFIXES

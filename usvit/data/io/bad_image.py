@@ -8,6 +8,7 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from usvit.errors import UsvitError
+from usvit.files import DiskError
 
 MAX_PIXELS = 50_000_000
 """More pixels than any B-mode frame has (a 4K screen capture has 8 million). A file whose header claims more is treated
@@ -62,10 +63,13 @@ def refuse_frame(path: Path, frame: int | None, frames: int) -> None:
 
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """Turn any exception of a decoder into a ``BadImage`` with the reason."""
+    """Turn any exception of a decoder into a ``BadImage`` with the reason.
+
+    A disk that is full says nothing of the image: the error of a result that is written in the block is passed on.
+    """
     try:
         yield
-    except (BadImage, MemoryError):
+    except (BadImage, DiskError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BadImage(path, "its header claims far too many pixels (a decompression bomb?)", "too_large") from error

@@ -2,11 +2,11 @@
 
 import http.client
 import urllib.error
-import urllib.request
 from pathlib import Path
 
 from usvit.errors import UsvitError
 from usvit.models.weights.read import FILE_SUFFIXES
+from usvit.web import RedirectRefused, WebLimits, open_url
 
 
 class HubUnavailable(UsvitError):
@@ -68,9 +68,9 @@ def _hub_answers() -> bool:
     from huggingface_hub import constants
 
     try:
-        with urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=10):
+        with open_url(constants.ENDPOINT, WebLimits(0, 10.0), method="HEAD", timeout=10):
             return True
-    except urllib.error.HTTPError:
+    except (urllib.error.HTTPError, RedirectRefused):
         return True
     except (OSError, http.client.HTTPException, ValueError):  # ValueError: HF_ENDPOINT is not an address
         return False

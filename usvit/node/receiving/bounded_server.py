@@ -1,57 +1,20 @@
-"""A server of associations that bounds what a peer can make it hold: bytes of a PDU, time for it, connections.
+"""A server of associations that bounds their number, and reads from them within limits.
 
-pynetdicom reads as many bytes as the length of a PDU claims, for as long as the peer likes, and a TLS handshake keeps
-it from accepting other connections. Here a PDU has a largest size and a time limit, and a handshake is made by the
-thread of its association.
+A TLS handshake is made by the thread of its association, so that it does not keep others waiting.
 """
 
 import socket
-import time
 from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Any, cast
 
-from pynetdicom.transport import AssociationSocket, RequestHandler, ThreadedAssociationServer
+from pynetdicom.transport import RequestHandler, ThreadedAssociationServer
 
 from usvit.config.node import AllowedSender, ReceiveConfig
+from usvit.node.bounded_association import AssociationLimits, BoundedSocket
 
-OVERHEAD = 1 << 16
-"""Bytes that a PDU may have beyond the agreed size: requests of associations with many presentation contexts."""
 SPARE = 8
 """Connections beyond ``max_associations``, which are told that there are too many; further ones are closed at once."""
-
-
-class BoundedSocket(AssociationSocket):
-    """The socket of an association, which refuses PDUs that are too large or arrive too slowly."""
-
-    limits: ReceiveConfig
-
-    def recv(self, nr_bytes: int) -> bytearray:
-        """Read bytes of a PDU; fewer if the peer closes the connection.
-
-        Raises:
-            OSError: the PDU is too large, or does not arrive in time. pynetdicom then closes the connection.
-        """
-        connection = cast(socket.socket, self.socket)
-        if nr_bytes > self.limits.max_pdu_kb * 1024 + OVERHEAD:
-            raise OSError("the PDU is too large")
-        rate = self.limits.min_bytes_per_second
-        end = time.monotonic() + self.limits.idle_seconds + (nr_bytes / rate if rate else 0.0)
-        found = bytearray(nr_bytes)
-        view, done = memoryview(found), 0
-        while done < nr_bytes:
-            left = end - time.monotonic()
-            if left <= 0:
-                raise TimeoutError("the PDU arrives too slowly")
-            connection.settimeout(left)
-            count = connection.recv_into(view[done:])
-            if not count:
-                break
-            done += count
-        view.release()
-        del found[done:]
-        connection.settimeout(self.limits.idle_seconds)  # of the answers
-        return found
 
 
 class _BoundedHandler(RequestHandler):
@@ -84,7 +47,7 @@ class BoundedServer(ThreadedAssociationServer):
     ):
         """Listen at the address; other arguments are those of ``AssociationServer``."""
         self.limits, self.refused = limits, refused
-        self.socket_class = type("LimitedSocket", (BoundedSocket,), {"limits": limits})
+        self.socket_class = BoundedSocket.of(limits_of(limits))
         super().__init__(ae, address, ae_title, contexts, ssl_context, evt_handlers, _BoundedHandler)
 
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
@@ -107,6 +70,13 @@ class BoundedServer(ThreadedAssociationServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Do not print the traceback of a connection that failed; it would name the peer."""
+
+
+def limits_of(settings: ReceiveConfig) -> AssociationLimits:
+    """Return the limits of associations that others open."""
+    return AssociationLimits(
+        settings.max_instance_mb << 20, settings.idle_seconds, settings.max_pdu_kb, settings.min_bytes_per_second
+    )
 
 
 def may_send(allow: tuple[AllowedSender, ...], ae_title: str, address: str) -> bool:

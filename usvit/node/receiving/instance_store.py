@@ -18,10 +18,12 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from usvit.data.io import BadImage, DicomIdentity, read_dicom_identity
+from usvit.config.node import DEFAULT_INSTANCE_MB, NodeConfig
+from usvit.data.io import BadImage, DicomIdentity, PatientIdentity, read_dicom_identity
 from usvit.node.database import NodeDatabase, add_event, count, insert
+from usvit.node.patients import CONFLICT, compare_patient
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring import IMAGE_CLASSES
 
@@ -50,6 +52,8 @@ class Outcome(StrEnum):
     """It is no DICOM instance, or its UIDs are not valid."""
     MISMATCH = "mismatch"
     """It is not the instance or SOP class that was announced, or its SOP class is no image that is scored."""
+    TOO_LARGE = "too_large"
+    """It has more bytes than ``receive.max_instance_mb`` allows."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class InstanceStore:
         min_free_bytes: int = 0,
         max_waiting: int | None = None,
         owner: str = "other",
+        max_bytes: int = DEFAULT_INSTANCE_MB << 20,
     ):
         """Create the folders.
 
@@ -82,7 +87,9 @@ class InstanceStore:
             min_free_bytes: with less free disk than this, nothing is taken in.
             max_waiting: with more instances than this not scored yet, nothing is taken in; None: no limit.
             owner: name of the process that takes in instances, for ``clear_partials``.
+            max_bytes: a larger instance is not taken in.
         """
+        self.max_bytes = max_bytes
         self._folder, self._database, self._pseudonyms = folder, database, pseudonyms
         self._incoming, self._partials = folder / "incoming", folder / "incoming" / ".partial"
         self._min_free, self._max_waiting, self._owner = min_free_bytes, max_waiting, owner
@@ -90,14 +97,28 @@ class InstanceStore:
         self._told_full_at = -math.inf
         self._partials.mkdir(mode=0o700, parents=True, exist_ok=True)
 
+    @classmethod
+    def of(cls, config: NodeConfig, database: NodeDatabase, owner: str) -> Self:
+        """Return the store of a configuration, for the process named ``owner``."""
+        receive = config.receive
+        return cls(
+            config.folder,
+            database,
+            Pseudonyms.of_key(config.key_path),
+            int(receive.min_free_gb * 1e9) if receive is not None else 0,
+            config.studies.max_waiting_images,
+            owner,
+            (receive.max_instance_mb if receive is not None else DEFAULT_INSTANCE_MB) << 20,
+        )
+
     def partial(self) -> Path:
         """Return the name of a new file for an instance that is arriving."""
         return self._partials / f"{self._owner}-{secrets.token_hex(16)}.dcm"
 
-    def has_room(self) -> bool:
-        """Return False if the disk or the queue is too full to take in another instance."""
+    def has_room(self, n_bytes: int = 0) -> bool:
+        """Return False if the disk or the queue is too full to take in another instance of ``n_bytes``."""
         found = os.statvfs(self._partials)
-        if found.f_bavail * found.f_frsize <= self._min_free:
+        if found.f_bavail * found.f_frsize - n_bytes <= self._min_free:
             return False
         if self._max_waiting is None:
             return True
@@ -120,7 +141,7 @@ class InstanceStore:
             partial: the file, as a DICOM file (PS3.10).
             source: ``dimse``, ``folder``, ``dicomweb``, ``cmove`` or ``cget``.
             calling_ae: AE title of the sender.
-            announced: SOP class and instance UID that the sender stated beside the data set.
+            announced: SOP class ("" if unknown) and instance UID that the sender stated beside the data set.
 
         Returns:
             What became of it. Only after ``stored`` and ``duplicate`` may the sender forget the instance.
@@ -137,6 +158,12 @@ class InstanceStore:
             return Receipt(Outcome.FULL)
         finally:
             partial.unlink(missing_ok=True)
+
+    def tell_set_aside(self, reason: str, ticket: str) -> None:
+        """Audit that a file of a watched folder was set aside under a random name."""
+        with self._database.transaction() as connection:
+            add_event(connection, "file_set_aside", reason=reason, ticket=ticket)
+            count(connection, "files_set_aside")
 
     def clear_partials(self) -> None:
         """Remove the files of instances whose arrival at an earlier process of this owner was interrupted."""
@@ -157,6 +184,8 @@ class InstanceStore:
     def _take(self, partial: Path, source: str, calling_ae: str, announced: tuple[str, str] | None) -> Receipt:
         if not self.has_room():
             return self._refused(Outcome.FULL, calling_ae, source)
+        if partial.stat().st_size > self.max_bytes:
+            return self._refused(Outcome.TOO_LARGE, calling_ae, source)
         try:
             found = read_dicom_identity(partial)
         except BadImage:
@@ -166,7 +195,8 @@ class InstanceStore:
             return self._refused(Outcome.INVALID, calling_ae, source)
         instance = self._pseudonyms.instance(found.sop_instance_uid)
         if found.sop_class_uid not in IMAGE_CLASSES or (
-            announced is not None and announced != (found.sop_class_uid, found.sop_instance_uid)
+            announced is not None
+            and announced not in ((found.sop_class_uid, found.sop_instance_uid), ("", found.sop_instance_uid))
         ):
             return self._refused(Outcome.MISMATCH, calling_ae, source, instance)
         n_bytes, file_sha256, dataset_sha256 = _hashes(partial)
@@ -190,20 +220,20 @@ class InstanceStore:
             "n_bytes": n_bytes,
             "calling_ae": calling_ae,
             "source": source,
-            "received_at": time.time(),
+            "received_at": self._database.now(),
             "attributes": json.dumps(found.attributes),
         }
         if expired:
             self._restore(row)
             return Receipt(Outcome.DUPLICATE, instance)
         try:
-            self._register(row)
+            self._register(row, found.patient)
         except sqlite3.IntegrityError:  # the same instance arrived on another association at the same moment
             known, _ = self._known(found.sop_instance_uid, dataset_sha256)
             return self._refused(known or Outcome.CONFLICT, calling_ae, source, instance)
         return Receipt(Outcome.STORED, instance)
 
-    def _register(self, row: dict[str, Any]) -> None:
+    def _register(self, row: dict[str, Any], patient: PatientIdentity) -> None:
         study = self._pseudonyms.study(row["study_uid"])
         with self._database.transaction() as connection:
             study_id = open_study(connection, row["study_uid"], study, row["received_at"])
@@ -219,6 +249,7 @@ class InstanceStore:
             )
             count(connection, "instances_received")
             count(connection, "bytes_received", row["n_bytes"])
+            compare_patient(connection, study_id, patient.hidden(self._pseudonyms.patient), row["received_at"])
 
     def _restore(self, row: dict[str, Any]) -> None:
         """Register the file of an instance whose earlier file has been deleted; it is not scored again by itself."""
@@ -282,15 +313,15 @@ def open_study(connection: sqlite3.Connection, study_uid: str, pseudonym: str, n
     """Register that an instance of a study arrives, in an open transaction, and return the id of the study.
 
     A study that was done gets another revision. One that is being scored stays so; its scorer finds the new instance
-    when it ends.
+    when it ends. One whose images name different patients stays stopped.
     """
     connection.execute(
         "INSERT INTO studies (study_uid, pseudonym, state, first_at, last_at) VALUES (?, ?, 'open', ?, ?) "
         "ON CONFLICT (study_uid) DO UPDATE SET last_at = excluded.last_at",
         (study_uid, pseudonym, now, now),
     )
-    row = connection.execute("SELECT id, state, revision FROM studies WHERE study_uid = ?", (study_uid,)).fetchone()
-    if row["state"] in ("done", "failed"):
+    row = connection.execute("SELECT * FROM studies WHERE study_uid = ?", (study_uid,)).fetchone()
+    if row["state"] in ("done", "failed") and row["reason"] != CONFLICT:
         reopen_study(connection, row["id"])
         add_event(connection, "study_reopened", study=pseudonym, revision=row["revision"] + 1)
     elif row["state"] in ("left_alone", "ready"):

@@ -22,7 +22,7 @@ from usvit.node.receiving.instance_store import InstanceStore, Outcome, is_uid
 from usvit.node.receiving.sop_classes import image_classes
 from usvit.node.sending import PeerUnavailable
 from usvit.progress import Progress, shown_progress
-from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
+from usvit.pseudonyms import for_the_owner_alone
 from usvit.scoring import IMAGE_CLASSES
 
 KEYS = (
@@ -160,19 +160,16 @@ class _Pull:
         receive = config.receive
         self._calling = receive.ae_title if receive is not None else "USVIT"
         self._progress = progress
-        self._store = InstanceStore(
-            config.folder,
-            database,
-            Pseudonyms.of_key(config.key_path),
-            int(receive.min_free_gb * 1e9) if receive is not None else 0,
-            config.studies.max_waiting_images,
-            "pull",
-        )
+        self._store = InstanceStore.of(config, database, "pull")
         self._store.clear_partials()
         self._result = StudiesPulled()
 
     def run(self, wanted: dict[str, str]) -> StudiesPulled:
-        archive = WebArchive(self._peer) if self._peer.dicomweb is not None else DimseArchive(self._peer, self._calling)
+        archive: WebArchive | DimseArchive
+        if self._peer.dicomweb is not None:
+            archive = WebArchive(self._peer, self._store.max_bytes)
+        else:
+            archive = DimseArchive(self._peer, self._calling)
         result = self._result
         try:
             with archive:
@@ -217,21 +214,15 @@ class _Pull:
 
     def _fetch_web(self, archive: WebArchive, part: list[ArchivedInstance]) -> None:
         for one in part:
-            data = archive.instance(one)
-            if data is None:
-                self._result.fail("the archive does not deliver it")
-                continue
             partial = self._store.partial()
             try:
-                data.save_as(partial, enforce_file_format=True)
-            except OSError:
+                if not archive.instance(one, partial):
+                    self._result.fail("the archive does not deliver it")
+                    continue
+                taken = self._store.take(partial, source="dicomweb", announced=(one.sop_class, one.instance))
+                self._count(taken.outcome)
+            finally:
                 partial.unlink(missing_ok=True)
-                raise
-            except Exception:  # pydicom raises many types for data sets that cannot be written
-                partial.unlink(missing_ok=True)
-                self._result.fail(_REASONS[Outcome.INVALID])
-                continue
-            self._count(self._store.take(partial, source="dicomweb").outcome)
 
     def _fetch_dimse(self, archive: DimseArchive, part: list[ArchivedInstance]) -> None:
         moving = self._retrieve == "move"
@@ -284,6 +275,7 @@ _REASONS = {
     Outcome.CONFLICT: "the node has another image with the same UID",
     Outcome.FULL: "the node has no room",
     Outcome.INVALID: "it is no valid DICOM object",
+    Outcome.TOO_LARGE: "it is larger than receive.max_instance_mb",
     Outcome.MISMATCH: "it is not what the archive announced, or no image of a kind that is scored",
 }
 

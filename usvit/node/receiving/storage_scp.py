@@ -23,12 +23,12 @@ from pynetdicom import AE, dimse_messages, evt
 from pynetdicom.sop_class import StorageCommitmentPushModel, Verification  # type: ignore[attr-defined]
 
 from usvit.config.node import NodeConfig, ReceiveConfig
+from usvit.node.bounded_association import BoundedMessages
 from usvit.node.child_process import report_ready
 from usvit.node.database import NodeDatabase, add_event, count
-from usvit.node.receiving.bounded_server import BoundedServer, may_send
+from usvit.node.receiving.bounded_server import BoundedServer, limits_of, may_send
 from usvit.node.receiving.instance_store import InstanceStore, Outcome
 from usvit.node.receiving.sop_classes import TRANSFER_SYNTAXES, image_classes
-from usvit.pseudonyms import Pseudonyms
 
 STATUSES = {
     Outcome.STORED: 0x0000,
@@ -37,13 +37,10 @@ STATUSES = {
     Outcome.MISMATCH: 0xA900,
     Outcome.INVALID: 0xC000,
     Outcome.CONFLICT: 0xC111,
+    Outcome.TOO_LARGE: 0xC000,
 }
 BUG = 0xC001
 """Status if the receiver itself fails."""
-_PIPELINED = 4
-"""Messages that may wait on an association whose peer does not wait for answers."""
-_SMALL = 1 << 20
-"""Largest message without an image, in bytes."""
 _SWEEP_SECONDS = 2.0
 _END_SECONDS = 20.0
 """Time that open associations have to end when the service stops."""
@@ -58,18 +55,10 @@ def run_receiver(config: NodeConfig, stop: threading.Event) -> None:
         OSError: the port is in use.
     """
     assert config.receive is not None
-    _prepare_pynetdicom()
     database = NodeDatabase(config.database)
-    store = InstanceStore(
-        config.folder,
-        database,
-        Pseudonyms.of_key(config.key_path),
-        int(config.receive.min_free_gb * 1e9),
-        config.studies.max_waiting_images,
-        "receiver",
-    )
+    store = InstanceStore.of(config, database, "receiver")
     store.clear_partials()
-    _ReceivedFile.store = store
+    receive_into(store)
     receiver = _Receiver(config.receive, database, store)
     server = receiver.listen()
     gc.freeze()  # what was imported is not looked through again
@@ -108,17 +97,16 @@ class _Receiver:
         handlers = [
             (evt.EVT_REQUESTED, self._on_requested),
             (evt.EVT_REJECTED, self._on_rejected),
-            (evt.EVT_ACCEPTED, self._on_accepted),
-            (evt.EVT_DATA_RECV, self._on_data),
-            (evt.EVT_DIMSE_RECV, self._on_message),
             (evt.EVT_C_STORE, self._on_store),
             (evt.EVT_N_EVENT_REPORT, self._on_event_report),
+            (evt.EVT_ACCEPTED, self._on_accepted),
+            *BoundedMessages(limits_of(settings), self._on_limit).handlers,
         ]
         server = ae.make_server(
             (settings.host, settings.port),
             ae_title=settings.ae_title,
             ssl_context=tls_of_receiver(settings),
-            evt_handlers=handlers,  # type: ignore[arg-type]
+            evt_handlers=handlers,
             server_class=BoundedServer,
             limits=settings,
             refused=self._refusals.tell,
@@ -146,57 +134,20 @@ class _Receiver:
         return title if any(one.ae_title == title for one in self._settings.allow) else ""
 
     def _on_accepted(self, event: evt.Event) -> None:
-        event.assoc.usvit_arriving = _Arriving()  # type: ignore[attr-defined]
         with self._database.transaction() as connection:
             count(connection, "associations")
 
-    def _on_data(self, event: evt.Event) -> None:
-        """End an association whose message is too large or too slow, or that does not wait for answers."""
-        association = event.assoc
-        arriving: _Arriving | None = getattr(association, "usvit_arriving", None)
-        if arriving is None:
-            return
-        if arriving.n_bytes == 0:
-            arriving.since = time.monotonic()
-        arriving.n_bytes += len(event.data)
-        message, limits = association.dimse.message, self._settings
-        holds_image = message is not None and message._data_set_file is not None
-        largest = limits.max_instance_mb << 20 if holds_image else _SMALL + (limits.max_pdu_kb << 10)
-        seconds = time.monotonic() - arriving.since
-        slow = limits.min_bytes_per_second and seconds > limits.idle_seconds + (
-            arriving.n_bytes / limits.min_bytes_per_second
-        )
-        if arriving.n_bytes > largest or slow or association.dimse.msg_queue.qsize() > _PIPELINED:
-            reason = "slow" if slow else "size" if arriving.n_bytes > largest else "no_waiting"
-            self._refusals.tell(reason, self._listed(event))
-            association.dul.event_queue.put("Evt19")  # invalid PDU: pynetdicom aborts the association
-
-    def _on_message(self, event: evt.Event) -> None:
-        arriving: _Arriving | None = getattr(event.assoc, "usvit_arriving", None)
-        if arriving is not None:
-            arriving.n_bytes = 0
+    def _on_limit(self, reason: str, event: evt.Event) -> None:
+        self._refusals.tell(reason, self._listed(event))
 
     def _on_store(self, event: evt.Event) -> int:
-        request: Any = event.request
-        file: _ReceivedFile = request._dataset_file
         title = str(event.assoc.requestor.ae_title).strip()
         try:
-            file.finish()
-            if file.trouble is not None:
-                return STATUSES[Outcome.FULL]
-            receipt = self._store.take(
-                Path(file.name),
-                source="dimse",
-                calling_ae=title,
-                announced=(str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID)),
-            )
-            return STATUSES[receipt.outcome]
+            return STATUSES[store_received(event, self._store, source="dimse", calling_ae=title)]
         except Exception as error:
             with contextlib.suppress(Exception):
                 self._refusals.tell(f"bug_{type(error).__name__}", self._listed(event))
             return BUG
-        finally:
-            file.discard()
 
     def _on_event_report(self, event: evt.Event) -> tuple[int, Any]:
         from usvit.node.sending import on_event_report
@@ -204,11 +155,18 @@ class _Receiver:
         return on_event_report(self._database, event)
 
 
-class _Arriving:
-    """The message that arrives on an association."""
-
-    def __init__(self) -> None:
-        self.n_bytes, self.since = 0, 0.0
+def store_received(event: evt.Event, store: InstanceStore, *, source: str, calling_ae: str = "") -> Outcome:
+    """Take in the instance of a C-STORE, whose data set pynetdicom has written to a file of ``receive_into``."""
+    request: Any = event.request
+    file: _ReceivedFile = request._dataset_file
+    try:
+        file.finish()
+        if file.trouble is not None:
+            return Outcome.FULL
+        announced = (str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID))
+        return store.take(Path(file.name), source=source, calling_ae=calling_ae, announced=announced).outcome
+    finally:
+        file.discard()
 
 
 class _Refusals:
@@ -314,8 +272,10 @@ def tls_of_receiver(settings: ReceiveConfig) -> ssl.SSLContext | None:
     return context
 
 
-def _prepare_pynetdicom() -> None:
-    """Write data sets to files as they arrive, and silence its log, which quotes UIDs and data sets."""
+def receive_into(store: InstanceStore) -> None:
+    """Let pynetdicom write the data sets of this process to files as they arrive, and silence its log, which quotes
+    UIDs and data sets."""
+    _ReceivedFile.store = store
     logging.getLogger("pynetdicom").setLevel(logging.CRITICAL + 1)
     pynetdicom._config.LOG_HANDLER_LEVEL = "none"
     pynetdicom._config.STORE_RECV_CHUNKED_DATASET = True

@@ -3,15 +3,18 @@
 Texts of a peer are never passed on: they may quote a data set. An answer holds a number and our own words.
 """
 
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from pydicom.filereader import read_file_meta_info
 
 OUT_OF_RESOURCES = range(0xA700, 0xA800)
 DUPLICATE = 0x0111
 _SUCCESS = 0x0000
+_T = TypeVar("_T")
 _WARNINGS = (0x0001, 0x0107, 0x0116, *range(0xB000, 0xC000))
 _WORDS = {
     0x0111: "it already has an object with this UID",
@@ -30,6 +33,26 @@ class PeerUnavailable(Exception):
 
     The text is our own.
     """
+
+
+def bounded_answers(found: Iterable[_T], most: int, seconds: float, seconds_each: float = 0.0) -> Iterator[_T]:
+    """Yield the answers of a peer to one request, up to a number and a time.
+
+    Args:
+        found: the answers; each comes in a limited time, or ends the iteration.
+        most: maximum number of answers.
+        seconds: time for all of them, with ``seconds_each`` more for each that has come.
+
+    Raises:
+        PeerUnavailable: there are more, or they take longer.
+    """
+    start = time.monotonic()
+    for n_found, one in enumerate(found, 1):
+        if n_found > most:
+            raise PeerUnavailable(f"it sends more than {most:,} answers to one request: ask for less at a time")
+        if time.monotonic() - start > seconds + n_found * seconds_each:
+            raise PeerUnavailable("its answers come too slowly")
+        yield one
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ association, on a later one that the sender opens, or on one that the archive op
 
 import sqlite3
 import time
-from collections.abc import Callable
 
 from pydicom import Dataset
 from pydicom.uid import generate_uid
@@ -36,7 +35,7 @@ SELECT d.id, r.sop_class_uid, r.sop_instance_uid, count(c.transaction_uid) AS n_
 FROM deliveries d JOIN results r ON r.id = d.result_id
 LEFT JOIN commitment_items i ON i.delivery_id = d.id
 LEFT JOIN commitments c ON c.transaction_uid = i.transaction_uid
-WHERE d.peer = ? AND d.state = 'sent' AND d.first_sent_at > ? GROUP BY d.id ORDER BY d.id
+WHERE d.peer = ? AND d.state = 'sent' GROUP BY d.id ORDER BY d.id
 """
 
 
@@ -57,7 +56,7 @@ class CommitmentRequests:
 
     def is_due(self) -> bool:
         """Return whether there are objects to ask for, or an answer that may wait for our next association."""
-        now = time.time()
+        now = self._database.now()
         return now >= self._not_before and (bool(self._due()) or (now >= self._next_poll and self._waits()))
 
     def postpone(self, now: float) -> None:
@@ -78,19 +77,19 @@ class CommitmentRequests:
         while self._waits() and association.is_established and time.monotonic() < end:
             time.sleep(0.02)
         self._n_polls += 1
-        self._next_poll = time.time() + self._wait(self._n_polls)
+        self._next_poll = self._database.now() + self._wait(self._n_polls)
 
     def _request(self, association: Association, rows: list[sqlite3.Row]) -> None:
         accepted = {context.abstract_syntax for context in association.accepted_contexts}
         if StorageCommitmentPushModel not in accepted:
-            self._not_before = time.time() + self._settings.commitment_minutes * 60
+            self._not_before = self._database.now() + self._settings.commitment_minutes * 60
             self._tell("commitment_not_supported")
             return
         transaction = str(generate_uid(prefix=None))
         with self._database.transaction() as connection:  # before the request: the answer may arrive at once
             connection.execute(
                 "INSERT INTO commitments (transaction_uid, peer, requested_at, state) VALUES (?, ?, ?, 'waiting')",
-                (transaction, self._name, time.time()),
+                (transaction, self._name, self._database.now()),
             )
             connection.executemany(
                 "INSERT INTO commitment_items (transaction_uid, delivery_id, sop_instance_uid) VALUES (?, ?, ?)",
@@ -117,9 +116,12 @@ class CommitmentRequests:
 
     def _due(self) -> list[sqlite3.Row]:
         """Return objects that were sent, and for which no answer is outstanding."""
-        now = time.time()
+        now = self._database.now()
         found = []
-        for row in self._database.rows(_LACKING, (self._name, now - self._settings.give_up_hours * 3600)):
+        longest = self._settings.give_up_hours * 3600
+        for row in self._database.rows(_LACKING, (self._name,)):
+            if sum(map(self._wait, range(1, row["n_asked"] + 1))) > longest:
+                continue  # the time of asking is over, whatever the clock says
             late = row["asked_at"] is not None and now - row["asked_at"] > self._settings.commitment_minutes * 60
             if row["waits"] and not late:
                 continue
@@ -132,7 +134,7 @@ class CommitmentRequests:
         return min(settings.first_retry_seconds * 2.0 ** min(n_times - 1, 60), settings.longest_retry_minutes * 60)
 
     def _expire(self) -> None:
-        before = time.time() - self._settings.commitment_minutes * 60
+        before = self._database.now() - self._settings.commitment_minutes * 60
         with self._database.transaction() as connection:
             connection.execute(
                 "UPDATE commitments SET state = 'expired' WHERE peer = ? AND state = 'waiting' AND requested_at < ?",
@@ -197,7 +199,7 @@ def on_event_report(
             return _UNKNOWN, None
         if found["state"] in ("complete", "incomplete"):
             return _SUCCESS, None
-        conclude(connection, transaction, committed, failed, settings or SendConfig())
+        conclude(connection, transaction, committed, failed, settings or SendConfig(), database.now())
     return _SUCCESS, None
 
 
@@ -207,7 +209,7 @@ def conclude(
     committed: set[str],
     failed: dict[str, int],
     settings: SendConfig,
-    clock: Callable[[], float] = time.time,
+    now: float,
 ) -> None:
     """Record the answer to a request, in an open transaction.
 
@@ -217,9 +219,8 @@ def conclude(
         committed: SOP instance UIDs that the archive commits itself to; others than those asked for are ignored.
         failed: SOP instance UID -> failure reason (PS3.3 C.14.1.1).
         settings: times between attempts.
-        clock: returns the time.
+        now: time of the node.
     """
-    now = clock()
     rows = connection.execute(
         "SELECT i.delivery_id, i.sop_instance_uid, d.attempts FROM commitment_items i "
         "JOIN deliveries d ON d.id = i.delivery_id WHERE i.transaction_uid = ? AND d.state = 'sent'",

@@ -7,8 +7,8 @@ has the same SOP instance UID and the same bytes.
 
 Three kinds of failure are told apart. If a peer cannot be reached, is busy or is out of resources, everything for it
 waits, until a later attempt or a new result finds that it stores again. If it refuses one object, the later results of
-the same study wait behind this object for ``HOLDS`` attempts, and then pass it. After ``send.give_up_hours`` an object
-is given up, and audited.
+the same study wait behind this object for ``HOLDS`` attempts, and then pass it. An object that was tried for
+``send.give_up_hours`` is given up, and audited.
 """
 
 import contextlib
@@ -40,8 +40,8 @@ NOT_OFFERED = -1
 _LONGEST_ERROR_WAIT = 30.0
 
 _WAITING = """
-SELECT d.id, d.attempts, d.next_at, d.first_sent_at, d.last_status, r.kind, r.path, r.sha256, r.sop_instance_uid,
-       r.sop_class_uid, r.created_at, r.study_id, s.pseudonym AS study
+SELECT d.id, d.attempts, d.tried_seconds, d.next_at, d.first_sent_at, d.last_status, r.kind, r.path, r.sha256,
+       r.sop_instance_uid, r.sop_class_uid, r.created_at, r.study_id, s.pseudonym AS study
 FROM deliveries d JOIN results r ON r.id = d.result_id JOIN studies s ON s.id = r.study_id
 WHERE d.peer = ? AND d.state = 'waiting' ORDER BY d.id
 """
@@ -101,6 +101,8 @@ class PeerDelivery:
         self._peer: PeerConfig = config.peers[name]
         self._may_be_down = True
         """Results may wait because the peer could not be reached, in an earlier process as well."""
+        self._failed_at: float | None = None
+        """Monotonic time at which the peer failed; None if it has stored something since."""
         self._calling = config.receive.ae_title if config.receive is not None else "USVIT"
         self._commitment = CommitmentRequests(config, name, database) if self._peer.storage_commitment else None
 
@@ -140,7 +142,7 @@ class PeerDelivery:
 
     def _due(self) -> Iterator[_Job]:
         """Yield the deliveries that may be sent now, in order; those that never can be are given up."""
-        now = time.time()
+        now = self._database.now()
         held: set[int] = set()
         n_found = 0
         for row in self._database.rows(_WAITING, (self._name,)):
@@ -150,7 +152,7 @@ class PeerDelivery:
                 if not _may_be_passed(row):
                     held.add(row["study_id"])
                 continue
-            if now - row["created_at"] > self._config.send.give_up_hours * 3600 and row["attempts"]:
+            if row["tried_seconds"] > self._config.send.give_up_hours * 3600:
                 self._give_up(row, "no attempt succeeded in time")
                 continue
             file = self._file_of(row)
@@ -184,8 +186,10 @@ class PeerDelivery:
             self._begin(job.row)
             answer = connected.send(job.file)
             self._conclude(job.row, answer)
-            if answer.stored and self._may_be_down:
-                self._release()
+            if answer.stored:
+                self._failed_at = None
+                if self._may_be_down:
+                    self._release()
             if answer.passing:
                 raise PeerUnavailable(answer.error)
             if not answer.stored and job.row["attempts"] + 1 < HOLDS:
@@ -194,7 +198,7 @@ class PeerDelivery:
     def _release(self) -> None:
         """End the wait of everything that waits because the peer could not be reached: it stores objects again."""
         self._may_be_down = False
-        now = time.time()
+        now = self._database.now()
         with self._database.transaction() as connection:
             connection.execute(
                 "UPDATE deliveries SET next_at = ? WHERE peer = ? AND state = 'waiting' AND last_status IS NULL "
@@ -206,11 +210,11 @@ class PeerDelivery:
         with self._database.transaction() as connection:
             connection.execute(
                 "UPDATE deliveries SET first_sent_at = coalesce(first_sent_at, ?) WHERE id = ?",
-                (time.time(), row["id"]),
+                (self._database.now(), row["id"]),
             )
 
     def _conclude(self, row: sqlite3.Row, answer: Answer) -> None:
-        now, attempts = time.time(), row["attempts"] + 1
+        now, attempts = self._database.now(), row["attempts"] + 1
         told: dict[str, Any] = {"kind": row["kind"], "sha256": row["sha256"], "attempts": attempts}
         status = NOT_OFFERED if answer.status is None else answer.status
         if answer.status is not None:
@@ -226,17 +230,20 @@ class PeerDelivery:
                 self._tell(connection, "delivered_with_warning" if answer.warning else "delivered", row, **told)
                 count(connection, "deliveries_sent")
             else:
+                wait = wait_after(self._config.send, attempts)
                 connection.execute(
-                    "UPDATE deliveries SET attempts = ?, next_at = ?, last_status = ?, last_error = ? WHERE id = ?",
-                    (attempts, now + wait_after(self._config.send, attempts), status, answer.error, row["id"]),
+                    "UPDATE deliveries SET attempts = ?, tried_seconds = tried_seconds + ?, next_at = ?, "
+                    "last_status = ?, last_error = ? WHERE id = ?",
+                    (attempts, wait, now + wait, status, answer.error, row["id"]),
                 )
                 self._tell(connection, "delivery_failed", row, reason=answer.error, **told)
                 count(connection, "deliveries_failed")
 
     def _peer_failed(self, jobs: list[_Job], reason: str) -> None:
         """Let everything for the peer wait. The first delivery that is still waiting counts the attempts."""
-        now = time.time()
+        now = self._database.now()
         self._may_be_down = True
+        tried, self._failed_at = self._time_tried(), time.monotonic()
         ids = [job.row["id"] for job in jobs]
         with self._database.transaction() as connection:
             first = connection.execute(
@@ -256,16 +263,28 @@ class PeerDelivery:
                     "WHERE peer = ? AND state = 'waiting' AND next_at < ?",
                     (later, reason, self._name, later),
                 )
+            connection.execute(
+                "UPDATE deliveries SET tried_seconds = tried_seconds + min(?, max(0, ? - (SELECT created_at FROM "
+                "results WHERE results.id = result_id))) WHERE peer = ? AND state = 'waiting'",
+                (tried, now, self._name),
+            )
             if self._commitment is not None:
                 self._commitment.postpone(now)
             add_event(connection, "peer_unavailable", peer=self._name, reason=reason)
             count(connection, "peer_failures")
 
+    def _time_tried(self) -> float:
+        """Return the time since the peer failed before; 0 if it has stored something since, or with the process.
+
+        What is given up has been tried for so long: a clock that jumps, and a machine that was off, count for nothing.
+        """
+        return 0.0 if self._failed_at is None else time.monotonic() - self._failed_at
+
     def _give_up(self, row: sqlite3.Row, reason: str) -> None:
         with self._database.transaction() as connection:
             connection.execute(
                 "UPDATE deliveries SET state = 'gave_up', done_at = ?, last_error = ? WHERE id = ?",
-                (time.time(), reason, row["id"]),
+                (self._database.now(), reason, row["id"]),
             )
             self._tell(connection, "delivery_gave_up", row, kind=row["kind"], sha256=row["sha256"], reason=reason)
             count(connection, "deliveries_gave_up")

@@ -49,7 +49,7 @@ class FilesSent:
     failed: dict[str, int]
     """Reason -> number of files that were not stored."""
     left_out: int
-    """Number of files that are not DICOM."""
+    """Number of files in folders that are not DICOM, or are symbolic links, which could lead out of the folder."""
     dry_run: bool = False
     """If True, ``sent`` is the number of files that would be sent."""
 
@@ -125,7 +125,7 @@ def send_dicom(
 
     Args:
         paths: folders and files. Of an output folder of ``score``, the folder ``dicom`` is sent; of any other folder,
-            all DICOM files in it and below it.
+            all DICOM files in it and below it; symbolic links in folders are not followed.
         to: application entity, ``AE@HOST:PORT``.
         stow: address of a DICOMweb service; exactly one of ``to`` and ``stow`` must be given.
         calling: our AE title.
@@ -286,7 +286,7 @@ def _find(given: Iterable[Path]) -> tuple[list[Outgoing], list[Path], int]:
         if not top.exists():
             raise UsvitError(f"There is no file or folder {top}.")
         for path in _files(top):
-            if not path.is_file() or not is_dicom(path):
+            if (path.is_symlink() and path != top) or not path.is_file() or not is_dicom(path):
                 left_out += 1
                 continue
             try:
@@ -305,7 +305,7 @@ def _files(top: Path) -> Iterator[Path]:
     if not top.is_dir():
         yield top
         return
-    if (top / "dicom").is_dir() and (top / "summary.json").is_file():
+    if (top / "dicom").is_dir() and not (top / "dicom").is_symlink() and (top / "summary.json").is_file():
         top = top / "dicom"
     for folder, folders, names in os.walk(top):
         folders.sort()

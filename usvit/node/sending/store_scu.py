@@ -16,10 +16,13 @@ from pynetdicom.sop_class import StorageCommitmentPushModel, Verification  # typ
 
 from usvit.config.node import NodeTlsConfig, PeerConfig
 from usvit.errors import UsvitError
+from usvit.node.bounded_association import AssociationLimits, client_handlers
 from usvit.node.sending.answers import Answer, Outgoing, PeerUnavailable
 
 MOST_CONTEXTS = 127
 """Presentation contexts of one association (128, PS3.8 9.3.2), one of which is left to storage commitment."""
+_MOST_WAITING = 200
+"""Answers of an AE that may wait to be handled; more are left in the network."""
 _PLAIN = (ExplicitVRLittleEndian, ImplicitVRLittleEndian)
 _REJECTED = {
     (1, 1): "it rejects the association without a reason",
@@ -140,6 +143,7 @@ def associate(
     calling: str,
     handlers: Sequence[Any] = (),
     roles: Sequence[Any] = (),
+    max_instance_bytes: int = 0,
 ) -> Association:
     """Open an association with an AE.
 
@@ -149,6 +153,7 @@ def associate(
         calling: our AE title.
         handlers: event handlers of pynetdicom.
         roles: role selections, for C-GET.
+        max_instance_bytes: largest instance that the AE may send back, for C-GET.
 
     Raises:
         PeerUnavailable: it cannot be reached, or refuses.
@@ -160,13 +165,14 @@ def associate(
     entity = AE(ae_title=calling)
     entity.acse_timeout = entity.dimse_timeout = entity.network_timeout = peer.timeout_seconds
     entity.connection_timeout = peer.timeout_seconds
+    limits = AssociationLimits(max_instance_bytes, peer.timeout_seconds, most_waiting=_MOST_WAITING, throttles=True)
     tls = None if peer.tls is None else (tls_of_peer(peer.tls), peer.tls.server_name or peer.host)
     association = entity.associate(
         peer.host,
         peer.port,
         contexts=contexts,
         ae_title=peer.ae_title,
-        evt_handlers=list(handlers),
+        evt_handlers=[*client_handlers(limits), *handlers],
         ext_neg=list(roles) or None,
         tls_args=tls,
     )
@@ -185,10 +191,17 @@ def end(association: Association | None) -> None:
     """Release an association, or abort it if that is not possible."""
     if association is None:
         return
+    association.usvit_ended = True  # type: ignore[attr-defined]
     if association.is_established:
         association.release()
     if not (association.is_released or association.is_aborted):
         association.abort()
+
+
+def abandon(association: Association) -> None:
+    """Abort an association whose peer does not keep to the limits."""
+    association.usvit_ended = True  # type: ignore[attr-defined]
+    association.abort()
 
 
 def echo(peer: PeerConfig, calling: str = "USVIT") -> None:

@@ -18,7 +18,8 @@ from pydicom.uid import (
 )
 
 from usvit.config.node import NodeConfig, PeerConfig
-from usvit.node.sending import dicomweb_client, tls_of_peer
+from usvit.node.bounded_association import AssociationLimits, client_handlers
+from usvit.node.sending import dicomweb_session, http_status, tls_of_peer
 
 CLASSES = {
     "sr": ("structured reports", ComprehensiveSRStorage),
@@ -132,7 +133,10 @@ def _check_association(
     if peer.storage_commitment:
         ae.add_requested_context(StorageCommitmentPushModel)
     tls: Any = None if peer.tls is None else (tls_of_peer(peer.tls), peer.tls.server_name or peer.host)
-    association = ae.associate(peer.host, peer.port, ae_title=peer.ae_title, tls_args=tls)
+    limits = AssociationLimits(0, min(peer.timeout_seconds, MOST_SECONDS))
+    association = ae.associate(
+        peer.host, peer.port, ae_title=peer.ae_title, tls_args=tls, evt_handlers=client_handlers(limits)
+    )
     if association.is_rejected:
         return [("fault", _rejection(name, peer, title, association.acceptor.primitive))]
     if not association.is_established:
@@ -190,18 +194,19 @@ def _check_dicomweb(name: str, peer: PeerConfig) -> tuple[Literal["ok", "note", 
 
     assert peer.dicomweb is not None
     address = f"{peer.dicomweb.rstrip('/')}/studies"
-    with requests.Session() as session:
-        dicomweb_client(peer, session)  # sets its certificates and its secret
+    seconds = min(peer.timeout_seconds, MOST_SECONDS)
+    with dicomweb_session(peer, 0, seconds) as session:  # the answer, which names a patient, is not read
         session.headers["Accept"] = "application/dicom+json"
         try:
             with session.get(
                 address,
                 params={"limit": 1},
-                timeout=min(peer.timeout_seconds, MOST_SECONDS),
-                allow_redirects=False,
-                stream=True,  # the answer, which names a patient, is not read
+                timeout=seconds,
+                stream=True,
             ) as answer:
                 return *_answered(name, peer, answer.status_code), _clock(answer.headers.get("Date"))
+        except requests.HTTPError as error:
+            return *_answered(name, peer, http_status(error)), None
         except requests.exceptions.SSLError:
             text = (
                 "The certificate of the service is not signed by a known authority, or is for another name. "

@@ -12,7 +12,6 @@ between leaves is removed at the next start or run.
 import contextlib
 import shutil
 import sqlite3
-import time
 from dataclasses import dataclass
 
 from usvit.config.node import NodeConfig
@@ -43,7 +42,7 @@ def apply_retention(config: NodeConfig, database: NodeDatabase, now: float | Non
     Args:
         config: configuration of the node.
         database: its database.
-        now: time in seconds since 1970; None: the clock.
+        now: time in seconds since 1970; None: that of the node.
 
     Returns:
         What was deleted.
@@ -51,7 +50,7 @@ def apply_retention(config: NodeConfig, database: NodeDatabase, now: float | Non
     Raises:
         OSError: a file cannot be deleted.
     """
-    return _Retention(config, database, time.time() if now is None else now).run()
+    return _Retention(config, database, database.now() if now is None else now).run()
 
 
 class _Retention:

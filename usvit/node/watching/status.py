@@ -16,10 +16,12 @@ from usvit.arguments import checked_arguments
 from usvit.config.node import NodeConfig
 from usvit.config.node_file import load_node_config
 from usvit.node.database import NodeDatabase
+from usvit.node.patients import CONFLICT
 from usvit.records import NodeStatusRecord, check_record
 
 INSTANCE_STATES = ("stored", "scored", "failed", "ignored", "expired")
-STUDY_STATES = ("open", "ready", "scoring", "done", "left_alone", "failed")
+STUDY_STATES = ("open", "ready", "scoring", "done", "left_alone", "failed", CONFLICT)
+_STUDY_STATE = f"CASE reason WHEN '{CONFLICT}' THEN reason ELSE state END"
 KINDS = ("sr", "sc", "gsps")
 DELIVERY_STATES = ("waiting", "sent", "committed", "gave_up", "dry_run")
 COMMITMENT_STATES = ("waiting", "complete", "incomplete", "expired")
@@ -78,10 +80,10 @@ def read_status(folder: Path, config: NodeConfig | None = None, now: float | Non
     Raises:
         UsvitError: the folder holds no node, or its database cannot be used.
     """
-    now = time.time() if now is None else now
     processes = _processes(folder)
     database = NodeDatabase(folder / "node.sqlite")
     try:
+        at, now = (time.time(), database.now()) if now is None else (now, now)
         with _snapshot(database):
             found = _from_database(database, config, now)
     finally:
@@ -91,7 +93,7 @@ def read_status(folder: Path, config: NodeConfig | None = None, now: float | Non
     content = {
         "schema_version": NodeStatusRecord.VERSION,
         "usvit_version": __version__,
-        "time": datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds"),
+        "time": datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
         "running": any(one["name"] == "supervisor" and one["alive"] for one in processes),
         "processes": processes,
         **found,
@@ -142,7 +144,7 @@ def _from_database(database: NodeDatabase, config: NodeConfig | None, now: float
     (missing,) = database.rows("SELECT count(*) FROM missing_results")[0]
     return {
         "instances": instances,
-        "studies": _counts(database, "studies", "state", STUDY_STATES),
+        "studies": _counts(database, "studies", _STUDY_STATE, STUDY_STATES),
         "results": _counts(database, "results", "kind", KINDS),
         "missing_results": missing,
         "commitments": _counts(database, "commitments", "state", COMMITMENT_STATES),
@@ -156,7 +158,7 @@ def _from_database(database: NodeDatabase, config: NodeConfig | None, now: float
 
 
 def _counts(database: NodeDatabase, table: str, column: str, names: tuple[str, ...]) -> dict[str, int]:
-    rows = database.rows(f"SELECT {column}, count(*) FROM {table} GROUP BY {column}")
+    rows = database.rows(f"SELECT {column}, count(*) FROM {table} GROUP BY 1")
     return dict.fromkeys(names, 0) | dict(map(tuple, rows))
 
 

@@ -25,8 +25,8 @@ from usvit.reports import node_page
 
 REQUEST_SECONDS = 5.0
 """Time in which a request must have arrived, and in which its answer must be taken."""
-MOST_REQUESTS = 8
-"""Requests that are answered at the same time; others are refused."""
+MOST_CONNECTIONS = 32
+"""Connections at the same time. One more ends the oldest, which has had the time for many requests."""
 FRESH_SECONDS = 1.0
 """Time for which a status is shown again instead of being read from the database."""
 HEADERS = {
@@ -68,11 +68,14 @@ def status_page(config: NodeConfig) -> Iterator[tuple[str, int]]:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 64
 
     def __init__(self, config: NodeConfig):
         assert config.status is not None
         self.config = config
-        self._slots = threading.BoundedSemaphore(MOST_REQUESTS)
+        self._open: dict[int, socket.socket] = {}
+        """Connections, oldest first."""
+        self._connections = threading.Lock()
         self._lock = threading.Lock()
         self._status: NodeStatusRecord | None = None
         self._read_at = 0.0
@@ -97,9 +100,11 @@ class _Server(ThreadingHTTPServer):
             return self._status
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._slots.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+        """Make room for the connection: idle ones must not keep a monitor from its answer."""
+        with self._connections:
+            while len(self._open) >= MOST_CONNECTIONS:
+                _cut(self._open.pop(next(iter(self._open))))
+            self._open[id(request)] = request
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -110,7 +115,8 @@ class _Server(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             end.cancel()
-            self._slots.release()
+            with self._connections:
+                self._open.pop(id(request), None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: a client that goes away is no event, and a log must not quote requests."""

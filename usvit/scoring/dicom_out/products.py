@@ -35,6 +35,7 @@ PRODUCT_FAILURES = {
     "no_region": "no tissue region is known that the picture could be cut to, and any part of it may name the patient: "
     "--pictures draws it unless words are found in it",
     "burned_in": "words seem to be burned into the picture, and no tissue region is known that it could be cut to",
+    "several_patients": "the images of the study name different patients, so that one report would mix them",
     "not_written": "the object could not be built from what the source says of itself",
     **FAILURES,
 }

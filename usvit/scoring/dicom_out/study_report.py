@@ -6,7 +6,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from usvit.data.io import BadImage
+from pydicom import Dataset
+
+from usvit.data.io import BadImage, PatientIdentity, differing_patients
 from usvit.errors import UsvitError
 from usvit.files import write_atomic
 from usvit.pseudonyms import for_the_owner_alone
@@ -53,7 +55,7 @@ def write_study_report(
     from usvit.scoring.dicom_out.structured_report import ReportSource, study_report_of
 
     path = f"dicom/{name}-sr.dcm"
-    found = []
+    found, patients = [], list[PatientIdentity]()
     with warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")  # pydicom's quote values of the file
         if order.keep_ids:
@@ -63,6 +65,7 @@ def write_study_report(
             try:
                 with read_again(source.item, order.settings, file_sha256) as opened:
                     evidence = evidence_of(opened.header, source.item, order.pseudonyms, keep_ids=order.keep_ids)
+                    patients.append(PatientIdentity.of(opened.header or Dataset()))
             except BadImage:
                 continue
             if evidence.SOPClassUID and evidence.SOPInstanceUID:
@@ -70,6 +73,8 @@ def write_study_report(
                 found.append(ReportSource(evidence, findings, str(source.rows[0]["item_id"]), source.n_failed))
         if not found:
             return Product("sr", None, "no_reference")
+        if differing_patients(patients):
+            return Product("sr", None, "several_patients")
         try:
             report = study_report_of(
                 found,

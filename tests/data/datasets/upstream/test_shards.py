@@ -4,10 +4,12 @@ import io
 import json
 import pickle
 import tarfile
+import time
 
 import numpy as np
 import pytest
 
+from benchmarks.node_hostile_peers import http_peer, serving
 from tests.data.datasets.upstream.layouts import encoded, pixels
 from tests.data.file_server import FileServer, Reply
 from usvit.data.datasets.upstream.shards import WINDOW, ShardFiles, expand, find, open_shards, shown
@@ -287,3 +289,31 @@ def test_json_labels_beside_other_facts(tmp_path):
     facts = json.dumps({"label": 2, "w": 1}).encode()
     path = tar(tmp_path / "a.tar", ("0.jpeg", encoded(0, "JPEG")), ("0.json", facts))
     assert open_shards(path).targets.tolist() == [2]
+
+
+def test_shards_by_http_do_not_lead_to_another_server(cache):
+    with FileServer() as server, FileServer() as other:
+        server.serve("/a.tar", Reply(b"", status=302, location=other.serve("/a.tar", Reply(b"x"))))
+        with pytest.raises(UsvitError, match=r"leads to another one"):
+            open_shards(server.url("/a.tar"))
+        assert other.asked == []
+
+
+@pytest.mark.parametrize("kind", ["endless", "endless_header", "drip", "drip_header", "lies", "silent"])
+def test_shards_by_http_that_never_end_are_left(cache, monkeypatch, kind):
+    monkeypatch.setattr("usvit.data.datasets.upstream.shards.TIMEOUT", 0.4)
+    monkeypatch.setattr("usvit.data.datasets.upstream.shards.MOST_BYTES", 300_000)
+    start = time.monotonic()
+    with serving(http_peer(kind)) as port, pytest.raises(UsvitError, match="shard http"):
+        open_shards(f"http://127.0.0.1:{port}/a.tar")
+    assert time.monotonic() - start < 8
+    assert list(cache.glob("*.tar")) == []
+
+
+def test_a_password_in_the_address_of_a_shard_is_sent_and_not_shown(cache):
+    with FileServer() as server:
+        server.serve("/a.tar", Reply(b"", status=403))
+        with pytest.raises(UsvitError) as caught:
+            open_shards(server.url("/a.tar").replace("://", "://user:w%2Ford@"))
+        assert "user" not in str(caught.value)
+        assert server.asked[0][1]["Authorization"] == "Basic dXNlcjp3L29yZA=="

@@ -6,9 +6,10 @@ Shards are local files, or are downloaded whole into a cache of limited size whe
 import errno
 import glob
 import hashlib
+import http.client
 import json
 import os
-import shutil
+import urllib.error
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -30,9 +31,15 @@ from usvit.data.datasets.upstream.shard_index import ShardIndex, read_index
 from usvit.errors import UsvitError
 from usvit.files import atomic, file_state, write_atomic
 from usvit.resources import cache_dir
+from usvit.web import WebLimits, open_url
 
 CACHE_GB = 50.0
 """Default limit of the cache of fetched shards in GB; ``USVIT_SHARD_CACHE_GB`` sets another one."""
+MOST_BYTES = 100 * 1000**3
+"""Largest shard that is fetched."""
+TIMEOUT = 60.0
+"""Seconds without data after which a connection to a server of http counts as broken."""
+_CHUNK = 1 << 20
 ATTEMPTS = 3
 """Attempts to fetch a shard before an error is raised."""
 
@@ -225,13 +232,16 @@ class ShardFiles:
 
 
 def _get(filesystem: Any, shard: Shard, size: int | None, file: BinaryIO) -> None:
-    why, whole = "", {"block_size": 0} if "http" in filesystem.protocol else {}  # HTTP: one request for the whole file
+    why = ""
     for _ in range(ATTEMPTS):
         try:
             file.seek(0)
             file.truncate()
-            with filesystem.open(filesystem._strip_protocol(shard.address), "rb", **whole) as source:
-                shutil.copyfileobj(source, file)
+            with filesystem.open(filesystem._strip_protocol(shard.address), "rb") as source:
+                if not _copied(source, file, MOST_BYTES if size is None else size):
+                    raise UsvitError(f"The shard {shard.shown} has more bytes than it states: it is not used.")
+        except UsvitError:
+            raise
         except Exception as error:  # each fsspec driver has its own errors
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -245,6 +255,60 @@ def _get(filesystem: Any, shard: Shard, size: int | None, file: BinaryIO) -> Non
         f"The shard {shard.shown} could not be fetched in {ATTEMPTS} attempts: {why}. Check the address and the "
         "connection, then run the same command again; it continues where it stopped."
     )
+
+
+def _copied(source: Any, file: BinaryIO, most: int) -> bool:
+    """Copy a shard; return False if it has more than ``most`` bytes."""
+    while chunk := source.read(_CHUNK):
+        most -= len(chunk)
+        if most < 0:
+            return False
+        file.write(chunk)
+    return True
+
+
+class _Web:
+    """Shards by http or https, with the part of the interface of fsspec that is used here.
+
+    Redirects to another server are not followed, and answers keep to ``usvit.web``.
+    """
+
+    protocol = ("http", "https")
+
+    def info(self, address: str) -> dict[str, Any]:
+        try:
+            try:
+                answer = self._opened(address, "HEAD")
+            except urllib.error.HTTPError as error:  # such as a signed address, which allows GET only
+                if error.code in (404, 410):
+                    raise
+                answer = self._opened(address, "GET")
+        except urllib.error.HTTPError as error:
+            if error.code in (404, 410):
+                raise FileNotFoundError(address) from error
+            raise
+        with answer:
+            length = answer.headers.get("Content-Length", "")
+            state = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
+        size = int(length) if length.isdecimal() else None
+        if size is not None and size > MOST_BYTES:
+            raise UsvitError(f"The shard {shown(address)} states {size:,} bytes; at most {MOST_BYTES:,} are loaded.")
+        return {"size": size, "ETag": state}
+
+    def open(self, address: str, mode: str) -> Any:
+        return self._opened(address, "GET")
+
+    def _opened(self, address: str, method: str) -> http.client.HTTPResponse:
+        return open_url(address, WebLimits(MOST_BYTES, TIMEOUT), method=method, timeout=TIMEOUT)
+
+    def glob(self, address: str) -> list[str]:
+        raise UsvitError(
+            f"A server of http does not list its files, so that {shown(address)} cannot contain a star. Write braces, "
+            "such as train-{0000..0146}.tar."
+        )
+
+    def _strip_protocol(self, address: str) -> str:
+        return address
 
 
 def _limit_gb() -> float:
@@ -266,6 +330,8 @@ def _local(address: str) -> str | None:
 
 
 def _filesystem(address: str) -> tuple[Any, str]:
+    if address.startswith(("http://", "https://")):
+        return _Web(), address
     try:
         filesystem, path = fsspec.core.url_to_fs(address)
     except (ImportError, ValueError) as error:
@@ -283,6 +349,8 @@ def _facts(address: str) -> tuple[Any, dict[str, Any]]:
         try:
             info = filesystem.info(path)
             break
+        except UsvitError:
+            raise
         except FileNotFoundError as error:
             raise UsvitError(f"There is no shard {shown(address)}. Correct source.path.") from error
         except Exception as error:  # each fsspec driver has its own errors

@@ -9,6 +9,7 @@ from pydicom.uid import MediaStorageDirectoryStorage
 from usvit.data.io.dicom.functional_groups import functional_groups
 from usvit.data.io.dicom.header import Header, number, text
 from usvit.data.io.dicom.layout import frames_of
+from usvit.data.io.dicom.patient import PatientIdentity
 from usvit.data.io.dicom.regions import LARGEST_MM, Regions, read_regions
 
 
@@ -46,6 +47,7 @@ class DicomIdentity:
     series_uid: str = field(repr=False)
     study_uid: str = field(repr=False)
     transfer_syntax_uid: str
+    patient: PatientIdentity
     attributes: dict[str, str] = field(repr=False)
     """Values of ``DESCRIBING``, at most 200 characters each; absent ones are ""."""
 
@@ -69,6 +71,7 @@ def identity_of(header: Header) -> DicomIdentity:
         series_uid=text(data, "SeriesInstanceUID"),
         study_uid=text(data, "StudyInstanceUID"),
         transfer_syntax_uid=str(header.syntax or ""),
+        patient=PatientIdentity.of(data),
         attributes={name: text(data, keyword)[:200] for name, keyword in DESCRIBING.items()},
     )
 
