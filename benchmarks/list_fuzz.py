@@ -16,48 +16,26 @@ The benchmark prints the outcomes by kind, and the slowest and the largest cases
 """
 
 import argparse
-import contextlib
 import io
 import json
-import multiprocessing
 import os
 import pickle
-import resource
-import signal
 import struct
 import sys
 import tempfile
-import time
 import warnings
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.hostile import Ended, run_apart, tell
 from benchmarks.score_fuzz import MUTATIONS, Rng
 
 Attack = Callable[[Path], Path]
-
-
-@dataclass
-class Outcome:
-    kind: str
-    name: str
-    end: str
-    """``read``, ``refused``, ``TRACEBACK``, ``HANG``, ``MEMORY`` or ``WROTE``."""
-    text: str
-    seconds: float
-    """Seconds of CPU time."""
-    gigabytes: float
-
-    @property
-    def bad(self) -> bool:
-        return self.end.isupper()
 
 
 # Healthy files.
@@ -539,91 +517,14 @@ def read(kind: str, path: Path) -> str:
     return report.line()
 
 
-def _case(kind: str, path: Path, pipe: Any) -> None:
-    """Read one file in the child process, and send the outcome through the pipe."""
-    from usvit.errors import UsvitError
-
-    os.chdir(path.parent)
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.dup2(null, 2)
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (64 * 1024**3, hard))  # so that the machine survives
-    pipe.send(("begun", ""))
-    try:
-        end, text = "read", read(kind, path)
-    except UsvitError as error:
-        end, text = "refused", str(error)
-    except BaseException as error:
-        end, text = "TRACEBACK", f"{type(error).__name__}: {str(error)[:300]}"
-    pipe.send((end, text))
-
-
-def run_case(kind: str, name: str, path: Path, seconds: float, memory: float) -> Outcome:
-    """Run one case in a forked child process, and monitor it."""
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
+def run_case(kind: str, name: str, path: Path, seconds: float, memory: float) -> Ended:
+    """Read one file in a child process with limits; nothing outside of its folder may change."""
     around = _listing(path.parent.parent)
-    child = context.Process(target=_group, args=(kind, path, theirs))
-    child.start()
-    theirs.close()
-    assert child.pid is not None
-    begun = moved = time.monotonic()
-    base, cpu, base_cpu = 0, 0.0, 0.0
-    most, end, text = 0, "", ""
-    while not end:
-        if ours.poll(0.05):
-            try:
-                what, text = ours.recv()
-            except EOFError:
-                end, text = "TRACEBACK", "the process died"
-                break
-            if what == "begun":
-                begun = moved = time.monotonic()
-                base, base_cpu = _resident(child.pid), _tree(child.pid)[1]
-                continue
-            end = what
-        resident, used = _tree(child.pid)
-        most, now = max(most, resident - base), time.monotonic()
-        if used - base_cpu > cpu:
-            cpu, moved = used - base_cpu, now
-        if (cpu > seconds or now - moved > 3 * seconds) and not end:
-            end, text = "HANG", f"ended after {cpu:.1f} s of CPU time and {now - begun:.1f} s in all"
-        elif most > memory * 1024**3 and end in ("", "read", "refused"):
-            end, text = "MEMORY", f"more than {memory:g} GB"
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.join()
-    if _listing(path.parent.parent) != around and not end.isupper():
-        end = "WROTE"
-    return Outcome(kind, name, end, " ".join(text.split()), cpu, most / 1024**3)
-
-
-def _group(kind: str, path: Path, pipe: Any) -> None:
-    os.setsid()  # so that its child processes end with it
-    _case(kind, path, pipe)
-
-
-def _resident(process: int) -> int:
-    with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
-
-
-def _tree(process: int) -> tuple[int, float]:
-    """Return the resident bytes and the seconds of CPU time of a process and of all processes in its session.
-
-    The CPU time of a process that has ended is included in that of the process that has waited for it.
-    """
-    total, ticks = 0, 0
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = (path / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[3]) == process:
-                    total += int((path / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-                    ticks += sum(map(int, fields[11:15]))
-    return total, ticks / os.sysconf("SC_CLK_TCK")
+    ended = run_apart(lambda: read(kind, path), seconds=seconds, memory_gb=memory, folder=path.parent)
+    ended.kind, ended.name = kind, name
+    if _listing(path.parent.parent) != around:
+        ended.changed = [str(path.parent.parent)]
+    return ended
 
 
 def _listing(folder: Path) -> list[tuple[str, int]]:
@@ -650,7 +551,7 @@ def cases(folder: Path, n: int, seed: int) -> Iterator[tuple[str, str, Path]]:
         yield kind, mutations, _put(place / file, changed)
 
 
-def run(n: int, seed: int, seconds: float, memory: float, keep: Path | None = None) -> list[Outcome]:
+def run(n: int, seed: int, seconds: float, memory: float, keep: Path | None = None) -> list[Ended]:
     # Modules are imported once here, because every child is a fork of this process.
     import timm  # noqa: F401
 
@@ -666,29 +567,12 @@ def run(n: int, seed: int, seconds: float, memory: float, keep: Path | None = No
             outcome = run_case(kind, name, path, seconds, memory)
             found.append(outcome)
             if outcome.bad:
-                print(f"{outcome.end} {kind} {name}: {outcome.text[:200]}", file=sys.stderr, flush=True)
+                print(f"{outcome.outcome} {kind} {name}: {outcome.last_line}", file=sys.stderr, flush=True)
             if outcome.bad and keep is not None:
                 keep.mkdir(parents=True, exist_ok=True)
                 (keep / f"{len(found):04d}-{path.name}").write_bytes(path.read_bytes())
             path.unlink(missing_ok=True)
     return found
-
-
-def tell(outcomes: list[Outcome], seconds: float) -> None:
-    print(f"{len(outcomes)} cases")
-    for kind in dict.fromkeys(one.kind for one in outcomes):
-        counts = Counter(one.end for one in outcomes if one.kind == kind)
-        print(f"{kind:12}  " + ", ".join(f"{count} {end}" for end, count in counts.most_common()))
-    print("slowest: " + ", ".join(f"{one.name} {one.seconds:.1f} s" for one in _most(outcomes, "seconds")))
-    print("largest: " + ", ".join(f"{one.name} {one.gigabytes:.2f} GB" for one in _most(outcomes, "gigabytes")))
-    bad = [one for one in outcomes if one.bad]
-    print(
-        f"{len(bad)} bad: " + (", ".join(f"{n} {end}" for end, n in Counter(one.end for one in bad).items()) or "none")
-    )
-
-
-def _most(outcomes: list[Outcome], what: str) -> list[Outcome]:
-    return sorted(outcomes, key=lambda one: -getattr(one, what))[:4]
 
 
 def main() -> None:
@@ -703,7 +587,7 @@ def main() -> None:
         "1"  # set before torch is imported: a forked child has no threads, and would wait for them
     )
     outcomes = run(options.n, options.seed, options.seconds, options.memory, options.keep)
-    tell(outcomes, options.seconds)
+    tell(outcomes)
     sys.exit(any(one.bad for one in outcomes))
 
 

@@ -13,13 +13,10 @@ if there was any failure. It runs on Linux only.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import re
-import resource
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -34,7 +31,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-Rng = np.random.Generator
+from benchmarks.hostile import Ended, Rng, changes, run_command, snapshot
+
 MEMORY_GB = 3.0
 """Address space that a case may take beyond that of the parent process, in GB."""
 NET = "do not fit together"
@@ -94,9 +92,9 @@ def make_world(root: Path) -> World:
 
 
 def _must(arguments: list[str]) -> None:
-    code, said = in_child(arguments, None, 600)[:2]
-    if code not in (0, 3):  # 3: some files were not scored because they are not images
-        raise SystemExit(f"usvit {' '.join(arguments)} ended with {code}:\n{said}")
+    ended = run_command(arguments, seconds=600, memory_gb=20, address_gb=None)
+    if ended.bad or ended.status == 2:
+        raise SystemExit(f"usvit {' '.join(arguments)} ended with {ended.status}:\n{ended.text}")
 
 
 # Mutations. Each takes the folder and the generator, changes the folder, and returns a description of the change.
@@ -398,119 +396,25 @@ SHARES += ["explain"] * 2 + ["export"] * 2 + ["score"] * 2 + ["evaluate --labels
 # One case.
 
 
-def in_child(arguments: list[str], memory_gb: float | None, timeout: float) -> tuple[int | str, str, float, float]:
-    """Run the command line in a forked child.
-
-    Args:
-        arguments: Arguments after ``usvit``.
-        memory_gb: Limit of the address space beyond that of this process, in GB; None for no limit.
-        timeout: Limit of the CPU time in seconds. A process that does not use the CPU is ended after three times as
-            long, so that a busy machine is not taken for a hang.
-
-    Returns:
-        The exit status ("hang" or "signal N" if there is none), the output, seconds, and the peak memory in MB.
-    """
-    sys.stdout.flush()
-    start = time.monotonic()
-    with tempfile.TemporaryFile() as said:
-        child = os.fork()
-        if child == 0:
-            _be_child(arguments, memory_gb, said.fileno())
-        ended, cpu, moved = 0, 0.0, start
-        while not ended:
-            time.sleep(0.02)
-            ended, status, usage = os.wait4(child, os.WNOHANG)
-            now, used = time.monotonic(), _cpu_seconds(child)
-            if used != cpu:
-                cpu, moved = used, now
-            if not ended and (cpu > timeout or now - moved > 3 * timeout):
-                os.killpg(child, signal.SIGKILL)
-                _, _, usage = os.wait4(child, 0)
-                ended, status = child, -1
-        said.seek(0)
-        text = said.read().decode("utf-8", "replace")
-    taken, peak = time.monotonic() - start, usage.ru_maxrss / 1024
-    if status == -1:
-        return "hang", text, taken, peak
-    return (f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)), text, taken, peak
-
-
-def _cpu_seconds(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _be_child(arguments: list[str], memory_gb: float | None, said: int) -> None:
-    """Run the command in this process; never return."""
-    os.setpgid(0, 0)
-    os.dup2(said, 1)
-    os.dup2(said, 2)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    if memory_gb is not None:
-        now = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_AS, (now + int(memory_gb * 1e9),) * 2)
-    code = 70
-    try:
-        from usvit.cli import main
-
-        sys.argv = ["usvit", *arguments]
-        main()
-        code = 0
-    except SystemExit as stop:
-        code = stop.code if isinstance(stop.code, int) else 0
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def snapshot(folder: Path) -> dict[str, str]:
-    """Return path -> hash or kind, for everything below a folder."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        kind = "file" if path.is_file() else "folder"
-        found[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest() if kind == "file" else kind
-    return found
-
-
 @dataclass
-class Ended:
+class Case:
     number: int
     command: str
     mutations: str
-    status: int | str
-    said: str
-    seconds: float
-    peak_mb: float
-    outside: list[str]
+    ended: Ended
     shown: bool
     """True if a report shows a picture from outside."""
 
     @property
     def outcome(self) -> str:
-        if self.outside:
-            return "WROTE OUTSIDE"
-        if self.shown:
-            return "SHOWED OUTSIDE"
-        if self.status == "hang":
-            return "HANG"
-        if isinstance(self.status, str) or self.status not in (0, 2, 3):
-            return "TRACEBACK"
-        return "refused" if self.status == 2 else "passed"
+        return "SHOWED OUTSIDE" if self.shown and not self.ended.bad else self.ended.outcome
 
     @property
     def wrong(self) -> bool:
         return self.outcome.isupper()
 
 
-def one_case(world: World, number: int, seed: int, only: str | None, timeout: float) -> Ended:
+def one_case(world: World, number: int, seed: int, only: str | None, timeout: float) -> Case:
     rng = np.random.default_rng([seed, number])
     command = only or SHARES[rng.integers(len(SHARES))]
     scored = command in SCORED
@@ -523,15 +427,14 @@ def one_case(world: World, number: int, seed: int, only: str | None, timeout: fl
     mutations = mutate(folder, rng)
     before = snapshot(world.outside)
     arguments = (SCORED if scored else COMMANDS)[command](world, folder, out)
-    status, said, seconds, peak = in_child(arguments, MEMORY_GB, timeout)
-    after = snapshot(world.outside)
-    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    if changed:  # the next case starts with an intact canary
+    ended = run_command(arguments, seconds=timeout, memory_gb=MEMORY_GB, address_gb=MEMORY_GB)
+    ended.changed = changes(before, snapshot(world.outside))
+    if ended.changed:  # the next case starts with an intact canary
         _restore(world)
     page = folder / "report.html"
     found = page.read_text(errors="replace") if page.is_file() and not page.is_symlink() else ""
     shown = "all pictures at" in mutations and "data:image/jpeg" in found
-    return Ended(number, command, mutations, status, said, seconds, peak, changed, shown)
+    return Case(number, command, mutations, ended, shown)
 
 
 def _restore(world: World) -> None:
@@ -541,7 +444,7 @@ def _restore(world: World) -> None:
 
 def run(
     n: int, seed: int, root: Path, *, first: int = 0, only: str | None = None, timeout: float = 10
-) -> Iterator[Ended]:
+) -> Iterator[Case]:
     """Run the cases ``first`` to ``first + n - 1`` one after the other; ``root`` is an empty folder."""
     os.environ["HOME"] = str(root / "home")
     os.environ.update(OMP_NUM_THREADS="1", USVIT_DATA_ROOT="", HF_HUB_OFFLINE="1")
@@ -567,30 +470,29 @@ def _import_everything() -> None:
     import usvit.scoring.job  # noqa: F401
 
 
-def last_line(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip() and not line.startswith("This is a bug")]
-    return lines[-1][:160] if lines else ""
-
-
-def show(case: Ended, keep: Path | None) -> None:
+def show(case: Case, keep: Path | None) -> None:
     """Print a failed case at once."""
-    print(f"  {case.outcome} {case.number} {case.command} | {case.mutations} | {case.status}")
-    print(f"      {', '.join(case.outside[:3]) or last_line(case.said)}", flush=True)
+    print(f"  {case.outcome} {case.number} {case.command} | {case.mutations} | {case.ended.status}")
+    print(f"      {', '.join(case.ended.changed[:3]) or case.ended.last_line}", flush=True)
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        (keep / f"{case.number:05d}.txt").write_text(f"{case.command}\n{case.mutations}\n{case.said}")
+        (keep / f"{case.number:05d}.txt").write_text(f"{case.command}\n{case.mutations}\n{case.ended.text}")
 
 
-def tell(cases: list[Ended]) -> None:
+def tell(cases: list[Case]) -> None:
     for command in sorted({case.command for case in cases}):
         counts = Counter(case.outcome for case in cases if case.command == command)
         print(f"{command:20s}" + ", ".join(f"{name} {count}" for name, count in counts.most_common()))
     total = Counter(case.outcome for case in cases)
-    slowest, largest = max(cases, key=lambda case: case.seconds), max(cases, key=lambda case: case.peak_mb)
+    slowest, largest = (
+        max(cases, key=lambda case: case.ended.seconds),
+        max(cases, key=lambda case: case.ended.gigabytes),
+    )
     print(f"{len(cases)} cases: {dict(total)}")
-    print(f"caught by the last net: {sum(NET in case.said for case in cases)}")
-    print(f"slowest {slowest.seconds:.1f} s: {slowest.number} {slowest.command} | {slowest.mutations}")
-    print(f"largest {largest.peak_mb:.0f} MB: {largest.number} {largest.command} | {largest.mutations}")
+    print(f"caught by the last net: {sum(NET in case.ended.text for case in cases)}")
+    print(f"slowest {slowest.ended.seconds:.1f} s: {slowest.number} {slowest.command} | {slowest.mutations}")
+    size = f"{largest.ended.gigabytes:.2f} GB beyond the imports"
+    print(f"largest {size}: {largest.number} {largest.command} | {largest.mutations}")
 
 
 def main() -> None:

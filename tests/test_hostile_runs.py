@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 def test_hostile_runs_are_refused_or_reported_and_nothing_else_happens(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     cases = [*run_fuzz.run(25, 1, tmp_path, timeout=60)]
-    assert [(case.outcome, case.command, case.mutations, case.said[-500:]) for case in cases if case.wrong] == []
+    assert [(case.outcome, case.command, case.mutations, case.ended.text[-500:]) for case in cases if case.wrong] == []
     assert {case.outcome for case in cases} == {"passed", "refused"}
 
 
