@@ -56,7 +56,8 @@ FLOORS = [
     {"data"},
     {"config", "progress", "cluster", "metrics", "threads"},
     {"records", "pseudonyms"},
-    {"resources", "seeding", "files", "limited", "plain_yaml", "logging", "machine_load"},
+    {"plain_yaml"},
+    {"resources", "seeding", "files", "limited", "logging", "machine_load"},
     {"terminal"},
     {"errors"},
 ]

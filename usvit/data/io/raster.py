@@ -12,6 +12,7 @@ from PIL import Image, ImageOps
 from usvit.data.io.bad_image import BadImage, refuse_frame, refuse_size, refusing
 from usvit.data.io.sniffing import HEAD_BYTES, kind_of
 from usvit.data.io.types import UInt8
+from usvit.files import open_regular
 
 PICTURE_FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
 """Formats that Pillow may decode. GIF and WebP are left out: no scanner writes them, and every decoder adds attack
@@ -23,9 +24,9 @@ be that large."""
 
 def _stream(source: Path | bytes | BinaryIO) -> BinaryIO:
     if isinstance(source, Path):
-        with source.open("rb") as file:
+        with open_regular(source) as file:
             if os.fstat(file.fileno()).st_size > IN_MEMORY:
-                return source.open("rb")
+                return open_regular(source)
             source = file.read()
     return io.BytesIO(source) if isinstance(source, bytes) else source
 

@@ -18,7 +18,7 @@ from usvit.data.datasets import Manifest, image_key, mask_names
 from usvit.data.io import UInt8
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
-from usvit.files import write_atomic
+from usvit.files import open_regular, write_atomic
 from usvit.resources import cache_dir
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class PixelCache:
         """Return the pixels of an entry, compared with the hash that ends its file; None if there is none."""
         path = self.folder / key
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 arrays = [np.load(file, allow_pickle=False) for _ in range(2)]
                 if file.read() != _digest(*arrays):
                     raise ValueError("the hash differs")

@@ -19,7 +19,7 @@ from pydicom.uid import MediaStorageDirectoryStorage
 from usvit.config.node import NodeTlsConfig, PeerConfig
 from usvit.data.io import is_dicom
 from usvit.errors import UsvitError, shortened
-from usvit.files import disk_errors, locked, refuse_link, sha256_of_file
+from usvit.files import TABLE_BYTES, disk_errors, locked, read_bytes, refuse_link, sha256_of_file
 from usvit.node.sending.answers import Answer, Outgoing, PeerUnavailable
 from usvit.node.sending.store_scu import StoreScu, fits_one_association
 from usvit.node.sending.stow import StowClient
@@ -230,7 +230,7 @@ class _SentList:
         """SHA-256 of files that the peer has stored."""
         self._hashes: dict[Path, str] = {}
         refuse_link(path)
-        content = path.read_bytes() if path.is_file() else b""
+        content = read_bytes(path, TABLE_BYTES) if path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]  # the last line may be cut off, if the machine stopped
         rows = list(csv.reader(io.StringIO(whole.decode("utf-8", "surrogateescape"))))
         if rows and tuple(rows[0]) != COLUMNS:

@@ -17,6 +17,7 @@ from usvit.data.datasets.readers import subfolders
 from usvit.data.datasets.upstream.base import Indices, StringArray, UpstreamDataset
 from usvit.data.io import BadImage, PictureFile, refuse_size, refusing
 from usvit.errors import UsvitError
+from usvit.files import open_regular
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
 """Suffixes of image files, in lower case."""
@@ -40,7 +41,11 @@ def rgb(source: Path | bytes, name: Path | None = None) -> Image.Image:
     """
     path = source if isinstance(source, Path) else name or Path("image")
     with refusing(path):
-        data = source.read_bytes() if isinstance(source, Path) else source
+        if isinstance(source, Path):
+            with open_regular(source, limit=_MOST_BYTES) as file:
+                data = file.read()
+        else:
+            data = source
         if not data:
             raise BadImage(path, "the file is empty", "truncated")
         if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
@@ -51,6 +56,8 @@ def rgb(source: Path | bytes, name: Path | None = None) -> Image.Image:
             return Image.fromarray(np.asarray(picture.frame()))
 
 
+_MOST_BYTES = 1_000_000_000
+"""Upper bound of the size of an image file."""
 LISTING_THREADS = 16
 """Folders listed in parallel; on a network drive each listing waits."""
 _MASK = re.compile(r"_mask(_\d+)?$")
