@@ -376,4 +376,4 @@ def sha256_of_file(path: Path, limit: int | None = None) -> str:
             bytes.
     """
     with regular_file(path, limit=limit, follow=True) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]

@@ -171,7 +171,9 @@ def send_dicom(
         sending = _Sending(peer, title, listed, progress or NO_PROGRESS)
         sending.send(waiting)
         for damaged in broken:
-            sending.conclude(damaged, Answer(None, error="the file is damaged, or has no file meta group"))
+            sending.conclude(
+                damaged, Answer(None, error="the file cannot be read, is damaged, too large, or has no file meta group")
+            )
     return FilesSent(path, sending.sent, sending.warned, len(found) - len(waiting), sending.failed, left_out)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 from pandas.errors import ParserWarning
 
-from usvit.data.datasets.identities import DataError, Public
+from usvit.data.datasets.identities import DataError, NamesFile, Public
 from usvit.errors import UsvitError
 from usvit.files import open_regular
 from usvit.limited import LimitedCalls, LimitReached
@@ -36,10 +36,16 @@ _PORTION = 100_000
 
 
 class TooLarge(DataError):
-    """A table beyond the bounds above; the text quotes no cell."""
+    """A table beyond the bounds above; the text quotes no cell.
 
-    def __init__(self, text: str):
-        super().__init__("{said}", said=Public(text))
+    Args:
+        text: why.
+        path: the table, which begins the text.
+    """
+
+    def __init__(self, text: str, path: Path | None = None):
+        named = f"the spreadsheet {path.name} {text}" if path is not None else text
+        super().__init__("{said}", said=NamesFile(named, f"the spreadsheet {text}" if path is not None else text))
 
 
 @dataclass(frozen=True)
@@ -59,15 +65,21 @@ class Spreadsheet:
         if name not in self.rows:
             raise DataError(
                 "{sheet} has no column '{name}'. It has: {columns}",
-                sheet=Public(self.name),
+                sheet=self.shown,
                 name=Public(name),
                 columns=", ".join(self.rows.columns),
             )
         return list(self.rows[name])
 
-    def where(self, position: int) -> str:
+    @property
+    def shown(self) -> NamesFile:
+        """Name of the table for error messages."""
+        return NamesFile(self.name, "the table")
+
+    def where(self, position: int) -> NamesFile:
         """Return the name of a row for error messages: 'row 7 of labels.csv'."""
-        return f"row {self.rows.index[position]} of {self.name}"
+        row = self.rows.index[position]
+        return NamesFile(f"row {row} of {self.name}", f"row {row} of the table")
 
 
 def read_sheet(path: Path) -> Spreadsheet:
@@ -106,16 +118,18 @@ def _sheet(path: Path, *, strict: bool) -> Spreadsheet:
     try:
         rows = _read(path, strict) if _is_small(path) else _read_apart(path, strict)
     except FileNotFoundError as error:
-        raise DataError("no file '{name}'", name=Public(path.name)) from error
+        raise DataError("no file '{name}'", name=NamesFile(path.name, "the table")) from error
     except (TooLarge, LimitReached) as error:
-        raise TooLarge(f"the spreadsheet {path.name} is too large to be read: {error}. {INSTEAD}") from error
+        raise TooLarge(f"is too large to be read: {error}. {INSTEAD}", path) from error
     except Exception as error:  # openpyxl and pyarrow raise zipfile, XML and key errors for a damaged file
         reason = " ".join(str(error).split())
         raise DataError(
-            "the spreadsheet {name} cannot be read ({reason})", name=Public(path.name), reason=reason
+            "the spreadsheet {name} cannot be read ({reason})",
+            name=NamesFile(path.name, f"({path.suffix.lower()})"),
+            reason=reason,
         ) from error
     if rows.empty:
-        raise DataError("{name} has no rows", name=Public(path.name))
+        raise DataError("{name} has no rows", name=NamesFile(path.name, "the table"))
     return Spreadsheet(path.name, rows)
 
 
@@ -184,7 +198,7 @@ def only_sheet(root: Path) -> Path:
         raise DataError(
             "one spreadsheet ({suffixes}) with the class of each image is needed; found: {names}",
             suffixes=Public(", ".join(SHEET_SUFFIXES)),
-            names=Public(names),
+            names=NamesFile(names, f"{len(found)} of them"),
         )
     return found[0]
 
