@@ -134,7 +134,7 @@ def read_bytes(path: Path, limit: int, *, follow: bool = False, hint: str = "", 
     with regular_file(path, limit=limit, follow=follow, hint=hint, what=what) as file:
         try:
             content = file.read(os.fstat(file.fileno()).st_size + 1)
-            if more := file.read(min(limit + 1, _PORTION)):  # the file grows, or does not state its size
+            if more := file.read(1):  # the file grows, or does not state its size
                 portions, length = [content, more], len(content) + len(more)
                 while length <= limit and (more := file.read(_PORTION)):
                     portions.append(more)
