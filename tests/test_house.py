@@ -58,7 +58,7 @@ FLOORS = [
     {"records", "pseudonyms"},
     {"plain_yaml"},
     {"resources", "seeding", "files", "limited", "logging", "machine_load"},
-    {"terminal"},
+    {"terminal", "markup"},
     {"errors"},
 ]
 """Rooms from the top floor down; a room imports from floors below it, or from itself."""

@@ -1,5 +1,6 @@
 """Read and write files: reads are limited, since files may be untrusted; writes are atomic and stay in their folder."""
 
+from usvit.files.cells import csv_text, guarded, unguarded
 from usvit.files.read import (
     JSON_BYTES,
     TABLE_BYTES,
@@ -23,7 +24,6 @@ from usvit.files.write import (
     clear_partials,
     copy_file,
     copy_folder,
-    csv_text,
     disk_errors,
     is_partial_of,
     locked,
@@ -50,6 +50,7 @@ __all__ = [
     "copy_folder",
     "csv_text",
     "disk_errors",
+    "guarded",
     "is_partial_of",
     "locked",
     "make_folder",
@@ -66,6 +67,7 @@ __all__ = [
     "regular_file",
     "sha256_of_file",
     "sha256_of_text",
+    "unguarded",
     "within",
     "write_atomic",
     "write_bytes",

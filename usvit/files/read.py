@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from usvit.errors import UsvitError, shortened
+from usvit.files.cells import unguarded
 
 JSON_BYTES, JSON_DEPTH, JSON_VALUES = 64_000_000, 40, 3_000_000
 """Upper bounds of a JSON file; usvit's own are below 20 MB and 12 levels."""
@@ -246,7 +247,7 @@ def read_csv(
     separator: str = ",",
     header: bool = True,
 ) -> pd.DataFrame:
-    """Read a CSV table of limited size.
+    """Read a CSV table of limited size, without the apostrophes that ``write_csv`` puts before possible formulas.
 
     Args:
         path: The file, in UTF-8.
@@ -275,12 +276,26 @@ def read_csv(
         )
     except (ValueError, MemoryError, OverflowError) as error:  # pandas' own errors are ValueErrors
         raise UsvitError(f"Cannot read {path} as a CSV table: {' '.join(str(error).split())[:200]}.") from error
+    if b"'" in content:
+        table = _unguarded(table)
     if not isinstance(table.index, pd.RangeIndex):  # pandas takes the first cells of longer rows for names of the rows
         raise UsvitError(
             f"Cannot read {path} as a CSV table: its rows have more cells than its header. A comma in a number or in a "
             "text without quotes may be the cause."
         )
     return _with_columns(table, path, needed)
+
+
+def _unguarded(table: pd.DataFrame) -> pd.DataFrame:
+    """Remove the apostrophes that ``csv_text`` has written before texts that could be formulas."""
+
+    def cell(value: Any) -> Any:
+        return unguarded(value) if isinstance(value, str) else value
+
+    texts = [not pd.api.types.is_numeric_dtype(dtype) for dtype in table.dtypes]
+    for position in np.flatnonzero(texts):
+        table.isetitem(position, [cell(value) for value in table.iloc[:, position]])
+    return table.rename(columns=cell)
 
 
 def read_parquet(

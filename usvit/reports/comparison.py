@@ -38,6 +38,7 @@ from usvit.evaluation import (
     rows_of,
 )
 from usvit.files import write_text
+from usvit.markup import latex_text, markdown_text
 from usvit.metrics.basic import roc
 from usvit.metrics.checks import group_codes
 from usvit.metrics.margin_tests import MarginTest, check_margin, check_test
@@ -305,7 +306,14 @@ def _render(template: str, record: CompareRecord, **more: Any) -> str:
         keep_trailing_newline=True,
         **(_TEX_SIGNS if template.endswith(".tex.j2") else {}),
     )
-    environment.filters |= {"figure": _figure, "p": p_words, "bound": _bound, "tex": _tex, "md": _md, "spread": _spread}
+    environment.filters |= {
+        "figure": _figure,
+        "p": p_words,
+        "bound": _bound,
+        "tex": latex_text,
+        "md": markdown_text,
+        "spread": _spread,
+    }
     if not template.endswith(".html.j2"):
         more |= {"claims": claim_lines(record), "claims_title": claims_title(record)}
     values = {"c": record, "titles": TITLES, "tests": TESTS, "dashes": DASHES, "n_series": N_SERIES}
@@ -330,17 +338,3 @@ def _spread(one: MeanSd, sign: str = " ± ") -> str:
 
 def _bound(bound: float | None) -> str:
     return "–" if bound is None else f"{bound:+.3f}"
-
-
-def _md(text: str) -> str:
-    """Text that Markdown shows as it is, in a table's cell too."""
-    for sign in "\\`*_{}[]<>()#+!|":
-        text = text.replace(sign, "\\" + sign)
-    return " ".join(text.split())
-
-
-def _tex(text: str) -> str:
-    """Text that LaTeX prints as it is."""
-    signs = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    signs |= {sign: "\\" + sign for sign in "&%$#_{}"} | {"<": r"\textless{}", ">": r"\textgreater{}"}
-    return " ".join("".join(signs.get(sign, sign) for sign in text).split())

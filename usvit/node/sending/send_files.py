@@ -19,7 +19,7 @@ from pydicom.uid import MediaStorageDirectoryStorage
 from usvit.config.node import NodeTlsConfig, PeerConfig
 from usvit.data.io import is_dicom
 from usvit.errors import UsvitError, shortened
-from usvit.files import TABLE_BYTES, disk_errors, locked, read_bytes, refuse_link, sha256_of_file
+from usvit.files import TABLE_BYTES, disk_errors, guarded, locked, read_bytes, refuse_link, sha256_of_file
 from usvit.node.sending.answers import Answer, Outgoing, PeerUnavailable
 from usvit.node.sending.store_scu import StoreScu, fits_one_association
 from usvit.node.sending.stow import StowClient
@@ -262,7 +262,7 @@ class _SentList:
         if self._empty:
             rows.writerow(COLUMNS)
         sha256 = self._hashes.get(path, "")
-        rows.writerow([name.as_posix(), sha256, self.peer, state, status, answer.error, when])
+        rows.writerow([guarded(name.as_posix()), sha256, self.peer, state, status, answer.error, when])
         self._empty, self.written = False, True
         with disk_errors(self._path), open(self._path, "ab") as file:
             file.write(text.getvalue().encode("utf-8", "surrogateescape"))
