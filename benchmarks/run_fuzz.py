@@ -448,14 +448,14 @@ def run(
     """Run the cases ``first`` to ``first + n - 1`` one after the other; ``root`` is an empty folder."""
     os.environ["HOME"] = str(root / "home")
     os.environ.update(OMP_NUM_THREADS="1", USVIT_DATA_ROOT="", HF_HUB_OFFLINE="1")
-    _import_everything()
+    import_everything()
     world = make_world(root)
     shutil.copytree(world.outside, root / "outside-kept")
     for number in range(first, first + n):
         yield one_case(world, number, seed, only, timeout)
 
 
-def _import_everything() -> None:
+def import_everything() -> None:
     """Import once the modules that the children need."""
     import torch
 

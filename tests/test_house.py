@@ -56,8 +56,9 @@ FLOORS = [
     {"data"},
     {"config", "progress", "cluster", "metrics", "threads"},
     {"records", "pseudonyms"},
-    {"resources", "seeding", "files", "limited", "plain_yaml", "logging", "machine_load", "web"},
-    {"terminal", "arguments", "representation"},
+    {"plain_yaml"},
+    {"resources", "seeding", "files", "limited", "logging", "machine_load", "web"},
+    {"terminal", "markup", "arguments", "representation"},
     {"errors"},
 ]
 """Rooms from the top floor down; a room imports from floors below it, or from itself."""

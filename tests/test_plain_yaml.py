@@ -1,8 +1,10 @@
+import os
+
 import pytest
 import yaml
 
 from usvit.errors import UsvitError
-from usvit.plain_yaml import MAX_BYTES, parse_yaml
+from usvit.plain_yaml import MAX_BYTES, parse_yaml, read_yaml
 from usvit.resources import configs_dir
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -49,3 +51,12 @@ def test_plain_yaml_with_an_anchor_is_as_yaml_reads_it():
 def test_every_shipped_recipe_is_far_below_the_bounds():
     for path in configs_dir().rglob("*.yaml"):
         assert parse_yaml(path.read_text(), str(path)) == yaml.safe_load(path.read_text())
+
+
+def test_a_file_that_never_ends_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(30 * 10**9)
+    for name, why in (("fifo", "not a regular file"), ("sparse", "30,000,000,000 bytes"), ("none", "does not exist")):
+        with pytest.raises(UsvitError, match=rf"The recipe .*{name} cannot be read: .*{why}"):
+            read_yaml(tmp_path / name, "recipe")

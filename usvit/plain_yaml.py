@@ -4,11 +4,13 @@
 digits cannot be printed, and deep nesting raises a ``RecursionError``.
 """
 
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from usvit.errors import UsvitError
+from usvit.files import Unreadable, read_text
 
 MAX_BYTES = 200_000
 """Maximum number of characters; PyYAML reads about as many in a second."""
@@ -18,6 +20,31 @@ MAX_DEPTH = 50
 MAX_DIGITS = 40
 """Maximum number of characters of a number; a double or a SHA-1 needs fewer."""
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
+
+
+def read_yaml(path: Path, what: str) -> Any:
+    """Read and parse a YAML file that the user named.
+
+    Args:
+        path: The file; a symbolic link is followed.
+        what: Kind of the file in errors, such as ``recipe``.
+
+    Raises:
+        UsvitError: As ``yaml_text`` and ``parse_yaml``.
+    """
+    return parse_yaml(yaml_text(path, what), f"The {what} {path}")
+
+
+def yaml_text(path: Path, what: str) -> str:
+    """Read the text of a YAML file that the user named; arguments as ``read_yaml``.
+
+    Raises:
+        UsvitError: The file cannot be read, is too large, or is not UTF-8.
+    """
+    try:
+        return read_text(path, 4 * MAX_BYTES, follow=True)
+    except Unreadable as error:
+        raise UsvitError(f"The {what} {path} cannot be read: {error.reason}.") from error
 
 
 def parse_yaml(text: str, what: str) -> Any:

@@ -24,7 +24,7 @@ from typing import Protocol, Self
 import platformdirs
 
 from usvit.errors import UsvitError
-from usvit.files import atomic, is_partial_of
+from usvit.files import atomic, is_partial_of, open_regular
 
 KEY_BYTES = 32
 LINK_COLUMNS = ("item_id", "name", "path")
@@ -267,7 +267,7 @@ def _refuse_replacing(path: Path) -> None:
         except FileNotFoundError:
             return
         if stat.S_ISREG(mode):
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 if file.read(len(header)) == header:
                     return
     raise UsvitError(f"The link table {path} would replace another file. Choose another name with --link.")
@@ -278,7 +278,7 @@ def _read_key(path: Path) -> tuple[bytes, int]:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait
             raise UsvitError(f"The key {path} is not a file. Pass another with --key, or set USVIT_KEY.")
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             content = file.read(1000)
     except FileNotFoundError:
         raise

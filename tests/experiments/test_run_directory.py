@@ -6,7 +6,7 @@ from tests.messages import record_messages
 from usvit.config import PretrainConfig
 from usvit.errors import UsvitError
 from usvit.experiments.run_directory import open_run
-from usvit.files import write_json
+from usvit.files import locked, write_json
 from usvit.records import PretrainRecord, TransferRecord
 
 
@@ -124,3 +124,21 @@ def test_a_run_that_the_host_augmented_for_a_gpu_is_not_continued_on_the_gpu(tmp
         else:
             with open_run(tmp_path / "run", now):
                 pass
+
+
+def test_a_folder_in_which_another_run_has_just_begun_is_said_to_be_taken(tmp_path):
+    """The winner has its lock but no run.json yet."""
+    (tmp_path / "run").mkdir()
+    with (
+        locked(tmp_path / "run" / ".lock", "taken"),
+        pytest.raises(UsvitError, match="Another process is working on"),
+        open_run(tmp_path / "run", {"kind": "cv"}),
+    ):
+        pass
+    (tmp_path / "run" / f".run.json.partial-{'0' * 32}").touch()  # of a process that was killed
+    with open_run(tmp_path / "run", {"kind": "cv"}) as opened:
+        assert written(opened)["state"] == "running"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").touch()
+    with pytest.raises(UsvitError, match="is not a run of usvit"), open_run(tmp_path / "other", {"kind": "cv"}):
+        pass

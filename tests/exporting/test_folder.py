@@ -16,6 +16,7 @@ from usvit.data.splits.leakage import seen_by, unrecorded, write_seen
 from usvit.errors import UsvitError
 from usvit.exporting import export, exporter, write_export
 from usvit.exporting.exportable import open_source
+from usvit.exporting.model_card import model_card
 from usvit.exporting.verification import Checked, check_pixels, refuse_difference, write_phantom_image
 from usvit.files import sha256_of_file
 from usvit.models.trained_model import load_trained
@@ -174,3 +175,15 @@ def test_a_difference_is_refused_by_the_size_of_the_logits(difference):
 def test_the_phantom_to_check_with_is_a_picture_and_has_an_aspect_ratio(tmp_path):
     pixels = read_image(write_phantom_image(tmp_path))
     assert pixels.shape == (120, 160, 3) and pixels.std() > 10
+
+
+@pytest.mark.slow
+def test_the_model_card_shows_what_a_stranger_wrote_as_text(fold):
+    hostile = "<script>alert(1)</script>|[x](http://y)"
+    metadata = open_source(str(fold)).without_descriptions().metadata
+    changed = metadata.model_copy(
+        update={"classes": [hostile, "malignant"], "positive_class": hostile, "architecture": hostile, "timm": "a`b"}
+    )
+    card = model_card(changed, "safetensors", hostile)
+    assert "<script" not in card and "](http" not in card.replace("\\](", "") and "name a\\`b takes" in card
+    assert {line.replace("\\|", "").count("|") for line in card.splitlines() if line.startswith("|")} == {3}

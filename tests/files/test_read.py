@@ -1,5 +1,7 @@
 import json
 import os
+import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,11 +11,13 @@ import pytest
 
 from usvit.errors import UsvitError
 from usvit.files import (
+    Unreadable,
     parse_json,
     read_bytes,
     read_csv,
     read_json,
     read_parquet,
+    read_text,
     regular_file,
     sha256_of_file,
     sha256_of_text,
@@ -41,6 +45,43 @@ def test_only_regular_files_are_opened_and_a_fifo_does_not_wait(tmp_path):
     assert read_bytes(tmp_path / "link", 10, follow=True) == b"x"
     with pytest.raises(UsvitError, match=r"There is no manifest .*none\. Make one\."):
         regular_file(tmp_path / "none", what="manifest", hint="Make one.")
+
+
+def test_a_file_is_read_without_taking_the_memory_of_its_limit(tmp_path):
+    (tmp_path / "a").write_bytes(b"x" * 1000)
+    tracemalloc.start()
+    try:
+        assert read_bytes(tmp_path / "a", 2_000_000_000) == b"x" * 1000
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="reading this file gives EIO on Linux")
+def test_an_error_of_the_disk_has_words(tmp_path):
+    (tmp_path / "a").symlink_to("/proc/self/mem")
+    for read in (read_text, read_json, read_csv, lambda path, follow: sha256_of_file(path)):
+        with pytest.raises(UsvitError, match=r"Cannot read .*/a: Input/output error"):
+            read(tmp_path / "a", follow=True)
+
+
+@pytest.mark.skipif(not Path("/proc/version").exists(), reason="this file states no size on Linux")
+def test_a_file_that_states_no_size_is_read_up_to_the_limit(tmp_path):
+    whole = read_bytes(Path("/proc/self/maps"), 10_000_000)
+    assert len(whole) > 1000 and whole.endswith(b"\n")
+    with pytest.raises(UsvitError, match="grew to more than 100 bytes"):
+        read_bytes(Path("/proc/self/maps"), 100)
+
+
+def test_text_that_is_not_utf_8_or_too_long_is_refused(tmp_path):
+    (tmp_path / "a").write_bytes(b"a\r\nb")
+    assert read_text(tmp_path / "a") == "a\nb"
+    (tmp_path / "b").write_bytes(b"\xff\xfe")
+    with pytest.raises(Unreadable, match=r"b: it is not text in UTF-8\.") as caught:
+        read_text(tmp_path / "b")
+    assert caught.value.reason == "it is not text in UTF-8"
+    with pytest.raises(Unreadable, match="at most 2 are read"):
+        read_text(tmp_path / "a", 2)
 
 
 def test_a_file_beyond_its_limit_is_not_read(tmp_path):
@@ -153,5 +194,5 @@ def test_the_hash_of_what_never_ends_is_refused(tmp_path):
     for name in ("fifo", "zero"):
         with pytest.raises(UsvitError, match="not a regular file"):
             sha256_of_file(tmp_path / name)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(UsvitError, match="There is no"):
         sha256_of_file(tmp_path / "absent")

@@ -1,7 +1,9 @@
 """Functions that behave as the worst files make parsers behave; workers import them by name."""
 
 import os
+import signal
 import time
+from pathlib import Path
 
 from usvit.errors import UsvitError
 
@@ -29,3 +31,11 @@ def crash():
 
 def refuse():
     raise UsvitError("The list x is wrong. Write it again.")
+
+
+def killed(folder, times):
+    """Be killed from outside the first ``times`` times; each leaves a file."""
+    Path(folder, str(os.getpid())).touch()
+    if len(list(Path(folder).iterdir())) <= times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "read"

@@ -64,3 +64,13 @@ def test_a_fork_of_a_process_that_has_a_fork_server_reads_too():
     assert ours.poll(60)
     assert ours.recv() not in (child, os.getpid())
     os.waitpid(child, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals of Linux")
+def test_a_call_whose_process_the_system_killed_is_tried_once_more(tmp_path):
+    """As the kernel does when the memory of the machine is full."""
+    with LimitedCalls() as calls:
+        assert calls.call(hostile.killed, str(tmp_path), 1) == "read"
+        with pytest.raises(LimitReached, match="the system killed its reader"):
+            calls.call(hostile.killed, str(tmp_path), 9)
+    assert len(list(tmp_path.iterdir())) == 3, "two processes for each call; one of them served both"

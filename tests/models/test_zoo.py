@@ -338,3 +338,9 @@ def test_counted_is_for_the_sizes_of_the_papers():
     assert counted("vit_b16", 384) > counted("vit_b16", 224)
     with pytest.raises(KeyError):
         counted("vit_b16", 100)
+
+
+@pytest.mark.parametrize("vit", [{"width": 10**9}, {"width": 10**300}, {"depth": 10**9}, {"heads": 0}, {"mlp": -1}])
+def test_a_strangers_number_is_refused_before_anything_counts_to_it(vit):
+    with pytest.raises(UsvitError, match=rf"model\.vit\.{next(iter(vit))} of the model vit_b16 is .*must be"):
+        find_model("vit_b16", vit)

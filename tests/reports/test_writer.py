@@ -8,7 +8,7 @@ import pytest
 
 from tests.reports.conftest import fake_run
 from usvit.files import write_json
-from usvit.reports.markdown import text
+from usvit.markup import markdown_text as text
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,7 @@ import pytest
 
 from usvit.data.transforms import CHANGES, ControlledChange
 from usvit.errors import UsvitError
+from usvit.files import locked
 from usvit.records import RepeatabilityRecord
 from usvit.records.schemas import schema_of
 from usvit.retesting import of_changes, repeatability, retest
@@ -92,6 +93,21 @@ def test_what_cannot_be_is_refused_in_one_paragraph(usvit, run, small_phantom, t
     ):
         answer = usvit("retest", run, "--data-root", small_phantom, *words)
         assert answer.code == 2 and said in answer.err and answer.err.count("\n") == 1, answer.err
+
+
+def test_a_second_retest_into_one_folder_is_refused_while_the_first_runs(run, small_phantom, tmp_path):
+    (tmp_path / "out").mkdir()
+    with (
+        locked(tmp_path / "out" / ".lock", "taken"),
+        pytest.raises(UsvitError, match="Another process is working on"),
+    ):
+        retest(run, changes=["jpeg"], images=9, data_root=small_phantom, out=tmp_path / "out")
+    retest(run, changes=["jpeg"], images=9, data_root=small_phantom, out=tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "repeatability.json",
+        "repeatability.html",
+        "changes.csv",
+    }
 
 
 def test_the_command_prints_each_change_and_which_flips_most(usvit, run, small_phantom):

@@ -113,3 +113,13 @@ def test_a_folder_that_may_not_be_read_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(type(tmp_path), "iterdir", refused)
     with pytest.raises(UsvitError, match="Cannot write"), open_folder(tmp_path / "scores", IDENTITY):
         pass
+
+
+@pytest.mark.parametrize("started", ["garbage", "", "2026-99-99", "9" * 5000])
+def test_a_date_that_is_none_is_damage(tmp_path, started):
+    with open_folder(tmp_path / "scores", IDENTITY):
+        pass
+    job = tmp_path / "scores" / "job.json"
+    job.write_text(json.dumps({**json.loads(job.read_text()), "started": started}))
+    with pytest.raises(UsvitError, match=r"job\.json"), open_folder(tmp_path / "scores", IDENTITY):
+        pass

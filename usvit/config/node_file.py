@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from usvit.config.node import NodeConfig
 from usvit.config.settings import cannot_be_used
 from usvit.errors import UsvitError, unknown
-from usvit.plain_yaml import parse_yaml
+from usvit.plain_yaml import read_yaml
 
 _DOCUMENTATION = "All settings: 'usvit docs node-configuration'."
 
@@ -23,12 +23,7 @@ def load_node_config(path: Path | str) -> NodeConfig:
         UsvitError: The file cannot be read, is not YAML, or a setting is unknown or wrong; the text names it.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsvitError(f"The configuration {path} cannot be read: {why}. Pass the YAML file of the node.") from error
-    content = parse_yaml(text, f"The configuration {path}")
+    content = read_yaml(path, "configuration")
     if not isinstance(content, dict):
         raise UsvitError(f"The configuration {path} must be a mapping of settings (folder, receive, models, rules).")
     try:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from usvit.config.run import RunConfig
 from usvit.errors import UsvitError, shortened, unknown
-from usvit.plain_yaml import parse_yaml
+from usvit.plain_yaml import parse_yaml, yaml_text
 from usvit.resources import configs_dir
 
 Stage = Literal["finetune", "pretrain", "transfer"]
@@ -47,11 +47,7 @@ def load_recipe(name_or_file: str, stage: Stage = "finetune") -> dict[str, Any]:
             if other != stage and name_or_file in recipe_names(other):
                 hint = f"'{name_or_file}' is a recipe of 'usvit {command}'. {hint}"
         raise unknown("recipe", name_or_file, recipe_names(stage), hint)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsvitError(f"The recipe {path} cannot be read: {' '.join(str(error).split())}") from error
-    settings = copy.deepcopy(_parsed(text, f"The recipe {path}"))
+    settings = copy.deepcopy(_parsed(yaml_text(path, "recipe"), f"The recipe {path}"))
     if not isinstance(settings, dict):
         raise UsvitError(f"The recipe {path} must be a mapping of sections (data, model, train, ...), see docs.")
     return {"recipe": path.stem, **settings}

@@ -16,7 +16,7 @@ from usvit.config import parse_overrides
 from usvit.errors import UsvitError
 from usvit.experiments.base import tensor_bytes
 from usvit.experiments.upstream_api import pretrain
-from usvit.files import write_bytes
+from usvit.files import read_bytes, write_bytes
 from usvit.progress import make_progress
 from usvit.records import ModelMetadata, load_record, write_record
 
@@ -46,7 +46,7 @@ def make_phantom_weights(out: str | Path, *, seed: int = 0, set_: list[str] | No
         run = pretrain(
             RECIPE, seed=seed, out=Path(folder) / "run", overrides=parse_overrides(set_ or []), progress=make_progress()
         ).path
-        tensors = load((run / "fold-0" / "model.safetensors").read_bytes())
+        tensors = load(read_bytes(run / "fold-0" / "model.safetensors", 100 * MAX_BYTES))
         metadata = load_record(run / "fold-0" / "model.json", ModelMetadata).content()
     content = tensor_bytes({name: _halved(tensor) for name, tensor in tensors.items()})
     if len(content) > MAX_BYTES:

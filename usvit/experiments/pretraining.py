@@ -24,7 +24,7 @@ from usvit.experiments.pretraining_exclusions import EXCLUDED, EXCLUDED_VAL, wit
 from usvit.experiments.pretraining_setup import PretrainingSetup, default_out, describe, new_task, prepare
 from usvit.experiments.pretraining_validation import validation_of
 from usvit.experiments.run_directory import RunDirectory, RunResult
-from usvit.files import sha256_of_text, write_bytes, write_csv
+from usvit.files import read_csv, sha256_of_text, write_bytes, write_csv
 from usvit.progress import NO_PROGRESS, Progress
 from usvit.records import ModelMetadata, PretrainRecord, load_record, write_record
 from usvit.reports import report_upstream
@@ -221,7 +221,7 @@ def _write_figures(setup: PretrainingSetup, run: RunDirectory) -> None:
     """Write the figures of each fold at the step whose weights were kept."""
     folds = []
     for fold in range(len(setup.sources)):
-        history = pd.read_csv(run.fold(fold) / "history.csv")
+        history = read_csv(run.fold(fold) / "history.csv", text=False)
         kept = history[history.step == load_record(run.fold(fold) / "model.json", ModelMetadata).best_step]
         row = (kept if len(kept) else history).iloc[-1]
         folds.append({"fold": fold, **{key: _number(value) for key, value in row.items()}})

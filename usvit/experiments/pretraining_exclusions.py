@@ -4,13 +4,12 @@ import logging
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from usvit.data.datasets import UpstreamDataset
 from usvit.errors import UsvitError
 from usvit.experiments.pretraining_setup import PretrainingSetup
-from usvit.files import write_csv
+from usvit.files import read_csv, write_csv
 from usvit.progress import Progress
 from usvit.training import World
 
@@ -47,9 +46,9 @@ def without_near_duplicates(
 
 def _read(path: Path, n_images: int) -> NDArray[np.int64]:
     try:
-        indices = pd.read_csv(path)["upstream_index"].to_numpy(np.int64)
+        indices = read_csv(path, text=False)["upstream_index"].to_numpy(np.int64)
         if len(indices) and not 0 <= indices.min() <= indices.max() < n_images:
             raise ValueError(f"there are {n_images} images")
-    except (ValueError, KeyError, OSError) as error:
+    except (ValueError, KeyError, UsvitError) as error:
         raise UsvitError(f"{path} is damaged ({error}). Delete it, so that usvit searches again.") from error
     return np.unique(indices)

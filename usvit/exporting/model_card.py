@@ -1,6 +1,7 @@
 """The model card of an export, generated from its metadata."""
 
 from usvit.data.io import PICTURE_NAMES
+from usvit.markup import markdown_code, markdown_text
 from usvit.records import ExportedMetadata, UpstreamRecord
 
 HOW_TO = {
@@ -19,8 +20,8 @@ with torch.inference_mode():
     print(trained.classes, trained.model(trained.preprocessing.normalised(pixels)).softmax(1))
 ```
 
-`model.safetensors` holds the weights by timm's names: where the architecture is timm's own,
-`timm.create_model("{timm}", ...)` takes them without usvit.
+`model.safetensors` holds the weights by timm's names: where the architecture is timm's own, a network that
+`timm.create_model` makes by the name {timm} takes them without usvit.
 """,
     "onnx": """\
 ```python
@@ -79,13 +80,13 @@ def model_card(metadata: ExportedMetadata, format_: str, checked: str) -> str:
         pictures=PICTURE_NAMES,
         size=size,
         n_classes=len(metadata.classes),
-        timm=metadata.timm,
+        timm=markdown_code(metadata.timm),
         version=metadata.exported.usvit_version,
         resize=RESIZE_CODE[metadata.preprocessing.resize].format(size=size),
     )
     return "\n".join(
         [
-            f"# {metadata.architecture}: {' / '.join(metadata.classes)}",
+            f"# {markdown_text(metadata.architecture)}: {markdown_text(' / '.join(metadata.classes))}",
             "",
             "A classifier of breast-ultrasound images. **For research only; not a medical device.** It must not "
             "decide, nor help to decide, on the care of a patient.",
@@ -93,7 +94,7 @@ def model_card(metadata: ExportedMetadata, format_: str, checked: str) -> str:
             *_untrained(metadata),
             "| | |",
             "|---|---|",
-            *(f"| {name} | {value} |" for name, value in _rows(metadata, checked)),
+            *(f"| {name} | {markdown_text(value)} |" for name, value in _rows(metadata, checked)),
             "",
             "## Use",
             "",
@@ -116,7 +117,7 @@ def _collections(metadata: ExportedMetadata) -> list[str]:
     lines = []
     for one in metadata.seen_collections or ():
         names = ", ".join(listed.name for listed in one.sets) or "not known"
-        lines.append(f"- {one.network} was pre-trained on: {names} ({one.source}).")
+        lines.append(f"- {markdown_text(f'{one.network} was pre-trained on: {names} ({one.source}).')}")
     return ["", "Do not test it on these data sets either:", "", *lines] if lines else []
 
 
@@ -131,7 +132,7 @@ def _rows(metadata: ExportedMetadata, checked: str) -> list[tuple[str, str]]:
     upstream, licenses, size = metadata.upstream or UpstreamRecord(), exported.licenses, preprocessing.image_size
     exchanged = ", ".join(f"{key} {value}" for key, value in (metadata.vit or {}).items())
     rows = [
-        ("network", f"`{metadata.architecture}`" + (f" with {exchanged}" if exchanged else "")),
+        ("network", metadata.architecture + (f" with {exchanged}" if exchanged else "")),
         ("paper", exported.paper),
         ("parameters", f"{exported.parameters:,}"),
         ("classes, in order", ", ".join(metadata.classes)),
@@ -151,7 +152,7 @@ def _rows(metadata: ExportedMetadata, checked: str) -> list[tuple[str, str]]:
         rows.append(("measured", f"{', '.join(figures)} on {tested}; no intervals"))
     versions = {"usvit": exported.usvit_version, **exported.versions}
     rows += [
-        ("weights' SHA-256", f"`{exported.weights_sha256}`"),
+        ("weights' SHA-256", exported.weights_sha256),
         ("made with", ", ".join(f"{name} {version}" for name, version in versions.items())),
     ]
     return [*rows, ("this export", checked)] if checked else rows

@@ -5,6 +5,7 @@ number of values of JSON, and the decoded size of tables are limited, so that a 
 minutes. This module checks that content is well-formed; ``usvit.records`` checks whether it is valid.
 """
 
+import errno
 import hashlib
 import io
 import json
@@ -21,20 +22,61 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from usvit.errors import UsvitError
+from usvit.errors import UsvitError, shortened
+from usvit.files.cells import unguarded
 
 JSON_BYTES, JSON_DEPTH, JSON_VALUES = 64_000_000, 40, 3_000_000
 """Upper bounds of a JSON file; usvit's own are below 20 MB and 12 levels."""
+TEXT_BYTES = 16_000_000
+"""Upper bound of a text file for which the caller states none."""
+_PORTION = 16_000_000
 TABLE_BYTES, TABLE_COLUMNS, TABLE_CELLS = 1_000_000_000, 2_000, 100_000_000
 """Upper bounds of a table. The first also limits the decoded size of Parquet."""
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
+class Unreadable(UsvitError):
+    """A file cannot be read.
+
+    Args:
+        path: The file.
+        reason: Why, without the path, for errors that must not name it.
+        text: The text of the error. Default: the path and the reason.
+    """
+
+    def __init__(self, path: Path | str, reason: str, text: str = ""):
+        super().__init__(text or f"Cannot read {path}: {reason}.")
+        self.reason = reason
+
+
+class _DiskFile(io.FileIO):
+    """A file for reading whose disk errors, such as EIO, are errors with words."""
+
+    def __init__(self, handle: int, path: Path):
+        super().__init__(handle, "rb")
+        self._shown = path
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return super().readinto(buffer)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def readall(self) -> bytes:
+        try:
+            return super().readall()
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> Unreadable:
+        return Unreadable(self._shown, f"{error.strerror} (the disk or the connection to it may be damaged)")
+
+
 def regular_file(
     path: Path, *, limit: int | None = None, follow: bool = False, hint: str = "", what: str = ""
 ) -> BinaryIO:
-    """Open a file for reading in binary if it is a regular file.
+    """Open a file for reading in binary if it is a regular file. Errors of its disk are ``Unreadable``.
 
     Args:
         path: The file.
@@ -44,28 +86,48 @@ def regular_file(
         what: Kind of the file in that error, such as ``manifest``.
 
     Raises:
-        UsvitError: The file is missing or too large, or is a link, FIFO, device or folder.
+        Unreadable: The file is missing or too large, or is a link, FIFO, device or folder.
     """
+    if not follow and path.is_symlink():
+        text = f"{path} is a symbolic link, and links inside a folder of results are not followed."
+        raise Unreadable(path, "it is a symbolic link", text)
+    try:
+        handle, size = _open(path, follow)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        text = f"There is no {what + ' ' if what else ''}{shortened(str(path), 1000)}. {hint}".rstrip()
+        raise Unreadable(path, "it does not exist", text) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        raise Unreadable(shortened(str(path), 1000), reason) from error
+    if limit is not None and size > limit:
+        os.close(handle)
+        raise Unreadable(path, f"it has {size:,} bytes, and at most {limit:,} are read")
+    return io.BufferedReader(_DiskFile(handle, path))
+
+
+def open_regular(path: Path, limit: int | None = None) -> BinaryIO:
+    """Open a file as ``regular_file`` for a decoder that treats an ``OSError`` itself; symbolic links are followed.
+
+    Raises:
+        OSError: The file is missing, cannot be read or has more than ``limit`` bytes, or is a FIFO, device or folder.
+    """
+    handle, size = _open(path, follow=True)
+    if limit is not None and size > limit:
+        os.close(handle)
+        raise OSError(errno.EFBIG, f"it has {size:,} bytes, and at most {limit:,} are read", str(path))
+    return open(handle, "rb")
+
+
+def _open(path: Path, follow: bool) -> tuple[int, int]:
+    """Open a regular file; return its handle and its size. Raises OSError, or ValueError for a NUL in the path."""
     # Without O_NONBLOCK, opening a FIFO waits for a writer.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-    if not follow:
-        flags |= getattr(os, "O_NOFOLLOW", 0)
-        if path.is_symlink():
-            raise UsvitError(f"{path} is a symbolic link, and links inside a folder of results are not followed.")
-    try:
-        handle = os.open(path, flags)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise UsvitError(f"There is no {what + ' ' if what else ''}{path}. {hint}".rstrip()) from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise UsvitError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
+    handle = os.open(path, flags if follow else flags | getattr(os, "O_NOFOLLOW", 0))
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         os.close(handle)
-        raise UsvitError(f"Cannot read {path}: it is not a regular file.")
-    if limit is not None and status.st_size > limit:
-        os.close(handle)
-        raise UsvitError(f"Cannot read {path}: it has {status.st_size:,} bytes, and at most {limit:,} are read.")
-    return open(handle, "rb")
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return handle, status.st_size
 
 
 def file_state(status: os.stat_result) -> tuple[int, ...]:
@@ -81,10 +143,42 @@ def file_state(status: os.stat_result) -> tuple[int, ...]:
 def read_bytes(path: Path, limit: int, *, follow: bool = False, hint: str = "", what: str = "") -> bytes:
     """Read a regular file of at most ``limit`` bytes. Arguments and errors are those of ``regular_file``."""
     with regular_file(path, limit=limit, follow=follow, hint=hint, what=what) as file:
-        content = file.read(limit + 1)
+        try:
+            content = file.read(os.fstat(file.fileno()).st_size + 1)
+            if more := file.read(1):  # the file grows, or does not state its size
+                portions, length = [content, more], len(content) + len(more)
+                while length <= limit and (more := file.read(_PORTION)):
+                    portions.append(more)
+                    length += len(more)
+                content = b"".join(portions)
+        except MemoryError as error:
+            raise Unreadable(path, "there is too little memory for it") from error
     if len(content) > limit:
-        raise UsvitError(f"Cannot read {path}: it grew to more than {limit:,} bytes while it was read.")
+        raise Unreadable(path, f"it grew to more than {limit:,} bytes while it was read")
     return content
+
+
+def read_text(
+    path: Path,
+    limit: int = TEXT_BYTES,
+    *,
+    encoding: str = "utf-8",
+    follow: bool = False,
+    hint: str = "",
+    what: str = "",
+) -> str:
+    """Read a text file, in UTF-8 unless ``encoding`` is given; lines may end as on any system.
+
+    Other arguments and errors are those of ``regular_file``.
+
+    Raises:
+        Unreadable: Also if the file is not text in this encoding.
+    """
+    content = read_bytes(path, limit, follow=follow, hint=hint, what=what)
+    try:
+        return io.TextIOWrapper(io.BytesIO(content), encoding=encoding).read()
+    except UnicodeDecodeError as error:
+        raise Unreadable(path, f"it is not text in {encoding.upper().removesuffix('-SIG')}") from error
 
 
 def read_json(path: Path, hint: str = "", *, follow: bool = False) -> dict[str, Any]:
@@ -163,7 +257,7 @@ def read_csv(
     separator: str = ",",
     header: bool = True,
 ) -> pd.DataFrame:
-    """Read a CSV table of limited size.
+    """Read a CSV table of limited size, without the apostrophes that ``write_csv`` puts before possible formulas.
 
     Args:
         path: The file, in UTF-8.
@@ -192,12 +286,26 @@ def read_csv(
         )
     except (ValueError, MemoryError, OverflowError) as error:  # pandas' own errors are ValueErrors
         raise UsvitError(f"Cannot read {path} as a CSV table: {' '.join(str(error).split())[:200]}.") from error
+    if b"'" in content:
+        table = _unguarded(table)
     if not isinstance(table.index, pd.RangeIndex):  # pandas takes the first cells of longer rows for names of the rows
         raise UsvitError(
             f"Cannot read {path} as a CSV table: its rows have more cells than its header. A comma in a number or in a "
             "text without quotes may be the cause."
         )
     return _with_columns(table, path, needed)
+
+
+def _unguarded(table: pd.DataFrame) -> pd.DataFrame:
+    """Remove the apostrophes that ``csv_text`` has written before texts that could be formulas."""
+
+    def cell(value: Any) -> Any:
+        return unguarded(value) if isinstance(value, str) else value
+
+    texts = [not pd.api.types.is_numeric_dtype(dtype) for dtype in table.dtypes]
+    for position in np.flatnonzero(texts):
+        table.isetitem(position, [cell(value) for value in table.iloc[:, position]])
+    return table.rename(columns=cell)
 
 
 def read_parquet(
@@ -289,17 +397,8 @@ def sha256_of_file(path: Path, limit: int | None = None) -> str:
         limit: Maximum size in bytes. A sparse file of terabytes is made instantly, but takes hours to hash.
 
     Raises:
-        OSError: The file is missing or cannot be read.
-        UsvitError: It is a FIFO, a device or a folder, or has more than ``limit`` bytes.
+        Unreadable: The file is missing, cannot be read, is a FIFO, a device or a folder, or has more than ``limit``
+            bytes.
     """
-    with open(path, "rb", opener=_without_waiting) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise UsvitError(f"Cannot read {path}: it is not a regular file.")
-        if limit is not None and status.st_size > limit:
-            raise UsvitError(f"Cannot read {path}: it has {status.st_size:,} bytes, and at most {limit:,} are read.")
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    with regular_file(path, limit=limit, follow=True) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ import filelock
 import pandas as pd
 
 from usvit.errors import UsvitError
+from usvit.files.cells import csv_text
 
 # A file in place of a folder, or the reverse, gives EEXIST, ENOTDIR or EISDIR.
 _NOT_WRITABLE = (errno.ENOENT, errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
@@ -128,12 +129,8 @@ def write_json(path: Path, value: Any, *, root: Path | None = None, mode: int = 
 
 
 def write_csv(path: Path, table: pd.DataFrame, *, root: Path | None = None, mode: int = 0o666) -> None:
-    """Write a table as CSV; the same table gives the same bytes on every system."""
+    """Write a table as CSV, with ``csv_text``."""
     write_text(path, csv_text(table), root=root, mode=mode)
-
-
-def csv_text(table: pd.DataFrame) -> str:
-    return table.to_csv(index=False, lineterminator="\n")
 
 
 def append_text(path: Path, text: str) -> None:

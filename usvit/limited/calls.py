@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from usvit.errors import UsvitError
 from usvit.limited.worker import Worker, WorkerFailure, process_context
-from usvit.limited.worker_process import CRASHED, TIMEOUT, WorkerTask
+from usvit.limited.worker_process import CRASHED, KILLED, TIMEOUT, WorkerTask
 
 SECONDS = 30.0
 """Default time limit of a call for each value; a list of a million rows takes a third of it."""
@@ -75,19 +75,29 @@ class LimitedCalls:
         if multiprocessing.current_process().daemon:  # the parent of this process limits it
             yield from function(*arguments)
             return
+        yield from self._values(function, arguments)
+
+    def _values(
+        self, function: Callable[..., Iterator[Any]], arguments: tuple[Any, ...], again: bool = False
+    ) -> Iterator[Any]:
         worker = self._ready()
-        ended = False
+        ended, n_values, killed = False, 0, False
         try:
             for value, _ in worker.ask(WorkerTask(_carrying_user_errors, (function, arguments), True, self.seconds)):
                 if isinstance(value, _RefusedCall):
                     raise UsvitError(value.text)
                 if isinstance(value, WorkerFailure):
+                    if killed := value.code == KILLED and not n_values and not again:
+                        break
                     raise LimitReached(self._reason(value))
+                n_values += 1
                 yield value
-            ended = True
+            ended = not killed
         finally:
             if not ended:  # it may still be working, or its pipe may hold half a message
                 self.close()
+        if killed:  # the file may be good: the memory of the machine was full for a moment
+            yield from self._values(function, arguments, again=True)
 
     def _ready(self) -> Worker:
         if self._worker is not None and not self._worker.alive:
@@ -107,6 +117,8 @@ class LimitedCalls:
     def _reason(self, failure: WorkerFailure) -> str:
         if failure.code == TIMEOUT:
             return f"it took longer than {self.seconds:g} s"
+        if failure.code == KILLED:
+            return "the system killed its reader, perhaps because the memory of the machine was full"
         if failure.code == CRASHED:
             return f"it took more than {self.memory_gb:g} GB of memory, or crashed its reader"
         return "its content is too large"

@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -24,7 +25,8 @@ class WorkerFailure(Exception):
     """A task in a worker failed. The text quotes nothing from a file."""
 
     code: str
-    """``timeout``, ``crashed``, ``too_large``, or the exception's own ``code``."""
+    """``timeout``, ``crashed``, ``too_large``, ``killed`` (by the system or a person, such as by the kernel when the
+    memory of the machine is full), or the exception's own ``code``."""
     detail: str | None = field(default=None, repr=False)
     """Message of the decoder. It is private, because it may quote a file."""
 
@@ -135,7 +137,10 @@ class Worker:
             kind, value = ForkingPickler.loads(packed)
         except (EOFError, OSError):
             self._process.join(END_SECONDS)
-            return worker_process.FAILED, (worker_process.CRASHED, f"exit code {self._process.exitcode}", True), 0
+            # A decoder that crashes, or reaches the limit of memory, ends with another signal.
+            by_system = self._process.exitcode == -signal.SIGKILL and not self._ended
+            code = worker_process.KILLED if by_system else worker_process.CRASHED
+            return worker_process.FAILED, (code, f"exit code {self._process.exitcode}", True), 0
         return kind, value, len(packed)
 
 

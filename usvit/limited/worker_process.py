@@ -21,7 +21,7 @@ from typing import Any
 READY, VALUE, FAILED, END = "ready", "value", "failed", "end"
 """Kinds of messages: READY; VALUE with a value; and, at the end of a task, FAILED with (code, detail, whether to
 replace this worker) or END with whether to replace it."""
-TIMEOUT, CRASHED, TOO_LARGE = "timeout", "crashed", "too_large"
+TIMEOUT, CRASHED, TOO_LARGE, KILLED = "timeout", "crashed", "too_large", "killed"
 """Codes of a failed task: it took too long; its process died or it raised an exception; a value is too large."""
 MAX_MESSAGE = 256 * 1024**2
 """Upper bound of a pickled value in bytes. A frame has 150 KB at 224 px; larger values could fill the parent's

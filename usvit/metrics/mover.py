@@ -38,7 +38,7 @@ def mean_interval(
     values: Sequence[float], ends: Sequence[Interval], adds: np.ndarray, unknown: ArrayLike = 1.0
 ) -> Interval:
     """Compute the interval of the mean of K estimates in [0, 1]; ``adds`` and ``unknown`` as ``correlations``."""
-    low, high = weighted_interval(values, ends, np.full(len(values), 1 / len(values)), correlations(adds, unknown))
+    low, high = weighted_interval(values, ends, [1 / len(values)] * len(values), correlations(adds, unknown))
     return max(low, 0.0), min(high, 1.0)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from usvit.config.node import NodeConfig, NodeTlsConfig, PeerConfig
 from usvit.errors import UsvitError
+from usvit.files import TEXT_BYTES, Unreadable, open_regular, read_text
 from usvit.node.rules import meets
 from usvit.pseudonyms import Pseudonyms
 from usvit.scoring import parse_frames, parse_rule
@@ -103,8 +104,8 @@ def check_peer_files(name: str, peer: PeerConfig) -> None:
         if path is None:
             continue
         try:
-            empty = not path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
+            empty = not read_text(path, follow=True).strip()
+        except Unreadable as error:
             raise UsvitError(f"The file {path} (peers.{name}.{key}) cannot be read. Correct the path.") from error
         if empty:
             raise UsvitError(f"The file {path} (peers.{name}.{key}) is empty. Write the secret into it.")
@@ -122,8 +123,12 @@ def check_tls(section: str, tls: NodeTlsConfig) -> None:
         return
     for key in ("certificate", "private_key"):
         path: Path = getattr(tls, key)
-        if not os.access(path, os.R_OK):
-            raise UsvitError(f"The file {path} ({section}.{key}) is missing or cannot be read. Correct the path.")
+        try:
+            open_regular(path, TEXT_BYTES).close()  # OpenSSL would wait for a FIFO, or read a file of any size
+        except OSError as error:
+            raise UsvitError(
+                f"The file {path} ({section}.{key}) is missing or cannot be read. Correct the path."
+            ) from error
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         server.load_cert_chain(tls.certificate, tls.private_key, password="")
@@ -167,6 +172,7 @@ def certificate_end(certificate: Path, private_key: Path) -> float | None:
 
 def _load_ca(section: str, path: Path) -> None:
     try:
+        open_regular(path, TEXT_BYTES).close()
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except (OSError, ssl.SSLError) as error:
         raise UsvitError(f"The file {path} ({section}) is missing or holds no certificate as PEM.") from error

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from usvit.errors import UsvitError, unknown
-from usvit.plain_yaml import parse_yaml
+from usvit.plain_yaml import read_yaml
 
 
 def _text(value: object) -> object:
@@ -54,12 +54,7 @@ def read_answers(path: Path) -> Answers:
         UsvitError: the file does not exist or is not a YAML mapping, a key is unknown (the nearest is named), or a
             value has the wrong type.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsvitError(f"The answers {path} cannot be read ({reason}).") from error
-    content = parse_yaml(text, f"The file of answers {path}")
+    content = read_yaml(path, "file of answers")
     if content is None:
         return Answers()
     if not isinstance(content, dict):

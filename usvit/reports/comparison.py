@@ -42,6 +42,7 @@ from usvit.evaluation import (
 from usvit.evaluation import FIGURES as DECISION_FIGURES
 from usvit.evaluation import KEY as DECIDED_KEY
 from usvit.files import write_text
+from usvit.markup import latex_text, markdown_text
 from usvit.metrics.basic import roc
 from usvit.metrics.checks import group_codes
 from usvit.metrics.margin_tests import MarginTest, check_margin, check_test
@@ -339,7 +340,7 @@ def _render(template: str, record: CompareRecord, **more: Any) -> str:
         keep_trailing_newline=True,
         **(_TEX_SIGNS if template.endswith(".tex.j2") else {}),
     )
-    environment.filters |= {"figure": _figure, "p": p_words, "tex": _tex, "md": _md, "spread": _spread}
+    environment.filters |= {"figure": _figure, "p": p_words, "tex": latex_text, "md": markdown_text, "spread": _spread}
     more |= {"claims": claim_lines(record), "claims_title": claims_title(record)}
     values = {"c": record, "titles": TITLES, "tests": TESTS, "dashes": DASHES, "n_series": N_SERIES}
     return environment.get_template(template).render(**values, **more)
@@ -359,17 +360,3 @@ def _spread(one: MeanSd, sign: str = " ± ") -> str:
     if one.mean is None:
         return "undefined"
     return f"{one.mean:.3f}" if one.sd is None else f"{one.mean:.3f}{sign}{one.sd:.3f}"
-
-
-def _md(text: str) -> str:
-    """Text that Markdown shows as it is, in a table's cell too."""
-    for sign in "\\`*_{}[]<>()#+!|":
-        text = text.replace(sign, "\\" + sign)
-    return " ".join(text.split())
-
-
-def _tex(text: str) -> str:
-    """Text that LaTeX prints as it is."""
-    signs = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    signs |= {sign: "\\" + sign for sign in "&%$#_{}"} | {"<": r"\textless{}", ">": r"\textgreater{}"}
-    return " ".join("".join(signs.get(sign, sign) for sign in text).split())

@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from usvit.files import TABLE_BYTES, regular_file
+
 PORTION = 2_000
 """Rows in memory at once."""
 DIGITS = 6
@@ -150,14 +152,17 @@ def escaped_json(value: Any) -> Markup:
 
 def parquet_portions(path: Path) -> Iterator[pd.DataFrame]:
     """Yield a Parquet table, ``PORTION`` rows at a time."""
-    with pq.ParquetFile(path) as file:
+    with regular_file(path) as opened, pq.ParquetFile(opened) as file:
         for batch in file.iter_batches(batch_size=PORTION):
             yield batch.to_pandas()
 
 
 def _csv_portions(path: Path) -> Iterator[pd.DataFrame]:
     """Yield a CSV table, ``PORTION`` rows at a time; cells are text because an id may look like a number."""
-    with pd.read_csv(path, dtype=str, keep_default_na=False, chunksize=PORTION) as portions:
+    with (
+        regular_file(path, limit=TABLE_BYTES) as file,
+        pd.read_csv(file, dtype=str, keep_default_na=False, chunksize=PORTION) as portions,
+    ):
         yield from portions
 
 

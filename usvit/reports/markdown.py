@@ -1,9 +1,8 @@
 """The report as Markdown, for a repository, a supplement or a text editor."""
 
-import re
 from collections.abc import Iterable, Sequence
-from html import escape
 
+from usvit.markup import markdown_text as text
 from usvit.records import OutcomeRecord, ProcedureRecord, Value
 from usvit.records.run import DeviceRecord
 from usvit.reports.content import ReportContent
@@ -59,12 +58,6 @@ def markdown(content: ReportContent, figures: dict[str, str]) -> str:
         _section("How to reproduce this run", _repeat(content)),
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
-
-
-def text(value: object) -> str:
-    """Escape a string as plain text on one line of Markdown: no markup, no HTML, no table cell."""
-    line = escape(" ".join(str(value).split()), quote=False)
-    return re.sub(r"([\\`*_\[\]|#$~!])", r"\\\1", line)
 
 
 def _section(title: str, body: str) -> str:

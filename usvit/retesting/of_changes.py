@@ -29,7 +29,7 @@ from usvit.files import refuse_linked_folders, sha256_of_file, write_csv
 from usvit.models import TrainedModel, load_trained
 from usvit.progress import Progress, shown_progress, task
 from usvit.records import RepeatabilityRecord, fitting
-from usvit.retesting.output import SCORES, head, refuse_other_files, written
+from usvit.retesting.output import SCORES, alone_in, head, refuse_other_files, written
 
 CHUNK = 16
 """Images that are read and changed at once."""
@@ -90,12 +90,13 @@ def retest(
         refuse_linked_folders(path)
     source = open_source(path)
     cases = list(source.cases) if images is None else choose(source, images)
-    with fitting(source.run):
-        found = open_predictions(source.run)
-        scores = _score(source, cases, chosen, roots_from(data_root), shown_progress(progress))
-        content = _content(found, source, scores, chosen)
-    record = written(content, folder)
-    write_csv(folder / SCORES, pd.concat(scores.tables.values(), ignore_index=True))
+    with alone_in(folder):
+        with fitting(source.run):
+            found = open_predictions(source.run)
+            scores = _score(source, cases, chosen, roots_from(data_root), shown_progress(progress))
+            content = _content(found, source, scores, chosen)
+        record = written(content, folder)
+        write_csv(folder / SCORES, pd.concat(scores.tables.values(), ignore_index=True))
     return record, folder
 
 

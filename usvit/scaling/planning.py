@@ -11,7 +11,7 @@ from usvit.config import PretrainConfig, build, merge, nested, read_recipe, sett
 from usvit.config.run import flattened
 from usvit.errors import UsvitError
 from usvit.files import write_text
-from usvit.plain_yaml import parse_yaml
+from usvit.plain_yaml import read_yaml
 from usvit.scaling.shapes import DIMENSIONS, NetworkShape, ShapeRule
 from usvit.scaling.sweeps import FEWEST, SweepCell, Values, cells_of, check_cells, grid, star, star_values
 
@@ -251,7 +251,7 @@ def setup_like(study: Path) -> _Setup:
     """
     where = f"The study {study}"
     try:
-        content = parse_yaml(study.read_text(encoding="utf-8"), where)
+        content = read_yaml(study, "study")
         step, first = content["steps"]["train"], content["rows"][0]
         row = first["settings"]
         vit, steps, warmup = row["model"]["vit"], row["train"]["steps"], row["optim"]["warmup_steps"]
@@ -260,8 +260,6 @@ def setup_like(study: Path) -> _Setup:
         same_heads = len({one["heads"] for one in built}) == 1 < len({one["width"] for one in built})
         heads, head_dim = int(vit["heads"]), int(vit["width"]) // int(vit["heads"])
         recipe, model = str(step["recipe"]), str(first["model"])
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsvitError(f"{where} cannot be read: {' '.join(str(error).split())}") from error
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise UsvitError(
             f"{where} was not written by 'usvit shape plan'. Give the file that its --out named."

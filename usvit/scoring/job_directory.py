@@ -106,7 +106,11 @@ def _record_of(out: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
 
 def _refuse_other_job(out: Path, record: dict[str, Any], identity: dict[str, Any]) -> None:
     there = record.get("identity")
-    if not isinstance(there, dict) or "state" not in record or "started" not in record:
+    try:
+        datetime.fromisoformat(str(record.get("started")))
+    except ValueError:
+        there = None
+    if not isinstance(there, dict) or "state" not in record:
         raise UsvitError(f"{out / JOB} is damaged. Restore it, or choose another --out.")
     differing = [name for name in {**there, **identity} if there.get(name) != identity.get(name)]
     if differing:

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow.parquet
 
 from usvit.errors import UsvitError
+from usvit.files import regular_file
 from usvit.pseudonyms import LinkTable
 from usvit.scoring.items import ScoringItem
 from usvit.scoring.journal import batched
@@ -61,13 +62,13 @@ class ScoredHashes:
         ids: list[np.ndarray] = [np.empty(0, dtype=np.uint64)]
         hashes: list[np.ndarray] = [np.empty(0, dtype="V32")]
         try:
-            with pyarrow.parquet.ParquetFile(scores) as file:
+            with regular_file(scores) as opened, pyarrow.parquet.ParquetFile(opened) as file:
                 for portion in file.iter_batches(_PORTION, columns=["item_id", "file_sha256"]):
                     rows = portion.to_pandas().drop_duplicates("item_id")
                     ids.append(np.array([int(one, 16) for one in rows["item_id"]], dtype=np.uint64))
                     raw = b"".join(bytes.fromhex(one) for one in rows["file_sha256"])
                     hashes.append(np.frombuffer(raw, dtype="V32"))
-        except (OSError, ValueError, KeyError) as error:  # pyarrow's errors are ValueErrors
+        except (OSError, ValueError, KeyError, UsvitError) as error:  # pyarrow's errors are ValueErrors
             raise UsvitError(
                 f"{scores} cannot be read, so it is unknown whether the files are those that were scored. Restore it."
             ) from error

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from usvit.errors import UsvitError
-from usvit.files import write_text
+from usvit.files import csv_text, write_text
 from usvit.progress import Progress
 from usvit.records import StudyRecord, StudyRun
 from usvit.studies.engines import Engine
@@ -127,5 +127,5 @@ def _show(study: StudyDir, plan: StudyPlan) -> StudyOutcome:
     """Write the table and its pages for the runs that are finished."""
     fill(study, plan)
     record = study.save()
-    write_text(study.path / "study.csv", long_table(study, plan).to_csv(index=False, lineterminator="\n"))
+    write_text(study.path / "study.csv", csv_text(long_table(study, plan)))
     return StudyOutcome(study.path, record, write_pages(study.path, record))

@@ -2,18 +2,10 @@
 
 import re
 
+from usvit.markup import latex_text, markdown_text
 from usvit.records import StudyColumn, StudyFigure, StudyRecord, StudyRun, StudyTableRow
 
 MARKS = {True: "yes", False: "no", None: "–"}
-_LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "\\": r"\textbackslash{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "–": "--",
-    "×": r"$\times$",
-}
 
 
 def number(value: float | None, percent: bool) -> str:
@@ -198,17 +190,22 @@ def aligned(header: list[str], lines: list[list[str]]) -> str:
 
 def markdown(record: StudyRecord) -> str:
     """Return the content of ``study.md``."""
-    parts = [f"# {_md(record.title)}", _md(counted(record)) + ".", _md_table(*grid(record)), _md(key(record))]
+    parts = [
+        f"# {markdown_text(record.title)}",
+        markdown_text(counted(record)) + ".",
+        _md_table(*grid(record)),
+        markdown_text(key(record)),
+    ]
     if record.seed_spread:
         parts += [f"## Spread over {len(record.seeds)} seeds", _md_table(*spread_grid(record))]
     if record.correlations:
         parts += ["## Correlations, over rows and seeds", _md_table(*correlation_grid(record))]
     if said := [*caveats(record), *notes(record)]:
-        parts += ["## To be known", "\n".join(f"- {_md(line)}" for line in said)]
+        parts += ["## To be known", "\n".join(f"- {markdown_text(line)}" for line in said)]
     if failed := failures(record):
-        parts += ["## Failed runs", "\n".join(f"- {_md(_failure(run))}" for run in failed)]
+        parts += ["## Failed runs", "\n".join(f"- {markdown_text(_failure(run))}" for run in failed)]
     if record.paper:
-        parts.append(f"Paper: {_md(record.paper.source)}, {_md(record.paper.table)}.")
+        parts.append(f"Paper: {markdown_text(record.paper.source)}, {markdown_text(record.paper.table)}.")
     parts.append("For research use only. Not a medical device.")
     return "\n\n".join(parts) + "\n"
 
@@ -236,16 +233,16 @@ def latex(record: StudyRecord) -> str:
     """Return the content of ``study.tex``, a table for booktabs."""
     header, lines = grid(record)
     caption = f"{record.title}. {key(record)} {' '.join(caveats(record))}"
-    rows = "\n".join(f"    {' & '.join(_tex(cell) for cell in line)} \\\\" for line in lines)
+    rows = "\n".join(f"    {' & '.join(latex_text(cell) for cell in line)} \\\\" for line in lines)
     return (
         "% Needs \\usepackage{booktabs}. Written by usvit study; do not edit, run it again.\n"
         "\\begin{table}\n"
         "  \\centering\n"
-        f"  \\caption{{{_tex(caption)}}}\n"
+        f"  \\caption{{{latex_text(caption)}}}\n"
         f"  \\label{{tab:{re.sub('[^A-Za-z0-9-]', '-', record.name)}}}\n"
         f"  \\begin{{tabular}}{{{'l' * len(header)}}}\n"
         "    \\toprule\n"
-        f"    {' & '.join(_tex(cell) for cell in header)} \\\\\n"
+        f"    {' & '.join(latex_text(cell) for cell in header)} \\\\\n"
         "    \\midrule\n"
         f"{rows}\n"
         "    \\bottomrule\n"
@@ -258,14 +255,10 @@ def _failure(run: StudyRun) -> str:
     return f"{run.id}: {run.error}"
 
 
-def _md(text: str) -> str:
-    return re.sub(r"([\\`*<>|#]|\](?=\())", r"\\\1", " ".join(text.split()))
-
-
 def _md_table(header: list[str], lines: list[list[str]]) -> str:
-    rows = [[_md(cell) for cell in header], ["---"] * len(header), *([_md(cell) for cell in line] for line in lines)]
+    rows = [
+        [markdown_text(cell) for cell in header],
+        ["---"] * len(header),
+        *([markdown_text(cell) for cell in line] for line in lines),
+    ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _tex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))

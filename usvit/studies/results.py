@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from usvit.files import read_csv
 from usvit.models import count, find_model, zoo_counts
 from usvit.records import (
     BenchRecord,
@@ -54,7 +55,7 @@ def read_result(kind: Kind, folder: Path) -> Any:
     record = load_record(folder / RESULTS[kind], _MODELS[kind])
     if kind == "pretrain":
         paths = [folder / f"fold-{one.fold}" / "history.csv" for one in record.kept]
-        return PretrainResult(record, tuple(pd.read_csv(path) for path in paths))
+        return PretrainResult(record, tuple(read_csv(path, text=False) for path in paths))
     return record
 
 

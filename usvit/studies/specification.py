@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from usvit.config.settings import cannot_be_used
 from usvit.errors import UsvitError, unknown
-from usvit.plain_yaml import parse_yaml
+from usvit.plain_yaml import read_yaml
 from usvit.resources import configs_dir
 from usvit.studies.metric_names import OF_NETWORK, check_figure
 from usvit.studies.printed import Printed, parse_printed
@@ -255,11 +255,7 @@ def load_study(name_or_file: str) -> StudyConfig:
             raise UsvitError(f"There is no study file {path}. Give a name ({', '.join(study_names())}) or a YAML file.")
     elif not path.is_file():
         raise unknown("study", name_or_file, study_names(), "A path to a .yaml file is accepted too.")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsvitError(f"The study {path} cannot be read: {' '.join(str(error).split())}") from error
-    content = parse_yaml(text, f"The study {path}")
+    content = read_yaml(path, "study")
     if not isinstance(content, dict):
         raise UsvitError(f"The study {path} must be a mapping with name, title and grid ('usvit docs study').")
     try:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from usvit.errors import UsvitError
-from usvit.files import write_atomic
+from usvit.files import regular_file, write_atomic
 from usvit.training.distributed import (
     World,
     full_optimizer_state,
@@ -144,7 +144,8 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        with regular_file(path) as file:
+            state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many types for a damaged file
         raise UsvitError(f"The checkpoint {path} is damaged. Delete it to start this fold again.") from error
     if not isinstance(state, dict) or "generators" not in state:

@@ -14,7 +14,7 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
 
-from usvit.files import append_text, disk_errors, write_text
+from usvit.files import TABLE_BYTES, append_text, disk_errors, read_text, write_text
 from usvit.models import Cost
 from usvit.training.device import peak_gb, peak_tflops
 
@@ -74,10 +74,9 @@ class StepLog:
 
     def rows(self) -> list[dict[str, str]]:
         """Return the rows of the table as strings, without an incomplete last line."""
-        try:
-            text = self._table.read_text(encoding="utf-8")
-        except FileNotFoundError:
+        if not self._table.exists():
             return []
+        text = read_text(self._table, TABLE_BYTES)
         lines = [line.split(",") for line in text[: text.rfind("\n") + 1].splitlines()]
         if not lines or tuple(lines[0]) != COLUMNS:
             return []

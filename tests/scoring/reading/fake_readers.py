@@ -27,6 +27,7 @@ def facts(n_frames: int, device: str = "") -> Facts:
 def read(item: ScoringItem, settings: ReadSettings) -> Iterator[Facts | Frame | Failure | None]:
     """``word:number``: one frame each, or as the word says.
 
+    "killed" kills its process once, halfway, and leaves a file at its ``location``.
     Where an item has a ``location``: "frames" writes a dot for each into that file; "meet" and "meet-and-hang" leave a
     file named by the process in that folder, and go on when there are two.
     """
@@ -36,6 +37,14 @@ def read(item: ScoringItem, settings: ReadSettings) -> Iterator[Facts | Frame | 
         (Path(item.location) / str(os.getpid())).touch()
         while len(list(Path(item.location).iterdir())) < 2:
             time.sleep(0.01)
+    if word == "killed":
+        yield facts(number)
+        for k in range(number):
+            yield frame(k)
+            if k == number // 2 and not Path(item.location).exists():
+                Path(item.location).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return
     yield facts(number if word == "frames" else 1, device=str(os.getpid()))
     if word == "frames":
         for k in range(number):

@@ -459,3 +459,13 @@ print(state["xmlrpc"])
     process = start_script(tmp_path, body, imports="import xmlrpc")
     out, err = process.communicate(timeout=LIMIT)
     assert (out, err, process.returncode) == ("once\nFalse\n", "", 0)
+
+
+def test_a_file_whose_reader_the_system_killed_is_read_once_more_and_no_frame_twice(tmp_path):
+    """As the kernel does when the memory of the machine is full."""
+    given = [(0, ScoringItem("killed:6", str(tmp_path / "mark"))), (1, ScoringItem("frames:1", ""))]
+    with readers(count=1) as pool:
+        messages = [(number, one) for number, _, one in pool.read(given)]
+    assert [one.number for number, one in messages if number == 0 and isinstance(one, Frame)] == list(range(6))
+    assert sum(isinstance(one, Facts) for number, one in messages if number == 0) == 1
+    assert not [one for _, one in messages if isinstance(one, Failure)] and (tmp_path / "mark").exists()

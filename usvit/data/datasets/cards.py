@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from usvit.errors import LeakageError, UsvitError, unknown
-from usvit.plain_yaml import parse_yaml
+from usvit.plain_yaml import parse_yaml, yaml_text
 from usvit.resources import data_cards_dir
 
 
@@ -242,12 +242,7 @@ def card_facts(card: DataCard) -> list[tuple[str, str]]:
 
 def _parts(path: Path) -> tuple[str, str]:
     """Return front matter and text."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsvitError(f"The data card {path} cannot be read ({reason}).") from error
-    parts = text.split("---\n", 2)
+    parts = yaml_text(path, "data card").split("---\n", 2)
     if len(parts) != 3 or parts[0].strip():
         raise UsvitError(f"The data card {path} does not begin with YAML front matter between two lines of '---'.")
     return parts[1], parts[2]

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from usvit import __version__
 from usvit.data.datasets.cards import FetchFile
 from usvit.errors import UsvitError
-from usvit.files import disk_errors, no_follow, write_text
+from usvit.files import disk_errors, no_follow, read_text, regular_file, write_text
 from usvit.progress import Progress
 from usvit.web import BYTES_PER_SECOND, RedirectRefused, WebLimits, open_url
 
@@ -149,7 +149,7 @@ def _transfer(file: FetchFile, part: Path, progress: Progress) -> None:
     etag = _etag_of(part)
     headers = {"Range": f"bytes={have}-"} if have else {}
     if have and etag.exists():
-        headers["If-Range"] = etag.read_text()
+        headers["If-Range"] = read_text(etag, 10_000)
     try:
         response = _open(file.url, (file.bytes or MAX_BYTES) + 1, headers)
     except _Broken as broken:
@@ -229,7 +229,7 @@ def _verify(file: FetchFile, path: Path) -> None:
     problem = f"{file.bytes:,} bytes, found {found:,}" if file.bytes not in (None, found) else None
     for kind, expected in (("sha256", file.sha256), ("md5", file.md5)):
         if problem is None and expected is not None:
-            with open(path, "rb") as opened:
+            with regular_file(path) as opened:
                 digest = hashlib.file_digest(opened, kind).hexdigest()
             problem = f"{kind} {expected}, found {digest}" if digest != expected else None
     if problem is not None:

@@ -20,7 +20,7 @@ from usvit.data.datasets.cards import DataCard, FetchFile
 from usvit.data.datasets.download import download, read_url
 from usvit.data.datasets.locate import top_folder
 from usvit.errors import UsvitError
-from usvit.files import disk_errors
+from usvit.files import disk_errors, regular_file
 from usvit.progress import Progress, task
 from usvit.web import same_server
 
@@ -155,7 +155,7 @@ def unpack(archive: Path, folder: Path, progress: Progress) -> None:
             a device, or exceeds the limits above when unpacked. The caller removes what was unpacked so far.
     """
     try:
-        with zipfile.ZipFile(archive) as opened:
+        with regular_file(archive) as file, zipfile.ZipFile(file) as opened:
             _refuse_oversize(opened, archive)
             places = [(_place_of(info, archive), info) for info in opened.infolist() if not info.is_dir()]
             members = [(place, info) for place, info in places if not _NO_DATA & set(place.parts)]

@@ -23,13 +23,30 @@ class Public(str):
     """Quoted text that cannot name a person, such as the number of a row or the name of a required column."""
 
 
+class NamesFile(Public):
+    """Quoted text that names a file of the user, such as ``row 7 of labels.csv``; ``hidden`` does not name it.
+
+    Args:
+        text: the text.
+        hidden: what errors about a private data set say instead, such as ``row 7 of the table``.
+    """
+
+    hidden: str
+
+    def __new__(cls, text: str, hidden: str) -> "NamesFile":
+        made = super().__new__(cls, text)
+        made.hidden = hidden
+        return made
+
+
 class DataError(UsvitError):
     """Error about a data set whose message quotes it: names of files, cells of a table.
 
     Args:
         text: the message, with a field in braces for each quotation.
         quoted: field -> quotation. For a private data set, a ``Path`` (relative to the data root) is replaced by its
-            pseudonym, and a ``BadImage`` by its code; ``Public`` text and numbers are kept; anything else is withheld.
+            pseudonym, a ``BadImage`` by its code, and a ``NamesFile`` by its hidden text; ``Public`` text and
+            numbers are kept; anything else is withheld.
     """
 
     def __init__(self, text: str, /, **quoted: object):
@@ -48,6 +65,8 @@ def _plainly(value: object) -> str:
 
 
 def _hidden(value: object, pseudonyms: Pseudonyms) -> str:
+    if isinstance(value, NamesFile):
+        return value.hidden
     if isinstance(value, Public | int):
         return str(value)
     if isinstance(value, BadImage):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from usvit.data.io.bad_image import BadImage, refuse_frame, refuse_size, refusing
 from usvit.data.io.types import UInt8
-from usvit.files import file_state
+from usvit.files import file_state, open_regular
 
 PARTS = ("train", "val", "test")
 MAX_BYTES = 4_000_000_000
@@ -64,12 +64,12 @@ def _opened(path: Path) -> tuple[list[UInt8], list[NDArray[np.int64]]]:
 @lru_cache(maxsize=2)
 def _load(path: Path, state: tuple[int, ...]) -> tuple[list[UInt8], list[NDArray[np.int64]]]:
     """Read and keep the arrays; a file that has changed is read again."""
-    with zipfile.ZipFile(path) as archive:
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         unpacked = sum(member.file_size for member in archive.infolist())
     if unpacked > MAX_BYTES:
         raise BadImage(path, f"its header claims {unpacked} bytes (a decompression bomb?)", "too_large")
     images, labels = [], []
-    with np.load(path, allow_pickle=False) as arrays:
+    with open_regular(path) as file, np.load(file, allow_pickle=False) as arrays:
         for part in PARTS:
             for name in (f"{part}_images", f"{part}_labels"):
                 if name not in arrays:

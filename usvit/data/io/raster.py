@@ -18,6 +18,7 @@ from usvit.data.io.formats import PICTURE_NAMES, picture_format
 from usvit.data.io.grey_levels import ASSUMED_RANGE, DeepFrame, largest_value, to_8_bits, white_level
 from usvit.data.io.sniffing import HEAD_BYTES
 from usvit.data.io.types import UInt8
+from usvit.files import open_regular
 
 IN_MEMORY = 256_000_000
 """Files of up to this many bytes are read whole. Otherwise Pillow would allocate gigabytes for a chunk that claims to
@@ -26,9 +27,9 @@ be that large."""
 
 def _stream(source: Path | bytes | BinaryIO) -> BinaryIO:
     if isinstance(source, Path):
-        with source.open("rb") as file:
+        with open_regular(source) as file:
             if os.fstat(file.fileno()).st_size > IN_MEMORY:
-                return source.open("rb")
+                return open_regular(source)
             source = file.read()
     return io.BytesIO(source) if isinstance(source, bytes) else source
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from usvit.data.io.formats import picture_format
+from usvit.files import open_regular
 
 DICOM_SUFFIXES = frozenset({".dcm", ".dicom"})
 HEAD_BYTES = 132
@@ -35,7 +36,7 @@ def kind_of(head: bytes) -> Literal["dicom", "picture"] | None:
 def is_dicom(path: Path) -> bool:
     """Return whether a file is a DICOM file, by its content or, if that is not recognised, by its suffix."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             kind = kind_of(file.read(HEAD_BYTES))
     except OSError:  # decoding the file reports the error
         kind = None

@@ -14,7 +14,7 @@ from torch import nn
 from usvit.data.transforms import Preprocessing, test_view
 from usvit.errors import UsvitError
 from usvit.experiments.transfer_learning.splits import TransferSplit
-from usvit.files import write_atomic
+from usvit.files import regular_file, write_atomic
 from usvit.models import logits_and_features
 from usvit.pretraining.grafit import Embedding
 from usvit.progress import Progress, task
@@ -44,7 +44,8 @@ class FeatureExtractor:
             UsvitError: The network exposes no features, or they are not finite.
         """
         if kept.is_file():
-            return np.asarray(np.load(kept, allow_pickle=False), dtype=np.float32)
+            with regular_file(kept) as file:
+                return np.asarray(np.load(file, allow_pickle=False), dtype=np.float32)
         _, features = self._forward(model, split, "features")
         if features is None:
             raise UsvitError(

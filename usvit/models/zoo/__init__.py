@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from usvit.errors import UsvitError, unknown
+from usvit.errors import UsvitError, shortened, unknown
 from usvit.models.spec import ModelSpec, Pretrained, ViTShape
 from usvit.models.zoo import (
     axial_resnet,
@@ -29,6 +29,9 @@ from usvit.models.zoo import (
 )
 from usvit.models.zoo.timm_family import family_of
 
+_LARGEST, _MOST_LAYERS = 100_000, 1_000
+"""Upper bounds of the numbers of a shape; the widest ViT in the literature has 14,336 channels and 56 layers."""
+_LAYERS = ("depth", "branches", "class_layers", "class_at")
 _FAMILIES = (
     vit,
     foundation,
@@ -110,6 +113,13 @@ def find_model(name: str, vit: Mapping[str, Any] | None = None) -> ModelSpec:
 
 
 def _check(name: str, shape: ViTShape) -> None:
+    # The metadata of a stranger's network may state any number.
+    for key, value in dataclasses.asdict(shape).items():
+        most = _MOST_LAYERS if key in _LAYERS else _LARGEST
+        least = 1 if key in ("width", "heads", "patch") else 0
+        if isinstance(value, int) and not least <= value <= most:
+            shown = shortened(str(value), 30)
+            raise UsvitError(f"model.vit.{key} of the model {name} is {shown}; it must be {least} to {most:,}.")
     if shape.width % shape.heads:
         fit = [heads for heads in range(1, shape.width + 1) if shape.width % heads == 0]
         near = sorted(sorted(fit, key=lambda heads: abs(heads - shape.heads))[:4])

@@ -11,8 +11,12 @@ from typing import Self, TypeVar
 
 from pydicom.filereader import read_file_meta_info
 
+from usvit.files import open_regular
+
 OUT_OF_RESOURCES = range(0xA700, 0xA800)
 DUPLICATE = 0x0111
+MAX_BYTES = 4_000_000_000
+"""Upper bound of a file that is sent; DICOM objects are read whole, and a longer element cannot be stated."""
 _SUCCESS = 0x0000
 _T = TypeVar("_T")
 _WARNINGS = (0x0001, 0x0107, 0x0116, *range(0xB000, 0xC000))
@@ -70,9 +74,10 @@ class Outgoing:
 
         Raises:
             ValueError: it is no DICOM file, or the group lacks an element.
-            OSError: it cannot be read.
+            OSError: it cannot be read, is no regular file or has more than ``MAX_BYTES``.
         """
         try:
+            open_regular(path, MAX_BYTES).close()
             meta = read_file_meta_info(path)
             found = [
                 str(meta[keyword].value)

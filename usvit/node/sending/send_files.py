@@ -20,7 +20,7 @@ from usvit.arguments import checked_arguments
 from usvit.config.node import NodeTlsConfig, PeerConfig
 from usvit.data.io import is_dicom
 from usvit.errors import UsvitError, shortened
-from usvit.files import disk_errors, locked, refuse_link, sha256_of_file
+from usvit.files import TABLE_BYTES, disk_errors, guarded, locked, read_bytes, refuse_link, sha256_of_file
 from usvit.node.sending.answers import Answer, Outgoing, PeerUnavailable
 from usvit.node.sending.store_scu import StoreScu, fits_one_association
 from usvit.node.sending.stow import StowClient
@@ -173,7 +173,9 @@ def send_dicom(
         sending = _Sending(peer, title, listed, shown_progress(progress))
         sending.send(waiting)
         for damaged in broken:
-            sending.conclude(damaged, Answer(None, error="the file is damaged, or has no file meta group"))
+            sending.conclude(
+                damaged, Answer(None, error="the file cannot be read, is damaged, too large, or has no file meta group")
+            )
     return FilesSent(path, sending.sent, sending.warned, len(found) - len(waiting), sending.failed, left_out)
 
 
@@ -232,7 +234,7 @@ class _SentList:
         """SHA-256 of files that the peer has stored."""
         self._hashes: dict[Path, str] = {}
         refuse_link(path)
-        content = path.read_bytes() if path.is_file() else b""
+        content = read_bytes(path, TABLE_BYTES) if path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]  # the last line may be cut off, if the machine stopped
         rows = list(csv.reader(io.StringIO(whole.decode("utf-8", "surrogateescape"))))
         if rows and tuple(rows[0]) != COLUMNS:
@@ -262,7 +264,7 @@ class _SentList:
         if self._empty:
             rows.writerow(COLUMNS)
         sha256 = self._hashes.get(path, "")
-        rows.writerow([name.as_posix(), sha256, self.peer, state, status, answer.error, when])
+        rows.writerow([guarded(name.as_posix()), sha256, self.peer, state, status, answer.error, when])
         self._empty, self.written = False, True
         with disk_errors(self._path), open(self._path, "ab") as file:
             file.write(text.getvalue().encode("utf-8", "surrogateescape"))

@@ -16,6 +16,7 @@ from pynetdicom.sop_class import StorageCommitmentPushModel, Verification  # typ
 
 from usvit.config.node import NodeTlsConfig, PeerConfig
 from usvit.errors import UsvitError
+from usvit.files import TEXT_BYTES, open_regular
 from usvit.node.bounded_association import AssociationLimits, client_handlers
 from usvit.node.sending.answers import Answer, Outgoing, PeerUnavailable
 
@@ -227,6 +228,8 @@ def tls_of_peer(settings: NodeTlsConfig) -> ssl.SSLContext:
         UsvitError: a file is missing, or is no certificate or key.
     """
     try:
+        for path in filter(None, (settings.ca, settings.certificate, settings.private_key)):
+            open_regular(path, TEXT_BYTES).close()  # OpenSSL would wait for a FIFO, or read a file of any size
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=settings.ca)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if settings.certificate is not None:

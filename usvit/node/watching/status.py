@@ -15,6 +15,8 @@ from usvit import __version__
 from usvit.arguments import checked_arguments
 from usvit.config.node import NodeConfig
 from usvit.config.node_file import load_node_config
+from usvit.errors import UsvitError
+from usvit.files import read_json
 from usvit.node.database import NodeDatabase
 from usvit.node.patients import CONFLICT
 from usvit.records import NodeStatusRecord, check_record
@@ -227,10 +229,10 @@ def _problems(database: NodeDatabase) -> list[dict[str, Any]]:
 def _processes(folder: Path) -> list[dict[str, Any]]:
     """Return the processes of ``processes.json``, which exists while the service runs or after it was killed."""
     try:
-        pids = json.loads((folder / "processes.json").read_text(encoding="utf-8"))
-        return [{"name": str(name), "alive": _is_alive(pid)} for name, pid in pids.items()]
-    except (OSError, ValueError, AttributeError):
+        pids = read_json(folder / "processes.json")
+    except UsvitError:
         return []
+    return [{"name": str(name), "alive": _is_alive(pid)} for name, pid in pids.items()]
 
 
 def _is_alive(pid: int | None) -> bool:

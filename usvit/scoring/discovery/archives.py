@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from usvit.files import open_regular
 from usvit.scoring.discovery.folders import natural
 
 MAGIC = b"PK\x03\x04"
@@ -64,7 +65,7 @@ def members(path: str) -> Iterator[ArchiveMember]:
             or members overlap.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             _refuse_too_many(file)
             with zipfile.ZipFile(file) as opened:
                 infos = [info for info in opened.infolist() if not info.is_dir()]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from usvit.errors import UsvitError
+from usvit.files import open_regular
 from usvit.limited import LimitedCalls, LimitReached
 from usvit.scoring.discovery.folders import is_folder, natural
 
@@ -124,7 +125,7 @@ def is_dicomdir(path: Path) -> bool:
     from pydicom.filereader import read_file_meta_info
     from pydicom.uid import MediaStorageDirectoryStorage
 
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         if file.read(132)[128:] != b"DICM":
             return False
     try:
@@ -174,7 +175,8 @@ def _references(path: Path) -> list[tuple[str, ...]] | None:
             # A DICOMDIR must not be deflated (PS3.10 8.6); a deflated one could unpack to any size.
             if read_file_meta_info(str(path)).get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
                 return None
-            records = pydicom.dcmread(path).get("DirectoryRecordSequence") or []
+            with open_regular(path, MAX_INDEX_BYTES) as file:
+                records = pydicom.dcmread(file).get("DirectoryRecordSequence") or []
             ids = [record.get("ReferencedFileID") for record in records]
             return list(dict.fromkeys(_parts(one) for one in ids if one))
     except MemoryError:

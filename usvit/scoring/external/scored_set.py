@@ -159,9 +159,7 @@ def _copies(rows: pd.DataFrame, descriptions: Described) -> list[NearDuplicate]:
 def _read(file: Path) -> pd.DataFrame:
     if file.suffix == ".parquet":
         return read_parquet(file)
-    found = read_csv(file)
-    # Remove the apostrophe that protects a cell from execution by a spreadsheet (cells.guarded).
-    return found.map(lambda text: text.removeprefix("'")).rename(columns=lambda name: name.removeprefix("'"))
+    return read_csv(file)
 
 
 def _classes(raw: pd.DataFrame, file: Path) -> tuple[tuple[str, ...], str]:

@@ -7,7 +7,6 @@ import hashlib
 import io
 import lzma
 import os
-import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -35,7 +34,7 @@ from usvit.data.io import (
 )
 from usvit.data.transforms import cropped
 from usvit.errors import UsvitError
-from usvit.files import file_state
+from usvit.files import file_state, open_regular
 from usvit.scoring.items import FAILURES, Facts, Failure, Frame, ReadSettings, ScoringItem
 from usvit.scoring.reading.prepare import Prepare
 
@@ -192,15 +191,15 @@ def _content(item: ScoringItem, settings: ReadSettings) -> FileContent:
     if item.member is not None:
         return FileContent(path, _unpacked(path, item.member, settings.max_bytes))
     with refusing(path), ExitStack() as stack:
-        # Opening a pipe would hang. The opened file is checked again, because it may have been replaced in between.
-        if not stat.S_ISREG(path.stat().st_mode):
+        if not path.is_file():
+            path.stat()  # raises an error if it does not exist
             raise BadImage(path, "it is not a regular file", "not_an_image")
-        file = stack.enter_context(path.open("rb"))
+        file = stack.enter_context(open_regular(path))
         status = os.fstat(file.fileno())
         head = file.read(HEAD_BYTES)
         if not head:
             raise BadImage(path, "it holds no bytes", "empty")
-        if not stat.S_ISREG(status.st_mode) or not kind_of(head):
+        if not kind_of(head):
             raise BadImage(path, FAILURES["not_an_image"], "not_an_image")
         if status.st_size > settings.max_bytes:
             raise BadImage(path, f"it has {status.st_size} bytes", "too_large")
@@ -288,7 +287,7 @@ def _unpacked(path: Path, member: str, max_bytes: int) -> bytes:
 @lru_cache(maxsize=1)
 def _archive(path: Path, state: tuple[int, ...]) -> zipfile.ZipFile:
     """Open an archive and keep it open, because its items are read one after the other and its index may be long."""
-    return zipfile.ZipFile(path)
+    return zipfile.ZipFile(open_regular(path))
 
 
 def _frames(item: ScoringItem, opened: Opened, settings: ReadSettings) -> Iterator[Frame | Failure | None]:

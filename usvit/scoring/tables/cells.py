@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from usvit.files import guarded
 from usvit.scoring.items import DESCRIPTION, FAILURE_COLUMNS, PRIVATE_COLUMNS
 
 Rows = pd.DataFrame | Sequence[Mapping[str, Any]]
@@ -26,7 +27,6 @@ _TEXT |= {"threshold_origin", "flags", "pixel_sha256", "file_sha256", "model_sha
 _TEXT |= {*PRIVATE_COLUMNS, *FAILURE_COLUMNS} - {"frame"}
 _FLAGS = {"unusual", "seen"}
 _COUNTS = {"frame", "n_frames", "max_frame", "n_files", "n_used", "n_unusual", "n_seen", "n_positive", "n_studies"}
-_FORMULA = ("=", "+", "-", "@", "'")
 _CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")
 
 
@@ -42,18 +42,6 @@ def plain(text: object) -> str:
         return ""
     visible = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(text))
     return visible.encode("utf-8", "backslashreplace").decode()
-
-
-def guarded(text: str) -> str:
-    """Return a text as it is written into a CSV file, protected against execution by a spreadsheet.
-
-    A spreadsheet executes a cell that begins with ``=``, ``+``, ``-`` or ``@`` as a formula. Such a text is prefixed
-    with an apostrophe. A text that begins with an apostrophe gets a second one, so that one can always be removed
-    again. Only texts kept with ``--keep-ids`` and names of classes can begin like this.
-
-    Source: OWASP, "CSV Injection".
-    """
-    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def digits(values: Sequence[float | None]) -> NDArray[np.float64]:

@@ -60,7 +60,7 @@ def test_missing_column_is_named(phantom):
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2,3\n", b"a\n\xff\xfe\n"], ids=["empty", "ragged", "binary"])
 def test_damaged_table_is_an_error_that_says_so(phantom, content):
     (phantom / "phantom.csv").write_bytes(content)
-    with pytest.raises(UsvitError, match=r"phantom.csv (is damaged|lacks)"):
+    with pytest.raises(UsvitError, match=r"phantom.csv (as a CSV table|lacks)"):
         reader.read(phantom, CARD)
 
 

@@ -118,11 +118,19 @@ def class_of(word: str, card: DataCard) -> str | None:
 def refuse_class(word: str, where: str, card: DataCard) -> NoReturn:
     """Raise the error for a row with a label that the card does not know."""
     known = ", ".join(dict.fromkeys([*card.labels, *card.classes]))
+    place = where if isinstance(where, Public) else Public(where)
     expected = Public(f"; the data card '{card.name}' knows {known}" if known else "")
     if not word:
-        raise DataError("{where} has no label{expected}", where=Public(where), expected=expected)
+        raise DataError(
+            "{where} has no label{expected}",
+            where=place,
+            expected=expected,
+        )
     raise DataError(
-        "{where} has the unknown label '{word}'{expected}", where=Public(where), word=word, expected=expected
+        "{where} has the unknown label '{word}'{expected}",
+        where=place,
+        word=word,
+        expected=expected,
     )
 
 

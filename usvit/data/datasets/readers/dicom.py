@@ -87,14 +87,14 @@ def _matched(root: Path, rows: list[TableRow], key: str, files: dict[Path, Dicom
         text = row.text(key)
         if not text:
             said = "{where} has no {key}, by which rows are matched with files"
-            raise DataError(said, where=Public(row.where), key=Public(key))
+            raise DataError(said, where=row.where, key=Public(key))
         name = row.path(root, text).as_posix() if key == "path" else text
         if name not in by_key:
             said = "{where}: no DICOM file has the {key} '{text}'"
-            raise DataError(said, where=Public(row.where), key=Public(key), text=text)
+            raise DataError(said, where=row.where, key=Public(key), text=text)
         if key not in _ONE_FILE and name in used:
             said = "{where} is the second one with the {key} '{text}'"
-            raise DataError(said, where=Public(row.where), key=Public(key), text=text)
+            raise DataError(said, where=row.where, key=Public(key), text=text)
         used.add(name)
         pairs.extend((row, path) for path in by_key[name])
     if forgotten := sorted(set(by_key) - used):
@@ -109,7 +109,7 @@ def _record(root: Path, row: TableRow, path: Path, facts: DicomFacts) -> ImageRe
     if frame is not None and frame >= facts.frames:
         raise DataError(
             "{where}: {path} has no frame {frame}; it has {n} frames, counted from 0",
-            where=Public(row.where),
+            where=row.where,
             path=path,
             frame=frame,
             n=facts.frames,

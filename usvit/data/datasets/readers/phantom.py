@@ -7,6 +7,7 @@ import pandas as pd
 from usvit.data.datasets.cards import DataCard
 from usvit.data.datasets.readers import ImageRecord
 from usvit.errors import UsvitError
+from usvit.files import read_csv
 
 _COLUMNS = ("image_id", "label", "patient_id", "path", "mask_path", "pixel_spacing_mm")
 
@@ -22,7 +23,7 @@ def read(root: Path, card: DataCard) -> list[ImageRecord]:
         UsvitError: the table is damaged, lacks a column, or has no rows.
     """
     try:
-        table = pd.read_csv(root / "phantom.csv", dtype=str, keep_default_na=False)
+        table = read_csv(root / "phantom.csv", follow=True)
         spacing = table.get("pixel_spacing_mm", pd.Series(dtype=str)).astype(float)
     except ValueError as error:  # pandas' parser errors and a wrong encoding are ValueErrors, too
         raise UsvitError(f"phantom.csv is damaged ({' '.join(str(error).split())})") from error

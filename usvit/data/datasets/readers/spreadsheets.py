@@ -1,7 +1,8 @@
 """Spreadsheets beside images: CSV, Excel and Parquet as text, and their rows matched with files."""
 
+import io
+import os
 import re
-import stat
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,8 +12,9 @@ from pathlib import Path
 import pandas as pd
 from pandas.errors import ParserWarning
 
-from usvit.data.datasets.identities import DataError, Public
+from usvit.data.datasets.identities import DataError, NamesFile, Public
 from usvit.errors import UsvitError
+from usvit.files import open_regular
 from usvit.limited import LimitedCalls, LimitReached
 
 SHEET_SUFFIXES = (".csv", ".xlsx", ".parquet")
@@ -34,10 +36,16 @@ _PORTION = 100_000
 
 
 class TooLarge(DataError):
-    """A table beyond the bounds above; the text quotes no cell."""
+    """A table beyond the bounds above; the text quotes no cell.
 
-    def __init__(self, text: str):
-        super().__init__("{said}", said=Public(text))
+    Args:
+        text: why.
+        path: the table, which begins the text.
+    """
+
+    def __init__(self, text: str, path: Path | None = None):
+        named = f"the spreadsheet {path.name} {text}" if path is not None else text
+        super().__init__("{said}", said=NamesFile(named, f"the spreadsheet {text}" if path is not None else text))
 
 
 @dataclass(frozen=True)
@@ -57,15 +65,21 @@ class Spreadsheet:
         if name not in self.rows:
             raise DataError(
                 "{sheet} has no column '{name}'. It has: {columns}",
-                sheet=Public(self.name),
+                sheet=self.shown,
                 name=Public(name),
                 columns=", ".join(self.rows.columns),
             )
         return list(self.rows[name])
 
-    def where(self, position: int) -> str:
+    @property
+    def shown(self) -> NamesFile:
+        """Name of the table for error messages."""
+        return NamesFile(self.name, "the table")
+
+    def where(self, position: int) -> NamesFile:
         """Return the name of a row for error messages: 'row 7 of labels.csv'."""
-        return f"row {self.rows.index[position]} of {self.name}"
+        row = self.rows.index[position]
+        return NamesFile(f"row {row} of {self.name}", f"row {row} of the table")
 
 
 def read_sheet(path: Path) -> Spreadsheet:
@@ -104,16 +118,18 @@ def _sheet(path: Path, *, strict: bool) -> Spreadsheet:
     try:
         rows = _read(path, strict) if _is_small(path) else _read_apart(path, strict)
     except FileNotFoundError as error:
-        raise DataError("no file '{name}'", name=Public(path.name)) from error
+        raise DataError("no file '{name}'", name=NamesFile(path.name, "the table")) from error
     except (TooLarge, LimitReached) as error:
-        raise TooLarge(f"the spreadsheet {path.name} is too large to be read: {error}. {INSTEAD}") from error
+        raise TooLarge(f"is too large to be read: {error}. {INSTEAD}", path) from error
     except Exception as error:  # openpyxl and pyarrow raise zipfile, XML and key errors for a damaged file
         reason = " ".join(str(error).split())
         raise DataError(
-            "the spreadsheet {name} cannot be read ({reason})", name=Public(path.name), reason=reason
+            "the spreadsheet {name} cannot be read ({reason})",
+            name=NamesFile(path.name, f"({path.suffix.lower()})"),
+            reason=reason,
         ) from error
     if rows.empty:
-        raise DataError("{name} has no rows", name=Public(path.name))
+        raise DataError("{name} has no rows", name=NamesFile(path.name, "the table"))
     return Spreadsheet(path.name, rows)
 
 
@@ -135,12 +151,9 @@ def refuse_many(rows: int, columns: int, text: int) -> None:
 
 def _is_small(path: Path) -> bool:
     """Return True for a short and narrow CSV file, which cannot exceed the memory of this process."""
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
-        raise UsvitError("it is not a regular file")
-    if path.suffix.lower() in (".xlsx", ".parquet") or status.st_size > _SMALL:
-        return False
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
+        if path.suffix.lower() in (".xlsx", ".parquet") or os.fstat(file.fileno()).st_size > _SMALL:
+            return False
         return max(file.readline(_SMALL).count(sign) for sign in (b",", b";", b"\t")) < _SMALL_COLUMNS
 
 
@@ -185,7 +198,7 @@ def only_sheet(root: Path) -> Path:
         raise DataError(
             "one spreadsheet ({suffixes}) with the class of each image is needed; found: {names}",
             suffixes=Public(", ".join(SHEET_SUFFIXES)),
-            names=Public(names),
+            names=NamesFile(names, f"{len(found)} of them"),
         )
     return found[0]
 
@@ -236,20 +249,29 @@ def _read(path: Path, strict: bool) -> pd.DataFrame:
     return rows[(rows != "").any(axis=1)]
 
 
+def _content(path: Path) -> bytes:
+    """Return the bytes of a file, which are at most four for each character."""
+    with open_regular(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > 4 * MAX_TEXT:
+            raise TooLarge(f"it has {size:,} bytes")
+        return file.read()
+
+
 def _read_csv(path: Path) -> pd.DataFrame:
+    content = _content(path)
     try:
         encoding = "utf-8-sig"
-        text = path.read_text(encoding=encoding)
+        text = content.decode(encoding)
     except UnicodeDecodeError:
         encoding = "cp1252"
-        text = path.read_text(encoding=encoding)
+        text = content.decode(encoding)
     header = text.split("\n", 1)[0]
     separator = max(",;\t", key=header.count)
     # A short row is filled up to the header's length, so that cells are counted as if every row were as long.
     refuse_many(text.count("\n"), header.count(separator) + 1, len(text))
     # Blank lines are kept here and dropped later, so that errors name the row that an editor shows.
     return pd.read_csv(
-        path,
+        io.BytesIO(content),
         sep=separator,
         encoding=encoding,
         dtype=str,
@@ -265,7 +287,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
+    with open_regular(path) as opened, pq.ParquetFile(opened) as file:
         refuse_many(file.metadata.num_rows, file.metadata.num_columns, 0)
         batches, text = [], 0
         flat = [field.name for field in file.schema_arrow if not pa.types.is_nested(field.type)]
@@ -280,11 +302,12 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 def _read_xlsx(path: Path) -> pd.DataFrame:
     import openpyxl
 
-    with zipfile.ZipFile(path) as archive:
+    content = io.BytesIO(_content(path))
+    with zipfile.ZipFile(content) as archive:
         unpacked = sum(info.file_size for info in archive.infolist())
     if unpacked > MAX_XLSX_BYTES:
         raise TooLarge(f"it unpacks to {unpacked:,} bytes, but at most {MAX_XLSX_BYTES:,} are read")
-    book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
+    book = openpyxl.load_workbook(content, read_only=True, data_only=True, keep_links=False)
     try:
         sheet = book.worksheets[0]
         sheet.reset_dimensions()  # what the file says of its own size may be wrong

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
 from usvit.data.datasets.cards import DataCard
-from usvit.data.datasets.identities import DataError, Public
+from usvit.data.datasets.identities import DataError, NamesFile, Public
 from usvit.data.datasets.readers import ImageRecord, class_of, refuse_class
 from usvit.data.datasets.readers.spreadsheets import only_sheet, read_sheet, sheets_in
 from usvit.data.io import DICOM_SUFFIXES, IMAGE_SUFFIXES
@@ -23,7 +23,7 @@ MASK_SEPARATOR = "|"
 class TableRow:
     """One row of a user's table, under usvit's column names."""
 
-    where: str
+    where: NamesFile
     """Name for error messages: 'row 7 of labels.csv'."""
     label: str
     values: dict[str, str]
@@ -60,9 +60,9 @@ class TableRow:
         path = Path(PureWindowsPath(text).as_posix())
         if path.is_absolute() or PureWindowsPath(text).drive or ".." in path.parts:
             said = "{where}: the path '{text}' leads out of the data root; write it relative to the data root"
-            raise DataError(said, where=Public(self.where), text=text)
+            raise DataError(said, where=self.where, text=text)
         if not (root / path).is_file():
-            raise DataError("{where}: the file '{text}' does not exist", where=Public(self.where), text=text)
+            raise DataError("{where}: the file '{text}' does not exist", where=self.where, text=text)
         return path
 
     def frame(self) -> int | None:
@@ -73,7 +73,7 @@ class TableRow:
         """
         text = self.text("frame")
         if text and not text.isdecimal():
-            raise DataError("{where}: frame '{text}' is not a whole number from 0", where=Public(self.where), text=text)
+            raise DataError("{where}: frame '{text}' is not a whole number from 0", where=self.where, text=text)
         return int(text) if text else None
 
     def _spacing(self) -> float | None:
@@ -84,7 +84,7 @@ class TableRow:
             value = 0
         if not 0 < value < float("inf"):
             said = "{where}: pixel_spacing_mm '{text}' is not a positive number"
-            raise DataError(said, where=Public(self.where), text=text)
+            raise DataError(said, where=self.where, text=text)
         return value if text else None
 
 
@@ -136,7 +136,7 @@ def labelled_rows(root: Path, card: DataCard, required: tuple[str, ...], extra: 
             raise DataError(
                 "{sheet} has no column '{name}', and the data card '{card}' maps none to it. "
                 "It has: {columns}. Write a card with columns: {{{name}: <the table's name>}}",
-                sheet=Public(sheet.name),
+                sheet=sheet.shown,
                 name=Public(name),
                 card=Public(card.name),
                 columns=", ".join(sheet.rows.columns),
@@ -159,13 +159,13 @@ def default_id(path: Path, frame: int | None) -> str:
 
 def refuse_doubles(keys: Iterable[str], rows: list[TableRow], what: str) -> None:
     """Raise an error if two rows have the same key."""
-    seen: dict[str, str] = {}
+    seen: dict[str, NamesFile] = {}
     for key, row in zip(keys, rows, strict=True):
         if key in seen:
             raise DataError(
                 "{first} and {second} both have {what} '{key}'",
-                first=Public(seen[key]),
-                second=Public(row.where),
+                first=seen[key],
+                second=row.where,
                 what=Public(what),
                 key=key,
             )

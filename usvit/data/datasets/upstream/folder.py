@@ -16,6 +16,7 @@ from usvit.data.datasets.readers import subfolders
 from usvit.data.datasets.upstream.base import Indices, StringArray, UpstreamDataset
 from usvit.data.io import IMAGE_SUFFIXES, BadImage, PictureFile, refusing
 from usvit.errors import UsvitError
+from usvit.files import open_regular
 
 
 def rgb(source: Path | bytes, name: Path | None = None) -> Image.Image:
@@ -36,13 +37,19 @@ def rgb(source: Path | bytes, name: Path | None = None) -> Image.Image:
     """
     path = source if isinstance(source, Path) else name or Path("image")
     with refusing(path):
-        data = source.read_bytes() if isinstance(source, Path) else source
+        if isinstance(source, Path):
+            with open_regular(source, limit=_MOST_BYTES) as file:
+                data = file.read()
+        else:
+            data = source
         if not data:
             raise BadImage(path, "the file is empty", "truncated")
         with PictureFile(data, path) as picture:
             return Image.fromarray(picture.frame())
 
 
+_MOST_BYTES = 1_000_000_000
+"""Upper bound of the size of an image file."""
 LISTING_THREADS = 16
 """Folders listed in parallel; on a network drive each listing waits."""
 _MASK = re.compile(r"_mask(_\d+)?$")

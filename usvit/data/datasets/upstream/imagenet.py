@@ -5,6 +5,7 @@ Sources: Russakovsky et al. 2015 (ILSVRC-2012); Beyer et al. 2020, "Are we done 
 """
 
 import csv
+import io
 import json
 import re
 from functools import lru_cache
@@ -16,7 +17,7 @@ import numpy as np
 from usvit.data.datasets.readers import subfolders
 from usvit.data.datasets.upstream.base import UpstreamDataset
 from usvit.data.datasets.upstream.folder import FileSource, class_folders, list_images
-from usvit.data.datasets.upstream.named_set import Malformed, NamedSet, lines
+from usvit.data.datasets.upstream.named_set import Malformed, NamedSet, json_of, lines, mat_of, text_of
 
 _WNID = re.compile(r"n\d{8}")
 _VAL_FILE = re.compile(r"ILSVRC2012_val_(\d{8})\.jpe?g", re.IGNORECASE)
@@ -72,20 +73,17 @@ def _ground_truth(root: Path) -> dict[int, int]:
     """Map the number of each validation image to its class, from the devkit or the list of the Kaggle download."""
     number = {wnid: at for at, wnid in enumerate(wnids())}
     if (kaggle := root / "LOC_val_solution.csv").is_file():
-        with kaggle.open(newline="", encoding="utf-8") as file:
-            # ILSVRC2012_val_00048981,n03995372 85 1 499 272
-            return {
-                int(row["ImageId"].rpartition("_")[2]): _class(number, row["PredictionString"].split()[0])
-                for row in csv.DictReader(file)
-            }
+        # ILSVRC2012_val_00048981,n03995372 85 1 499 272
+        return {
+            int(row["ImageId"].rpartition("_")[2]): _class(number, row["PredictionString"].split()[0])
+            for row in csv.DictReader(io.StringIO(text_of(kaggle)))
+        }
     devkits = (root / "ILSVRC2012_devkit_t12" / "data", root / "devkit" / "data", root / "data")
     data = next((path for path in devkits if (path / "ILSVRC2012_validation_ground_truth.txt").is_file()), None)
     if data is None:
         raise Malformed("val has no class folders, and there is no list of the classes of its images")
-    from scipy.io import loadmat
-
     # Rows: ILSVRC2012_ID, WNID, words, gloss, num_children, ...; the 1,000 classes are those without children.
-    synsets = loadmat(data / "meta.mat", squeeze_me=True)["synsets"]
+    synsets = mat_of(data / "meta.mat")["synsets"]
     wnid_of = {int(row[0]): str(row[1]) for row in synsets if int(row[4]) == 0}
     ids = map(int, lines(data / "ILSVRC2012_validation_ground_truth.txt"))
     return {at: _class(number, wnid_of.get(label, str(label))) for at, label in enumerate(ids, start=1)}
@@ -105,9 +103,8 @@ def _read_real(root: Path, split: str) -> UpstreamDataset:
     """
     own = root / "real.json"
     shipped = package_files("timm.data") / "_info" / "imagenet_real_labels.json"
-    text = (own if own.is_file() else shipped).read_text(encoding="utf-8")
     try:
-        real = json.loads(text)
+        real = json_of(own) if own.is_file() else json.loads(shipped.read_text(encoding="utf-8"))
         assert isinstance(real, list) and all(isinstance(labels, list) for labels in real)
         assert all(isinstance(label, int) and 0 <= label < 1000 for labels in real for label in labels)
     except (ValueError, AssertionError) as error:

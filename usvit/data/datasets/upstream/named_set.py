@@ -1,13 +1,16 @@
 """Named data sets on disk: where their files are expected, which splits they have, and how they are read."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from usvit.data.datasets.locate import folder_with_layout, given_root
 from usvit.data.datasets.readers import subfolders
 from usvit.data.datasets.upstream.base import UpstreamDataset
 from usvit.errors import UsvitError, unknown
+from usvit.files import TABLE_BYTES, Unreadable, open_regular, read_text
 
 
 @dataclass(frozen=True)
@@ -90,10 +93,50 @@ def _indented(text: str) -> str:
 
 def lines(path: Path) -> list[str]:
     """Return the non-empty lines of a text file."""
+    return [line.strip() for line in text_of(path).splitlines() if line.strip()]
+
+
+def text_of(path: Path) -> str:
+    """Return the content of a text file of a data set.
+
+    Raises:
+        Malformed: It cannot be read or is not text.
+    """
     try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise Malformed(f"{path.name} is not a text file") from error
+        return read_text(path, TABLE_BYTES, follow=True)
+    except Unreadable as error:
+        raise Malformed(f"{path.name} cannot be read: {error.reason}") from error
+
+
+def json_of(path: Path) -> Any:
+    """Return the content of a JSON file of a data set.
+
+    Raises:
+        Malformed: It cannot be read or is not JSON.
+    """
+    try:
+        return json.loads(text_of(path))
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"{path.name} is damaged: it is not JSON ({' '.join(str(error).split())[:200]})") from error
+
+
+def mat_of(path: Path) -> dict[str, Any]:
+    """Return the variables of a MATLAB file of a data set.
+
+    Raises:
+        Malformed: It is damaged.
+        OSError: It is missing or cannot be read.
+    """
+    from scipy.io import loadmat
+
+    with open_regular(path) as file:
+        try:
+            content: dict[str, Any] = loadmat(file, squeeze_me=True)
+        except OSError:
+            raise
+        except Exception as error:  # scipy raises many kinds of errors for damaged files
+            raise Malformed(f"{path.name} is damaged ({error})") from error
+    return content
 
 
 def inside(name: str) -> str:

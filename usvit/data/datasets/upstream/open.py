@@ -1,6 +1,7 @@
 """Open the sources that ``source.*`` of a configuration names: splits, limits, coarser classes, unions."""
 
 import csv
+import io
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from usvit.data.datasets.upstream.base import (
 )
 from usvit.data.datasets.upstream.catalog import DATA, GENERATED, SOURCES, TORCHVISION
 from usvit.errors import UsvitError, unknown
-from usvit.files import read_csv
+from usvit.files import read_csv, read_text
 from usvit.seeding import derive_seed
 
 if TYPE_CHECKING:  # modules of single sources are imported when they are needed
@@ -364,8 +365,7 @@ def _coarse_of_file(path: Path, source: UpstreamDataset) -> tuple[str, ...]:
     if not path.is_file():
         known = f" (its own levels: {', '.join(source.levels)})" if source.levels else ""
         raise UsvitError(f"source.coarse is '{path}', which is neither a file nor a level of {source.name}{known}.")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
+    rows = list(csv.DictReader(io.StringIO(read_text(path, encoding="utf-8-sig", follow=True))))
     if not rows or not {"class", "coarse"} <= set(rows[0]):
         raise UsvitError(f"{path} needs the columns class,coarse and one row for each class.")
     mapping: dict[str, str] = {}

@@ -5,7 +5,6 @@ robustness" (R: renditions); Wang et al. 2019, "Learning robust global represent
 power" (Sketch); Barbu et al. 2019, "ObjectNet: a large-scale bias-controlled dataset" (ObjectNet).
 """
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files as package_files
@@ -18,7 +17,7 @@ from usvit.data.datasets.readers import subfolders
 from usvit.data.datasets.upstream.base import UpstreamDataset
 from usvit.data.datasets.upstream.folder import FileSource, class_folders, list_images
 from usvit.data.datasets.upstream.imagenet import of_wnids, wnids
-from usvit.data.datasets.upstream.named_set import Malformed, NamedSet, lines
+from usvit.data.datasets.upstream.named_set import Malformed, NamedSet, json_of, lines
 
 BORDER = 2
 """Width in pixels of the red border of ObjectNet's images, which must be cut off."""
@@ -93,10 +92,7 @@ def _read_objectnet(root: Path, split: str) -> UpstreamDataset:
 
 
 def _mapping(path: Path) -> Mapping[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise Malformed(f"mappings/{path.name} is not JSON") from error
+    content = json_of(path)
     if not isinstance(content, dict):
         raise Malformed(f"mappings/{path.name} is not a mapping")
     return content

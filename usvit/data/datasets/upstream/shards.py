@@ -29,7 +29,7 @@ from usvit.data.datasets.upstream.base import Indices, StringArray, UpstreamData
 from usvit.data.datasets.upstream.folder import rgb
 from usvit.data.datasets.upstream.shard_index import ShardIndex, read_index
 from usvit.errors import UsvitError
-from usvit.files import atomic, file_state, write_atomic
+from usvit.files import atomic, file_state, open_regular, regular_file, write_atomic
 from usvit.resources import cache_dir
 from usvit.web import WebLimits, open_url
 
@@ -143,7 +143,7 @@ class ShardFiles:
         """
         kept = self._folder / f"{shard.key}.index.npz"
         try:
-            with np.load(kept, allow_pickle=False) as arrays:
+            with open_regular(kept) as file, np.load(file, allow_pickle=False) as arrays:
                 return ShardIndex.of_arrays(dict(arrays))
         except (OSError, ValueError, KeyError, EOFError):
             pass  # there is no index yet, or it is damaged
@@ -185,13 +185,10 @@ class ShardFiles:
 
     def _open(self, shard: Shard) -> BinaryIO:
         if not shard.remote:
-            try:
-                return open(shard.address, "rb")
-            except OSError as error:
-                raise UsvitError(f"Cannot read the shard {shard.address}: {error.strerror}.") from error
+            return regular_file(Path(shard.address), follow=True, what="shard")
         path = self._folder / f"{shard.key}.tar"
         try:
-            file = open(path, "rb")  # noqa: SIM115 - the caller closes it
+            file = open_regular(path)
             os.utime(path)  # marks the shard as recently used
         except FileNotFoundError:
             return self._fetched(shard, path)
@@ -210,7 +207,7 @@ class ShardFiles:
                 with atomic(path) as file:
                     _get(filesystem, shard, facts["size"], file)
             # Open the file here: it stays readable even if another process deletes it to make room.
-            file = open(path, "rb")  # noqa: SIM115 - the caller closes it
+            file = open_regular(path)
             self._make_room(0, path)
             return file
 

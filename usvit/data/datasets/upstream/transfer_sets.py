@@ -11,7 +11,6 @@ Sources: Krizhevsky 2009 (CIFAR); Nilsback & Zisserman 2008; Parkhi et al. 2012;
 """
 
 import hashlib
-import json
 import pickle
 from collections.abc import Iterable
 from functools import partial
@@ -25,7 +24,8 @@ from PIL import Image
 from usvit.data.datasets.readers import subfolders
 from usvit.data.datasets.upstream.base import UpstreamDataset
 from usvit.data.datasets.upstream.folder import FileSource, class_folders
-from usvit.data.datasets.upstream.named_set import Malformed, NamedSet, inside, lines
+from usvit.data.datasets.upstream.named_set import Malformed, NamedSet, inside, json_of, lines, mat_of
+from usvit.files import TABLE_BYTES, read_bytes
 
 
 class PixelSource(UpstreamDataset):
@@ -96,7 +96,7 @@ def _cifar_folder(name: str, root: Path) -> Path:
 
 
 def _unpickled(path: Path, md5: str) -> dict[str, Any]:
-    data = path.read_bytes()
+    data = read_bytes(path, TABLE_BYTES, follow=True)
     # Unpickle the bytes that were checked: the file could be exchanged between the two steps.
     if hashlib.md5(data, usedforsecurity=False).hexdigest() != md5:
         raise Malformed(f"{path.name} is not the file of the release (its MD5 is not {md5}); fetch it again")
@@ -133,24 +133,12 @@ def _folder(root: Path, name: str) -> Path:
     return root / name if (root / name).is_dir() else root
 
 
-def _loadmat(path: Path) -> dict[str, Any]:
-    from scipy.io import loadmat
-
-    try:
-        content: dict[str, Any] = loadmat(path, squeeze_me=True)
-    except OSError:
-        raise
-    except Exception as error:  # scipy raises many kinds of errors for damaged files
-        raise Malformed(f"{path.name} is damaged ({error})") from error
-    return content
-
-
 def _read_flowers(root: Path, split: str) -> UpstreamDataset:
     from torchvision.datasets import Flowers102  # its class names: the release has none
 
     folder = _folder(root, "flowers-102")
-    ids = _loadmat(folder / "setid.mat")[{"train": "trnid", "val": "valid", "test": "tstid"}[split]].tolist()
-    labels = _loadmat(folder / "imagelabels.mat")["labels"].tolist()  # of image 1, 2, ...; classes from 1
+    ids = mat_of(folder / "setid.mat")[{"train": "trnid", "val": "valid", "test": "tstid"}[split]].tolist()
+    labels = mat_of(folder / "imagelabels.mat")["labels"].tolist()  # of image 1, 2, ...; classes from 1
     if max(ids) > len(labels) or not all(1 <= label <= 102 for label in labels):
         raise Malformed("setid.mat and imagelabels.mat do not match")
     files = [f"jpg/image_{number:05d}.jpg" for number in ids]
@@ -179,9 +167,9 @@ def _read_pets(root: Path, split: str) -> UpstreamDataset:
 
 def _read_cars(root: Path, split: str) -> UpstreamDataset:
     folder = _folder(root, "stanford_cars")
-    classes = [str(name) for name in _loadmat(folder / "devkit" / "cars_meta.mat")["class_names"]]
+    classes = [str(name) for name in mat_of(folder / "devkit" / "cars_meta.mat")["class_names"]]
     table = folder / ("devkit/cars_train_annos.mat" if split == "train" else "cars_test_annos_withlabels.mat")
-    rows = _loadmat(table)["annotations"]
+    rows = mat_of(table)["annotations"]
     if "class" not in (rows.dtype.names or ()):
         raise Malformed(f"{table.name} has no classes (the release's cars_test_annos_withlabels.mat has)")
     files = [inside(f"cars_{split}/{row['fname']}") for row in rows]
@@ -194,7 +182,7 @@ def _read_cars(root: Path, split: str) -> UpstreamDataset:
 def _read_food(root: Path, split: str) -> UpstreamDataset:
     folder = _folder(root, "food-101")
     try:
-        listed = json.loads((folder / "meta" / f"{split}.json").read_text(encoding="utf-8"))
+        listed = json_of(folder / "meta" / f"{split}.json")
         classes = sorted(listed)
         rows = [(inside(f"images/{file}.jpg"), at) for at, label in enumerate(classes) for file in listed[label]]
     except (ValueError, TypeError) as error:
@@ -289,9 +277,9 @@ def read_inaturalist(year: int, root: Path, split: str) -> UpstreamDataset:
     Raises:
         Malformed: A JSON file is not the release's.
     """
-    listed, own = _loaded(root / f"{split}{year}.json"), root / "categories.json"
+    listed, own = json_of(root / f"{split}{year}.json"), root / "categories.json"
     try:
-        categories = _loaded(own) if own.is_file() else listed["categories"]
+        categories = json_of(own) if own.is_file() else listed["categories"]
         by_id = {int(category["id"]): category for category in categories}
         label_of = {int(row["image_id"]): int(row["category_id"]) for row in listed["annotations"]}
         rows = sorted((inside(image["file_name"]), label_of[int(image["id"])]) for image in listed["images"])
@@ -309,13 +297,6 @@ def read_inaturalist(year: int, root: Path, split: str) -> UpstreamDataset:
     return FileSource(
         f"inat{year % 100}", root, [file for file, _ in rows], names, [label for _, label in rows], levels=levels
     )
-
-
-def _loaded(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"{path.name} is damaged ({error})") from error
 
 
 def _inaturalist_set(year: int) -> NamedSet:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from usvit.data.io.bad_image import BadImage
+from usvit.files import open_regular
 
 MAX_BYTES = 4_000_000_000
 """Default upper bound of the size of a file, packed or unpacked."""
@@ -148,7 +149,7 @@ def open_source(source: Path | bytes | BinaryIO, max_bytes: int, name: Path = UN
     """
     file: BinaryIO
     if isinstance(source, Path):
-        path, file = source, source.open("rb")
+        path, file = source, open_regular(source)
     else:
         path, file = name, io.BytesIO(source) if isinstance(source, bytes) else source
     size = file.seek(0, io.SEEK_END)
