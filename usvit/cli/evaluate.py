@@ -124,7 +124,8 @@ def evaluate(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for metrics.json and the table as usvit read it, or for repeatability.json and its page.",
+            help="Folder for the report (HTML, Markdown, Excel), metrics.json and the table as usvit read it, or for "
+            "repeatability.json and its page.",
             metavar="DIR",
         ),
     ] = None,
@@ -175,6 +176,7 @@ def evaluate(
             dataset=dataset,
             allow_contaminated=allow_contaminated,
             out=out,
+            command=o.command_line(),
         )
     else:
         _refuse(scored, "without --labels")
@@ -190,13 +192,18 @@ def evaluate(
             prevalence=prevalence,
             allow_contaminated=allow_contaminated,
             out=out,
+            command=o.command_line(),
         )
+    if out is not None:
+        from usvit import reports
+
+        reports.report(out)
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
     _print(record)
     if out is not None:
-        print(f"\nmetrics: {out / 'metrics.json'}")
+        print(f"\nreport: {out / 'report.html'}, also as report.md and report.xlsx; metrics: {out / 'metrics.json'}")
         if labels is not None:
             print(f"rows without a match: {out / 'unmatched.csv'}")
     print("For research use, not a medical device.")

@@ -24,7 +24,8 @@ from .ensembles import load_ensemble as load_ensemble
 from .ensembles import network_folder as network_folder
 from .evaluate_predictions import Predictions, evaluate, open_predictions
 from .evaluate_predictions import measure as measure
-from .evaluate_predictions import refuse_occupied as refuse_occupied
+from .evaluation_folder import refuse_occupied as refuse_occupied
+from .evaluation_folder import write_evaluation as write_evaluation
 from .foreign_tables import Columns
 from .local_recalibration import RecalibrationDraws as RecalibrationDraws
 from .local_recalibration import SiteImages as SiteImages

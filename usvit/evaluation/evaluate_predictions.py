@@ -1,7 +1,7 @@
 """All figures from a run directory or any table of predictions, after a check that no test image was trained on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ from usvit.data.splits import (
 )
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation.ensembles import RECORD as ENSEMBLE
+from usvit.evaluation.evaluation_folder import refuse_occupied, write_evaluation
 from usvit.evaluation.foreign_tables import Columns, as_predictions, positive_of, read_raw, with_columns
 from usvit.evaluation.metrics_record import summarise, with_contamination
 from usvit.evaluation.metrics_sections import NO_PATIENT_ID, SUBGROUP_COLUMNS
 from usvit.evaluation.predictions import check_complete, classes_of, read_predictions
 from usvit.evaluation.run_checks import refuse_upstream
-from usvit.files import read_csv, read_parquet, refuse_linked_folders, write_csv
+from usvit.files import read_csv, read_parquet, refuse_linked_folders
 from usvit.metrics.prevalence import check_prevalence
 from usvit.records import (
     EnsembleRecord,
@@ -34,12 +35,10 @@ from usvit.records import (
     fitting,
     load_record,
     refuse_changed_run,
-    write_record,
 )
 
 KEY = ["dataset", "image_id"]
 USUAL_COLUMNS = Columns()
-FILES = {"metrics.json", "predictions.csv", "unmatched.csv"}
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,7 @@ def evaluate(
     prevalence: float | None = None,
     allow_contaminated: bool = False,
     out: str | Path | None = None,
+    command: str = "",
 ) -> MetricsRecord:
     """Compute every figure of metrics.json from a run directory or from any table of predictions.
 
@@ -93,7 +93,9 @@ def evaluate(
         prevalence: share of positives in (0, 1) at which PPV and NPV are wanted.
         allow_contaminated: go on if a tested data set is one that a foundation model behind the network of
             ``metadata`` was pre-trained on; metrics.json then says so. A run has its own setting.
-        out: folder to write metrics.json and predictions.csv (the table as it was understood) into; None writes none.
+        out: folder to write metrics.json, predictions.csv (the table as it was understood) and run.json into, from
+            which ``usvit.report`` makes the page; None writes none.
+        command: what the user called, for run.json.
 
     Returns:
         The content of metrics.json (docs/reference/metrics.schema.json).
@@ -127,8 +129,17 @@ def evaluate(
         )
         metrics = measure(found, by, prevalence)
     if out is not None:
-        write_csv(out / "predictions.csv", found.table)
-        write_record(out / "metrics.json", metrics, MetricsRecord)
+        named = {key: value for key, value in asdict(columns).items() if value}
+        evaluated = {
+            "of": "run" if path.is_dir() else "table",
+            "source": found.name,
+            "columns": {key: value if isinstance(value, str) else ", ".join(value) for key, value in named.items()},
+            "files": {"predictions": path / "predictions.csv" if path.is_dir() else path},
+            "warnings": found.warnings,
+        }
+        if manifest is not None:
+            evaluated["files"]["manifest"] = manifest
+        write_evaluation(out, metrics, found.table, evaluated, command=command)
     return MetricsRecord.model_validate(metrics)
 
 
@@ -241,7 +252,15 @@ def _open_run(run: Path) -> Predictions:
         sizes = folds.groupby(["fold", "part"]).size().unstack(fill_value=0)
         if "train" in sizes and (sizes["train"] > 0).all():
             ratio = float((sizes["test"] / sizes["train"]).mean())
-    return Predictions(run.absolute().name, table, classes, data.positive_class, record=record, test_over_train=ratio)
+    return Predictions(
+        run.absolute().name,
+        table,
+        classes,
+        data.positive_class,
+        record=record,
+        test_over_train=ratio,
+        warnings=list(record.evaluation.warnings) if record.evaluation else [],
+    )
 
 
 def _open_table(path: Path, run: Path | None, columns: Columns, positive: str | None) -> Predictions:
@@ -340,8 +359,3 @@ def _all_columns(found: Predictions, by: Mapping[str, Sequence[float] | None]) -
             raise unknown("column", name, names)
     return {**usual, **by}
 
-
-def refuse_occupied(out: Path) -> None:
-    """Raise UsvitError if a folder contains anything but ``FILES``."""
-    if out.exists() and not (out.is_dir() and {one.name for one in out.iterdir()} <= FILES):
-        raise UsvitError(f"{out} holds other files. Nothing was changed: choose another folder with --out.")

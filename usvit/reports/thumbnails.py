@@ -54,7 +54,9 @@ class Pictures:
             self._rows = {(str(row.dataset), str(row.image_id)): row for row in run.manifest.itertuples()}
         for dataset, card in self.cards.items():
             licence = card.license if card else "not known"
-            if not include and not may_show(licence):
+            if run.evaluated is not None and card is None:
+                self._why[dataset] = "an evaluation reads predictions, not images"
+            elif not include and not may_show(licence):
                 self._forbidden.add(dataset)
                 self._why[dataset] = (
                     f"the licence of {dataset} ({licence}) does not allow it; use --include-images to show them anyway"
