@@ -16,9 +16,7 @@ def compare(
     runs: Annotated[
         list[Path], typer.Argument(help="Two or more run directories or predictions tables.", metavar="RUN RUN...")
     ],
-    positive: Annotated[
-        str | None, typer.Option(help="The positive class. (default: the runs', or malignant)", metavar="CLASS")
-    ] = None,
+    positive: o.Positive = None,
     margin: Annotated[
         float | None,
         typer.Option(

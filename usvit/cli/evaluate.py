@@ -24,9 +24,7 @@ def evaluate(
             metavar="PREDICTIONS",
         ),
     ],
-    label: Annotated[
-        str | None, typer.Option(help="Column of the reference class. (default: label)", metavar="COL")
-    ] = None,
+    label: o.Label = None,
     prob: Annotated[
         list[str] | None,
         typer.Option(
@@ -41,18 +39,14 @@ def evaluate(
             help="Column of groups of dependent images. (default: group_id, otherwise the patient)", metavar="COL"
         ),
     ] = None,
-    patient: Annotated[
-        str | None, typer.Option(help="Column of the patient. (default: patient_id)", metavar="COL")
-    ] = None,
+    patient: o.Patient = None,
     fold: Annotated[
         str | None, typer.Option(help="Column of the fold. (default: fold, otherwise a single set)", metavar="COL")
     ] = None,
     image: Annotated[
         str | None, typer.Option(help="Column of the image id. (default: image_id)", metavar="COL")
     ] = None,
-    positive: Annotated[
-        str | None, typer.Option(help="The positive class. (default: the run's, or malignant)", metavar="CLASS")
-    ] = None,
+    positive: o.Positive = None,
     by: Annotated[
         list[str] | None,
         typer.Option(
@@ -140,7 +134,7 @@ def evaluate(
     --repeatability, it compares the scores of near-duplicates, or of images with equal values in --repeats.
     """
     limits = _limits(by or [])
-    own: dict[str, object] = {"--prob": prob, "--group": group, "--patient": patient, "--fold": fold, "--image": image}
+    own: dict[str, object] = {"--prob": prob, "--group": group, "--fold": fold, "--image": image}
     own |= {"--positive": positive, "--manifest": manifest, "--metadata": metadata}
     scored: dict[str, object] = {
         "--map": map_,
@@ -163,7 +157,7 @@ def evaluate(
         _refuse(own, "for a scored set, whose columns are known")
         from usvit.scoring import evaluate_scores
 
-        table = given.label_table(labels, label, map_, join, key, input_root)
+        table = given.label_table(labels, label, patient, map_, join, key, input_root)
         record, _ = evaluate_scores(
             predictions,
             table,

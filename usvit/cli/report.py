@@ -9,7 +9,9 @@ from usvit.cli.options import DataRoot, data_roots
 
 
 def report(
-    run: Annotated[list[Path], typer.Argument(help="Run directories, or folders of usvit evaluate --out.", metavar="RUN...")],
+    run: Annotated[
+        list[Path], typer.Argument(help="Run directories, or folders of usvit evaluate --out.", metavar="RUN...")
+    ],
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the report; several runs get one subfolder each. (default: the run's folder)"),

@@ -358,4 +358,3 @@ def _all_columns(found: Predictions, by: Mapping[str, Sequence[float] | None]) -
         if name not in names:
             raise unknown("column", name, names)
     return {**usual, **by}
-

@@ -159,6 +159,9 @@ class DataSection(Record):
 
     model_config = OPEN
     dataset: Text | None = written()
+    table: Text | None = optional("The table of the user's own images, since schema 1.5.", null=True)
+    columns: dict[str, Text] | None = optional("usvit's name of a column -> name in that table, since schema 1.5.")
+    positive: Text | None = optional("The positive class, if the user named it, since schema 1.5.", null=True)
     classes: list[Text] | None = written(null=True)
     keep_list: Text | None = written(null=True)
 

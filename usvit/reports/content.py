@@ -37,7 +37,6 @@ from usvit.reports.statements import facts_of
 from usvit.reports.svg import Plot
 from usvit.reports.thumbnails import Pictures
 
-
 SECTIONS = {
     "results": "Results",
     "external": "What was counted",

@@ -85,8 +85,8 @@ def facts_of_evaluation(run: Run) -> dict[str, str | None]:
         if n and name in COUNTS and name not in ("label_rows", "labels")
     ]
     return facts | {
-        "external": f"This is an external test on {plural(run.metrics.n_images, external.unit or 'image', _units(run))} "
-        f"in {plural(run.metrics.n_groups, 'group')}. Images that the model has seen: {_seen(external)}",
+        "external": f"This is an external test on {plural(run.metrics.n_images, str(external.unit), _units(run))} in "
+        f"{plural(run.metrics.n_groups, 'group')}. Images that the model has seen: {_seen(external)}",
         "model": f"A frozen model of {_networks(run)}.",
         "technique": f"deep learning, neural networks for images ({_networks(run)})",
         "exclusions": f"Not used: {'; '.join(left_out) or 'none'}.",

@@ -313,7 +313,9 @@ def _results(run: Run, cards: Cards) -> Facts:
         flow += f"; excluded {plural(len(data.excluded), 'image')}, skipped {plural(len(data.skipped or []), 'file')}"
     counts = metrics.confusion.counts
     wrong = sum(sum(row) for row in counts) - sum(row[k] for k, row in enumerate(counts))
-    how = run.tested_set if len(metrics.folds) == 1 else "mean within folds" if metrics.headline else "pooled over folds"
+    how = (
+        run.tested_set if len(metrics.folds) == 1 else "mean within folds" if metrics.headline else "pooled over folds"
+    )
     return {
         "tested": tested(run),
         "headline": f"On {tested(run)} ({how}): accuracy {estimate(own.accuracy)}, AUC of {positive} against the "

@@ -1,4 +1,5 @@
 from .cards import DataCard as DataCard
+from .cards import OwnTable as OwnTable
 from .cards import card_facts as card_facts
 from .cards import card_names as card_names
 from .cards import load_card as load_card

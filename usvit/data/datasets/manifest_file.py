@@ -16,7 +16,7 @@ import pyarrow.parquet
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from usvit.config import DataConfig
-from usvit.data.datasets.cards import card_names, load_card
+from usvit.data.datasets.cards import OwnTable, card_names, load_card
 from usvit.data.datasets.identities import Identities, is_private, of_fingerprint
 from usvit.data.datasets.locate import given_root
 from usvit.data.datasets.manifest import COLUMNS, Manifest, build_manifest, mask_names
@@ -74,10 +74,11 @@ def open_manifest(data: DataConfig, roots: dict[str, Path], progress: Progress) 
             near_duplicates=data.near_duplicates == "group",
             keep_ids=data.keep_ids,
             cache=data.cache,
+            own=OwnTable.of(data.model_dump()),
         )
     else:
         default = DataConfig()
-        for key in ("skip_bad", "keep_label_conflicts", "near_duplicates"):
+        for key in ("skip_bad", "keep_label_conflicts", "near_duplicates", "table", "columns", "positive"):
             if getattr(data, key) != getattr(default, key):
                 raise UsvitError(
                     f"data.{key} cannot be used with a manifest, for which it is already fixed. Pass the images "

@@ -43,6 +43,7 @@ from usvit.scoring.external.labels import (
     join_labels,
 )
 from usvit.scoring.external.leakage import contamination_of_set, seen_check, without_seen
+from usvit.scoring.external.patients import with_patients
 from usvit.scoring.external.scored_set import ScoredSet, read_scored_set
 from usvit.scoring.items import PRIVATE_COLUMNS
 
@@ -112,7 +113,7 @@ def evaluate_scores(
         check_prevalence(prevalence)
     if out is not None:
         refuse_occupied(out)
-    scored = read_scored_set(folder)
+    scored = with_patients(read_scored_set(folder), labels)
     _refuse_private(by or {})
     labelled = join_labels(scored, labels, extra=[*dict.fromkeys([*SUBGROUP_COLUMNS, *(by or {})])])
     refit = None if calibration is None else read_calibration(calibration)
