@@ -170,7 +170,9 @@ def evaluate(
             dataset=dataset,
             allow_contaminated=allow_contaminated,
             out=out,
-            command=o.command_line(),
+            command=o.command_line(
+                scores=predictions, labels=labels, key=key, input_root=input_root, calibration=calibration, out=out
+            ),
         )
     else:
         _refuse(scored, "without --labels")

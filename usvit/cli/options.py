@@ -203,9 +203,19 @@ def given(**options: Any) -> dict[str, Any]:
     return settings
 
 
-def command_line() -> str:
-    """Return the command line as the user typed it, for the record."""
-    return shlex.join(["usvit", *sys.argv[1:]])
+def command_line(**hidden: Path | str | None) -> str:
+    """Return the command line as the user typed it, for the record.
+
+    Args:
+        **hidden: paths that may name a hospital or a patient; the key in capitals stands for each.
+    """
+    names = {str(path): name.upper() for name, path in hidden.items() if path is not None}
+    words = []
+    for word in sys.argv[1:]:
+        option, equals, value = word.partition("=")
+        whole = names.get(word) or names.get(str(Path(word)))
+        words.append(whole or (f"{option}={names[value]}" if equals and value in names else word))
+    return shlex.join(["usvit", *words])
 
 
 @contextmanager

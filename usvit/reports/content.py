@@ -139,8 +139,9 @@ class ReportContent:
     def without_threshold(self) -> dict[str, list[str]]:
         """Reason -> rules for which there is no threshold, if a single set of images was tested."""
         found: dict[str, list[str]] = {}
-        for point in self.run.metrics.operating_points or () if not self.cross_validated else ():
-            if point.pooled is None and not point.rule.startswith("frozen"):
+        single = not self.cross_validated and not self.run.metrics.external  # an external test chooses none
+        for point in self.run.metrics.operating_points or () if single else ():
+            if point.pooled is None:
                 found.setdefault(point.reason or NOT_RECORDED, []).append(point.rule)
         return found
 

@@ -55,7 +55,7 @@ def _networks(run: Run) -> str:
     networks = (run.evaluated and run.evaluated.networks) or []
     names = Counter(one.architecture or "network" for one in networks)
     model = run.metrics.external and run.metrics.external.model_sha256
-    words = [plural(len(networks), "network") + f" {listed(names)}"] if networks else []
+    words = [f"{plural(len(networks), 'network')}: {listed(names)}"] if networks else []
     return ", ".join([*words, f"SHA-256 {str(model)[:12]}"] if model else words) or "not recorded"
 
 

@@ -169,7 +169,7 @@ def _by_class(content: ReportContent) -> str:
 def _points(content: ReportContent) -> str:
     rows = []
     for point in content.run.metrics.operating_points or []:
-        if any(point.rule in rules for rules in content.without_threshold.values()):
+        if not content.cross_validated and point.pooled is None and not point.rule.startswith("frozen"):
             continue
         for one in point.folds:
             if one.on_test:
