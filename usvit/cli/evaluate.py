@@ -20,19 +20,13 @@ def evaluate(
     predictions: Annotated[
         Path,
         typer.Argument(
-            help="A run directory; a CSV or Parquet table, also from another tool; or a folder that usvit score wrote.",
+            help="A run directory; a CSV, Excel or Parquet table, also of another tool; or a folder that usvit score "
+            "wrote.",
             metavar="PREDICTIONS",
         ),
     ],
     label: o.Label = None,
-    prob: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Column of each class's probability, CLASS=COL; with two classes, one COL for --positive. (default: "
-            "prob_<class>)",
-            metavar="[CLASS=]COL",
-        ),
-    ] = None,
+    prob: o.Prob = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -40,12 +34,8 @@ def evaluate(
         ),
     ] = None,
     patient: o.Patient = None,
-    fold: Annotated[
-        str | None, typer.Option(help="Column of the fold. (default: fold, otherwise a single set)", metavar="COL")
-    ] = None,
-    image: Annotated[
-        str | None, typer.Option(help="Column of the image id. (default: image_id)", metavar="COL")
-    ] = None,
+    fold: o.Fold = None,
+    image: o.Image = None,
     positive: o.Positive = None,
     by: Annotated[
         list[str] | None,

@@ -81,6 +81,18 @@ Positive = Annotated[
 ]
 Label = Annotated[str | None, typer.Option(help="Column of the reference class. (default: label)", metavar="COL")]
 Patient = Annotated[str | None, typer.Option(help="Column of the patient. (default: patient_id)", metavar="COL")]
+Prob = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Column of each class's probability, CLASS=COL; with two classes, one COL for --positive. (default: "
+        "prob_<class>)",
+        metavar="[CLASS=]COL",
+    ),
+]
+Fold = Annotated[
+    str | None, typer.Option(help="Column of the fold. (default: fold, otherwise a single set)", metavar="COL")
+]
+Image = Annotated[str | None, typer.Option(help="Column of the image id. (default: image_id)", metavar="COL")]
 Out = Annotated[Path | None, typer.Option(help="Run directory. (default: runs/<data>-<model>-<recipe>-seed<n>)")]
 Seed = Annotated[int | None, typer.Option(help="Seed of folds, weights, order and augmentation. (default: 0)")]
 DeviceOption = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.", metavar="DEVICE")]

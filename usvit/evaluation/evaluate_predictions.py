@@ -188,7 +188,7 @@ def open_predictions(
         LeakageError: the metadata of a network lists an image of its test set, or an image of the same group. This is
             not checked for a run that was split by image on request; its report is marked.
     """
-    run = _run_of(path)
+    run = run_of(path)
     if path.is_dir():
         if run is None:
             raise UsvitError(
@@ -200,7 +200,7 @@ def open_predictions(
         if positive is not None:
             found = replace(found, positive=positive_of(found.classes, positive))
     else:
-        found = _open_table(path, run, columns, positive)
+        found = _open_table(path, run, columns, positive, manifest)
     if manifest is not None:
         found = _with_manifest(found, manifest, follow=True)
     elif run is not None and (run / "manifest.parquet").exists():
@@ -211,7 +211,7 @@ def open_predictions(
     return found
 
 
-def _run_of(path: Path) -> Path | None:
+def run_of(path: Path) -> Path | None:
     """Return the run directory that is, or contains, a path."""
     candidates = [path] if path.is_dir() else [path.absolute().parent, path.absolute().parent.parent]
     return next((folder for folder in candidates if (folder / "run.json").is_file()), None)
@@ -263,16 +263,37 @@ def _open_run(run: Path) -> Predictions:
     )
 
 
-def _open_table(path: Path, run: Path | None, columns: Columns, positive: str | None) -> Predictions:
+def _open_table(
+    path: Path, run: Path | None, columns: Columns, positive: str | None, manifest: Path | None
+) -> Predictions:
     record = None if run is None else load_record(run / "run.json", RunRecord)
     if record is not None and record.data is not None:
         positive = positive or record.data.positive_class
-    table, said = as_predictions(read_raw(path), str(path), columns, positive, dataset=path.stem)
+    raw = read_raw(path)
+    if manifest is not None:
+        raw = _with_groups(raw, columns, read_parquet(manifest, follow=True, what="manifest"))
+    table, said = as_predictions(raw, str(path), columns, positive, dataset=path.stem)
     if run is not None and path.absolute().parent == run and (run / "folds.csv").exists():
         folds = _folds(run)
         check_complete(table, folds[folds["part"] == "test"], folds["fold"].nunique())
     classes = classes_of(table)
     return Predictions(path.name, table, classes, positive_of(classes, positive), record=record, warnings=said)
+
+
+def _with_groups(raw: pd.DataFrame, columns: Columns, manifest: pd.DataFrame) -> pd.DataFrame:
+    """Add the data set and the groups of the manifest to a table that has none, as one made from a run's folds.csv."""
+    image = columns.image or "image_id"
+    if image not in raw or not {*KEY, "group_id"} <= {*manifest.columns}:
+        return raw
+    if "dataset" not in raw and manifest["dataset"].nunique() == 1:
+        raw = raw.assign(dataset=str(manifest["dataset"].iloc[0]))
+    if "dataset" not in raw or columns.group or columns.patient or {"group_id", "patient_id"} & {*raw.columns}:
+        return raw
+    groups = dict(
+        zip(zip(*(manifest[name].astype(str) for name in KEY), strict=True), manifest["group_id"], strict=True)
+    )
+    pairs = zip(raw["dataset"].astype(str), raw[image].astype(str), strict=True)
+    return raw.assign(group_id=[groups.get(pair, "") for pair in pairs])
 
 
 def _folds(run: Path) -> pd.DataFrame:
