@@ -11,7 +11,15 @@ import torch
 from torch import nn
 
 from usvit.config import DataConfig, PretrainConfig
-from usvit.data.datasets import DATA, Manifest, ManifestSource, UpstreamDataset, open_manifest, open_training
+from usvit.data.datasets import (
+    DATA,
+    Manifest,
+    ManifestSource,
+    UpstreamDataset,
+    check_source,
+    open_manifest,
+    open_training,
+)
 from usvit.data.splits import folds_sha256, make_folds, rows_of_split
 from usvit.data.transforms import DeviceViews
 from usvit.errors import UsvitError
@@ -93,6 +101,7 @@ def default_out(config: PretrainConfig) -> Path:
 
 def prepare(config: PretrainConfig, roots: dict[str, Path], progress: Progress) -> PretrainingSetup:
     """Resolve and check everything, the cheapest checks first, so that a run that cannot succeed fails early."""
+    check_source(config.source)
     device = resolve_device(config.device, config.precision)
     spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
     weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
