@@ -16,7 +16,6 @@ from usvit.data.datasets import (
     Manifest,
     ManifestSource,
     UpstreamDataset,
-    check_source,
     open_manifest,
     open_training,
 )
@@ -101,7 +100,6 @@ def default_out(config: PretrainConfig) -> Path:
 
 def prepare(config: PretrainConfig, roots: dict[str, Path], progress: Progress) -> PretrainingSetup:
     """Resolve and check everything, the cheapest checks first, so that a run that cannot succeed fails early."""
-    check_source(config.source)
     device = resolve_device(config.device, config.precision)
     spec = find_model(config.model.name, config.model.vit.model_dump(exclude_none=True))
     weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
