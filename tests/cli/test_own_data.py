@@ -1,4 +1,4 @@
-"""Own images without a card, as a clinic has them: an Excel table with its own column names, and the order of checks."""
+"""Own images without a card, as a clinic has them: an Excel table with its own columns, and the order of checks."""
 
 import json
 import os
@@ -10,8 +10,10 @@ import pytest
 
 from tests.conftest import TINY
 from tests.data.conftest import save, speckle
+from usvit.data.datasets import OwnTable, build_manifest
 from usvit.errors import UsvitError
 from usvit.experiments.api import run_config
+from usvit.progress import NO_PROGRESS
 
 COLUMNS = ("--path-col", "Datei", "--label-col", "Befund", "--patient-col", "Fall-Nr.")
 
@@ -44,9 +46,6 @@ def test_columns_are_shown_on_the_users_own_terminal(clinic, monkeypatch):
     with os.fdopen(theirs, "w") as terminal, os.fdopen(ours, "rb"):
         monkeypatch.setattr(sys, "stderr", terminal)
         with pytest.raises(UsvitError, match=r"It has: Datei, Befund, Fall-Nr\.\."):
-            from usvit.data.datasets import OwnTable, build_manifest
-            from usvit.progress import NO_PROGRESS
-
             build_manifest("table", {"": clinic}, NO_PROGRESS, own=OwnTable("liste.xlsx"))
 
 
@@ -54,7 +53,7 @@ def test_columns_are_shown_on_the_users_own_terminal(clinic, monkeypatch):
 def test_an_excel_table_with_other_names_is_trained_audited_and_reported(usvit, clinic, tmp_path):
     own = ("--data-root", clinic, "--table", clinic / "liste.xlsx", *COLUMNS, "--positive", "Krebs")
     out = tmp_path / "run"
-    answer = usvit("cv", *own, *TINY, "--out", out)
+    answer = usvit("train", *own, *TINY, "--out", out)
     assert answer.code == 0, answer.err
     assert "gutartig 12, Krebs 12" in answer.err or "Krebs 12, gutartig 12" in answer.err
     assert "12 patients, by the table" in answer.err

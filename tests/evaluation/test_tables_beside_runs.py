@@ -1,4 +1,4 @@
-"""Tables of other tools beside a run, as ``usvit compare`` reads them: what is found, taken from the run, and refused."""
+"""Tables of other tools beside a run, as ``usvit compare`` reads them: what is found, taken over, and refused."""
 
 import json
 

@@ -67,7 +67,7 @@ def open_beside(path: Path, run: Predictions, columns: Columns) -> Predictions:
 def _image_column(raw: pd.DataFrame, test: pd.DataFrame, path: Path, name: str) -> str:
     """Return the column that holds the names of the run's images, with or without folder and suffix."""
     wanted = set(map(_stem, test["image_id"]))
-    shares = {str(one): len(wanted & set(map(_stem, text_of(raw, one)))) for one in raw}
+    shares = {one: len(wanted & set(map(_stem, text_of(raw, one)))) for one in map(str, raw)}
     best = max(shares, key=lambda one: shares[one])
     if not shares[best]:
         raise UsvitError(

@@ -1,4 +1,4 @@
-"""Patients of the label table: they make the groups of images that do not name theirs, and contradictions are refused."""
+"""Patients of the label table make the groups of images that do not name theirs; contradictions are refused."""
 
 from dataclasses import replace
 
