@@ -33,17 +33,29 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_plain_line_has_count_note_and_time_left(capsys, clock):
     plain = PlainProgress()
     plain.start("fold 1/5", 250, "steps")
+    plain.update(1)
     clock.now += 26
-    plain.update(40, "61.0 images/s")
-    assert lines(capsys) == ["fold 1/5: 40/250 steps, 61.0 images/s, 2:16 left"]  # 26 s / 40 * 210
+    plain.update(41, "61.0 images/s")
+    assert lines(capsys) == ["fold 1/5: 41/250 steps, 61.0 images/s, 2:15 left"]  # 26 s / 40 * 209
+
+
+def test_no_time_left_is_guessed_from_the_first_file_alone(capsys, clock):
+    plain = PlainProgress()
+    plain.start("scoring", 25, "files")
+    clock.now += 98  # readers start and networks are loaded
+    plain.update(1)
+    clock.now += 10
+    plain.update(11)
+    assert lines(capsys) == ["scoring: 1/25 files", "scoring: 11/25 files, 0:14 left"]
 
 
 def test_time_left_counts_only_what_was_done_since_the_start(capsys, clock):
     plain = PlainProgress()
     plain.start("fold 2/5", 250, "steps", done=200)
+    plain.update(201)
     clock.now += 20
-    plain.update(210)
-    assert lines(capsys) == ["fold 2/5: 210/250 steps, 1:20 left"]
+    plain.update(211)
+    assert lines(capsys) == ["fold 2/5: 211/250 steps, 1:18 left"]
 
 
 def test_log_gets_a_line_now_and_then_and_not_one_a_step(capsys, clock):
@@ -76,11 +88,13 @@ def test_nothing_done_yet_gives_no_estimate(capsys, clock):
 def test_second_task_begins_with_a_clock_of_its_own(capsys, clock):
     plain = PlainProgress()
     plain.start("one", 10, "steps")
+    plain.update(1)
     clock.now += 1000
     plain.start("two", 10, "steps")
+    plain.update(1)
     clock.now += 11
     plain.update(5)
-    assert lines(capsys) == ["two: 5/10 steps, 0:11 left"]
+    assert lines(capsys) == ["two: 5/10 steps, 0:13 left"]  # 11 s / 4 * 5
 
 
 def test_live_display_shows_count_unit_and_note():

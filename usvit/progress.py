@@ -117,23 +117,33 @@ class PlainProgress:
     def __init__(self) -> None:
         self._load = MachineLoad()
         self._name, self._total, self._unit, self._first = "", 0, "", 0
-        self._begun = self._last = time.monotonic()
+        self._last = time.monotonic()
+        self._begun: tuple[float, int] | None = None
 
     def start(self, name: str, total: int, unit: str, done: int = 0) -> None:
         self._name, self._total, self._unit, self._first = name, total, unit, done
-        self._begun = self._last = time.monotonic()
+        self._last, self._begun = time.monotonic(), None
 
     def update(self, done: int, note: str = "") -> None:
         now = time.monotonic()
-        if now - self._last < PLAIN_SECONDS or done <= self._first:
+        if done <= self._first:
+            return
+        if self._begun is None:  # the time until here includes the start of processes and the loading of networks
+            self._begun = now, done
+        if now - self._last < PLAIN_SECONDS:
             return
         self._last = now
-        left = (now - self._begun) / (done - self._first) * (self._total - done)
-        line = (
-            f"{self._name}: {done}/{self._total} {self._unit}, "
-            f"{_joined(note, f'{int(left) // 60}:{int(left) % 60:02d} left', self._load.note())}"
-        )
-        print(plain(line), file=sys.stderr, flush=True)
+        more = _joined(note, self._time_left(now, done), self._load.note())
+        print(plain(f"{self._name}: {done}/{self._total} {self._unit}{', ' if more else ''}{more}"), file=sys.stderr)
+        sys.stderr.flush()
+
+    def _time_left(self, now: float, done: int) -> str:
+        """Return the time left at the rate since the first update; '' if there was no other update yet."""
+        begun, first = self._begun or (now, done)
+        if done <= first:
+            return ""
+        left = int((now - begun) / (done - first) * (self._total - done))
+        return f"{left // 60}:{left % 60:02d} left"
 
     def finish(self) -> None:
         pass

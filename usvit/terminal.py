@@ -56,6 +56,12 @@ def plain_output() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
+def on_own_terminal() -> bool:
+    """Return whether errors are read on the user's own terminal, and not in a log file that others may read."""
+    stream = terminal_of(sys.stderr)
+    return bool(stream.isatty()) if hasattr(stream, "isatty") else False
+
+
 def terminal_of(stream: Any) -> TextIO:
     """Return the original stream, for a display that makes its texts plain before it adds colours."""
     raw: TextIO = stream.raw if isinstance(stream, PlainStream) else stream

@@ -105,17 +105,6 @@ def test_the_phantom_weights_with_another_model_are_refused(usvit, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_offline_the_error_names_the_command_that_needs_no_hub(usvit, monkeypatch, tmp_path):
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "empty"))
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "empty"))
-    answer = usvit("cv", "--dataset", "busi", "--model", "vit_ti16", "--out", tmp_path / "run", "--device", "cpu")
-    assert answer.code == 2
-    assert "usvit cv --dataset busi --recipe usvit_small" in " ".join(answer.err.split())
-
-
 def test_the_recipe_of_the_house_model_begins_with_the_shipped_weights_of_its_model():
     assert "usvit_small" in recipe_names()
     config = build_config(load_recipe("usvit_small"))

@@ -14,11 +14,24 @@ if TYPE_CHECKING:
 
 def compare(
     runs: Annotated[
-        list[Path], typer.Argument(help="Two or more run directories or predictions tables.", metavar="RUN RUN...")
+        list[Path],
+        typer.Argument(
+            help="Two or more run directories, tables, or folders of usvit evaluate --out.", metavar="RUN RUN..."
+        ),
     ],
-    positive: Annotated[
-        str | None, typer.Option(help="The positive class. (default: the runs', or malignant)", metavar="CLASS")
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name of a table on the page, such as sklearn. Can be repeated, for each table, or for each run and "
+            "table.",
+            metavar="NAME",
+        ),
     ] = None,
+    label: o.Label = None,
+    prob: o.Prob = None,
+    fold: o.Fold = None,
+    image: o.Image = None,
+    positive: o.Positive = None,
     margin: Annotated[
         float | None,
         typer.Option(
@@ -53,12 +66,17 @@ def compare(
 ) -> None:
     """Compare runs on the same images and folds with paired, patient-clustered tests, corrected for several pairs.
 
-    Writes compare.html, compare.json, compare.md and compare.tex.
+    Beside a run, a table of another tool needs only the names of the images and the probabilities: columns are found,
+    and labels, groups and folds are those of the run. Writes compare.html, compare.json, compare.md and compare.tex.
     """
     from usvit import reports
     from usvit.cli.printing import p_value, with_interval
+    from usvit.evaluation import Columns
 
-    record, folder = reports.compare(*runs, positive=positive, margin=margin, test=test, primary=primary, out=out)
+    columns = Columns(label=label, prob=tuple(prob or ()), fold=fold, image=image)
+    record, folder = reports.compare(
+        *runs, positive=positive, margin=margin, test=test, primary=primary, columns=columns, names=name or (), out=out
+    )
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return

@@ -26,6 +26,11 @@ def _command(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None
         recipe: o.Recipe = None,
         weights: o.WeightsOption = None,
         data_root: o.DataRoot = None,
+        table: o.Table = None,
+        path_col: o.PathCol = None,
+        label_col: o.LabelCol = None,
+        patient_col: o.PatientCol = None,
+        positive: o.Positive = None,
         manifest: o.Manifest = None,
         keep_list: o.KeepList = None,
         folds: o.Folds = None,
@@ -60,10 +65,11 @@ def _command(kind: Literal["cv", "train"], help_text: str) -> Callable[..., None
             precision=precision,
             workers=workers,
         )
-        overrides = merge(options, parse_overrides(set_ or []))
+        own = o.own_table(table, path_col, label_col, patient_col, positive)
+        overrides = merge(merge(options, own), parse_overrides(set_ or []))
         with o.resumable():
             outcome = (experiments.cross_validate if kind == "cv" else experiments.train)(
-                dataset,
+                dataset if manifest else o.named_dataset(dataset, own),
                 model,
                 recipe=recipe,
                 weights=weights,

@@ -20,39 +20,23 @@ def evaluate(
     predictions: Annotated[
         Path,
         typer.Argument(
-            help="A run directory; a CSV or Parquet table, also from another tool; or a folder that usvit score wrote.",
+            help="A run directory; a CSV, Excel or Parquet table, also of another tool; or a folder that usvit score "
+            "wrote.",
             metavar="PREDICTIONS",
         ),
     ],
-    label: Annotated[
-        str | None, typer.Option(help="Column of the reference class. (default: label)", metavar="COL")
-    ] = None,
-    prob: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Column of each class's probability, CLASS=COL; with two classes, one COL for --positive. (default: "
-            "prob_<class>)",
-            metavar="[CLASS=]COL",
-        ),
-    ] = None,
+    label: o.Label = None,
+    prob: o.Prob = None,
     group: Annotated[
         str | None,
         typer.Option(
             help="Column of groups of dependent images. (default: group_id, otherwise the patient)", metavar="COL"
         ),
     ] = None,
-    patient: Annotated[
-        str | None, typer.Option(help="Column of the patient. (default: patient_id)", metavar="COL")
-    ] = None,
-    fold: Annotated[
-        str | None, typer.Option(help="Column of the fold. (default: fold, otherwise a single set)", metavar="COL")
-    ] = None,
-    image: Annotated[
-        str | None, typer.Option(help="Column of the image id. (default: image_id)", metavar="COL")
-    ] = None,
-    positive: Annotated[
-        str | None, typer.Option(help="The positive class. (default: the run's, or malignant)", metavar="CLASS")
-    ] = None,
+    patient: o.Patient = None,
+    fold: o.Fold = None,
+    image: o.Image = None,
+    positive: o.Positive = None,
     by: Annotated[
         list[str] | None,
         typer.Option(
@@ -124,7 +108,8 @@ def evaluate(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for metrics.json and the table as usvit read it, or for repeatability.json and its page.",
+            help="Folder for the report (HTML, Markdown, Excel), metrics.json and the table as usvit read it, or for "
+            "repeatability.json and its page.",
             metavar="DIR",
         ),
     ] = None,
@@ -139,7 +124,7 @@ def evaluate(
     --repeatability, it compares the scores of near-duplicates, or of images with equal values in --repeats.
     """
     limits = _limits(by or [])
-    own: dict[str, object] = {"--prob": prob, "--group": group, "--patient": patient, "--fold": fold, "--image": image}
+    own: dict[str, object] = {"--prob": prob, "--group": group, "--fold": fold, "--image": image}
     own |= {"--positive": positive, "--manifest": manifest, "--metadata": metadata}
     scored: dict[str, object] = {
         "--map": map_,
@@ -162,7 +147,7 @@ def evaluate(
         _refuse(own, "for a scored set, whose columns are known")
         from usvit.scoring import evaluate_scores
 
-        table = given.label_table(labels, label, map_, join, key, input_root)
+        table = given.label_table(labels, label, patient, map_, join, key, input_root)
         record, _ = evaluate_scores(
             predictions,
             table,
@@ -175,6 +160,9 @@ def evaluate(
             dataset=dataset,
             allow_contaminated=allow_contaminated,
             out=out,
+            command=o.command_line(
+                scores=predictions, labels=labels, key=key, input_root=input_root, calibration=calibration, out=out
+            ),
         )
     else:
         _refuse(scored, "without --labels")
@@ -190,13 +178,18 @@ def evaluate(
             prevalence=prevalence,
             allow_contaminated=allow_contaminated,
             out=out,
+            command=o.command_line(),
         )
+    if out is not None:
+        from usvit import reports
+
+        reports.report(out)
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))
         return
     _print(record)
     if out is not None:
-        print(f"\nmetrics: {out / 'metrics.json'}")
+        print(f"\nreport: {out / 'report.html'}, also as report.md and report.xlsx; metrics: {out / 'metrics.json'}")
         if labels is not None:
             print(f"rows without a match: {out / 'unmatched.csv'}")
     print("For research use, not a medical device.")

@@ -35,7 +35,13 @@ DropSeen = Annotated[bool, typer.Option("--drop-seen", help="Omit patients of wh
 
 
 def label_table(
-    path: Path, label: str | None, words: list[str] | None, join: str | None, key: Path | None, root: str | None
+    path: Path,
+    label: str | None,
+    patient: str | None,
+    words: list[str] | None,
+    join: str | None,
+    key: Path | None,
+    root: str | None,
 ) -> "LabelTable":
     """Convert the options to a ``LabelTable``.
 
@@ -52,4 +58,4 @@ def label_table(
         if word.strip() in found:
             raise UsvitError(f"--map names the word '{word.strip()}' twice.")
         found[word.strip()] = name.strip()
-    return LabelTable(path=path, label=label or "label", join=join, words=found, key=key, input_root=root)
+    return LabelTable(path, label=label or "label", patient=patient, join=join, words=found, key=key, input_root=root)

@@ -53,6 +53,46 @@ DataRoot = Annotated[
         metavar="[NAME=]DIR",
     ),
 ]
+Table = Annotated[
+    str | None,
+    typer.Option(
+        help="Table that lists your own images: Excel, CSV or Parquet. (default: the only one in --data-root)",
+        metavar="FILE",
+    ),
+]
+PathCol = Annotated[
+    str | None,
+    typer.Option(help="Column of your table with the image file, from --data-root on. (default: path)", metavar="COL"),
+]
+LabelCol = Annotated[
+    str | None, typer.Option(help="Column of your table with the class. (default: label)", metavar="COL")
+]
+PatientCol = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of your table with the patient, whose images stay together. (default: patient_id)", metavar="COL"
+    ),
+]
+Positive = Annotated[
+    str | None,
+    typer.Option(
+        help="The positive class. (default: that of the data card or of the run, or malignant)", metavar="CLASS"
+    ),
+]
+Label = Annotated[str | None, typer.Option(help="Column of the reference class. (default: label)", metavar="COL")]
+Patient = Annotated[str | None, typer.Option(help="Column of the patient. (default: patient_id)", metavar="COL")]
+Prob = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Column of each class's probability, CLASS=COL; with two classes, one COL for --positive. (default: "
+        "prob_<class>)",
+        metavar="[CLASS=]COL",
+    ),
+]
+Fold = Annotated[
+    str | None, typer.Option(help="Column of the fold. (default: fold, otherwise a single set)", metavar="COL")
+]
+Image = Annotated[str | None, typer.Option(help="Column of the image id. (default: image_id)", metavar="COL")]
 Out = Annotated[Path | None, typer.Option(help="Run directory. (default: runs/<data>-<model>-<recipe>-seed<n>)")]
 Seed = Annotated[int | None, typer.Option(help="Seed of folds, weights, order and augmentation. (default: 0)")]
 DeviceOption = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.", metavar="DEVICE")]
@@ -138,6 +178,29 @@ def data_roots(values: list[str] | None) -> dict[str, Path]:
     return roots
 
 
+def own_table(
+    table: str | None, path: str | None, label: str | None, patient: str | None, positive: str | None
+) -> dict[str, Any]:
+    """Return the settings of the user's own table: those of ``--table``, ``--path-col`` and the like that were given.
+
+    A table that is named from the current folder is named absolutely, because the setting counts from the data root.
+    """
+    file = str(Path(table).absolute()) if table is not None and Path(table).is_file() else table
+    return given(
+        data__table=file,
+        data__columns__path=path,
+        data__columns__label=label,
+        data__columns__patient_id=patient,
+        data__positive=positive,
+    )
+
+
+def named_dataset(dataset: str | None, settings: dict[str, Any]) -> str | None:
+    """Return the data set, which is ``table`` if the user named none but described a table of his or her own."""
+    own = settings.get("data", {})
+    return "table" if dataset is None and (own.get("columns") or own.get("table")) else dataset
+
+
 def given(**options: Any) -> dict[str, Any]:
     """Nest the options that were given: ``given(model__name="x")`` returns ``{"model": {"name": "x"}}``."""
     settings: dict[str, Any] = {}
@@ -152,9 +215,19 @@ def given(**options: Any) -> dict[str, Any]:
     return settings
 
 
-def command_line() -> str:
-    """Return the command line as the user typed it, for the record."""
-    return shlex.join(["usvit", *sys.argv[1:]])
+def command_line(**hidden: Path | str | None) -> str:
+    """Return the command line as the user typed it, for the record.
+
+    Args:
+        **hidden: paths that may name a hospital or a patient; the key in capitals stands for each.
+    """
+    names = {str(path): name.upper() for name, path in hidden.items() if path is not None}
+    words = []
+    for word in sys.argv[1:]:
+        option, equals, value = word.partition("=")
+        whole = names.get(word) or names.get(str(Path(word)))
+        words.append(whole or (f"{option}={names[value]}" if equals and value in names else word))
+    return shlex.join(["usvit", *words])
 
 
 @contextmanager

@@ -19,9 +19,8 @@ def recalibrate(
         Path, typer.Option(help="Labels of its images: CSV, TSV, XLSX or Parquet, column --label.", metavar="FILE")
     ],
     out: Annotated[Path, typer.Option(help="JSON file to write, to pass as --calibration.", metavar="FILE")],
-    label: Annotated[
-        str | None, typer.Option(help="Column of the reference class. (default: label)", metavar="COL")
-    ] = None,
+    label: o.Label = None,
+    patient: o.Patient = None,
     map_: given.Map = None,
     join: given.Join = None,
     key: given.Key = None,
@@ -45,7 +44,7 @@ def recalibrate(
     """
     from usvit.scoring import recalibrate
 
-    table = given.label_table(labels, label, map_, join, key, input_root)
+    table = given.label_table(labels, label, patient, map_, join, key, input_root)
     record = recalibrate(scores, table, out=out, drop_seen=drop_seen, alpha=alpha, seed=seed)
     if json_:
         print(json.dumps(record.content(), indent=2, ensure_ascii=False, allow_nan=False))

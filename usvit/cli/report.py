@@ -9,7 +9,9 @@ from usvit.cli.options import DataRoot, data_roots
 
 
 def report(
-    run: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="RUN...")],
+    run: Annotated[
+        list[Path], typer.Argument(help="Run directories, or folders of usvit evaluate --out.", metavar="RUN...")
+    ],
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the report; several runs get one subfolder each. (default: the run's folder)"),
@@ -52,6 +54,7 @@ def report(
     for one in written:
         print(f"report: {one.page}")
         print(f"        {one.markdown}")
+        print(f"        {one.workbook}")
         if one.figures:
             print(f"        {len(one.figures)} figures in {one.figures[0].parent}")
     if index:

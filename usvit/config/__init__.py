@@ -54,6 +54,7 @@ from usvit.config.settings import (
     nested,
     parse_overrides,
     recipe_names,
+    refuse_unknown_settings,
 )
 from usvit.config.sweep import Recipe, cells, choose_cells, for_dataset, read_recipe, settings_for, size_note, yielding
 from usvit.config.test import HeadRule, TestConfig
@@ -114,6 +115,7 @@ __all__ = [
     "parse_overrides",
     "read_recipe",
     "recipe_names",
+    "refuse_unknown_settings",
     "settings_for",
     "size_note",
     "yielding",

@@ -16,6 +16,14 @@ class DataConfig(Section):
 
     dataset: str = "phantom"
     """Name or file of a data card, or several joined by '+': ``busi+b``, ``bus_bra+./ours.md``."""
+    table: str | None = None
+    """For the data sets ``table`` and ``dicom``: the file that lists the images, absolute or from the data root; by
+    default the only table there."""
+    columns: dict[str, str] = {}
+    """For the data sets ``table`` and ``dicom``: usvit's name of a column -> name in the table, where they differ:
+    ``data.columns.path=File``."""
+    positive: str | None = None
+    """The positive class; by default that of the data card, or ``malignant``."""
     classes: tuple[str, ...] | None = None
     """Use only these classes, in this order, and leave out images of others: ``[benign, malignant]``."""
     manifest: str | None = None

@@ -17,6 +17,7 @@ from usvit.resources import configs_dir
 Stage = Literal["finetune", "pretrain", "transfer"]
 _COMMANDS: dict[Stage, str] = {"finetune": "cv", "pretrain": "pretrain", "transfer": "transfer"}
 Config = TypeVar("Config", bound=BaseModel)
+_ALL_SETTINGS = "All settings: 'usvit docs configuration'."
 
 
 def recipe_names(stage: Stage = "finetune") -> list[str]:
@@ -142,6 +143,25 @@ def build(schema: type[Config], *layers: dict[str, Any]) -> Config:
         raise _explain(error, schema) from error
 
 
+def refuse_unknown_settings(schema: type[BaseModel], *layers: Mapping[str, Any]) -> None:
+    """Check only the keys of some layers, which takes no time, before anything is imported or looked up for a recipe.
+
+    Raises:
+        UsvitError: If a key is unknown; the message names the nearest one.
+    """
+    for layer in layers:
+        for key, value in layer.items():
+            field = schema.model_fields.get(key)
+            if field is None:
+                raise unknown("setting", key, config_keys(schema), _ALL_SETTINGS)
+            inner = field.annotation
+            if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, BaseModel):
+                for name in value:
+                    if name not in inner.model_fields and "." not in str(name):
+                        raise unknown("setting", f"{key}.{name}", config_keys(schema), _ALL_SETTINGS)
+                refuse_unknown_settings(inner, {name: one for name, one in value.items() if "." not in str(name)})
+
+
 def config_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> list[str]:
     """List every key that can be set, in dotted form such as ``train.batch_size``."""
     keys = []
@@ -160,7 +180,7 @@ def _explain(error: ValidationError, schema: type[BaseModel]) -> UsvitError:
         section, dot, inner = str(problem["loc"][-1]).partition(".")
         if dot:
             return UsvitError(f"The key '{key}' contains a dot: write it as a section, {section}: {{{inner}: ...}}.")
-        return unknown("setting", key, config_keys(schema), "All settings: 'usvit docs configuration'.")
+        return unknown("setting", key, config_keys(schema), _ALL_SETTINGS)
     return cannot_be_used(f"The setting {key}" if key else "This combination of settings", problem)
 
 

@@ -26,9 +26,12 @@ from .ensembles import RECORD as RECORD
 from .ensembles import is_ensemble as is_ensemble
 from .ensembles import load_ensemble as load_ensemble
 from .ensembles import network_folder as network_folder
+from .evaluate_predictions import USUAL_COLUMNS as USUAL_COLUMNS
 from .evaluate_predictions import Predictions, evaluate, open_predictions
 from .evaluate_predictions import measure as measure
-from .evaluate_predictions import refuse_occupied as refuse_occupied
+from .evaluate_predictions import run_of as run_of
+from .evaluation_folder import refuse_occupied as refuse_occupied
+from .evaluation_folder import write_evaluation as write_evaluation
 from .foreign_tables import Columns
 from .headline_words import PredictionOrigin as PredictionOrigin
 from .local_recalibration import RecalibrationDraws as RecalibrationDraws
@@ -59,6 +62,7 @@ from .repeatability import repeats_section as repeats_section
 from .run_checks import refuse_other_figures as refuse_other_figures
 from .run_checks import refuse_other_pool as refuse_other_pool
 from .run_checks import refuse_upstream as refuse_upstream
+from .tables_beside_runs import open_beside as open_beside
 from .thresholds import RULES as RULES
 from .thresholds import Choice as Choice
 from .thresholds import FoldPoint as FoldPoint

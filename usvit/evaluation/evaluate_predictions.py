@@ -1,7 +1,7 @@
 """All figures from a run directory or any table of predictions, after a check that no test image was trained on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,14 @@ from usvit.data.splits import (
 )
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation.ensembles import RECORD as ENSEMBLE
+from usvit.evaluation.evaluation_folder import refuse_occupied, write_evaluation
 from usvit.evaluation.foreign_tables import Columns, as_predictions, positive_of, read_raw, with_columns
 from usvit.evaluation.headline_words import ONE_MODEL, PredictionOrigin
 from usvit.evaluation.metrics_record import summarise, with_contamination
 from usvit.evaluation.metrics_sections import NO_PATIENT_ID, SUBGROUP_COLUMNS
 from usvit.evaluation.predictions import check_complete, classes_of, read_predictions
 from usvit.evaluation.run_checks import refuse_upstream
-from usvit.files import read_csv, read_parquet, refuse_linked_folders, write_csv
+from usvit.files import read_csv, read_parquet, refuse_linked_folders
 from usvit.metrics.prevalence import check_prevalence
 from usvit.records import (
     EnsembleRecord,
@@ -36,12 +37,10 @@ from usvit.records import (
     fitting,
     load_record,
     refuse_changed_run,
-    write_record,
 )
 
 KEY = ["dataset", "image_id"]
 USUAL_COLUMNS = Columns()
-FILES = {"metrics.json", "predictions.csv", "unmatched.csv"}
 
 
 @dataclass(frozen=True)
@@ -84,6 +83,7 @@ def evaluate(
     prevalence: float | None = None,
     allow_contaminated: bool = False,
     out: str | Path | None = None,
+    command: str = "",
 ) -> MetricsRecord:
     """Compute every figure of metrics.json from a run directory or from any table of predictions.
 
@@ -98,7 +98,9 @@ def evaluate(
         prevalence: share of positives in (0, 1) at which PPV and NPV are wanted.
         allow_contaminated: go on if a tested data set is one that a foundation model behind the network of
             ``metadata`` was pre-trained on; metrics.json then says so. A run has its own setting.
-        out: folder to write metrics.json and predictions.csv (the table as it was understood) into; None writes none.
+        out: folder to write metrics.json, predictions.csv (the table as it was understood) and run.json into, from
+            which ``usvit.report`` makes the page; None writes none.
+        command: what the user called, for run.json.
 
     Returns:
         The content of metrics.json (docs/reference/metrics.schema.json).
@@ -132,8 +134,17 @@ def evaluate(
         )
         metrics = measure(found, by, prevalence)
     if out is not None:
-        write_csv(out / "predictions.csv", found.table)
-        write_record(out / "metrics.json", metrics, MetricsRecord)
+        named = {key: value for key, value in asdict(columns).items() if value}
+        evaluated = {
+            "of": "run" if path.is_dir() else "table",
+            "source": found.name,
+            "columns": {key: value if isinstance(value, str) else ", ".join(value) for key, value in named.items()},
+            "files": {"predictions": path / "predictions.csv" if path.is_dir() else path},
+            "warnings": found.warnings,
+        }
+        if manifest is not None:
+            evaluated["files"]["manifest"] = manifest
+        write_evaluation(out, metrics, found.table, evaluated, command=command)
     return MetricsRecord.model_validate(metrics)
 
 
@@ -183,7 +194,7 @@ def open_predictions(
         LeakageError: the metadata of a network lists an image of its test set, or an image of the same group. This is
             not checked for a run that was split by image on request; its report is marked.
     """
-    run = _run_of(path)
+    run = run_of(path)
     if path.is_dir():
         if run is None:
             raise UsvitError(
@@ -195,7 +206,7 @@ def open_predictions(
         if positive is not None:
             found = replace(found, positive=positive_of(found.classes, positive))
     else:
-        found = _open_table(path, run, columns, positive)
+        found = _open_table(path, run, columns, positive, manifest)
     if manifest is not None:
         found = _with_manifest(found, manifest, follow=True)
     elif run is not None and (run / "manifest.parquet").exists():
@@ -206,7 +217,7 @@ def open_predictions(
     return found
 
 
-def _run_of(path: Path) -> Path | None:
+def run_of(path: Path) -> Path | None:
     """Return the run directory that is, or contains, a path."""
     candidates = [path] if path.is_dir() else [path.absolute().parent, path.absolute().parent.parent]
     return next((folder for folder in candidates if (folder / "run.json").is_file()), None)
@@ -255,14 +266,20 @@ def _open_run(run: Path) -> Predictions:
         record=record,
         test_over_train=ratio,
         origin=_origin_of(run, record),
+        warnings=list(record.evaluation.warnings) if record.evaluation else [],
     )
 
 
-def _open_table(path: Path, run: Path | None, columns: Columns, positive: str | None) -> Predictions:
+def _open_table(
+    path: Path, run: Path | None, columns: Columns, positive: str | None, manifest: Path | None
+) -> Predictions:
     record = None if run is None else load_record(run / "run.json", RunRecord)
     if record is not None and record.data is not None:
         positive = positive or record.data.positive_class
-    table, said = as_predictions(read_raw(path), str(path), columns, positive, dataset=path.stem)
+    raw = read_raw(path)
+    if manifest is not None:
+        raw = _with_groups(raw, columns, read_parquet(manifest, follow=True, what="manifest"))
+    table, said = as_predictions(raw, str(path), columns, positive, dataset=path.stem)
     if run is not None and path.absolute().parent == run and (run / "folds.csv").exists():
         folds = _folds(run)
         check_complete(table, folds[folds["part"] == "test"], folds["fold"].nunique())
@@ -281,6 +298,22 @@ def _open_table(path: Path, run: Path | None, columns: Columns, positive: str | 
 def _origin_of(run: Path, record: RunRecord) -> PredictionOrigin:
     members = load_record(run / ENSEMBLE, EnsembleRecord).members if record.kind == "ensemble" else [run]
     return PredictionOrigin(networks=len(members))
+
+
+def _with_groups(raw: pd.DataFrame, columns: Columns, manifest: pd.DataFrame) -> pd.DataFrame:
+    """Add the data set and the groups of the manifest to a table that has none, as one made from a run's folds.csv."""
+    image = columns.image or "image_id"
+    if image not in raw or not {*KEY, "group_id"} <= {*manifest.columns}:
+        return raw
+    if "dataset" not in raw and manifest["dataset"].nunique() == 1:
+        raw = raw.assign(dataset=str(manifest["dataset"].iloc[0]))
+    if "dataset" not in raw or columns.group or columns.patient or {"group_id", "patient_id"} & {*raw.columns}:
+        return raw
+    groups = dict(
+        zip(zip(*(manifest[name].astype(str) for name in KEY), strict=True), manifest["group_id"], strict=True)
+    )
+    pairs = zip(raw["dataset"].astype(str), raw[image].astype(str), strict=True)
+    return raw.assign(group_id=[groups.get(pair, "") for pair in pairs])
 
 
 def _folds(run: Path) -> pd.DataFrame:
@@ -366,9 +399,3 @@ def _all_columns(found: Predictions, by: Mapping[str, Sequence[float] | None]) -
         if name not in names:
             raise unknown("column", name, names)
     return {**usual, **by}
-
-
-def refuse_occupied(out: Path) -> None:
-    """Raise UsvitError if a folder contains anything but ``FILES``."""
-    if out.exists() and not (out.is_dir() and {one.name for one in out.iterdir()} <= FILES):
-        raise UsvitError(f"{out} holds other files. Nothing was changed: choose another folder with --out.")

@@ -8,10 +8,20 @@ import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
+from usvit.data.datasets import read_private_sheet
 from usvit.errors import UsvitError, unknown
-from usvit.evaluation.predictions import COLUMNS, PARTS, check_predictions, numbers_of, whole_numbers_of
+from usvit.evaluation.predictions import (
+    COLUMNS,
+    PARTS,
+    SUM_TOLERANCE,
+    check_predictions,
+    numbers_of,
+    whole_numbers_of,
+)
 from usvit.files import read_csv, read_parquet
 
+ROUNDED = (2, 3, 4, 5, 6)
+"""Decimals to which another tool may have rounded probabilities."""
 EVERY_IMAGE_ALONE = (
     "There is no column of groups: every image counts as its own patient. If patients have several images, the "
     "intervals are too narrow; name the column with --group or --patient."
@@ -42,7 +52,7 @@ class Columns:
 
 
 def read_raw(path: Path) -> pd.DataFrame:
-    """Read a CSV (``.tsv`` with tabs) or Parquet file with all its columns; the cells of a CSV file remain text.
+    """Read a CSV (``.tsv`` with tabs), Excel or Parquet file with all its columns; cells of CSV and Excel remain text.
 
     Raises:
         UsvitError: the file is absent, is not such a table, has no row, or has two columns of one name.
@@ -51,6 +61,8 @@ def read_raw(path: Path) -> pd.DataFrame:
         raise UsvitError(f"{path} is a folder but not a run directory: it has no run.json.")
     if path.suffix.lower() in (".parquet", ".pq"):
         table = read_parquet(path, follow=True, what="predictions table")
+    elif path.suffix.lower() == ".xlsx":
+        table = read_private_sheet(path, f"The predictions table {path}").rows.reset_index(drop=True)
     else:
         separator = "\t" if path.suffix.lower() in (".tsv", ".tab") else ","
         # Read the header as a row, because pandas would rename a duplicate column.
@@ -84,33 +96,34 @@ def as_predictions(
             together; folds are missing; and as ``check_predictions``.
     """
     said = []
-    label = _text(raw, _pick(raw, columns.label, "label", "--label", source))
+    label = text_of(raw, _pick(raw, columns.label, "label", "--label", source))
     table: dict[str, object] = {}
     image = _optional(raw, columns.image, "image_id", source)
-    table["image_id"] = [f"row {row + 1}" for row in range(len(raw))] if image is None else _text(raw, image)
+    table["image_id"] = [f"row {row + 1}" for row in range(len(raw))] if image is None else text_of(raw, image)
     patient = _optional(raw, columns.patient, "patient_id", source)
     group = _optional(raw, columns.group, "group_id", source)
     named = _optional(raw, None, "dataset", source)
-    table["dataset"] = [dataset] * len(raw) if named is None else _text(raw, named)
+    table["dataset"] = [dataset] * len(raw) if named is None else text_of(raw, named)
     if group is not None:
-        table["group_id"] = _text(raw, group)
+        table["group_id"] = text_of(raw, group)
     elif patient is not None:
         # A patient's number identifies the patient only within its data set.
-        pairs = zip(table["dataset"], _text(raw, patient), range(len(raw)), strict=True)  # type: ignore[call-overload]
+        pairs = zip(table["dataset"], text_of(raw, patient), range(len(raw)), strict=True)  # type: ignore[call-overload]
         table["group_id"] = [f"patient:{name}:{one}" if one else f"row:{row + 1}" for name, one, row in pairs]
     else:
         said.append(EVERY_IMAGE_ALONE)
         table["group_id"] = [f"row:{row + 1}" for row in range(len(raw))]
-    table["patient_id"] = [one or None for one in _text(raw, patient)] if patient is not None else None
+    table["patient_id"] = [one or None for one in text_of(raw, patient)] if patient is not None else None
     base = pd.DataFrame({"image_id": table["image_id"]})
     fold = _optional(raw, columns.fold, "fold", source)
     table["fold"] = np.zeros(len(raw), np.int64) if fold is None else _folds(base, raw, fold, source)
     if "repeat" in raw:
         table["repeat"] = whole_numbers_of(base, raw["repeat"], "repeat", source)
-    table["part"] = _text(raw, "part") if "part" in raw else "test"
+    table["part"] = text_of(raw, "part") if "part" in raw else "test"
     table["label"] = label
     _refuse_empty(base, label, source, columns.label or "label")
-    prob = _probabilities(base, raw, label, columns.prob, positive, source)
+    prob, rounding = _without_rounding(_probabilities(base, raw, label, columns.prob, positive, source))
+    said += [rounding] if rounding else []
     named_columns = [name for name in (*COLUMNS[:-2], "repeat", *COLUMNS[-2:]) if name in table]
     found = pd.DataFrame(table)[named_columns].assign(**{f"prob_{name}": value for name, value in prob.items()})
     logits = {name: f"logit_{name}" for name in prob}
@@ -160,7 +173,7 @@ def _optional(raw: pd.DataFrame, asked: str | None, usual: str, source: str) -> 
     return _pick(raw, asked, usual, "", source)
 
 
-def _text(raw: pd.DataFrame, name: str) -> list[str]:
+def text_of(raw: pd.DataFrame, name: str) -> list[str]:
     """Return the cells of a column as text, empty if missing; 1.0 (an integer in a column with gaps) becomes 1."""
     return [_cell(value) for value in raw[name].tolist()]
 
@@ -217,6 +230,29 @@ def _probabilities(
     if len(columns) < 2:
         raise UsvitError("--prob CLASS=COLUMN is needed for each of at least two classes.")
     return {name: numbers_of(base, raw[column], column, source) for name, column in columns.items()}
+
+
+def _without_rounding(prob: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], str]:
+    """Divide rounded probabilities by their sum, if it differs from 1 by no more than their rounding can explain.
+
+    K numbers with d decimals may sum to 1 within K / 2 units of the last decimal. Anything else is left as it is, and
+    refused later.
+
+    Returns:
+        The probabilities, and a sentence for the user; empty if nothing was changed.
+    """
+    numbers = np.stack(list(prob.values()), axis=1)
+    total = numbers.sum(axis=1)
+    off = float(np.abs(total - 1).max())
+    if off <= SUM_TOLERANCE:
+        return prob, ""
+    decimals = next((d for d in ROUNDED if np.abs(numbers - numbers.round(d)).max() < 1e-9), None)
+    if decimals is None or off > len(prob) / 2 * 10.0**-decimals + 1e-9:
+        return prob, ""
+    said = (
+        f"Probabilities are rounded to {decimals} decimals and sum to 1 within {off:.2g}; each was divided by the sum."
+    )
+    return {name: value / total for name, value in prob.items()}, said
 
 
 def _folds(base: pd.DataFrame, raw: pd.DataFrame, name: str, source: str) -> np.ndarray:

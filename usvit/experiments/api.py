@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from usvit.arguments import checked_arguments
-from usvit.config import RunConfig, build_config, load_recipe, nested
-from usvit.data.datasets import DataRoot, roots_from
+from usvit.config import RunConfig, build_config, load_recipe, merge, nested, refuse_unknown_settings
+from usvit.data.datasets import DataRoot, OwnTable, check_images, load_cards, roots_from
 from usvit.experiments.arguments import Settings, call_text, given_settings
-from usvit.progress import Progress
+from usvit.progress import Progress, shown_progress
 
 if TYPE_CHECKING:
     from usvit.experiments.run_directory import RunResult
@@ -152,12 +152,12 @@ def _fine_tune(
         overrides=overrides,
         settings=settings,
     )
+    roots = roots_from(data_root)
+    check_images(config.data, roots, shown_progress(progress))  # before PyTorch is imported and weights are sought
     from usvit.experiments.cross_validation import CrossValidation
 
     folder = None if out is None else Path(out)
-    return CrossValidation(
-        kind, config, roots=roots_from(data_root), out=folder, command=command, progress=progress
-    ).run()
+    return CrossValidation(kind, config, roots=roots, out=folder, command=command, progress=progress).run()
 
 
 def run_config(
@@ -177,6 +177,11 @@ def run_config(
     Raises:
         UsvitError: A setting is unknown or invalid, or the manifest cannot be read.
     """
+    # What the user typed is checked before a recipe is chosen, for which networks are imported.
+    typed = merge(nested(settings or {}), nested(overrides or {}))
+    refuse_unknown_settings(RunConfig, typed)
+    if dataset is not None and manifest is None:
+        load_cards(dataset, OwnTable.of(typed.get("data", {})))
     own: Settings = {}
     if recipe is None:
         recipe = _default_recipe(dataset if manifest is None else str(manifest), model)

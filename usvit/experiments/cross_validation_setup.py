@@ -1,6 +1,8 @@
 """A cross-validation or a hold-out, resolved and checked before anything is written."""
 
 import logging
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +12,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from usvit.config import RunConfig
+from usvit.config import DataConfig, RunConfig
 from usvit.data.datasets import Manifest, open_manifest, same_images
 from usvit.data.splits import (
     Contamination,
@@ -129,8 +131,8 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
         weights = resolve_weights(config.model.weights, spec, config.model.weights_sha256)
     except HubUnavailable as error:
         raise UsvitError(
-            f"{error} The model that comes with usvit needs no hub: "
-            f"usvit {kind} --dataset {config.data.dataset} --recipe usvit_small"
+            f"{error} The model that comes with usvit needs no hub, and takes the same images: "
+            f"usvit {kind} {_images_in_options(config.data, roots)} --recipe usvit_small"
         ) from error
     if weights.warning:
         logger.warning(weights.warning)
@@ -173,6 +175,16 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
         contamination,
         {(0, torch.get_num_threads()): model},
     )
+
+
+def _images_in_options(data: DataConfig, roots: Mapping[str, Path]) -> str:
+    """Return the options that name the images of a run."""
+    options = [("--manifest", data.manifest)] if data.manifest else [("--dataset", data.dataset)]
+    options += [("--data-root", f"{name}={root}" if name else str(root)) for name, root in roots.items()]
+    options += [("--table", data.table), ("--positive", data.positive), ("--keep-list", data.keep_list)]
+    columns = {"path": "--path-col", "label": "--label-col", "patient_id": "--patient-col"}
+    options += [(columns[name], column) for name, column in data.columns.items() if name in columns]
+    return shlex.join(word for name, value in options if value is not None for word in (name, str(value)))
 
 
 def planned_threads(job: CrossValidationSetup) -> int:

@@ -166,6 +166,11 @@ def circumstances() -> dict[str, Any]:
 
 
 def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, Any]) -> None:
+    if existing["kind"] == "evaluation":
+        raise UsvitError(
+            f"{path} holds an evaluation of usvit evaluate, in which nothing is trained. Nothing was changed: choose "
+            "another folder with --out."
+        )
     there, here = ({"kind": record["kind"], **identity(record["config"])} for record in (existing, wanted))
     there = _earlier_behaviour(existing) | there
     differing = [key for key in here if there.get(key) != here[key]]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from usvit.arguments import checked_arguments
 from usvit.config import PretrainConfig, TestConfig, TransferConfig, build, merge, nested
 from usvit.config.sweep import cells, choose_cells, for_dataset, read_recipe, settings_for, size_note, yielding
-from usvit.data.datasets import DataRoot, roots_from
+from usvit.data.datasets import DataRoot, check_source, roots_from
 from usvit.errors import UsvitError
 from usvit.experiments.arguments import Settings, call_text, given_settings, name_in
 from usvit.progress import Progress
@@ -126,6 +126,8 @@ def pretrain_sweep(
                 f"data, or --source {used}+data for both without labels, or leave them out. To keep a data set's "
                 f"images out: --set source.exclude=[NAME]."
             )
+    for config in configs.values():
+        check_source(config.source)  # before PyTorch is imported and weights are sought
     if process_rank() == 0 and (note := size_note(read, chosen)):
         logger.info(note)
     from usvit.experiments.pretraining import Pretraining

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from usvit.data.datasets import load_cards, mask_names, open_places, read_manifest
+from usvit.data.datasets import OwnTable, load_cards, mask_names, open_places, read_manifest
 from usvit.data.io import BadImage, UInt8, decode, pixel_sha256, read_masks
 from usvit.data.transforms import cropped
 from usvit.errors import UsvitError, unknown
@@ -212,7 +212,7 @@ class CaseImages:
         if file and Path(file).is_file():
             self.places = read_manifest(Path(file), roots, keep_ids=True).places()
         else:
-            cards = load_cards(str(data.get("dataset")))
+            cards = load_cards(str(data.get("dataset")), OwnTable.of(data))
             self.places = {card.name: open_places(card, roots, progress) for card in cards}
 
     def read(self, case: ExplainedCase) -> tuple[UInt8, NDArray[np.bool_] | None]:

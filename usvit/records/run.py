@@ -34,6 +34,7 @@ from usvit.records.base import (
     written,
 )
 from usvit.records.model import ContaminationRecord
+from usvit.records.scores import ScoringMember
 
 MAX_FOLDS = 10_000
 MAX_CLASSES = 100_000
@@ -158,6 +159,9 @@ class DataSection(Record):
 
     model_config = OPEN
     dataset: Text | None = written()
+    table: Text | None = optional("The table of the user's own images, since schema 1.5.", null=True)
+    columns: dict[str, Text] | None = optional("usvit's name of a column -> name in that table, since schema 1.5.")
+    positive: Text | None = optional("The positive class, if the user named it, since schema 1.5.", null=True)
     classes: list[Text] | None = written(null=True)
     keep_list: Text | None = written(null=True)
 
@@ -242,14 +246,34 @@ class Config(Record):
         return self._written
 
 
-_TEST_OR_TRAINING: dict[str, Any] = {
+class Evaluation(Record):
+    """What an evaluation evaluated: predictions that nothing in this folder was trained for."""
+
+    of: Literal["table", "run", "external test"] | None = written(
+        "table: the predictions of any tool. run: a run that was evaluated again. external test: scores of usvit score "
+        "with the labels of their images."
+    )
+    source: Text | None = written("Name of the table's file, or of the folder of the run or of the scores.")
+    columns: dict[str, Text] | None = optional("Option -> column of the table that it named.")
+    files: dict[str, Sha256] | None = optional("Kind of a file that was read (predictions, labels, ...) -> SHA-256.")
+    networks: list[ScoringMember] | None = optional("The networks that scored the images of an external test.")
+    scored: Name | None = optional("End of the scoring of an external test, ISO 8601.")
+    warnings: list[Text] = written("What is wrong with the source itself.", empty=list)
+
+
+_TRAINED: dict[str, Any] = {
+    "required": ["folds", "model", "device", "config", "config_sha256", "seed", "results"],
+    "properties": {"data": {"required": ["classes"]}},
+    "if": {"properties": {"kind": {"const": "ensemble"}}},
+    "else": {"properties": {"config": {"required": ["recipe", "loss", "optim", "train", "split"]}}},
+}
+_BY_KIND: dict[str, Any] = {
     "if": {"properties": {"kind": {"const": "test"}}},
-    "then": {"required": ["classifiers"]},
+    "then": {"required": ["classifiers", "device", "config", "config_sha256", "seed", "results"]},
     "else": {
-        "required": ["folds", "model"],
-        "properties": {"data": {"required": ["classes"]}},
-        "if": {"properties": {"kind": {"const": "ensemble"}}},
-        "else": {"properties": {"config": {"required": ["recipe", "loss", "optim", "train", "split"]}}},
+        "if": {"properties": {"kind": {"const": "evaluation"}}},
+        "then": {"required": ["evaluation", "folds"]},
+        "else": _TRAINED,
     },
 }
 
@@ -257,30 +281,34 @@ _TEST_OR_TRAINING: dict[str, Any] = {
 class RunRecord(FileRecord):
     """Description of a run: its configuration, data, network, software, hardware and results."""
 
-    model_config = ConfigDict(json_schema_extra={"x-open": True, **_TEST_OR_TRAINING})
+    model_config = ConfigDict(json_schema_extra={"x-open": True, **_BY_KIND})
     KIND: ClassVar[str] = "run"
-    VERSION: ClassVar[str] = "1.4"
-    kind: Literal["cv", "train", "pretrain", "transfer", "test", "ensemble"] | None = written(
-        "'test' since schema 1.2, 'ensemble' (usvit ensemble; ensemble.json names its members) since schema 1.4."
+    VERSION: ClassVar[str] = "1.5"
+    kind: Literal["cv", "train", "pretrain", "transfer", "test", "ensemble", "evaluation"] | None = written(
+        "'test' since schema 1.2, 'ensemble' (usvit ensemble; ensemble.json names its members) since schema 1.4, "
+        "'evaluation' (usvit evaluate --out, in which nothing is trained) since schema 1.5."
     )
     name: Name | None = written()
     command: Text | None = written("The command line that began the run.")
-    config: Config = written("The complete configuration.", empty=Config)
-    config_sha256: Sha256 | None = written()
-    seed: int | None = written()
-    device: DeviceRecord = written(empty=DeviceRecord)
+    config: Config = Field(
+        default_factory=Config, description="The complete configuration. Absent, as the next ones, for evaluations."
+    )
+    config_sha256: Sha256 | None = optional()
+    seed: int | None = optional()
+    device: DeviceRecord = Field(default_factory=DeviceRecord)
     data: Data = written(empty=Data)
     folds: Folds = Field(default_factory=Folds, description="Absent for tests.")
     model: Model = Field(default_factory=Model, description="Absent for tests.")
     classifiers: Classifiers | None = optional("Only for tests: the networks that were tested.")
+    evaluation: Evaluation | None = optional("Only for evaluations: what was evaluated. Since schema 1.5.")
     schema_version: Version | None = written()
     state: Literal["running", "finished"] | None = written()
     created: Name | None = written("Start of the run, ISO 8601.")
     finished: Name | None = written("End of the run, ISO 8601; null while it is running.", null=True)
     usvit_version: Name | None = written()
     versions: dict[str, Name] | None = written("Package -> version.")
-    results: Annotated[list[FoldResultRecord], Field(max_length=MAX_FOLDS)] = written(
-        "Results, one entry for each fold.", empty=list
+    results: Annotated[list[FoldResultRecord], Field(max_length=MAX_FOLDS)] = Field(
+        default_factory=list, description="Results, one entry for each fold."
     )
     seconds: Annotated[Number, Field(ge=0)] | None = optional("Duration since the run was last resumed.")
     files: dict[str, Sha256] | None = optional(

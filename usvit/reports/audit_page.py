@@ -6,7 +6,7 @@ import io
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,7 +21,7 @@ from PIL import Image
 
 from usvit.arguments import checked_arguments
 from usvit.data.audit import MEANINGS, Audit, find_faults
-from usvit.data.datasets import DataRoot, build_manifest, is_private, load_cards, roots_from
+from usvit.data.datasets import DataRoot, OwnTable, build_manifest, is_private, load_cards, roots_from
 from usvit.data.io import BadImage
 from usvit.data.near_duplicates import NearDuplicate
 from usvit.errors import UsvitError
@@ -52,6 +52,9 @@ def audit(
     *,
     data_root: DataRoot = None,
     out: str | Path | None = None,
+    table: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    positive: str | None = None,
     skip_bad: bool = False,
     keep_ids: bool = False,
     command: str = "",
@@ -67,6 +70,9 @@ def audit(
         data_root: Folder of the data set, or a mapping of the names of data sets to folders. Default: ``$USVIT_DATA``.
         out: Folder to write; None takes ``audits/<datasets>``.
         skip_bad: Leave out files that cannot be read, and list them.
+        table: Table that lists your own images (data sets ``table`` and ``dicom``).
+        columns: usvit's name of a column -> name in that table, such as ``{"path": "File"}``.
+        positive: The positive class.
         keep_ids: Keep the ids of private data sets instead of replacing them by pseudonyms.
         command: Command that the page shows.
         progress: Shown while images are decoded and compared.
@@ -84,10 +90,11 @@ def audit(
         >>> len(findings.record["label_conflicts"]), (folder / "audit.html").is_file()
         (0, True)
     """
-    cards, roots = load_cards(datasets), roots_from(data_root)
+    own = OwnTable(table, columns or {}, positive)
+    cards, roots = load_cards(datasets, own), roots_from(data_root)
     out = Path(out) if out else Path("audits") / "+".join(card.name for card in cards)
     _refuse_occupied(out, None)
-    manifest = build_manifest(datasets, roots, progress, skip_bad=skip_bad, keep_ids=keep_ids, cache=False)
+    manifest = build_manifest(datasets, roots, progress, skip_bad=skip_bad, keep_ids=keep_ids, cache=False, own=own)
     _refuse_occupied(out, manifest.sha256())
     result = find_faults(manifest, cards, progress)
     # The images on the page may contain patient names.

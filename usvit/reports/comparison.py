@@ -17,6 +17,8 @@ from usvit.errors import UsvitError
 from usvit.evaluation import (
     AREA,
     SUBGROUP_COLUMNS,
+    USUAL_COLUMNS,
+    Columns,
     Decided,
     Predictions,
     compare_accuracy,
@@ -34,9 +36,11 @@ from usvit.evaluation import (
     judge_margin,
     listed,
     mean_and_sd,
+    open_beside,
     open_predictions,
     paired_tables,
     rows_of,
+    run_of,
     share_of,
 )
 from usvit.evaluation import FIGURES as DECISION_FIGURES
@@ -83,6 +87,8 @@ def compare(
     margin: float | None = None,
     test: str | None = None,
     primary: str = AREA,
+    columns: Columns = USUAL_COLUMNS,
+    names: Sequence[str] = (),
     out: str | Path | None = None,
 ) -> tuple[CompareRecord, Path]:
     """Compare two or more runs (or predictions tables) on the same images, pair by pair, and write the page.
@@ -97,6 +103,9 @@ def compare(
         primary: the figure that was declared beforehand, which alone gets verdicts: ``AUC``, ``accuracy``,
             ``sensitivity`` or ``specificity`` (of the most probable class), or one of an operating point, such as
             ``specificity, sensitivity >= 0.95``. Only with a margin.
+        columns: which column of the tables holds what. Beside a run, columns are also found by the names of its images
+            and classes, and labels, groups and folds are those of the run (``evaluation.open_beside``).
+        names: names of the tables on the page, in their order; or of all runs and tables.
         out: the folder to write; None takes ``compare-<run>-<run>...`` in the current folder.
 
     Returns:
@@ -127,8 +136,8 @@ def compare(
         raise UsvitError("Name at least two runs or predictions tables to compare.")
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsvitError("The same run is named twice. Name different runs.")
-    opened = [open_predictions(path, positive=positive) for path in paths]
-    names = _names(opened, paths)
+    opened = _opened(paths, positive, columns)
+    names = _named(_names(opened, paths), names, opened)
     folder = Path(out) if out else Path("compare-" + re.sub(r"[^\w.+-]+", "-", "-".join(names)))
     if folder.exists() and not (folder.is_dir() and {one.name for one in folder.iterdir()} <= {*FILES}):
         raise UsvitError(f"{folder} holds other files. Nothing was changed: choose another folder with --out.")
@@ -278,6 +287,40 @@ def _unlike_shares(opened: Sequence[Predictions], names: Sequence[str], positive
         f"{listed_words(known)}: without inner validation rows, the training share cannot be estimated, and the "
         "largest is assumed. The interval of a difference to such a table is long for the same reason."
     ]
+
+
+def _opened(paths: Sequence[Path], positive: str | None, columns: Columns) -> list[Predictions]:
+    """Open runs and tables; a table that lies in no run is read as one of the images of the first run."""
+    alone = [path.is_file() and run_of(path) is None for path in paths]
+    run = next(
+        (open_predictions(path, positive=positive) for path, no_run in zip(paths, alone, strict=True) if not no_run),
+        None,
+    )
+    if run is None:
+        return [open_predictions(path, positive=positive, columns=columns) for path in paths]
+    return [
+        open_beside(path, run, columns) if no_run else open_predictions(path, positive=positive)
+        for path, no_run in zip(paths, alone, strict=True)
+    ]
+
+
+def _named(usual: list[str], asked: Sequence[str], opened: Sequence[Predictions]) -> list[str]:
+    """Return the names of all runs and tables, with those that were asked for."""
+    tables = [at for at, one in enumerate(opened) if one.record is None or one.record.kind == "evaluation"]
+    if not asked:
+        return usual
+    if len(asked) not in (len(tables), len(usual)):
+        raise UsvitError(
+            f"--name was given {len(asked)} times. Give it once for each table ({len(tables)}), or for each run and "
+            f"table ({len(usual)}), in their order."
+        )
+    places = range(len(usual)) if len(asked) == len(usual) else tables
+    named = [*usual]
+    for at, name in zip(places, asked, strict=True):
+        named[at] = name
+    if len(set(named)) < len(named):
+        raise UsvitError(f"Two runs or tables have one name: {', '.join(named)}. Give different ones with --name.")
+    return named
 
 
 def _names(opened: Sequence[Predictions], paths: Sequence[Path]) -> list[str]:

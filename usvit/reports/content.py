@@ -24,10 +24,11 @@ from usvit.reports.author_answers import Answers
 from usvit.reports.cases import Cases, find_cases
 from usvit.reports.checklists import Checklist, fill_checklists
 from usvit.reports.energy import Energy, energy_estimate
+from usvit.reports.evaluations import COUNTS, checks_of_evaluation, lead_of
 from usvit.reports.figures import fold_strip, loss_curves, precision_recall, roc_by_class, roc_with_band
 from usvit.reports.figures_probability import calibration_plot, decision_plot
 from usvit.reports.figures_selective import risk_coverage_plot, rule_out_plot
-from usvit.reports.formatting import estimate, quoted, short, spread
+from usvit.reports.formatting import NOT_RECORDED, estimate, quoted, short, spread
 from usvit.reports.lead import lead_of_run
 from usvit.reports.leakage import Check, leakage_checks
 from usvit.reports.limitations import limits_of
@@ -36,6 +37,25 @@ from usvit.reports.saliency_images import SaliencyImages, explained_fact, read_e
 from usvit.reports.statements import facts_of
 from usvit.reports.svg import Plot
 from usvit.reports.thumbnails import Pictures
+
+SECTIONS = {
+    "results": "Results",
+    "external": "What was counted",
+    "classes": "Classes and errors",
+    "curves": "Curves",
+    "points": "Operating points",
+    "abstention": "Abstention",
+    "subgroups": "Subgroups",
+    "cases": "Cases",
+    "leakage": "Leakage and audit",
+    "data": "Data",
+    "training": "Training and energy",
+    "cards": "Cards",
+    "limits": "Limits",
+    "checklists": "Checklists",
+    "repeat": "How to reproduce it",
+}
+"""Sections of the page in their order: name of the template -> title in the list of contents."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +127,29 @@ class ReportContent:
     @property
     def lead(self) -> str:
         """The first paragraph of the page."""
-        return lead_of_run(self.run)
+        return lead_of(self.run) if self.run.evaluated else lead_of_run(self.run)
+
+    @property
+    def sections(self) -> dict[str, str]:
+        """Name of each section's template -> title in the list of contents."""
+        absent = {"training"} if self.run.evaluated else {"external"}
+        absent |= set() if self.run.metrics.external else {"external"}
+        return {name: title for name, title in SECTIONS.items() if name not in absent}
+
+    @property
+    def without_threshold(self) -> dict[str, list[str]]:
+        """Reason -> rules for which there is no threshold, if a single set of images was tested."""
+        found: dict[str, list[str]] = {}
+        single = not self.cross_validated and not self.run.metrics.external  # an external test chooses none
+        for point in self.run.metrics.operating_points or () if single else ():
+            if point.pooled is None:
+                found.setdefault(point.reason or NOT_RECORDED, []).append(point.rule)
+        return found
+
+    @property
+    def count_words(self) -> dict[str, str]:
+        """Key of the counts of an external test -> what it counts."""
+        return COUNTS
 
     @property
     def quoted(self) -> Headline:
@@ -145,7 +187,7 @@ def _gather(run: Run, run_dir: Path, options: Options) -> ReportContent:
         headline=_headline(metrics),
         plots=_plots(run),
         losses=loss_curves(run.histories, best_steps(record)),
-        checks=tuple(leakage_checks(run)),
+        checks=tuple(checks_of_evaluation(run) if run.evaluated else leakage_checks(run)),
         audit=_audit(run, options.audit),
         cases=find_cases(run, pictures, explained),
         pictures=pictures,
@@ -300,11 +342,13 @@ def _model_card(run: Run, facts: dict[str, str]) -> tuple[tuple[str, str], ...]:
             "Patient care; screening; images of other organs or devices, unless tested on them.",
         ),
         ("Initial weights", facts.get("weights")),
-        ("Trained on", facts.get("sources")),
+        ("Tested on" if run.evaluated else "Trained on", facts.get("sources")),
         ("Licences of the data", "; ".join(f"{name}: {text}" for name, text in licences.items())),
         ("Training", facts.get("training")),
         ("Model selection", facts.get("model_selection")),
         ("Results", facts.get("headline")),
         ("Probabilities", facts.get("recalibration")),
     ]
+    if run.evaluated:
+        rows = [(name, text) for name, text in rows if text]
     return tuple((name, text or "not recorded") for name, text in rows)

@@ -32,16 +32,28 @@ def limits_of(run: Run, cards: dict[str, DataCard | None]) -> list[str]:
             f"There are only {fewest} groups{f' with an image of class {rarest!r}' if rarest else ''}; "
             f"below {FEW_GROUPS}, 95 % intervals cover the true value less often than 95 %."
         )
-    found.append(
-        "There was no external test: all images come from the data sets that the model was developed on. Performance "
-        "may differ in other hospitals, on other devices and with other operators."
-    )
+    if run.evaluated is None:
+        found.append(
+            "There was no external test: all images come from the data sets that the model was developed on. "
+            "Performance may differ in other hospitals, on other devices and with other operators."
+        )
+    elif metrics.external is None:
+        found.append(
+            "These are predictions of a table: usvit did not see the training, and cannot tell whether it used images "
+            "or patients of this test."
+        )
+    else:
+        found.append(
+            "The test shows the performance for these patients, devices and operators; elsewhere it may differ."
+        )
     share = metrics.class_counts.get(positive, 0) / metrics.n_images
     found.append(
         f"{share:.0%} of the test images are {positive}. In a clinic this share is different, usually far lower. "
         "PPV, NPV, calibration and decision curve hold for this share only."
     )
-    unclear = [name for name, card in cards.items() if card is None or card.license == "unclear"]
+    unclear = [
+        name for name, card in cards.items() if (card.license == "unclear" if card else run.evaluated is None)
+    ]  # an evaluation may be of patients, whose images have no licence
     if unclear:
         found.append(f"The licence of {listed(unclear)} is unclear; check it before publishing or using the model.")
     found.append(
@@ -60,7 +72,7 @@ def limits_of(run: Run, cards: dict[str, DataCard | None]) -> list[str]:
                 "'usvit cv --repeats 3' measures it."
             )
         )
-    else:
+    elif run.evaluated is None:
         what = "Each network of the ensemble" if run.record.kind == "ensemble" else "One model"
         found.append(
             f"{what} was trained once. How much the results change with another seed or split was not measured."

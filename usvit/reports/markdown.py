@@ -7,6 +7,7 @@ from usvit.records import OutcomeRecord, ProcedureRecord, Value
 from usvit.records.run import DeviceRecord
 from usvit.reports.content import ReportContent
 from usvit.reports.contradictions import MAX_SHOWN, contradictions, contradictions_sentences
+from usvit.reports.evaluations import COUNTS
 from usvit.reports.formatting import (
     NOT_RECORDED,
     count,
@@ -38,6 +39,7 @@ def markdown(content: ReportContent, figures: dict[str, str]) -> str:
         *_warnings(content),
         _results(content),
         _patients(content),
+        _external(content),
         _by_class(content),
         _points(content),
         _at_prevalence(content),
@@ -52,10 +54,10 @@ def markdown(content: ReportContent, figures: dict[str, str]) -> str:
             _section(f"Data: {card.name}", _rows(("", ""), card.facts) + _bullets(card.faults))
             for card in content.data_cards
         ),
-        _section("Time and energy", _effort(content)),
+        "" if content.run.evaluated else _section("Time and energy", _effort(content)),
         _section("Limits", _bullets(content.limits)),
         *_checklists(content),
-        _section("How to reproduce this run", _repeat(content)),
+        _section(f"How to reproduce this {'evaluation' if content.run.evaluated else 'run'}", _repeat(content)),
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
 
@@ -89,7 +91,8 @@ def _warnings(content: ReportContent) -> list[str]:
 
 def _results(content: ReportContent) -> str:
     several = len(content.run.metrics.folds) > 1
-    header = ["Measure", "Mean of the folds" if several else "Hold-out", "95 % interval", "Groups"]
+    single = content.run.tested_set.capitalize()
+    header = ["Measure", "Mean of the folds" if several else single, "95 % interval", "Groups"]
     rows = []
     for one in content.headline:
         row = [one.name, decimals(one.headline) if one.headline.value is not None else estimate(one.headline)]
@@ -134,6 +137,29 @@ def _patients(content: ReportContent) -> str:
     return _section("By patient", body + (_rows(header, rows) + _remarks(patient_remarks(metrics)) if rows else ""))
 
 
+def _external(content: ReportContent) -> str:
+    external = content.run.metrics.external
+    if external is None:
+        return ""
+    body = f"Images that the model has seen: {text(external.seen.answer if external.seen else NOT_RECORDED)}\n\n"
+    counts = external.counts or {}
+    body += _rows(["What", "Number"], ([COUNTS.get(name, name), count(n)] for name, n in counts.items()))
+    failures = external.failures
+    if failures.share is None:
+        body += f"Images that could not be scored: not known ({text(failures.reason)}).\n\n"
+    else:
+        body += f"Images that could not be scored: {failures.n_failed}, {estimate(failures.share)}.\n\n"
+    worst = [(f"{one.rule}, if all of these were wrong", one) for one in failures.worst_case if failures.n_failed]
+    decided = [(f"{one.rule}, of the images it decided", one.outcome) for one in external.abstained.decided_only]
+    if rows := [[rule, short(one.sensitivity), short(one.specificity)] for rule, one in (*worst, *decided)]:
+        body += _rows(["Threshold", "Sensitivity", "Specificity"], rows)
+    if one := external.calibrated:
+        figures = [("Slope", one.slope), ("Intercept", one.intercept), ("In the large", one.in_the_large)]
+        title = f"Calibrated probability of {content.positive}"
+        body += _rows([title, ""], ([name, short(value)] for name, value in figures))
+    return _section("What was counted", body)
+
+
 def _by_class(content: ReportContent) -> str:
     metrics = content.run.metrics
     labels, pooled = metrics.confusion.labels, metrics.pooled
@@ -159,12 +185,14 @@ def _by_class(content: ReportContent) -> str:
 def _points(content: ReportContent) -> str:
     rows = []
     for point in content.run.metrics.operating_points or []:
+        if not content.cross_validated and point.pooled is None and not point.rule.startswith("frozen"):
+            continue
         for one in point.folds:
             if one.on_test:
                 rows.append([point.rule, one.fold, decimals(one.threshold), *_four(one.on_test)])
             else:
                 rows.append([point.rule, one.fold, one.reason, "", "", "", ""])
-        several = "pooled" if len(point.folds) > 1 else "hold-out"
+        several = "pooled" if len(point.folds) > 1 else content.run.tested_set
         if point.procedure:  # since schema 1.3
             rows.append([point.rule, f"{several}, procedure", "", *_four(point.procedure)])
         if point.pooled and (len(point.folds) > 1 or point.procedure):
@@ -173,6 +201,8 @@ def _points(content: ReportContent) -> str:
     header = ["Rule", "Fold", "Threshold", "Sensitivity", "Specificity", "PPV", "NPV"]
     said = "The intervals of the procedure include the choice of the thresholds on other inner validation images.\n\n"
     body = said + _rows(header, rows) + _remarks(point_remarks(content.run.metrics)) if rows else ""
+    for reason, rules in content.without_threshold.items():
+        body += f"No threshold for {text(', '.join(rules))}: {text(reason)}.\n\n"
     return _section(f"Operating points for {content.positive}", body)
 
 
@@ -196,7 +226,11 @@ def _at_prevalence(content: ReportContent) -> str:
 def _abstention(content: ReportContent) -> str:
     metrics, body = content.run.metrics, ""
     if metrics.selective:  # since schema 1.5
-        body += f"AURC {short(metrics.selective.risk_coverage.area)}. Intervals below take the cuts as given.\n\n"
+        body += f"AURC {short(metrics.selective.risk_coverage.area)}.\n\n"
+        if metrics.selective.reason:
+            body += f"No deferral and no rule-out: {text(metrics.selective.reason)}.\n\n"
+    if metrics.selective and not metrics.selective.reason:
+        body += "Intervals below take the cuts as given.\n\n"
         body += _rows(
             ["Deferred", "Error of the rest", "Sensitivity", "Specificity"],
             (
@@ -354,4 +388,6 @@ def _repeat(content: ReportContent) -> str:
         ("Split, SHA-256", record.folds and record.folds.sha256),
         ("Configuration, SHA-256", record.config_sha256),
     ]
+    if evaluated := content.run.evaluated:
+        rows += [(f"{what}, SHA-256", sha256) for what, sha256 in (evaluated.files or {}).items()]
     return _bullets(f"{name}: {value}" for name, value in rows if value)

@@ -18,9 +18,9 @@ from usvit.evaluation import (
 )
 from usvit.files import read_csv, read_parquet, refuse_linked_folders
 from usvit.records import EnsembleRecord, MetricsRecord, ModelMetadata, RunRecord, load_record, refuse_changed_run
-from usvit.records.run import MAX_FOLDS
+from usvit.records.run import MAX_FOLDS, Evaluation
 
-_NEEDS_RUN = "A report is made from the directory of a finished run."
+_NEEDS_RUN = "A report is made from the directory of a finished run, or from a folder of 'usvit evaluate --out'."
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,29 @@ class Run:
         return [str(name) for name in names] if isinstance(names, list) else []
 
     @property
+    def evaluated(self) -> Evaluation | None:
+        """What was evaluated, if this is an evaluation and not a run that trained a network."""
+        return self.record.evaluation
+
+    @property
     def cross_validated(self) -> bool:
-        """False for a hold-out, and for an ensemble of hold-outs."""
-        return self.record.kind != "train" and (self.record.kind != "ensemble" or len(self.metrics.folds) > 1)
+        """False for a hold-out, for an ensemble of hold-outs, and for a table or test of a single set."""
+        return self.record.kind != "train" and (
+            self.record.kind not in ("ensemble", "evaluation") or len(self.metrics.folds) > 1
+        )
+
+    @property
+    def tested_set(self) -> str:
+        """The images that a single set of figures is about: ``hold-out``, ``external test`` or ``test set``."""
+        if self.evaluated is None:
+            return "hold-out"
+        return "external test" if self.metrics.external else "test set"
 
     @property
     def design(self) -> str:
-        """``5-fold cross-validation``, ``5-fold cross-validation, 3 repeats`` or ``hold-out``."""
+        """``5-fold cross-validation``, ``5-fold cross-validation, 3 repeats``, or ``tested_set``."""
         if not self.cross_validated:
-            return "hold-out"
+            return self.tested_set
         n_folds = len(self.metrics.folds) // self.n_repeats
         return f"{n_folds}-fold cross-validation" + (f", {self.n_repeats} repeats" if self.n_repeats > 1 else "")
 
@@ -83,6 +97,7 @@ def read_run(run_dir: Path) -> Run:
             numbers of images.
     """
     refuse_linked_folders(run_dir)
+    _refuse_other_things(run_dir)
     record = load_record(run_dir / "run.json", RunRecord, _NEEDS_RUN)
     refuse_upstream(run_dir, record, "A report")
     metrics = load_record(run_dir / "metrics.json", MetricsRecord, _NEEDS_RUN)
@@ -121,6 +136,18 @@ def read_run(run_dir: Path) -> Run:
         folder=run_dir,
         networks=tuple(networks),
     )
+
+
+def _refuse_other_things(path: Path) -> None:
+    """Refuse a table of predictions and a scored set, which have no figures yet."""
+    out = "--out FOLDER writes the report and everything else into FOLDER"
+    if path.is_file():
+        raise UsvitError(f"{path} is a file, and a report is made from a folder. 'usvit evaluate {path}' {out}.")
+    if not (path / "run.json").exists() and any((path / name).is_file() for name in ("scores.parquet", "scores.csv")):
+        raise UsvitError(
+            f"{path} is a scored set, whose page is scores.html. With the labels of its images it becomes an external "
+            f"test: 'usvit evaluate {path} --labels FILE' {out}."
+        )
 
 
 def _networks(run: Path, record: RunRecord, folds: list[int]) -> list[tuple[int, ModelMetadata, Path]]:

@@ -20,6 +20,7 @@ from usvit.records.run import (
     OptimSection,
     TrainSection,
 )
+from usvit.reports.evaluations import facts_of_evaluation
 from usvit.reports.formatting import count, counted, decimals, estimate, listed, plural, quoted, spread
 from usvit.reports.run_files import Run
 
@@ -47,6 +48,10 @@ def facts_of(run: Run, cards: dict[str, DataCard | None]) -> dict[str, str]:
         for name, sentence in part(run, cards).items():
             if sentence:
                 found[name] = sentence
+    for name, sentence in facts_of_evaluation(run).items() if run.evaluated else ():
+        found.pop(name, None)
+        if sentence:
+            found[name] = sentence
     return found
 
 
@@ -62,6 +67,7 @@ def _what(run: Run, cards: Cards) -> Facts:
     return {
         "technique": f"deep learning, a neural network for images ({name})" if name else None,
         "design": design,
+        "goal": f"The run developed and internally validated a classifier ({design})." if design else None,
         "intended_use": listed(sorted(uses)) if uses else "research only; not a medical device",
         "classes": f"{listed(run.metrics.classes)}; positive class: {run.metrics.positive_class}",
     }
@@ -73,7 +79,7 @@ def _data(run: Run, cards: Cards) -> Facts:
     for name, card in cards.items():
         if card:
             found.append(f"{card.pretty_name}; licence {card.license}; from {card.host}; {card.citation}")
-        else:
+        elif run.evaluated is None:
             found.append(f"{name} (no data card)")
     excluded, skipped = data.excluded, data.skipped
     exclusions = None
@@ -308,7 +314,9 @@ def _results(run: Run, cards: Cards) -> Facts:
         flow += f"; excluded {plural(len(data.excluded), 'image')}, skipped {plural(len(data.skipped or []), 'file')}"
     counts = metrics.confusion.counts
     wrong = sum(sum(row) for row in counts) - sum(row[k] for k, row in enumerate(counts))
-    how = "hold-out" if len(metrics.folds) == 1 else "mean within folds" if metrics.headline else "pooled over folds"
+    how = (
+        run.tested_set if len(metrics.folds) == 1 else "mean within folds" if metrics.headline else "pooled over folds"
+    )
     return {
         "tested": tested(run),
         "headline": f"On {tested(run)} ({how}): accuracy {estimate(own.accuracy)}, AUC of {positive} against the "

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from PIL import Image
 
-from usvit.data.datasets import DataCard, Places, load_card, load_cards, open_places
+from usvit.data.datasets import DataCard, OwnTable, Places, load_card, load_cards, open_places
 from usvit.data.io import pixel_sha256, read_image
 from usvit.errors import UsvitError
 from usvit.files import regular_file, within
@@ -54,7 +54,9 @@ class Pictures:
             self._rows = {(str(row.dataset), str(row.image_id)): row for row in run.manifest.itertuples()}
         for dataset, card in self.cards.items():
             licence = card.license if card else "not known"
-            if not include and not may_show(licence):
+            if run.evaluated is not None and card is None:
+                self._why[dataset] = "an evaluation reads predictions, not images"
+            elif not include and not may_show(licence):
                 self._forbidden.add(dataset)
                 self._why[dataset] = (
                     f"the licence of {dataset} ({licence}) does not allow it; use --include-images to show them anyway"
@@ -118,7 +120,8 @@ def cards_of(run: Run) -> dict[str, DataCard | None]:
     names = (data and data.datasets) or pd.unique(run.test["dataset"]).tolist()
     asked = config.data.dataset if config and config.data else None
     try:
-        known = {card.name: card for card in load_cards(asked)} if asked is not None else {}
+        own = OwnTable.of(config.data.content()) if config and config.data else OwnTable()
+        known = {card.name: card for card in load_cards(asked, own)} if asked is not None else {}
     except UsvitError:
         known = {}
     return {str(name): known.get(name) or _shipped(str(name)) for name in names}

@@ -6,12 +6,13 @@ from pathlib import Path
 from usvit.arguments import checked_arguments
 from usvit.data.datasets import root_from_environment
 from usvit.errors import UsvitError, unknown
-from usvit.files import write_text
+from usvit.files import write_bytes, write_text
 from usvit.records import fitting
 from usvit.reports.author_answers import Answers, read_answers
 from usvit.reports.content import Options, ReportContent, gather
 from usvit.reports.markdown import markdown
 from usvit.reports.page import overview, page
+from usvit.reports.workbook import workbook
 
 FORMATS = ("svg", "pdf")
 
@@ -22,6 +23,7 @@ class Written:
 
     page: Path
     markdown: Path
+    workbook: Path
     figures: tuple[Path, ...]
 
 
@@ -36,10 +38,10 @@ def report(
     prevalence: float | None = None,
     figures: tuple[str, ...] = (),
 ) -> tuple[list[Written], Path | None]:
-    """Write the report of finished runs: report.html (one file, no network), report.md, and figures for a paper.
+    """Write the report of finished runs: report.html (one file, no network), report.md, report.xlsx, and figures.
 
     Args:
-        runs: one or more run directories.
+        runs: one or more run directories, or folders of ``usvit.evaluate`` (a table, or an external test).
         out: folder for the report; of several runs, for a folder each and an overview. None writes each report into
             its run.
         data_roots: data set -> folder with its images, "" for all others; small copies of images are shown if the
@@ -78,7 +80,7 @@ def report(
 def write_reports(
     runs: list[Path], out: Path | None, options: Options, formats: tuple[str, ...] = ()
 ) -> tuple[list[Written], Path | None]:
-    """Write the report of each run: report.html, report.md and, on request, figures/*.
+    """Write the report of each run: report.html, report.md, report.xlsx and, on request, figures/*.
 
     Args:
         runs: run directories.
@@ -123,6 +125,8 @@ def _write(content: ReportContent, folder: Path, formats: tuple[str, ...]) -> Wr
     shown = {plot.title: f"figures/{plot.name}.svg" for plot in plots} if "svg" in formats else {}
     with fitting(content.run.folder):
         text = markdown(content, shown)
+        book = workbook(content)
     write_text(folder / "report.md", text)
+    write_bytes(folder / "report.xlsx", book)
     write_text(folder / "report.html", page(content))
-    return Written(folder / "report.html", folder / "report.md", tuple(figures))
+    return Written(folder / "report.html", folder / "report.md", folder / "report.xlsx", tuple(figures))

@@ -13,6 +13,7 @@ from tests.scoring.make_scores import evaluated, make_scores
 from usvit.errors import LeakageError, UsvitError
 from usvit.evaluation.patients import by_patient
 from usvit.metrics.proportions import clustered_share
+from usvit.reports import report
 from usvit.scoring.calibration import group_sha256
 from usvit.scoring.external.evaluation import evaluate_scores
 from usvit.scoring.external.labels import LabelTable
@@ -217,8 +218,9 @@ def test_three_classes_and_columns_of_both_tables_make_subgroups(with_rows):
 
 def test_what_is_written_names_no_one(home, labels, tmp_path):
     evaluate_scores(home / "scores", labels, out=tmp_path / "out")
-    files = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert files == ["metrics.json", "predictions.csv", "unmatched.csv"]
+    report(tmp_path / "out")
+    files = sorted(path.name for path in (tmp_path / "out").iterdir() if path.suffix != ".xlsx")
+    assert files == ["metrics.json", "predictions.csv", "report.html", "report.md", "run.json", "unmatched.csv"]
     text = "".join((tmp_path / "out" / name).read_text() for name in files)
     assert not [word for word in ("NAME", "HOSPITAL", "export", "1.2.3.") if word in text]
     (tmp_path / "out" / "notes.txt").write_text("mine")

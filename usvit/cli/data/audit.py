@@ -7,15 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from usvit.cli import options as o
-from usvit.errors import EXIT_PARTLY
+from usvit.errors import EXIT_PARTLY, UsvitError
 
 if TYPE_CHECKING:
     from usvit.data.audit import Audit
 
 
 def audit(
-    dataset: Annotated[str, typer.Option(help="Data set, or several joined by '+': busi+b.", metavar="D[+D]")],
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="Data set, or several joined by '+': busi+b. Needed unless --table or --path-col describes your own.",
+            metavar="D[+D]",
+        ),
+    ] = None,
     data_root: o.DataRoot = None,
+    table: o.Table = None,
+    path_col: o.PathCol = None,
+    label_col: o.LabelCol = None,
+    patient_col: o.PatientCol = None,
+    positive: o.Positive = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write. (default: audits/<data>)")] = None,
     skip_bad: o.SkipBad = False,
     keep_ids: o.KeepIds = False,
@@ -28,8 +39,13 @@ def audit(
     from usvit.progress import make_progress
     from usvit.reports import audit
 
+    own = o.own_table(table, path_col, label_col, patient_col, positive)
+    named = o.named_dataset(dataset, own)
+    if named is None:
+        raise UsvitError("Name the data set with --dataset, or describe your own table with --table or --path-col.")
     result, folder = audit(
-        dataset,
+        named,
+        **own.get("data", {}),
         data_root=o.data_roots(data_root),
         out=out,
         skip_bad=skip_bad,

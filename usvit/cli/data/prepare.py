@@ -16,6 +16,11 @@ def prepare(
         typer.Argument(help="A name from 'usvit data list' or your own card (.md), or several joined by '+'."),
     ],
     data_root: o.DataRoot = None,
+    table: o.Table = None,
+    path_col: o.PathCol = None,
+    label_col: o.LabelCol = None,
+    patient_col: o.PatientCol = None,
+    positive: o.Positive = None,
     fetch: Annotated[
         bool, typer.Option("--fetch", help="Download the data set to DIR/NAME, if its card has a licensed address.")
     ] = False,
@@ -36,11 +41,13 @@ def prepare(
 
     'usvit cv --manifest FILE' and 'usvit data split --manifest FILE' use the manifest.
     """
+    from usvit.data.datasets import OwnTable
     from usvit.data.datasets import prepare as prepare_data
     from usvit.progress import make_progress
 
     summary = prepare_data(
         dataset,
+        own=OwnTable.of(o.own_table(table, path_col, label_col, patient_col, positive).get("data", {})),
         roots=o.data_roots(data_root),
         out=out,
         fetch=fetch,

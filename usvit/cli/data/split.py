@@ -15,6 +15,11 @@ def split(
     ],
     dataset: o.Dataset = None,
     data_root: o.DataRoot = None,
+    table: o.Table = None,
+    path_col: o.PathCol = None,
+    label_col: o.LabelCol = None,
+    patient_col: o.PatientCol = None,
+    positive: o.Positive = None,
     manifest: o.Manifest = None,
     keep_list: o.KeepList = None,
     scheme: Annotated[
@@ -48,8 +53,9 @@ def split(
         data__keep_label_conflicts=keep_conflicts,
         data__keep_ids=keep_ids,
     )
+    own = o.own_table(table, path_col, label_col, patient_col, positive)
     summary = datasets.split(
-        dataset,
+        dataset if manifest else o.named_dataset(dataset, own),
         out,
         manifest=manifest,
         scheme=scheme,
@@ -59,7 +65,7 @@ def split(
         unit=split_by,
         seed=seed,
         data_root=o.data_roots(data_root),
-        overrides=merge(options, parse_overrides(set_ or [])),
+        overrides=merge(merge(options, own), parse_overrides(set_ or [])),
         progress=make_progress(),
     )
     if json_:

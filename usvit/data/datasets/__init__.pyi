@@ -1,4 +1,5 @@
 from .cards import DataCard as DataCard
+from .cards import OwnTable as OwnTable
 from .cards import card_facts as card_facts
 from .cards import card_names as card_names
 from .cards import load_card as load_card
@@ -18,6 +19,7 @@ from .manifest import Manifest as Manifest
 from .manifest import build_manifest as build_manifest
 from .manifest import decode_unchanged as decode_unchanged
 from .manifest import mask_names as mask_names
+from .manifest_file import check_images as check_images
 from .manifest_file import dataset_or_manifest as dataset_or_manifest
 from .manifest_file import datasets_of as datasets_of
 from .manifest_file import described_table as described_table
@@ -48,6 +50,7 @@ from .upstream.near_duplicates import copies_of as copies_of
 from .upstream.near_duplicates import descriptions_of_source as descriptions_of_source
 from .upstream.near_duplicates import excluded_table as excluded_table
 from .upstream.open import aligned as aligned
+from .upstream.open import check_source as check_source
 from .upstream.open import coarsened as coarsened
 from .upstream.open import draw as draw
 from .upstream.open import name_and_split as name_and_split

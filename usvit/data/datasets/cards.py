@@ -6,6 +6,8 @@ set. Readers, checks, errors and documentation take their facts from it.
 """
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -155,8 +157,59 @@ def load_card(name_or_file: str) -> DataCard:
     return read_card(data_cards_dir() / f"{name_or_file}.md")
 
 
-def load_cards(datasets: str) -> list[DataCard]:
+@dataclass(frozen=True)
+class OwnTable:
+    """What the user says of his or her own table instead of writing a card."""
+
+    table: str | None = None
+    """The file, absolute or from the data root; None: that of the card, or the only table there."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """usvit's name of a column -> name in the table."""
+    positive: str | None = None
+    """The positive class, of any data set; None: that of the card."""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> "OwnTable":
+        """Return what the section ``data`` of a configuration says; keys that it lacks are not said."""
+        return cls(settings.get("table"), settings.get("columns") or {}, settings.get("positive"))
+
+    def adapt(self, cards: Sequence[DataCard]) -> list[DataCard]:
+        """Return the cards with these names in place of their own.
+
+        Raises:
+            UsvitError: a table or columns are named but no data set is read from a table; several are; or the positive
+                class is not a class of a card.
+        """
+        found = list(cards)
+        if self.table or self.columns:
+            own = [card for card in cards if card.reader in TABLE_READERS]
+            if len(own) != 1:
+                raise UsvitError(
+                    "A table and its columns (--table, --path-col, --label-col, --patient-col) can be named "
+                    f"for one data set that is read from a table ('table' or 'dicom'); {len(own)} of "
+                    f"{'+'.join(card.name for card in cards)} are. Pass --dataset table, or write a card for each."
+                )
+            changes: dict[str, Any] = {"columns": {**own[0].columns, **self.columns}}
+            changes |= {"table": self.table} if self.table else {}
+            found = [card.model_copy(update=changes) if card is own[0] else card for card in cards]
+        if self.positive is None:
+            return found
+        for card in found:
+            if card.classes and self.positive not in card.classes:
+                raise unknown("positive class", self.positive, card.classes, f"The data card '{card.name}' has these.")
+        return [card.model_copy(update={"positive_class": self.positive}) for card in found]
+
+
+NOTHING_SAID = OwnTable()
+TABLE_READERS = ("table", "dicom")
+
+
+def load_cards(datasets: str, own: OwnTable = NOTHING_SAID) -> list[DataCard]:
     """Load the cards of one data set, or of several joined by '+'.
+
+    Args:
+        datasets: names or files of cards.
+        own: what the user says of his or her own table.
 
     Raises:
         LeakageError: By their cards, two data sets have the same images (BreastMNIST is BUSI at another size).
@@ -172,7 +225,7 @@ def load_cards(datasets: str) -> list[DataCard]:
                 f"{card.name} and {again[0]} contain the same images (data card '{card.name}'), so one is not a test "
                 "set of the other. Use only one of them."
             )
-    return cards
+    return own.adapt(cards)
 
 
 def same_images(datasets: str) -> dict[str, tuple[str, ...]]:
@@ -200,10 +253,11 @@ def read_card(path: Path) -> DataCard:
     try:
         return DataCard.model_validate(parse_yaml(front, f"The data card {path}"))
     except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(str(part) for part in problem["loc"]) or "front matter"
-        message = problem["msg"].removeprefix("Value error, ")
-        raise UsvitError(f"The data card {path} is not valid: {key}: {message}.") from error
+        problems = [
+            f"{'.'.join(map(str, one['loc'])) or 'front matter'}: {one['msg'].removeprefix('Value error, ')}"
+            for one in error.errors()
+        ]
+        raise UsvitError(f"The data card {path} is not valid: {'; '.join(problems)}.") from error
 
 
 def read_prose(name_or_file: str) -> str:

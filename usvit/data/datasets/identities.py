@@ -13,6 +13,7 @@ from usvit.data.datasets.cards import DataCard, card_names
 from usvit.data.io import BadImage
 from usvit.errors import UsvitError
 from usvit.pseudonyms import Pseudonyms, default_key_path
+from usvit.terminal import on_own_terminal
 
 OWN_READERS = frozenset({"folder", "table", "dicom"})
 """Readers of users' own images; the other readers read public releases."""
@@ -37,6 +38,13 @@ class NamesFile(Public):
         made = super().__new__(cls, text)
         made.hidden = hidden
         return made
+
+
+class Columns(str):
+    """Names of columns of the user's table: shown on the user's own terminal, and withheld where a log may keep them.
+
+    A header may be the row of a patient.
+    """
 
 
 class DataError(UsvitError):
@@ -71,6 +79,8 @@ def _hidden(value: object, pseudonyms: Pseudonyms) -> str:
         return str(value)
     if isinstance(value, BadImage):
         return value.code
+    if isinstance(value, Columns):
+        return str(value) if on_own_terminal() else f"{WITHHELD[:-1]}: shown on a terminal only]"
     return pseudonyms.item(value.as_posix()) if isinstance(value, Path) else WITHHELD
 
 

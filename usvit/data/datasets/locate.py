@@ -54,27 +54,11 @@ def open_places(card: DataCard, roots: dict[str, Path], progress: Progress) -> P
 def _open(
     card: DataCard, roots: dict[str, Path], progress: Progress, identities: Identities
 ) -> tuple[Path, list[ImageRecord]]:
-    dataset = card.name
     reader = reader_for(card)
-    given = given_root(roots, dataset)
-    if given is None:
-        if dataset != "phantom":
-            raise UsvitError(
-                f"The folder of {card.pretty_name} is not known: pass --data-root DIR or set USVIT_DATA.\n"
-                f"{card.how_to_get}"
-            )
-        made = embedded_phantom(progress)
-        return made, reader.read(made, card)
-    root = top_folder(card, given)
-    if (
-        root is None and dataset == "phantom" and given_root(roots, dataset, environment=False) is None
-    ):  # USVIT_DATA may hold real data only
-        made = embedded_phantom(progress)
-        return made, reader.read(made, card)
+    root = find_dataset(card, roots, identities)
     if root is None:
-        found = ", ".join(folder.name for folder in subfolders(given)) or "no folders"
-        nothing = DataError("it does not have the expected layout. Found: {found}", found=found)
-        raise _not_the_layout(card, given, str(identities.told(nothing)))
+        made = embedded_phantom(progress)
+        return made, reader.read(made, card)
     try:
         records = reader.read(root, card)
     except UsvitError as error:
@@ -86,6 +70,28 @@ def _open(
     except DataError as error:
         raise identities.told(error) from error
     return root, records
+
+
+def find_dataset(card: DataCard, roots: dict[str, Path], identities: Identities | None = None) -> Path | None:
+    """Return the top folder of a data set; None if the embedded phantom is to be made.
+
+    Args, Raises: see ``open_dataset``.
+    """
+    identities, given = identities or Identities.of(card), given_root(roots, card.name)
+    if given is None:
+        if card.name == "phantom":
+            return None
+        raise UsvitError(
+            f"The folder of {card.pretty_name} is not known: pass --data-root DIR or set USVIT_DATA.\n{card.how_to_get}"
+        )
+    root = top_folder(card, given)
+    if root is None and card.name == "phantom" and given_root(roots, card.name, environment=False) is None:
+        return None  # USVIT_DATA may hold real data only
+    if root is None:
+        found = ", ".join(folder.name for folder in subfolders(given)) or "no folders"
+        nothing = DataError("it does not have the expected layout. Found: {found}", found=found)
+        raise _not_the_layout(card, given, str(identities.told(nothing)))
+    return root
 
 
 def root_of(card: DataCard, roots: dict[str, Path]) -> Path:

@@ -5,6 +5,7 @@ what was found from a cache, for files that have not changed.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -13,9 +14,9 @@ from typing import Any
 
 import pandas as pd
 
-from usvit.data.datasets.cards import DataCard, load_cards
+from usvit.data.datasets.cards import NOTHING_SAID, DataCard, OwnTable, load_cards
 from usvit.data.datasets.examination_cache import ExaminationCache, Found, image_key
-from usvit.data.datasets.identities import DataError, Identities, Places
+from usvit.data.datasets.identities import OWN_READERS, DataError, Identities, Places
 from usvit.data.datasets.locate import open_dataset
 from usvit.data.datasets.readers import ImageRecord
 from usvit.data.io import (
@@ -208,6 +209,7 @@ def build_manifest(
     near_duplicates: bool = True,
     keep_ids: bool = False,
     cache: bool = True,
+    own: OwnTable = NOTHING_SAID,
 ) -> Manifest:
     """Read one data set, or the union of several, into a manifest.
 
@@ -222,11 +224,12 @@ def build_manifest(
         keep_ids: keep the ids of images and patients of private data sets instead of using pseudonyms.
         cache: use what is known of unchanged files from an earlier call (``examination_cache``); False decodes, hashes
             and compares all images again. What is found is kept for later calls in either case.
+        own: what the user says of his or her own table, and of the positive class.
 
     Raises:
         UsvitError: A data set is unknown or has another layout, a file is damaged, or a class has no image.
     """
-    cards = load_cards(datasets)
+    cards = load_cards(datasets, own)
     identities = {card.name: Identities.of(card, keep_ids) for card in cards}
     if any(one.pseudonyms is not None for one in identities.values()):
         logger.info(
@@ -234,6 +237,9 @@ def build_manifest(
             "it, ids cannot be traced back ('usvit data link') or matched with those of 'usvit score'."
         )
     opened = {card.name: open_dataset(card, roots, progress, identities[card.name]) for card in cards}
+    for card in cards:
+        if card.reader in OWN_READERS:
+            logger.info(_own_images(card, opened[card.name][1]))
     classes, positive_class = _union_of_classes(cards, {name: records for name, (_, records) in opened.items()})
     doubtful = _warn_of_several_ids({name: records for name, (_, records) in opened.items()})
     entries = [(name, root, record) for name, (root, records) in opened.items() for record in records]
@@ -277,6 +283,19 @@ def build_manifest(
     )
 
 
+def _own_images(card: DataCard, records: list[ImageRecord]) -> str:
+    """Describe the user's own images as they were understood, so that a wrong guess is seen before they are used."""
+    classes = ", ".join(f"{name} {n}" for name, n in sorted(Counter(record.label for record in records).items()))
+    known = [record.patient_id for record in records if record.patient_id]
+    by = "folders" if card.reader == "folder" else "table"
+    patients = (
+        f"{len(set(known))} patients, by the {by}" if known else "no patients, so only near-duplicates stay together"
+    )
+    if 0 < len(known) < len(records):
+        patients += f" ({len(records) - len(known)} images have none)"
+    return f"Your images ({card.name}) were understood as: {classes}; {patients}."
+
+
 def _warn_of_several_ids(records: dict[str, list[ImageRecord]]) -> dict[str, int]:
     found = {}
     for name, those in records.items():
@@ -307,8 +326,8 @@ def _union_of_classes(cards: list[DataCard], records: dict[str, list[ImageRecord
     positive = positives.pop() if positives else "malignant"
     if positive not in classes:
         raise UsvitError(
-            f"The positive class is not known (classes: {', '.join(classes)}). State positive_class in your own data "
-            f"card; 'usvit data info {cards[0].name}' shows a card to start from."
+            f"The positive class is not known (classes: {', '.join(classes)}). Name it with --positive, or as "
+            "positive_class in a data card of your own."
         )
     return classes, positive
 

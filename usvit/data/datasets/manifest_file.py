@@ -16,9 +16,9 @@ import pyarrow.parquet
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from usvit.config import DataConfig
-from usvit.data.datasets.cards import card_names, load_card
-from usvit.data.datasets.identities import Identities, is_private, of_fingerprint
-from usvit.data.datasets.locate import given_root
+from usvit.data.datasets.cards import OwnTable, card_names, load_card, load_cards
+from usvit.data.datasets.identities import OWN_READERS, Identities, is_private, of_fingerprint
+from usvit.data.datasets.locate import find_dataset, given_root, open_dataset
 from usvit.data.datasets.manifest import COLUMNS, Manifest, build_manifest, mask_names
 from usvit.data.io import read_image
 from usvit.data.near_duplicates import CompactDescriptions, Description, describe
@@ -74,10 +74,11 @@ def open_manifest(data: DataConfig, roots: dict[str, Path], progress: Progress) 
             near_duplicates=data.near_duplicates == "group",
             keep_ids=data.keep_ids,
             cache=data.cache,
+            own=OwnTable.of(data.model_dump()),
         )
     else:
         default = DataConfig()
-        for key in ("skip_bad", "keep_label_conflicts", "near_duplicates"):
+        for key in ("skip_bad", "keep_label_conflicts", "near_duplicates", "table", "columns", "positive"):
             if getattr(data, key) != getattr(default, key):
                 raise UsvitError(
                     f"data.{key} cannot be used with a manifest, for which it is already fixed. Pass the images "
@@ -90,6 +91,24 @@ def open_manifest(data: DataConfig, roots: dict[str, Path], progress: Progress) 
     if data.classes is not None:
         manifest = with_classes(manifest, data.classes)
     return keep_only(manifest, Path(data.keep_list)) if data.keep_list else manifest
+
+
+def check_images(data: DataConfig, roots: dict[str, Path], progress: Progress) -> None:
+    """Check, without decoding an image, that the images are there, before weights are loaded or sought on a hub.
+
+    Args:
+        data, roots, progress: as for ``open_manifest``.
+
+    Raises:
+        UsvitError: A data set is unknown, has no folder or another layout, or the keep-list does not exist.
+    """
+    for card in load_cards(data.dataset, OwnTable.of(data.model_dump())) if data.manifest is None else ():
+        if card.reader in OWN_READERS:
+            open_dataset(card, roots, progress)
+        elif card.name != "phantom":  # it can be made
+            find_dataset(card, roots)
+    if data.keep_list is not None and not Path(data.keep_list).is_file():
+        raise UsvitError(f"There is no keep-list {data.keep_list}.")
 
 
 def write_manifest(manifest: Manifest, path: Path) -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from usvit.arguments import checked_arguments
 from usvit.config import RunConfig, build_config, nested
-from usvit.data.datasets.cards import DataCard, load_card, load_cards
+from usvit.data.datasets.cards import NOTHING_SAID, DataCard, OwnTable, load_card, load_cards
 from usvit.data.datasets.data_root import DataRoot, roots_from
 from usvit.data.datasets.fetch import fetch_dataset
 from usvit.data.datasets.identities import Identities
@@ -75,6 +75,7 @@ def prepare(
     keep_label_conflicts: bool = False,
     accept_counts: bool = False,
     keep_ids: bool = False,
+    own: OwnTable = NOTHING_SAID,
     progress: Progress = NO_PROGRESS,
 ) -> dict[str, Any]:
     """Read data sets, check them against their cards, and write the manifest.
@@ -87,6 +88,7 @@ def prepare(
         skip_bad: leave out files that cannot be read.
         keep_label_conflicts: keep pixel-identical images with different labels.
         keep_ids: no pseudonyms for private data sets (``build_manifest``).
+        own: what the user says of his or her own table, and of the positive class.
         accept_counts: write the manifest although counts differ from the card's.
         progress: shown while files are downloaded and decoded.
 
@@ -98,7 +100,7 @@ def prepare(
     Raises:
         UsvitError: See ``build_manifest`` and ``fetch_dataset``; or counts differ, or ``out`` has other content.
     """
-    cards, roots = load_cards(datasets), roots or {}
+    cards, roots = load_cards(datasets, own), roots or {}
     out = out or Path("manifests") / f"{'+'.join(card.name for card in cards)}.parquet"
     if fetch:
         roots = roots | {card.name: fetch_dataset(card, given_root(roots, card.name), progress) for card in cards}
@@ -109,6 +111,7 @@ def prepare(
         skip_bad=skip_bad,
         keep_label_conflicts=keep_label_conflicts,
         keep_ids=keep_ids,
+        own=own,
         cache=False,  # to prepare a data set is to check its files
     )
     mismatch = {card.name: check_against_card(manifest.table, card) for card in cards}

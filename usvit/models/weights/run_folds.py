@@ -34,6 +34,11 @@ def fold_folders(path: Path) -> list[Path]:
             f"{path} is an ensemble of usvit ensemble, which holds no networks of its own. 'usvit score', 'evaluate', "
             "'compare' and 'report' take it; here, name one of its members, which its ensemble.json lists."
         )
+    if record.kind == "evaluation":
+        raise UsvitError(
+            f"{path} is an evaluation of usvit evaluate, which holds predictions and no network. 'usvit evaluate', "
+            "'compare' and 'report' take it; here, name the run whose network it is."
+        )
     refuse_changed_run(path, record)
     folders = [path / f"fold-{fold}" for fold in range(n)]
     for folder in folders:

@@ -23,13 +23,13 @@ from usvit.evaluation import (
     refuse_occupied,
     rows_of,
     sets_of,
+    write_evaluation,
 )
-from usvit.files import write_csv
 from usvit.metrics.calibration_statistics import LOWEST_PROB, brier, calibration_line, reliability
 from usvit.metrics.prevalence import check_prevalence, prevalence_section
 from usvit.metrics.proportions import clustered_share, share
 from usvit.metrics.threshold_choice import outcome
-from usvit.records import MetricsRecord, write_record
+from usvit.records import MetricsRecord
 from usvit.scoring.calibration import LocalCalibration, read_calibration
 from usvit.scoring.external.counting import RollUp, Unit, predictions_of
 from usvit.scoring.external.labels import (
@@ -44,6 +44,7 @@ from usvit.scoring.external.labels import (
     join_labels,
 )
 from usvit.scoring.external.leakage import contamination_of_set, seen_check, without_seen
+from usvit.scoring.external.patients import with_patients
 from usvit.scoring.external.scored_set import ScoredSet, read_scored_set
 from usvit.scoring.items import PRIVATE_COLUMNS
 
@@ -79,6 +80,7 @@ def evaluate_scores(
     dataset: str | None = None,
     allow_contaminated: bool = False,
     out: Path | None = None,
+    command: str = "",
 ) -> tuple[MetricsRecord, Predictions]:
     """Evaluate a scored set against labels: all figures of ``usvit evaluate``, and those of an external test.
 
@@ -95,7 +97,9 @@ def evaluate_scores(
         dataset: name of the data set that the images are from, or of several joined by '+'; None if a column
             ``dataset`` of the label table names it, or if it is none of the public ones.
         allow_contaminated: go on if a foundation model behind the networks was pre-trained on that data set.
-        out: folder for metrics.json, predictions.csv (pseudonyms only) and unmatched.csv.
+        out: folder for metrics.json, predictions.csv (pseudonyms only), unmatched.csv and run.json, from which
+            ``usvit.report`` makes the page.
+        command: what the user called, for run.json.
 
     Returns:
         The content of metrics.json with the key ``external``, and the table from which it was computed.
@@ -110,7 +114,7 @@ def evaluate_scores(
         check_prevalence(prevalence)
     if out is not None:
         refuse_occupied(out)
-    scored = read_scored_set(folder)
+    scored = with_patients(read_scored_set(folder), labels)
     _refuse_private(by or {})
     labelled = join_labels(scored, labels, extra=[*dict.fromkeys([*SUBGROUP_COLUMNS, *(by or {})])])
     refit = None if calibration is None else read_calibration(calibration)
@@ -161,9 +165,17 @@ def evaluate_scores(
     }
     metrics = listed({**metrics, "warnings": metrics["warnings"] + _warnings(metrics)})
     if out is not None:
-        write_csv(out / "predictions.csv", table)
-        write_csv(out / "unmatched.csv", pd.concat([labelled.listed, _dropped(dropped)], ignore_index=True))
-        write_record(out / "metrics.json", metrics, MetricsRecord)
+        files = {"labels": labels.path, **({"calibration": calibration} if calibration else {})}
+        evaluated = {
+            "of": "external test",
+            "source": found.name,
+            "files": {**files, "scores": scored.file},
+            **({"networks": scored.networks} if scored.networks else {}),
+            **({"scored": scored.finished} if scored.finished else {}),
+            "warnings": found.warnings,
+        }
+        unmatched = pd.concat([labelled.listed, _dropped(dropped)], ignore_index=True)
+        write_evaluation(out, metrics, table, evaluated, command=command, unmatched=unmatched)
     return MetricsRecord.model_validate(metrics), found
 
 

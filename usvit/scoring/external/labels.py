@@ -17,6 +17,7 @@ from usvit.errors import UsvitError, unknown
 from usvit.pseudonyms import Pseudonyms, default_key_path
 from usvit.scoring.external.scored_set import ScoredSet
 from usvit.scoring.tables.cells import plain
+from usvit.terminal import on_own_terminal
 
 PSEUDONYMS = ("item_id", "instance_id", "study_id", "patient_id")
 PLAIN = {
@@ -46,6 +47,8 @@ class LabelTable:
     """CSV, TSV, Parquet or XLSX file."""
     label: str = "label"
     """Column of the reference class."""
+    patient: str | None = None
+    """Column of the patient, for images that do not name theirs (``external.patients``)."""
     join: str | None = None
     """Column to join by: one of ``JOINS``, or ``JOIN=COLUMN``; None: the first of ``JOINS`` in the table."""
     words: Mapping[str, str] = field(default_factory=dict)
@@ -98,15 +101,14 @@ def join_labels(scored: ScoredSet, labels: LabelTable, extra: Sequence[str] = ()
     if not labels.path.is_file():
         raise UsvitError(f"There is no label table {labels.path}.")
     sheet = read_private_sheet(labels.path, f"The label table {labels.path}")
-    if labels.label not in sheet.rows:
-        raise _no_column(sheet, labels.label, "It should hold the labels; pass another column with --label.")
-    name, column = _join_of(sheet, labels.join)
+    words = column_of(sheet, labels.label, "It should hold the labels; pass another column with --label.")
+    name, column = the_join(sheet, labels.join)
     by = PLAIN.get(name, name)
-    ids = _ids(sheet, name, column, scored, labels)
-    classes, said = _classes(sheet, labels, scored.classes)
+    ids = joined_ids(sheet, name, column, scored, labels)
+    classes, said = _classes(sheet, words, labels, scored.classes)
     table = pd.DataFrame({"id": ids, "label": classes, "row": sheet.rows.index})
     extra = [one for one in extra if one in sheet.rows]
-    if {*extra} & {column, labels.label, *PLAIN}:
+    if {*extra} & {column, labels.label, labels.patient, *PLAIN}:
         raise UsvitError(f"--by: a column of ids, or of the label, makes no subgroups of {sheet.name}.")
     table = table.assign(**{f"by {one}": sheet.column(one) for one in extra})
     empty = table["id"] == ""
@@ -152,7 +154,7 @@ def join_labels(scored: ScoredSet, labels: LabelTable, extra: Sequence[str] = ()
     )
 
 
-def _join_of(sheet: Spreadsheet, asked: str | None) -> tuple[str, str]:
+def the_join(sheet: Spreadsheet, asked: str | None) -> tuple[str, str]:
     """Return the kind of id to join by, one of ``JOINS``, and the column of the table that holds it."""
     if asked is None:
         for name in JOINS:
@@ -166,19 +168,25 @@ def _join_of(sheet: Spreadsheet, asked: str | None) -> tuple[str, str]:
     if name not in JOINS:
         raise unknown("kind of --join", name, JOINS, "Write --join KIND, or --join KIND=COLUMN.")
     column = column if equals else name
-    if column not in sheet.rows:
-        raise _no_column(sheet, column, "It was passed with --join.")
+    column_of(sheet, column, "It was passed with --join.")
     return name, column
 
 
-def _no_column(sheet: Spreadsheet, name: str, hint: str) -> UsvitError:
-    """Return the error for a missing column; only harmless names are suggested, as a header may be a patient's row."""
-    there = [one for one in sheet.rows.columns if one.casefold() in _HARMLESS]
+def column_of(sheet: Spreadsheet, name: str, hint: str) -> list[str]:
+    """Return a column of the label table.
+
+    Raises:
+        UsvitError: there is no such column. The error lists those that exist on the user's own terminal only, and
+            otherwise those with harmless names, because the header may be the row of a patient.
+    """
+    if name in sheet.rows:
+        return sheet.column(name)
+    there = [one for one in sheet.rows.columns if on_own_terminal() or one.casefold() in _HARMLESS]
     text = f"{sheet.name}: its first row must name the columns. {hint}"
-    return unknown("column", name, there, text) if there else UsvitError(f"Unknown column '{name}' in {text}")
+    raise unknown("column", name, there, text) if there else UsvitError(f"Unknown column '{name}' in {text}")
 
 
-def _ids(sheet: Spreadsheet, name: str, column: str, scored: ScoredSet, labels: LabelTable) -> list[str]:
+def joined_ids(sheet: Spreadsheet, name: str, column: str, scored: ScoredSet, labels: LabelTable) -> list[str]:
     """Return the pseudonym of each row; "" if its cell is empty."""
     cells = sheet.column(column)
     if name in PSEUDONYMS:
@@ -197,7 +205,7 @@ def _ids(sheet: Spreadsheet, name: str, column: str, scored: ScoredSet, labels: 
     if clear is not None:  # scored with --keep-ids: the table contains the original ids
         rows = zip(cells, sheet.rows.index, strict=True)
         return [text and clear.get(plain(text), f"row {row}") for text, row in rows]
-    pseudonyms = _pseudonyms(scored, labels.key, name)
+    pseudonyms = pseudonyms_of(scored, labels.key, name)
     make = {
         "path": pseudonyms.item,
         "sop_instance_uid": pseudonyms.instance,
@@ -219,7 +227,7 @@ def _relative(path: str, root: str | None) -> str:
     return str(found)
 
 
-def _pseudonyms(scored: ScoredSet, key: Path | None, name: str) -> Pseudonyms:
+def pseudonyms_of(scored: ScoredSet, key: Path | None, name: str) -> Pseudonyms:
     path = key or default_key_path()
     if not path.is_file():
         raise UsvitError(
@@ -237,9 +245,10 @@ def _pseudonyms(scored: ScoredSet, key: Path | None, name: str) -> Pseudonyms:
     return found
 
 
-def _classes(sheet: Spreadsheet, labels: LabelTable, classes: Sequence[str]) -> tuple[list[str], list[str]]:
+def _classes(
+    sheet: Spreadsheet, words: list[str], labels: LabelTable, classes: Sequence[str]
+) -> tuple[list[str], list[str]]:
     """Return the class of each row ("" if ``--map`` leaves it out), and messages for the user."""
-    words = sheet.column(labels.label)
     for target in labels.words.values():
         if target and target not in classes:
             raise unknown("class", target, classes, "It was given with --map.")

@@ -25,6 +25,7 @@ from usvit.scoring.external.evaluation import ENOUGH
 from usvit.scoring.external.labels import LabelTable, join_labels
 from usvit.scoring.external.leakage import seen_check, without_seen
 from usvit.scoring.external.local_sets import check_alpha, fit_sets
+from usvit.scoring.external.patients import with_patients
 from usvit.scoring.external.scored_set import read_scored_set
 
 N_RESAMPLES = 1000
@@ -104,7 +105,7 @@ def recalibrate(
         raise UsvitError(f"--out {out} exists. Nothing was changed. Choose another name, or remove the file first.")
     if alpha is not None:
         check_alpha(alpha)
-    scored = read_scored_set(folder)
+    scored = with_patients(read_scored_set(folder), labels)
     labelled = join_labels(scored, labels)
     rows, dropped = without_seen(scored, labelled, None, drop=drop_seen, use="refit")
     index = {name: k for k, name in enumerate(scored.classes)}

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,6 +43,12 @@ class ScoredSet:
     seen_record: ModelSeen | None = None
     """Record of the images that the model has seen (``Ensemble.describe``); None if an earlier version wrote the folder
     or ``summary.json`` is absent."""
+    file: Path = Path()
+    """The table of the scores."""
+    networks: tuple[dict[str, Any], ...] = ()
+    """The networks, as summary.json describes them."""
+    finished: str | None = None
+    """End of the scoring, ISO 8601; None if summary.json is absent."""
 
     @property
     def prob(self) -> np.ndarray:
@@ -115,6 +122,9 @@ def read_scored_set(folder: Path) -> ScoredSet:
         fingerprint=_fingerprint(job, summary),
         descriptions=descriptions,
         seen_record=None if summary is None else summary.model.seen,
+        file=file,
+        networks=() if summary is None else tuple(one.content() for one in summary.model.members or ()),
+        finished=None if summary is None else summary.finished,
     )
 
 

@@ -124,3 +124,36 @@ def test_a_picture_of_another_format_is_not_left_out_without_a_word(root, name):
     (root / "benign" / name).write_bytes(b"anything")
     with pytest.raises(UsvitError, match="format is not read: convert it to PNG"):
         open_dataset(CARD, {"": root}, NoProgress(), Identities(kept=True))
+
+
+@pytest.mark.parametrize("place", ["{label}/P{patient}", "P{patient}/{label}"])
+def test_folders_of_patients_are_guessed_on_either_side_of_the_class(tmp_path, place):
+    for seed, label in enumerate(("benign", "malignant")):
+        for number in range(6):
+            folder = tmp_path / place.format(label=label, patient=number // 2 + 3 * seed)
+            save(speckle(100 * seed + number), folder / f"{label[0]}{number}.png")
+    records = open_dataset(CARD, {"": tmp_path}, NoProgress())[1]
+    assert len(records) == 12
+    assert {record.patient_id: record.label for record in records} == {
+        f"P{patient}": "benign" if patient < 3 else "malignant" for patient in range(6)
+    }
+
+
+@pytest.mark.parametrize("outer", ["train", "mine"])
+def test_splits_and_a_single_folder_around_the_classes_are_not_patients(tmp_path, outer):
+    for name in (outer, *(["test", "a", "b", "c"] if outer == "train" else [])):
+        for label in ("benign", "malignant"):
+            save(speckle(1), tmp_path / name / label / "1.png")
+    if outer == "train":
+        with pytest.raises(UsvitError, match="no class is known for a/benign"):
+            reader.read(tmp_path, CARD)
+    else:
+        records = open_dataset(CARD, {"": tmp_path}, NoProgress())[1]
+        assert {record.patient_id for record in records} == {None}
+
+
+def test_what_was_understood_of_own_images_is_said_before_they_are_read(root, caplog):
+    (root / "benign" / "3.png").write_bytes(b"not an image")
+    with caplog.at_level("INFO"), pytest.raises(UsvitError, match="cannot be read"):
+        build_manifest("folder", {"": root}, NoProgress())
+    assert "benign 12, malignant 12; no patients, so only near-duplicates stay together" in caplog.text

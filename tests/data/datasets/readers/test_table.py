@@ -172,7 +172,9 @@ def test_a_frame_that_is_no_whole_number_is_refused(root, frame):
 
 
 def test_a_column_that_nobody_mapped_says_how_to_map_it(root):
-    with pytest.raises(UsvitError, match=r"no column 'label', .* maps none .* columns: {label: <the table's name>}"):
+    with pytest.raises(
+        UsvitError, match=r"no column 'label'\. .* --label-col COL; or .* columns: {label: <the table's name>}"
+    ):
         reader.read(root, card(columns={"path": "file"}))
 
 

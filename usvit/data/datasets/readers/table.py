@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
 from usvit.data.datasets.cards import DataCard
-from usvit.data.datasets.identities import DataError, NamesFile, Public
+from usvit.data.datasets.identities import Columns, DataError, NamesFile, Public
 from usvit.data.datasets.readers import ImageRecord, class_of, refuse_class
-from usvit.data.datasets.readers.spreadsheets import only_sheet, read_sheet, sheets_in
+from usvit.data.datasets.readers.spreadsheets import Spreadsheet, only_sheet, read_sheet, sheets_in
 from usvit.data.io import DICOM_SUFFIXES, IMAGE_SUFFIXES
 from usvit.errors import unknown
 
 OPTIONAL = (*("image_id", "patient_id", "mask_path", "frame", "device", "birads", "pixel_spacing_mm", "label_source"),)
 MASK_SEPARATOR = "|"
+OPTIONS = {"path": "--path-col", "label": "--label-col", "patient_id": "--patient-col"}
+"""usvit's name of a column -> option that names the table's."""
 
 
 @dataclass(frozen=True)
@@ -121,26 +123,18 @@ def labelled_rows(root: Path, card: DataCard, required: tuple[str, ...], extra: 
     Raises:
         UsvitError: the table or a column is missing, the card maps an unknown name, or a label is unknown.
     """
-    needed = ("label", *required)
+    needed = (*required, "label")
     known = dict.fromkeys((*needed, *OPTIONAL, *extra))
     if strange := [name for name in card.columns if name not in known]:
         said = unknown("column", strange[0], list(known), f"The data card '{card.name}' maps it in 'columns'.")
         raise DataError("{said}", said=Public(said))
     sheet = read_sheet(root / card.table if card.table else only_sheet(root))
-    columns = {}
-    for name in known:
-        theirs = card.columns.get(name, name)
-        if name in card.columns or theirs in sheet.rows:
-            columns[name] = sheet.column(theirs)
-        elif name in needed:
-            raise DataError(
-                "{sheet} has no column '{name}', and the data card '{card}' maps none to it. "
-                "It has: {columns}. Write a card with columns: {{{name}: <the table's name>}}",
-                sheet=sheet.shown,
-                name=Public(name),
-                card=Public(card.name),
-                columns=", ".join(sheet.rows.columns),
-            )
+    asked = {name: card.columns.get(name, name) for name in known if name in card.columns or name in needed}
+    if absent := {name: theirs for name, theirs in asked.items() if theirs not in sheet.rows}:
+        raise _absent_columns(absent, sheet, card)
+    columns = {
+        name: sheet.column(card.columns.get(name, name)) for name in known if name in asked or name in sheet.rows
+    }
     rows = []
     for position in range(len(sheet.rows)):
         values = {name: texts[position] for name, texts in columns.items()}
@@ -149,6 +143,22 @@ def labelled_rows(root: Path, card: DataCard, required: tuple[str, ...], extra: 
             TableRow(where, class_of(values["label"], card) or refuse_class(values["label"], where, card), values)
         )
     return rows
+
+
+def _absent_columns(absent: dict[str, str], sheet: Spreadsheet, card: DataCard) -> DataError:
+    """Return one error for all columns that the table lacks."""
+    named = " and ".join(f"no column '{theirs}'" for theirs in absent.values())
+    options = " ".join(f"{OPTIONS[name]} COL" for name in absent if name in OPTIONS)
+    advice = f"pass {options}" if options else "correct the names"
+    return DataError(
+        "{sheet} has {named}. It has: {columns}. To name the columns of your table, {advice}; or write a card with "
+        "columns: {keys}",
+        sheet=sheet.shown,
+        named=Public(named),
+        columns=Columns(", ".join(sheet.rows.columns)),
+        advice=Public(advice),
+        keys=Public("{" + ", ".join(f"{name}: <the table's name>" for name in absent) + "}"),
+    )
 
 
 def default_id(path: Path, frame: int | None) -> str:

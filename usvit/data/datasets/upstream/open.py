@@ -61,6 +61,23 @@ def open_source(
     Raises:
         UsvitError: A name or split is unknown, files are missing or have another layout, or labels do not fit.
     """
+    check_source(config)
+    names = config.name.split("+")
+    parts = [_open_splits(config, name, roots, split, seed, data) for name in names]
+    source: UpstreamDataset = parts[0] if len(parts) == 1 else ConcatDataset(config.name, parts, labelled=False)
+    if config.labels is not None:
+        if config.coarse is not None:
+            raise UsvitError("source.labels and source.coarse are both set: set one of them.")
+        return labelled_by(source, Path(config.labels), split)
+    return coarsened(source, config.coarse) if config.coarse is not None else source
+
+
+def check_source(config: SourceConfig) -> None:
+    """Check the names of a source and its path, which takes no time.
+
+    Raises:
+        UsvitError: A name is unknown or occurs twice, or the path does not belong to exactly one of them.
+    """
     names = config.name.split("+")
     for name in names:
         if name not in SOURCES and not name.startswith(TORCHVISION):
@@ -75,13 +92,6 @@ def open_source(
         raise UsvitError(
             f"source.path is set, but {config.name} does not use it: pass the folder of a data set with --data-root."
         )
-    parts = [_open_splits(config, name, roots, split, seed, data) for name in names]
-    source: UpstreamDataset = parts[0] if len(parts) == 1 else ConcatDataset(config.name, parts, labelled=False)
-    if config.labels is not None:
-        if config.coarse is not None:
-            raise UsvitError("source.labels and source.coarse are both set: set one of them.")
-        return labelled_by(source, Path(config.labels), split)
-    return coarsened(source, config.coarse) if config.coarse is not None else source
 
 
 def open_training(

@@ -1,0 +1,118 @@
+"""The report as an Excel workbook: every figure as a number, and the predictions."""
+
+import datetime
+import io
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import openpyxl
+from openpyxl.cell import WriteOnlyCell
+from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
+from openpyxl.worksheet.worksheet import Worksheet
+
+from usvit.reports.content import ReportContent
+
+MAX_PREDICTIONS = 50_000
+"""Most predictions in the workbook; more rows are in predictions.csv only."""
+_MAX_TEXT = 32_767
+"""Most characters of a cell in Excel."""
+_NO_TIME = (1980, 1, 1, 0, 0, 0)
+_HEADER = ("figure", "value", "95 % low", "95 % high", "groups", "p", "method", "note")
+
+
+def workbook(content: ReportContent) -> bytes:
+    """Render the report as XLSX with the sheets ``about``, ``figures`` and ``predictions``.
+
+    The sheet ``figures`` has one row for each number of metrics.json, under its key there. Text is written as text, so
+    that a spreadsheet executes none. The same report gives the same bytes.
+    """
+    book = openpyxl.Workbook(write_only=True)
+    _write(book.create_sheet("about"), _about(content))
+    _write(book.create_sheet("figures"), [_HEADER, *_figures(content.run.metrics.content())])
+    test = content.run.predicted
+    if len(test) <= MAX_PREDICTIONS:
+        _write(book.create_sheet("predictions"), [tuple(test.columns), *test.itertuples(index=False, name=None)])
+    buffer = io.BytesIO()
+    book.save(buffer)
+    return _without_times(buffer.getvalue())
+
+
+def _about(content: ReportContent) -> Iterator[tuple[Any, ...]]:
+    run = content.run
+    yield ("For research use only. Not a medical device.",)
+    yield ("report", content.title)
+    yield ("design", run.design)
+    if content.lead:
+        yield ("what was done", content.lead)
+    yield ("positive class", content.positive)
+    yield ("images", run.metrics.n_images)
+    yield ("groups", run.metrics.n_groups)
+    for name, n in run.metrics.class_counts.items():
+        yield (f"images of {name}", n)
+    if run.metrics.headline:
+        yield ("which figures to quote", f"those under headline: {run.metrics.headline.explains}")
+    for warning in run.metrics.warnings or []:
+        yield ("warning", warning)
+    for limit in content.limits:
+        yield ("limit", limit)
+    if run.record.command:
+        yield ("command", run.record.command)
+    if len(run.predicted) > MAX_PREDICTIONS:
+        yield ("predictions", f"{len(run.predicted):,} rows, in predictions.csv only")
+
+
+def _figures(content: Any, key: str = "") -> Iterator[tuple[Any, ...]]:
+    """Yield a row for each value with an interval, and for each plain number, under its dotted key."""
+    if isinstance(content, Mapping):
+        if "value" in content and ("ci95" in content or "reason" in content):
+            low, high = content.get("ci95") or (None, None)
+            note = content.get("reason") or content.get("warning")
+            found = (content["value"], low, high, content.get("n_groups"), content.get("p"), content.get("method"))
+            yield (key, *found, note)
+            return
+        for name, value in content.items():
+            yield from _figures(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(content, list):
+        for number, value in enumerate(content):
+            yield from _figures(value, f"{key}.{_name_of(value, number)}")
+    elif isinstance(content, int | float) and not isinstance(content, bool):
+        yield (key, content)
+
+
+def _name_of(entry: Any, number: int) -> str:
+    """Return what identifies an entry of a list: its rule, column, level or fold, else its number."""
+    named = entry if isinstance(entry, Mapping) else {}
+    return str(next((named[key] for key in ("rule", "by", "level", "fold", "reference") if key in named), number))
+
+
+def _write(sheet: Worksheet, rows: Iterable[tuple[Any, ...]]) -> None:
+    sheet.column_dimensions["A"].width = 44
+    sheet.column_dimensions["G"].width = 36
+    for row in rows:
+        sheet.append([_cell(sheet, value) for value in row])
+
+
+def _cell(sheet: Worksheet, value: Any) -> Any:
+    if value is None or value != value:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        cell = WriteOnlyCell(sheet, ILLEGAL_CHARACTERS_RE.sub(" ", str(value))[:_MAX_TEXT])
+        cell.data_type = "s"  # also for a text that begins with '='
+        return cell
+    return value
+
+
+def _without_times(content: bytes) -> bytes:
+    """Return the same archive with fixed times, because openpyxl writes the current time into it."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            text = old.read(name)
+            if name == "docProps/core.xml":
+                properties = openpyxl.packaging.core.DocumentProperties(
+                    creator="usvit", created=datetime.datetime(*_NO_TIME), modified=datetime.datetime(*_NO_TIME)
+                )
+                text = openpyxl.xml.functions.tostring(properties.to_tree())
+            new.writestr(zipfile.ZipInfo(name, _NO_TIME), text, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
