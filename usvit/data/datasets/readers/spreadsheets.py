@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 from pandas.errors import ParserWarning
 
-from usvit.data.datasets.identities import Columns, DataError, Public
+from usvit.data.datasets.identities import DataError, OwnColumns, Public
 from usvit.errors import UsvitError
 from usvit.limited import LimitedCalls, LimitReached
 
@@ -59,7 +59,7 @@ class Spreadsheet:
                 "{sheet} has no column '{name}'. It has: {columns}",
                 sheet=Public(self.name),
                 name=Public(name),
-                columns=Columns(", ".join(self.rows.columns)),
+                columns=OwnColumns(", ".join(self.rows.columns)),
             )
         return list(self.rows[name])
 
