@@ -59,6 +59,7 @@ def main() -> None:
         f"{given.repetitions} studies a row; Monte Carlo error {np.sqrt(0.95 * 0.05 / given.repetitions):.3f} at 0.95\n"
     )
     if given.only != "models":
+        heads: tuple[str, ...]
         heads = ("patients", "images", "folds", "rule", "true AUC", "pooled", "headline", "lengths", "training share")
         print(f"| {' | '.join(heads)} |\n" + "|---" * len(heads) + "|")
         for n in (240, 480):

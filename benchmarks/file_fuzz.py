@@ -76,6 +76,8 @@ def _labels(command: str) -> Callable[[World, Path, Path], list[str]]:
     return lambda w, f, out: [command, str(w.scores), "--labels", str(f), "--out", str(out / target)]
 
 
+_TO = ("--to", "A@127.0.0.1:9")
+_STOW = ("--stow", "https://127.0.0.1:9/dicom-web")
 PLACES: dict[str, Place] = {
     "cv --recipe": Place("r.yaml", lambda w, f, out: _cv(*_data(w), "--recipe", str(f), "--out", str(out))),
     "cv --keep-list": Place("keep.csv", lambda w, f, out: _cv(*_data(w), "--keep-list", str(f), "--out", str(out))),
@@ -207,8 +209,6 @@ PLACES: dict[str, Place] = {
     ),
 }
 """Name -> a file that a command reads."""
-_TO = ("--to", "A@127.0.0.1:9")
-_STOW = ("--stow", "https://127.0.0.1:9/dicom-web")
 
 
 def make(root: Path) -> World:

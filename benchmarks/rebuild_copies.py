@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="picture file of the first eight images")
     parser.add_argument("--n", type=int, default=780, help="number of images")
     args = parser.parse_args()
-    images = busi(args.busi)[:: max(1, 780 // args.n)]
+    images = busi(args.busi)[0][:: max(1, 780 // args.n)]
     described = [describe(image) for image in images]
     group = clusters(len(images), find_near_duplicates(described, NoProgress()))
     owned = np.random.default_rng(0).permutation(group.max() + 1)[group] % 2 == 0

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import gdcm  # type: ignore[import-untyped]
 import numpy as np
@@ -86,7 +87,7 @@ def seeds(folder: Path) -> dict[str, bytes]:
         made["dicom jpeg extended"] = (folder / "extended").read_bytes()
     else:
         print("dcmtk's dcmcjpeg is not here: jpeg extended is left out")
-    for form, options in {
+    forms: dict[str, dict[str, Any]] = {
         "PNG": {},
         "BMP": {},
         "JPEG": {},
@@ -99,7 +100,8 @@ def seeds(folder: Path) -> dict[str, bytes]:
         "PNG frames": {"save_all": True},
         "JPEG2000": {},
         "PPM": {},
-    }.items():
+    }
+    for form, options in forms.items():
         picture = Image.fromarray(colour)
         more = {"append_images": [picture.rotate(90)]} if options.get("save_all") or "frames" in form else {}
         packed = io.BytesIO()

@@ -92,8 +92,8 @@ def compare(
     if folds:
         tests = {"headline": "way of training (corrected)", "auc": "these predictions (pooled)"}
     for pair in record.pairs:
-        for name, answers in tests.items():
-            area = getattr(pair, name)
+        for test_name, answers in tests.items():
+            area = getattr(pair, test_name)
             p = "" if area.p is None else f", p {p_value(area.p)}"
             if several and area.p_holm is not None:
                 p += f" (Holm {p_value(area.p_holm)})"

@@ -40,7 +40,7 @@ from usvit.records import (
 )
 
 KEY = ["dataset", "image_id"]
-USUAL_COLUMNS = Columns()
+USUAL_COLUMNS: Columns = Columns()
 
 
 @dataclass(frozen=True)
@@ -135,15 +135,16 @@ def evaluate(
         metrics = measure(found, by, prevalence)
     if out is not None:
         named = {key: value for key, value in asdict(columns).items() if value}
+        files = {"predictions": path / "predictions.csv" if path.is_dir() else path}
+        if manifest is not None:
+            files["manifest"] = manifest
         evaluated = {
             "of": "run" if path.is_dir() else "table",
             "source": found.name,
             "columns": {key: value if isinstance(value, str) else ", ".join(value) for key, value in named.items()},
-            "files": {"predictions": path / "predictions.csv" if path.is_dir() else path},
+            "files": files,
             "warnings": found.warnings,
         }
-        if manifest is not None:
-            evaluated["files"]["manifest"] = manifest
         write_evaluation(out, metrics, found.table, evaluated, command=command)
     return MetricsRecord.model_validate(metrics)
 

@@ -134,12 +134,18 @@ def _agreeing(
     distinct = pairs.drop_duplicates()
     one_to_one = not (distinct["theirs"].duplicated().any() or distinct["ours"].duplicated().any())
     same_words = set(pairs["theirs"]) <= set(pairs["ours"])
-    if not one_to_one or (same_words and what.endswith("labels") and (pairs["theirs"] != pairs["ours"]).any()):
+    if not one_to_one or (same_words and (pairs["theirs"] != pairs["ours"]).any() and not _shifted(pairs)):
         raise UsvitError(
             f"{what} in column '{column}' contradict those of {name}. Two models can be compared in pairs only on the "
             "same labels and folds: use those in folds.csv and predictions.csv of the run."
         )
     return dict(zip(distinct["theirs"], distinct["ours"], strict=True))
+
+
+def _shifted(pairs: pd.DataFrame) -> bool:
+    """Return whether numbers count from 1 in the table and from 0 in the run."""
+    both = [pd.to_numeric(pairs[name], errors="coerce") for name in ("theirs", "ours")]
+    return bool((both[0] - both[1] == 1).all())
 
 
 def _asked(prob: Sequence[str], positive: str) -> dict[str, str]:

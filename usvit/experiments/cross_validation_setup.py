@@ -179,6 +179,7 @@ def prepare(kind: Kind, config: RunConfig, roots: dict[str, Path], progress: Pro
 
 def _images_in_options(data: DataConfig, roots: Mapping[str, Path]) -> str:
     """Return the options that name the images of a run."""
+    options: list[tuple[str, str | None]]
     options = [("--manifest", data.manifest)] if data.manifest else [("--dataset", data.dataset)]
     options += [("--data-root", f"{name}={root}" if name else str(root)) for name, root in roots.items()]
     options += [("--table", data.table), ("--positive", data.positive), ("--keep-list", data.keep_list)]

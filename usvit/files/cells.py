@@ -38,7 +38,7 @@ def csv_text(table: pd.DataFrame) -> str:
         position: column if _has_no_text(column) else pd.Series([_cell(one) for one in column], dtype=object)
         for position, (_, column) in enumerate(table.reset_index(drop=True).items())
     }
-    names = [_cell(name) for name in table.columns]
+    names = [str(_cell(name)) for name in table.columns]
     return pd.DataFrame(shown, index=range(len(table))).to_csv(index=False, header=names, lineterminator="\n")
 
 

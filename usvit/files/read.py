@@ -75,7 +75,7 @@ class _DiskFile(io.FileIO):
 
 def regular_file(
     path: Path, *, limit: int | None = None, follow: bool = False, hint: str = "", what: str = ""
-) -> BinaryIO:
+) -> io.BufferedReader:
     """Open a file for reading in binary if it is a regular file. Errors of its disk are ``Unreadable``.
 
     Args:
@@ -105,7 +105,7 @@ def regular_file(
     return io.BufferedReader(_DiskFile(handle, path))
 
 
-def open_regular(path: Path, limit: int | None = None) -> BinaryIO:
+def open_regular(path: Path, limit: int | None = None) -> io.BufferedReader:
     """Open a file as ``regular_file`` for a decoder that treats an ``OSError`` itself; symbolic links are followed.
 
     Raises:
@@ -303,8 +303,9 @@ def _unguarded(table: pd.DataFrame) -> pd.DataFrame:
         return unguarded(value) if isinstance(value, str) else value
 
     texts = [not pd.api.types.is_numeric_dtype(dtype) for dtype in table.dtypes]
-    for position in np.flatnonzero(texts):
-        table.isetitem(position, [cell(value) for value in table.iloc[:, position]])
+    for position, is_text in enumerate(texts):
+        if is_text:
+            table.isetitem(position, [cell(value) for value in table.iloc[:, position].tolist()])
     return table.rename(columns=cell)
 
 
@@ -401,4 +402,4 @@ def sha256_of_file(path: Path, limit: int | None = None) -> str:
             bytes.
     """
     with regular_file(path, limit=limit, follow=True) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,6 +1,7 @@
 """The report as Markdown, for a repository, a supplement or a text editor."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from usvit.markup import markdown_text as text
 from usvit.records import OutcomeRecord, ProcedureRecord, Value
@@ -149,6 +150,7 @@ def _external(content: ReportContent) -> str:
         body += f"Images that could not be scored: not known ({text(failures.reason)}).\n\n"
     else:
         body += f"Images that could not be scored: {failures.n_failed}, {estimate(failures.share)}.\n\n"
+    worst: list[tuple[str, Any]]
     worst = [(f"{one.rule}, if all of these were wrong", one) for one in failures.worst_case if failures.n_failed]
     decided = [(f"{one.rule}, of the images it decided", one.outcome) for one in external.abstained.decided_only]
     if rows := [[rule, short(one.sensitivity), short(one.specificity)] for rule, one in (*worst, *decided)]:

@@ -40,7 +40,7 @@ class NamesFile(Public):
         return made
 
 
-class Columns(str):
+class OwnColumns(str):
     """Names of columns of the user's table: shown on the user's own terminal, and withheld where a log may keep them.
 
     A header may be the row of a patient.
@@ -79,7 +79,7 @@ def _hidden(value: object, pseudonyms: Pseudonyms) -> str:
         return str(value)
     if isinstance(value, BadImage):
         return value.code
-    if isinstance(value, Columns):
+    if isinstance(value, OwnColumns):
         return str(value) if on_own_terminal() else f"{WITHHELD[:-1]}: shown on a terminal only]"
     return pseudonyms.item(value.as_posix()) if isinstance(value, Path) else WITHHELD
 

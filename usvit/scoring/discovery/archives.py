@@ -7,6 +7,7 @@ import itertools
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 from usvit.files import open_regular
@@ -65,7 +66,7 @@ def members(path: str) -> Iterator[ArchiveMember]:
             or members overlap.
     """
     try:
-        with open_regular(path) as file:
+        with open_regular(Path(path)) as file:
             _refuse_too_many(file)
             with zipfile.ZipFile(file) as opened:
                 infos = [info for info in opened.infolist() if not info.is_dir()]

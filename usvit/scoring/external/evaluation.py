@@ -165,11 +165,12 @@ def evaluate_scores(
     }
     metrics = listed({**metrics, "warnings": metrics["warnings"] + _warnings(metrics)})
     if out is not None:
-        files = {"labels": labels.path, **({"calibration": calibration} if calibration else {})}
+        files: dict[str, Path] = {"labels": labels.path, **({"calibration": calibration} if calibration else {})}
+        files["scores"] = scored.file
         evaluated = {
             "of": "external test",
             "source": found.name,
-            "files": {**files, "scores": scored.file},
+            "files": files,
             **({"networks": scored.networks} if scored.networks else {}),
             **({"scored": scored.finished} if scored.finished else {}),
             "warnings": found.warnings,

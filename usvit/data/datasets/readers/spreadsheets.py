@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 from pandas.errors import ParserWarning
 
-from usvit.data.datasets.identities import Columns, DataError, NamesFile, Public
+from usvit.data.datasets.identities import DataError, NamesFile, OwnColumns, Public
 from usvit.errors import UsvitError
 from usvit.files import open_regular
 from usvit.limited import LimitedCalls, LimitReached
@@ -67,7 +67,7 @@ class Spreadsheet:
                 "{sheet} has no column '{name}'. It has: {columns}",
                 sheet=self.shown,
                 name=Public(name),
-                columns=Columns(", ".join(self.rows.columns)),
+                columns=OwnColumns(", ".join(self.rows.columns)),
             )
         return list(self.rows[name])
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
 from usvit.data.datasets.cards import DataCard
-from usvit.data.datasets.identities import Columns, DataError, NamesFile, Public
+from usvit.data.datasets.identities import DataError, NamesFile, OwnColumns, Public
 from usvit.data.datasets.readers import ImageRecord, class_of, refuse_class
 from usvit.data.datasets.readers.spreadsheets import Spreadsheet, only_sheet, read_sheet, sheets_in
 from usvit.data.io import DICOM_SUFFIXES, IMAGE_SUFFIXES
@@ -155,7 +155,7 @@ def _absent_columns(absent: dict[str, str], sheet: Spreadsheet, card: DataCard) 
         "columns: {keys}",
         sheet=sheet.shown,
         named=Public(named),
-        columns=Columns(", ".join(sheet.rows.columns)),
+        columns=OwnColumns(", ".join(sheet.rows.columns)),
         advice=Public(advice),
         keys=Public("{" + ", ".join(f"{name}: <the table's name>" for name in absent) + "}"),
     )

@@ -143,7 +143,7 @@ class ShardFiles:
         """
         kept = self._folder / f"{shard.key}.index.npz"
         try:
-            with open_regular(kept) as file, np.load(file, allow_pickle=False) as arrays:
+            with open_regular(kept) as stored, np.load(stored, allow_pickle=False) as arrays:
                 return ShardIndex.of_arrays(dict(arrays))
         except (OSError, ValueError, KeyError, EOFError):
             pass  # there is no index yet, or it is damaged
