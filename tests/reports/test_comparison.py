@@ -94,7 +94,7 @@ def test_text_of_users_is_never_markup(tmp_path):
     markdown = (out / "compare.md").read_text()
     assert "<img" not in re.sub(r"\\<", "", markdown)
     tex = (out / "compare.tex").read_text()
-    assert r"\$\textbackslash{}\&\_\{\{7*7\}\}" in tex
+    assert r"\$\textbackslash{}\&\_\{\{7{*}7\}\}" in tex
 
 
 def test_models_that_rank_alike_are_told_apart_by_nothing(tmp_path):
