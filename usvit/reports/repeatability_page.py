@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from usvit.evaluation import ScorePairs
 from usvit.files import write_text
 from usvit.records import ChangeRecord, FlipRecord, RepeatabilityRecord, RepeatsRecord
+from usvit.reports.remarks import remarks
 from usvit.reports.svg import LegendEntry, Pens, Plot
 from usvit.reports.templating import environment
 
@@ -37,7 +38,31 @@ def write_repeatability_page(path: Path, record: RepeatabilityRecord, pairs: Sco
     if measured:
         plots += [_limits_plot(measured), _flips_plot(measured, _shown_rule(rules))]
     values = {"r": record, "plots": plots, "measured": measured, "rules": rules, "flip_of": flip_of}
+    values["remarks"] = _agreement_remarks(record)
     write_text(path, environment().get_template("repeatability.html.j2").render(values))
+
+
+def _agreement_remarks(record: RepeatabilityRecord) -> list[str]:
+    """Say why a limit, a coefficient or an ICC has no interval, or another than usual."""
+    found = [] if record.repeats is None else [("repeats", record.repeats.scales)]
+    found += [(f"{one.change} {one.strength}", one.scales) for one in record.changes or [] if one.scales is not None]
+    return remarks(
+        (
+            (f"{title}, {name}, {scale}", getattr(getattr(scales, scale), key))
+            for name, scales in found
+            for scale in ("probability", "logit")
+            for key, title in _FIGURES.items()
+        ),
+        warnings=False,
+    )
+
+
+_FIGURES = {
+    "lower_limit": "lower limit",
+    "upper_limit": "upper limit",
+    "repeatability_coefficient": "repeatability coefficient",
+    "icc": "ICC",
+}
 
 
 def flip_of(change: ChangeRecord, rule: str) -> FlipRecord | None:

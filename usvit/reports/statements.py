@@ -236,6 +236,8 @@ def _training(run: Run, cards: Cards) -> Facts:
         )
     elif stop and stop.keep == "last":
         selection = "The last step; nothing was selected."
+    if run.record.kind == "ensemble":
+        selection = "Nothing was selected here; the weights of each network were selected in its own run."
     weights = loss.class_weights
     imbalance = None
     if weights:

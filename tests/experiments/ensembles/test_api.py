@@ -93,7 +93,9 @@ def test_the_report_says_what_it_is_and_checks_every_network(runs, tmp_path):
     report(out)
     page = (out / "report.html").read_text()
     assert "the probabilities of 2 runs are averaged with equal weights (a and b)" in page
-    assert "Nothing was trained here" in page and "with the recipe not recorded" not in page
+    assert "Nothing was trained here" in page and "recipe not recorded" not in page
+    assert "of each network are in the report of its own run (a and b)" in page
+    assert "Training curves: not recorded" not in page and "<dd>not recorded" not in page
 
 
 @pytest.mark.parametrize("weights", ["equal", "validation"])
