@@ -129,15 +129,19 @@ def test_the_crop_is_the_metadata_s_and_an_old_one_means_tissue(tmp_path, stated
 
 
 @pytest.mark.parametrize(
-    "parts", [{"depth": 10**6}, {"depth": 10**6, "width": 10**6, "heads": 8}, {"width": 10**5, "heads": 8}]
+    ("parts", "says"),
+    [
+        ({"depth": 10**6}, r"vit\.depth of the model vit_ti16 is 1000000; it must be 0 to 1,000"),
+        ({"width": 10**9}, r"vit\.width of the model vit_ti16 is 1000000000; it must be"),
+        ({"depth": 1000, "width": 10**5, "heads": 8}, "the file holds only .* numbers, which are too few"),
+        ({"width": 10**5, "heads": 8}, "the file holds only .* numbers, which are too few"),
+    ],
 )
-def test_a_network_far_larger_than_its_weights_is_refused_before_it_is_built(tmp_path, parts):
+def test_a_network_far_larger_than_its_weights_is_refused_before_it_is_built(tmp_path, parts, says):
     make_fold(tmp_path / "fold-0", "timm:test_resnet")
     path = tmp_path / "fold-0" / "model.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"architecture": "vit_ti16", "vit": parts}))
-    with pytest.raises(
-        UsvitError, match=r"are not those of vit_ti16: the file holds only .* numbers, which are too few"
-    ):
+    with pytest.raises(UsvitError, match=says):
         load_trained(tmp_path / "fold-0")
 
 

@@ -225,6 +225,7 @@ def test_patterns_of_ablations():
     }  # fmt: skip
     assert find_model("patchconvnet_b36_heads16_linear_bn").options == {
         "width": 768, "depth": 36, "queries": "one", "norm": "bn", "pool_heads": 16, "stem": "linear",
+        "layer_scale": 1e-6,
     }  # fmt: skip
     assert find_model("patchconvnet_s20_avg").options["pool"] == "avg"
     assert find_model("cait_xs36_distilled").options == {"width": 288, "depth": 36, "layer_scale": 1e-6}
@@ -235,7 +236,7 @@ def test_patterns_of_ablations():
 
 def test_patterns_of_other_families():
     assert find_model("patchconvnet_l30_multi_bn").options == {
-        "width": 1024, "depth": 30, "queries": "class", "norm": "bn",
+        "width": 1024, "depth": 30, "queries": "class", "norm": "bn", "layer_scale": 1e-6,
     }  # fmt: skip
     assert find_model("resmlp_b36_32").options == {"width": 768, "depth": 36, "patch": 32, "layer_scale": 1e-6}
     assert find_model("resmlp_s24").architecture == "resmlp_24_224"

@@ -8,7 +8,7 @@ import pytest
 
 from usvit.data.transforms import CHANGES, ControlledChange
 from usvit.errors import UsvitError
-from usvit.files import locked
+from usvit.files import locked, read_csv
 from usvit.records import RepeatabilityRecord
 from usvit.records.schemas import schema_of
 from usvit.retesting import of_changes, repeatability, retest
@@ -46,7 +46,7 @@ def test_all_changes_are_scored_and_written_as_the_schema_says(run, small_phanto
     assert [(one.change, one.strength) for one in record.changes] == [
         (one.name, one.strength) for several in CHANGES.values() for one in several
     ]
-    table = pd.read_csv(folder / "changes.csv", keep_default_na=False)
+    table = read_csv(folder / "changes.csv")
     n = (table.change == "none").sum()
     assert n == 48
     for one in record.changes:
@@ -60,7 +60,7 @@ def test_all_changes_are_scored_and_written_as_the_schema_says(run, small_phanto
 
 def test_each_image_is_scored_by_the_network_of_its_fold_at_its_threshold(run, small_phantom):
     record, folder = retest(run, changes=["gain"], data_root=small_phantom)
-    table = pd.read_csv(folder / "changes.csv", keep_default_na=False)
+    table = read_csv(folder / "changes.csv")
     folds = {
         row.image_id: row.fold for k in (0, 1) for row in pd.read_csv(run / f"fold-{k}/predictions.csv").itertuples()
     }

@@ -239,18 +239,6 @@ def test_without_pairs_the_threshold_of_single_networks_comes_with_a_warning(run
     assert "usvit recalibrate" in ensemble.threshold_origin
 
 
-def test_networks_with_and_without_a_temperature_are_not_mixed(run, tmp_path):
-    out = shutil.copytree(run, tmp_path / "run")
-    reason = "every decision is right: the best temperature is 0"
-    edit_metadata(out / "fold-1", temperature=None, temperature_reason=reason)
-    with pytest.raises(UsvitError, match=r"fold-1: every decision is right.*--fold 0,2"):
-        Ensemble.load(out, **CPU)
-    assert Ensemble.load(out, folds="0,2", **CPU).n_members == 2
-    for k in (0, 2):
-        edit_metadata(out / f"fold-{k}", temperature=None)
-    assert Ensemble.load(out, **CPU).n_members == 3  # none has one: nothing is mixed
-
-
 def test_mirrored_images_are_said_to_be_absent_from_the_choice(run):
     assert "--flip" in Ensemble.load(run, rule="youden", flip=True, **CPU).threshold_origin
     assert "--flip" not in Ensemble.load(run, rule="0.4", flip=True, **CPU).threshold_origin

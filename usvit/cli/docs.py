@@ -11,16 +11,17 @@ def docs(
     ] = None,
 ) -> None:
     """Show a page of the documentation, or list the pages."""
+    from usvit.files import read_text
     from usvit.resources import docs_dir, documentation_page
 
     if page is not None:
         from rich.console import Console
         from rich.markdown import Markdown
 
-        text = documentation_page(page).read_text(encoding="utf-8")
+        text = read_text(documentation_page(page))
         console = Console()
         print(text) if not console.is_terminal else console.print(Markdown(text))
         return
     for path in sorted(docs_dir().rglob("*.md")):
-        title = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        title = read_text(path).partition("\n")[0].removeprefix("# ")
         print(f"{path.stem:22}{title}")

@@ -76,7 +76,7 @@ def test_what_is_no_image_is_refused(tmp_path, content):
 def test_missing_file_and_folder_are_refused_and_not_called_damaged(tmp_path):
     assert "no such file" in refused(tmp_path / "gone.png").reason
     (tmp_path / "folder.png").mkdir()
-    assert "Is a directory" in refused(tmp_path / "folder.png").reason
+    assert "not a regular file" in refused(tmp_path / "folder.png").reason
 
 
 @pytest.mark.parametrize("side", [8_000, 12_000, 60_000])

@@ -75,7 +75,7 @@ def test_training_cuts_images_and_masks_to_the_tissue_and_keeps_the_whole_frame_
 def test_a_picture_has_no_tissue_region_and_is_taken_whole(tmp_path):
     decoded = decode(save(blob(80, 90), tmp_path / "a.png"))
     assert decoded.tissue is None
-    both = [Preprocessing(32, "pad", NOTHING, ONE, crop).resized(*decoded) for crop in ("tissue", "whole")]
+    both = [Preprocessing(32, "pad", NOTHING, ONE, crop).resized(*decoded[:2]) for crop in ("tissue", "whole")]
     assert (both[0] == both[1]).all()
 
 

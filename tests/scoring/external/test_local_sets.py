@@ -63,7 +63,7 @@ def test_too_few_patients_are_refused_if_alpha_was_asked_for_and_explained_if_no
 @pytest.mark.parametrize("alpha", [0.0, 0.6, -1.0, float("nan")])
 def test_an_alpha_that_is_none_is_refused_before_anything_is_read(alpha, tmp_path):
     with pytest.raises(UsvitError, match="--alpha"):
-        recalibrate(tmp_path / "none", None, out=tmp_path / "c.json", alpha=alpha)
+        recalibrate(tmp_path / "none", tmp_path / "none.csv", out=tmp_path / "c.json", alpha=alpha)
 
 
 def test_the_sets_are_tested_on_other_patients(home, record):

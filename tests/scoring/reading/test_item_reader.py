@@ -309,10 +309,10 @@ def test_a_file_that_may_not_be_read_is_unreadable(tmp_path, monkeypatch):
     path.chmod(0)
     if os.access(path, os.R_OK):  # root reads everything
 
-        def refuse(self: Path, *_: object, **__: object) -> None:
+        def refuse(*_: object, **__: object) -> None:
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(Path, "open", refuse)
+        monkeypatch.setattr("usvit.scoring.reading.item_reader.open_regular", refuse)
     assert failed(path) == "unreadable"
     path.chmod(stat.S_IRUSR | stat.S_IWUSR)
 

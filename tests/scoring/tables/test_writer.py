@@ -175,7 +175,7 @@ def test_the_threshold_itself_is_positive(value, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["=1+1", "+49", "-x.dcm", "@SUM(A1)", "'=1", "=cmd|' /C calc'!A0"])
+@pytest.mark.parametrize("text", ["=1+1", "+49 30 1234", "-x.dcm", "@SUM(A1)", "'=1", "=cmd|' /C calc'!A0"])
 def test_no_cell_of_a_csv_file_is_a_formula_and_the_text_can_be_had_back(tmp_path, text):
     kept = {"path": text, "device": text, "original_patient_id": text, "study_instance_uid": text}
     write(tmp_path, [row(0, **kept)], failed("empty", path=text))

@@ -39,6 +39,9 @@ class NamesFile(Public):
         made.hidden = hidden
         return made
 
+    def __getnewargs__(self) -> tuple[str, str]:  # errors come from other processes
+        return str(self), self.hidden
+
 
 class OwnColumns(str):
     """Names of columns of the user's table: shown on the user's own terminal, and withheld where a log may keep them.

@@ -147,7 +147,7 @@ class FileContent:
     """The bytes of an item, opened once, so that exactly the hashed bytes are decoded.
 
     Files below ``IN_MEMORY`` and members of archives are read completely. A larger file is kept open, so that a new
-    file under its name is never read, and is refused as soon as its state (``file_state``) changes.
+    file under its name is never read, and is refused as soon as its size or time of modification changes.
 
     Args:
         path: path for error messages.
@@ -181,7 +181,8 @@ class FileContent:
     def _now(self) -> tuple[int, ...]:
         if isinstance(self.data, bytes):
             return ()
-        return file_state(os.fstat(self.data.fileno()))
+        status = os.fstat(self.data.fileno())  # its ctime also changes when another file takes its name
+        return status.st_size, status.st_mtime_ns
 
 
 def _content(item: ScoringItem, settings: ReadSettings) -> FileContent:

@@ -344,7 +344,7 @@ def test_vtab_lists_are_read_as_they_stand(tmp_path):
         assert source.image_name(0) == "images/train/2.jpg" and source.image(0).size == (12, 12)
     with pytest.raises(UsvitError, match=r"Unknown split of vtab_svhn 'trainval'.*train800val200"):
         opened("vtab_svhn", folder, "trainval")
-    with pytest.raises(UsvitError, match=r"train\.txt: No such file"):
+    with pytest.raises(UsvitError, match=r"train\.txt cannot be read: it does not exist"):
         opened("vtab_svhn", folder, "train")
     (folder / "test.txt").write_text("images/train/2.jpg 10\n")
     with pytest.raises(

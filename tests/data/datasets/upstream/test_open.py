@@ -222,7 +222,7 @@ def test_a_shard_that_is_gone_is_named_whole_from_any_process(tmp_path, workers)
     source = open_source(config("shards", path=path), {}, split="train", seed=0)
     (tmp_path / "a.tar").unlink()
     stream = InfiniteLoader(AugmentedDataset(source, corner), batch_size=2, seed=1, workers=workers)
-    with pytest.raises(UsvitError, match=r"^Cannot read the shard .*a.tar: No such file or directory.$"):
+    with pytest.raises(UsvitError, match=r"^There is no shard .*a\.tar\.$"):
         list(stream.iterate(0, 1))
 
 

@@ -88,5 +88,5 @@ def test_mappings_that_do_not_fit_are_named(tmp_path, file, content, message):
         opened("objectnet", tmp_path)
     (root / "mappings" / file).unlink()
     if file != "folder_to_objectnet_label.json":  # by which the folder is recognised
-        with pytest.raises(UsvitError, match=rf"(?s){file}: No such file.*Expected layout"):
+        with pytest.raises(UsvitError, match=rf"(?s){file} cannot be read: it does not exist.*Expected layout"):
             opened("objectnet", tmp_path)

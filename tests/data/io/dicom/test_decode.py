@@ -277,7 +277,7 @@ def test_whatever_bytes_are_damaged_the_answer_is_an_image_or_a_bad_image(tmp_pa
 
 @pytest.mark.slow
 def test_decoding_in_threads_gives_what_one_thread_gives():
-    paths = [shipped(name) for name in ("examples_jpeg2k.dcm", "examples_ybr_color.dcm", "SC_rgb_rle.dcm")] * 8
+    paths = [shipped(name) for name in ("examples_jpeg2k.dcm", "examples_palette.dcm", "SC_rgb_rle.dcm")] * 8
     alone = {path: read_image(path) for path in set(paths)}
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(read_image, paths))
