@@ -49,7 +49,7 @@ def test_the_numbers_are_on_the_page_and_nothing_runs_over_its_edge(visit, repor
     rows = page.locator("#results table.headline tbody tr").all_inner_texts()
     quoted, whole = metrics["headline"]["accuracy"], metrics["pooled"]["accuracy"]
     (low, high), (least, most) = quoted["ci95"], whole["ci95"]
-    assert rows[0].split("\t") == [
+    assert [" ".join(cell.split()) for cell in rows[0].split("\t")] == [  # a narrow page breaks within a cell
         "Accuracy",
         f"{quoted['value']:.3f}",
         f"{low:.3f} to {high:.3f}",
