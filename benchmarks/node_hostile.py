@@ -38,7 +38,7 @@ DICOM_KINDS = ("endless", "fragments", "drip", "slow_matches", "huge", "silent")
 DAY = 86400.0
 
 
-def saved(path: Path, number: int, **tags: str) -> Path:
+def saved(path: Path, number: int, **tags: Any) -> Path:
     """Write an image as a file, as an exporter does: under another name, and then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{number}")
@@ -101,13 +101,13 @@ def _wado(port: int, folder: Path) -> object:
         raise UsvitError(str(error)) from error
 
 
-def _fetch(port: int, folder: Path) -> object:
+def _fetch(port: int, folder: Path) -> None:
     from usvit.data.datasets import download
     from usvit.data.datasets.cards import FetchFile
     from usvit.progress import NoProgress
 
     download.WAITS, download.TIMEOUT, download.MAX_UNTOLD = (0.1,), TIMEOUT, 5_000_000
-    return download.download(FetchFile(url=f"http://127.0.0.1:{port}/a", md5="0" * 32), folder / "a.zip", NoProgress())
+    download.download(FetchFile(url=f"http://127.0.0.1:{port}/a", md5="0" * 32), folder / "a.zip", NoProgress())
 
 
 def _shards(port: int, folder: Path) -> object:
@@ -142,6 +142,7 @@ DICOM_CLIENTS: dict[str, Callable[[int, Path], object]] = {
 
 def peers(n: int, seed: int, top: Path) -> Iterator[Ended]:
     """Let each client talk to each kind of peer in turn."""
+    pairs: list[tuple[str, Callable[[int, Path], object], Callable[..., Any], str]]
     pairs = [(name, client, http_peer, kind) for name, client in WEB_CLIENTS.items() for kind in HTTP_KINDS]
     pairs += [(name, client, dicom_peer, kind) for name, client in DICOM_CLIENTS.items() for kind in DICOM_KINDS]
     rng = random.Random(seed)

@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 
 from usvit.errors import UsvitError
-from usvit.files import Unreadable, read_text
 
 MAX_BYTES = 200_000
 """Maximum number of characters; PyYAML reads about as many in a second."""
@@ -41,6 +40,8 @@ def yaml_text(path: Path, what: str) -> str:
     Raises:
         UsvitError: The file cannot be read, is too large, or is not UTF-8.
     """
+    from usvit.files import Unreadable, read_text  # on use, because it imports pandas
+
     try:
         return read_text(path, 4 * MAX_BYTES, follow=True)
     except Unreadable as error:

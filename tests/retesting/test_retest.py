@@ -46,7 +46,7 @@ def test_all_changes_are_scored_and_written_as_the_schema_says(run, small_phanto
     assert [(one.change, one.strength) for one in record.changes] == [
         (one.name, one.strength) for several in CHANGES.values() for one in several
     ]
-    table = read_csv(folder / "changes.csv")
+    table = read_csv(folder / "changes.csv", text=["image_id", "strength", "change"])
     n = (table.change == "none").sum()
     assert n == 48
     for one in record.changes:
@@ -60,7 +60,7 @@ def test_all_changes_are_scored_and_written_as_the_schema_says(run, small_phanto
 
 def test_each_image_is_scored_by_the_network_of_its_fold_at_its_threshold(run, small_phantom):
     record, folder = retest(run, changes=["gain"], data_root=small_phantom)
-    table = read_csv(folder / "changes.csv")
+    table = read_csv(folder / "changes.csv", text=["image_id", "strength", "change"])
     folds = {
         row.image_id: row.fold for k in (0, 1) for row in pd.read_csv(run / f"fold-{k}/predictions.csv").itertuples()
     }

@@ -25,7 +25,7 @@ from usvit.web import BYTES_PER_SECOND, RedirectRefused, WebLimits, open_url
 
 logger = logging.getLogger(__name__)
 
-WAITS = (1.0, 4.0, 15.0)
+WAITS: tuple[float, ...] = (1.0, 4.0, 15.0)
 """Seconds before each further attempt; the count restarts when an attempt has received more bytes."""
 TIMEOUT = 60.0
 """Seconds without data after which a connection counts as broken."""

@@ -39,8 +39,8 @@ class NamesFile(Public):
         made.hidden = hidden
         return made
 
-    def __getnewargs__(self) -> tuple[str, str]:  # errors come from other processes
-        return str(self), self.hidden
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:  # errors come from other processes
+        return NamesFile, (str(self), self.hidden)
 
 
 class OwnColumns(str):
