@@ -148,7 +148,7 @@ class FileContent:
     """The bytes of an item, opened once, so that exactly the hashed bytes are decoded.
 
     Files below ``IN_MEMORY`` and members of archives are read completely. A larger file is kept open, so that a new
-    file under its name is never read, and is refused as soon as its state (``file_state``) changes.
+    file under its name is never read, and is refused as soon as its size or modification time changes.
 
     Args:
         path: path for error messages.
@@ -179,10 +179,11 @@ class FileContent:
         if not isinstance(self.data, bytes):
             self.data.close()
 
-    def _now(self) -> tuple[int, ...]:
+    def _now(self) -> tuple[int, int]:
         if isinstance(self.data, bytes):
-            return ()
-        return file_state(os.fstat(self.data.fileno()))
+            return 0, 0
+        status = os.fstat(self.data.fileno())  # not ctime, which changes when another file takes over the name
+        return status.st_size, status.st_mtime_ns
 
 
 def _content(item: ScoringItem, settings: ReadSettings) -> FileContent:
