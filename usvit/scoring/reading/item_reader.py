@@ -147,7 +147,7 @@ class FileContent:
     """The bytes of an item, opened once, so that exactly the hashed bytes are decoded.
 
     Files below ``IN_MEMORY`` and members of archives are read completely. A larger file is kept open, so that a new
-    file under its name is never read, and is refused as soon as its size or time of modification changes.
+    file under its name is never read, and is refused as soon as its size or modification time changes.
 
     Args:
         path: path for error messages.
@@ -178,10 +178,10 @@ class FileContent:
         if not isinstance(self.data, bytes):
             self.data.close()
 
-    def _now(self) -> tuple[int, ...]:
+    def _now(self) -> tuple[int, int]:
         if isinstance(self.data, bytes):
-            return ()
-        status = os.fstat(self.data.fileno())  # its ctime also changes when another file takes its name
+            return 0, 0
+        status = os.fstat(self.data.fileno())  # not ctime, which changes when another file takes over the name
         return status.st_size, status.st_mtime_ns
 
 
