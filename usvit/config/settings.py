@@ -38,11 +38,11 @@ def load_recipe(name_or_file: str, stage: Stage = "finetune") -> dict[str, Any]:
     path = configs_dir() / stage / f"{name_or_file}.yaml"
     if Path(name_or_file).suffix in (".yaml", ".yml"):
         path = Path(name_or_file)
-        if not path.is_file():
+        if not path.exists():
             raise UsvitError(
                 f"There is no recipe file {path}. Give a name ({', '.join(recipe_names(stage))}) or a YAML file."
             )
-    elif not path.is_file():
+    elif not path.exists():
         hint = "A path to a .yaml file is accepted too."
         for other, command in _COMMANDS.items():
             if other != stage and name_or_file in recipe_names(other):

@@ -251,7 +251,7 @@ def load_study(name_or_file: str) -> StudyConfig:
     path = configs_dir() / "studies" / f"{name_or_file}.yaml"
     if Path(name_or_file).suffix in (".yaml", ".yml"):
         path = Path(name_or_file)
-        if not path.is_file():
+        if not path.exists():
             raise UsvitError(f"There is no study file {path}. Give a name ({', '.join(study_names())}) or a YAML file.")
     elif not path.is_file():
         raise unknown("study", name_or_file, study_names(), "A path to a .yaml file is accepted too.")
