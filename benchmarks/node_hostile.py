@@ -77,8 +77,10 @@ def _store(port: int, folder: Path) -> object:
 def _pull(peer: Callable[[int], Any], port: int, folder: Path) -> object:
     import yaml
 
+    from usvit.node.receiving import archives
     from usvit.node.receiving.pulling import pull_studies
 
+    archives.MOST_MATCHES = 1_000  # 100,000, as in the package, take minutes
     told = {
         "folder": str(folder / "node"),
         "models": {"m": {"path": str(folder)}},

@@ -136,6 +136,8 @@ def _accept(connection: socket.socket) -> None:
     from pynetdicom.pdu import A_ASSOCIATE_AC, A_ASSOCIATE_RQ
 
     head = connection.recv(6, socket.MSG_WAITALL)
+    if len(head) < 6:  # the client only looks whether somebody listens
+        raise ConnectionResetError
     body = connection.recv(struct.unpack(">L", head[2:])[0], socket.MSG_WAITALL)
     request = A_ASSOCIATE_RQ()
     request.decode(head + body)

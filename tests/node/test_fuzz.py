@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from benchmarks.node_fuzz import CLIMBS, MUTATIONS, UID_LENGTH, run
+from benchmarks.node_hostile import run as run_hostile
 from usvit.node.receiving.instance_store import is_uid
 
 pytestmark = pytest.mark.slow
@@ -20,6 +21,11 @@ def test_the_receiver_stays_up_and_serves_others_while_it_is_attacked(tmp_path):
     assert found.memory_kb[2] - found.memory_kb[0] < 50_000
     log = (tmp_path / "node.log").read_text() + (tmp_path / "node" / "audit.jsonl").read_text()
     assert "Traceback" not in log and "planted" not in log.lower()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
+def test_hostile_exporters_and_clocks_lose_nothing():
+    assert [case.last_line for case in run_hostile(3, 1, ("folders", "clocks")) if case.bad] == []
 
 
 def test_the_texts_that_climb_are_no_uids():
