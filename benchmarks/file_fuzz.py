@@ -2,13 +2,13 @@
 
     python -m benchmarks.file_fuzz [--n 400] [--seconds 10] [--memory 3]
 
-A healthy data set of phantoms, a cross-validation of it and a folder of scores are made first. Then each command gets, in
-place of a file that the user names, a FIFO, a sparse file of 30 GB, a link to a device, to nothing, to itself or to a
-file whose reading gives EIO, a folder, nothing, an empty file, bytes that are not text, and one line of 50 MB.
+A healthy data set of phantoms, a cross-validation of it and a folder of scores are made first. Then each command gets,
+in place of a file that the user names, a FIFO, a sparse file of 30 GB, a link to a device, to nothing, to itself or to
+a file whose reading gives EIO, a folder, nothing, an empty file, bytes that are not text, and one line of 50 MB.
 
 The checks are those of ``benchmarks.hostile``: no traceback, no hang, bounded memory, and nothing outside changes. The
-exit code is 1 if a case is bad. ``list_fuzz`` attacks the content of lists, archives and YAML, ``run_fuzz`` that of runs
-and scores, ``score_fuzz`` that of images, and ``node_hostile`` peers, watched folders and clocks.
+exit code is 1 if a case is bad. ``list_fuzz`` attacks the content of lists, archives and YAML, ``run_fuzz`` that of
+runs and scores, ``score_fuzz`` that of images, and ``node_hostile`` peers, watched folders and clocks.
 """
 
 import argparse
