@@ -2,60 +2,68 @@
 
 A command gets what its reader has to bring: ``RUN`` is a run, ``FILE`` a file, ``DIR`` a folder, and the settings of
 ``usvit study --scale tiny`` (``usvit/studies/tiny.py``) shrink its network, its images and its length. Named sets of
-photographs become fractals, except in ``source.exclude``. All else is executed as it is printed.
-
-Commands of one shape, which differ in their network alone, are executed once. Of the studies a few are run, and all are
-planned at both scales by ``tests/studies/test_shipped.py``; ``test_what_is_not_executed_is_known`` lists the rest.
+photographs become fractals, except in ``source.exclude``; weights of the hub become a run; networks of ``usvit bench``
+become small ones that are measured in this process. All else is executed as it is printed.
+``test_what_is_not_executed_is_known`` lists the rows whose commands are not executed.
 """
 
+import dataclasses
 import json
-import re
 import shlex
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests.data.conftest import write_b, write_busi
 from tests.data.datasets.upstream.layouts import write_cifar, write_pets
 from tests.test_sources_covered import DATA, built, parsed
+from usvit.bench import execution, find_protocol, measure, preflight
 from usvit.cli import main
+from usvit.config import SourceConfig
 from usvit.config.run import flattened
-from usvit.experiments.cross_validation import CrossValidation
-from usvit.experiments.pretraining import Pretraining
-from usvit.experiments.transfer_learning.experiment import Transfer, UpstreamSelection
+from usvit.data.datasets import open_source
 from usvit.models import find_model
 from usvit.plain_yaml import parse_yaml
+from usvit.scaling import example_sweep
 from usvit.studies.tiny import tiny_network, tiny_settings
-
-pytestmark = pytest.mark.slow
+from usvit.training import resolve_device
 
 ROWS = [row for row in parse_yaml(DATA.read_text(encoding="utf-8"), str(DATA)) if row["command"]]
-STUDIES = ("alabdulmohsin2023_figure6", "gheflati2022_table3")
+STUDIES = ("usvit study gheflati2022_table3", "usvit study alabdulmohsin2023_figure6")
+"""The studies that are executed here; others are executed by tests/studies/test_shipped.py."""
+PLANNED = (
+    14, 16, 17, 19, 40, 42, 43, 45, 46, 47, 48, 49, 76, 77, 78, 80, 81, 82, 83, 86, 90, 97, 124, 130, 131, 132, 134,
+    136, 140, 141, 154, 155, 157, 159, 161, 163, 165, 168, 169, 175, 179, 181, 182, 183, 184, 186, 187, 200, 202,
+    203, 205, 215, 217, 218, 223, 225, 226, 239, 240, 242, 243, 245, 246, 247, 248, 249, 250, 251, 253, 255, 256,
+    264, 265, 267, 269, 277,
+)  # fmt: skip
+"""Rows whose command is a study: they cost 10 s and more each. tests/studies/test_shipped.py plans all of them at both
+scales; ``usvit study all --scale tiny`` executes them."""
+NEEDS_FILE = (129,)
+"""It needs ``data.noun`` of WordNet 3.0, whose result is compared with a published hash, so that no other file will do.
+tests/data/datasets/upstream/test_wordnet.py calls its function where that file is installed."""
 FRACTALS = ("--set", "source.size=48", "--set", "source.classes=4", "--set", "source.image_size=64")
 CPU = ("--device", "cpu", "--precision", "fp32")
 
 
-def shape(command: str) -> str:
-    """Return what two commands have in common that differ in their network alone."""
-    words = shlex.split(command)
-    names, given = parsed(words)
-    if names == ["models", "info"]:
-        return "usvit models info"
-    if names[0] == "study":
-        return command if given["names"][0] in STUDIES else "usvit study"
-    if names[0] == "pretrain" and given.get("model"):
-        return command.replace(f"--model {given['model']}", f"--model {find_model(given['model']).family}")
-    return command
+def executed(row: dict) -> bool:
+    study = row["command"].startswith("usvit study") and row["command"] not in STUDIES
+    return not study and row["row"] not in NEEDS_FILE
 
 
 def chosen() -> list:
-    """Return one command of each shape, with its first row as the name of the test."""
+    """Return each command once, with its first row as the name of the test."""
     first: dict[str, dict] = {}
     for row in ROWS:
-        if shape(row["command"]) != "usvit study":
-            first.setdefault(shape(row["command"]), row)
-    return [pytest.param(row["command"], id=f"row{row['row']}") for row in first.values()]
+        if executed(row):
+            first.setdefault(row["command"], row)
+    return [pytest.param(command, id=f"row{row['row']}") for command, row in first.items()]
+
+
+def test_what_is_not_executed_is_known():
+    assert [row["row"] for row in ROWS if not executed(row)] == sorted({*PLANNED, *NEEDS_FILE})
 
 
 class Bench:
@@ -90,7 +98,8 @@ class Bench:
         few = settings({"train": {"steps": 1, "batch_size": 8}, "seed": seed})
         arguments = ("--recipe", "fractals", "--model", name, *FRACTALS, *more, *few, *CPU)
         return self.once(
-            f"run {name} {parts} {vit} {side} {seed}", lambda out: self.call("pretrain", *arguments, "--out", out) or out
+            f"run {name} {parts} {vit} {side} {seed}",
+            lambda out: self.call("pretrain", *arguments, "--out", out) or out,
         )
 
     def tokenizer(self, out: Path) -> Path:
@@ -104,6 +113,7 @@ def desk(tmp_path_factory):
     return Bench(tmp_path_factory.mktemp("rows"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", chosen())
 def test_the_command_of_a_row_runs(command, desk, tmp_path, monkeypatch):
     desk.call(*TINY[parsed(shlex.split(command))[0][0]](shlex.split(command)[1:], desk, tmp_path, monkeypatch))
@@ -152,36 +162,17 @@ def training(words, desk, tmp_path, monkeypatch):
     for word in [word for word in words if word.endswith("=RUN")]:
         tokenizer = desk.once("tokenizer", lambda out: desk.tokenizer(out))
         words = [f"beit.tokenizer={tokenizer}" if each == word else each for each in words]
-    if any(word.endswith("=FILE") for word in words):
-        words = [word for word in without(words, "--set") if word]
-    if given.get("cell") == "all" or not trained_whole(names[0], config):
-        stop_before_training(monkeypatch)
+    if "source.path=FILE" in words:  # a file of images, which become fractals
+        words = without(words, "--set")
+    if "source.labels=FILE" in words:
+        words = [
+            f"source.labels={labels(tiny['source'], tmp_path)}" if word.endswith("=FILE") else word for word in words
+        ]
+    if names[0] == "pretrain" and config.flexi.patches:
+        tiny["model"]["image_size"] = config.model.image_size  # every size of patch fits
     out = [] if "DIR" in words else ["--out", str(tmp_path / "out")]
     words = [str(tmp_path / "out") if word == "DIR" else word for word in words]
     return [*words, *settings(tiny), *roots, *CPU, *out]
-
-
-DONE = set()
-
-
-def trained_whole(command: str, config) -> bool:
-    """Return True for the first command of each kind of training."""
-    kind = (command, config.objective if command == "pretrain" else getattr(config, "how", ""))
-    first = kind not in DONE
-    DONE.add(kind)
-    return first
-
-
-def stop_before_training(monkeypatch) -> None:
-    """End a command once its images, weights, network and task are ready."""
-    for experiment in (Pretraining, Transfer, UpstreamSelection, CrossValidation):
-        prepare = experiment.prepare
-
-        def prepared(self, prepare=prepare):
-            prepare(self)
-            raise SystemExit(0)
-
-        monkeypatch.setattr(experiment, "prepare", prepared)
 
 
 def as_printed(words, desk, tmp_path, monkeypatch):
@@ -192,18 +183,31 @@ def with_files(words, desk, tmp_path, monkeypatch):
     """data, shape, evaluate: a small file or data set for each name."""
     if words[:2] == ["data", "preview"]:
         return [*words, "--data-root", desk.once("busi", write_busi), "--n", "1", "--variants", "1", "--size", "64"]
-    if words[:2] == ["data", "coarse"]:
-        return [str(noun_file(tmp_path)) if word == "FILE" else word for word in words]
+    if words[0] == "shape":
+        (tmp_path / "study.csv").write_text(example_sweep(0.0005))
+        fit = ["shape", "fit", tmp_path / "study.csv", "--draws", "50"]
+        if words[1] == "fit":
+            return fit
+        desk.call(*fit)
+        return [tmp_path / "shape-fit" / "scaling.json" if word == "FILE" else word for word in words]
     if words[0] == "evaluate":
         table = "image_id,label,prob_benign,prob_malignant\n"
         rows = [f"i{i},{('benign', 'malignant')[i % 2]},{0.1 + 0.02 * i:.2f},{0.9 - 0.02 * i:.2f}\n" for i in range(30)]
         (tmp_path / "scores.csv").write_text(table + "".join(rows))
-        return [*(str(tmp_path / "scores.csv") if word == "FILE" else word for word in words), "--out", tmp_path / "out"]
+        return [
+            *(str(tmp_path / "scores.csv") if word == "FILE" else word for word in words),
+            "--out",
+            tmp_path / "out",
+        ]
     return words
 
 
-def noun_file(folder):
-    raise NotImplementedError
+def labels(source: dict, folder: Path) -> Path:
+    """Write a label for each image of a generated source."""
+    images = open_source(SourceConfig(**source), {}, split="train", seed=0)
+    table = pd.DataFrame({"image_id": [images.image_name(at) for at in range(len(images))]})
+    table.assign(label=table.index % 3).to_csv(folder / "clusters.csv", index=False)
+    return folder / "clusters.csv"
 
 
 def of_a_run(words, desk, tmp_path, monkeypatch):
@@ -223,14 +227,25 @@ def of_a_run(words, desk, tmp_path, monkeypatch):
 
 
 def measured(words, desk, tmp_path, monkeypatch):
-    """bench: small networks and images, one repetition."""
+    """bench: small networks and images, one repetition, without a process of its own for each measurement."""
     _, given = parsed(["usvit", *words])
-    names = [name for name in words if name in given["models"]]
-    words = [{name: "vit_ti16" for name in names}.get(word, word) for word in without(words, "--image-size")]
-    seen: list[str] = []
-    words = [word for word in words if word != "vit_ti16" or (seen.append(word) or len(seen) == 1)]
-    size = ["--image-size", "32", "--repeats", "1", "--seconds", "1", "--device", "cpu", "--out", str(tmp_path / "out")]
-    return [*words, *size]
+    small = {name: small_name(name) for name in given["models"]}
+    words = [small.get(word, word) for word in without(words, "--image-size")]
+    search = find_protocol(given["protocol"]).search != "none"
+    sizes = ["--image-size", "32", "--batch", "2", *(["--max-batch", "2"] if search else [])]
+    monkeypatch.setattr(measure, "prepare_process", lambda case: resolve_device("cpu", case.hardware.precision))
+    monkeypatch.setattr(measure, "_alarm", lambda seconds: None)
+    here = {"measure": measure.measure, "look": lambda cases: dataclasses.asdict(preflight.probe(cases))}
+    monkeypatch.setattr(execution.run_bench, "__kwdefaults__", {**execution.run_bench.__kwdefaults__, **here})
+    return [*words, *sizes, "--repeats", "1", "--seconds", "1", "--device", "cpu", "--out", str(tmp_path / "out")]
+
+
+def small_name(model: str) -> str:
+    """Return the small network that stands for another in a measurement."""
+    spec = find_model(model)
+    if spec.family == "parallel":
+        return "vit_ti2x2"
+    return "vit_ti16" if spec.shape is not None else tiny_network(model, {}, 224)[0]
 
 
 def study(words, desk, tmp_path, monkeypatch):
