@@ -218,7 +218,7 @@ def of_a_run(words, desk, tmp_path, monkeypatch):
         model = "deit_ti_distilled"
     run = desk.run(model or "vit_b16", {}, 224)
     sources = words.count("--source") or words[0] == "test"
-    words = [word for word in without(words, "--source", "--model", "--weights", "--set") if word != model]
+    words = [word for word in without(words, "--source", "--model", "--weights") if word != model]
     words = [str(run) if word == "RUN" else word for word in words]
     if str(run) not in words:
         words += ["--weights", str(run)] if words[0] == "explain" else [str(run)]
