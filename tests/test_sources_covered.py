@@ -57,10 +57,10 @@ SCHEMAS = {"cv": RunConfig, "train": RunConfig, "pretrain": PretrainConfig, "tra
 HEAD = """# What the sources have, and what usvit has of it
 
 Each row is a capability, result, table or figure of one of the six sources, the files that hold it, and a command.
-`RUN` is a run or weights, `FILE` a file of the user's, and `DIR` a new folder. *Partly*: the note names what is missing. A figure counts as
-the table of its points; it is drawn only where the note says so. *Works* says nothing of accuracy: the trainings of
-the papers were not repeated at their full size. How far each result agrees with the printed one shows in the table of
-its study (`usvit study list`).
+`RUN` is a run or weights, `FILE` a file of the user's, and `DIR` a new folder. *Partly*: the note names what is
+missing. A figure counts as the table of its points; it is drawn only where the note says so. *Works* says nothing of
+accuracy: the trainings of the papers were not repeated at their full size. How far each result agrees with the printed
+one shows in the table of its study (`usvit study list`).
 
 This page is made of `docs/reference/sources-covered.yaml`; to renew it:
 `USVIT_RENEW=1 python -m pytest tests/test_sources_covered.py -k page`.
