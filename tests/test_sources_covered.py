@@ -4,6 +4,7 @@ import os
 import shlex
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -56,10 +57,10 @@ SCHEMAS = {"cv": RunConfig, "train": RunConfig, "pretrain": PretrainConfig, "tra
 HEAD = """# What the sources have, and what usvit has of it
 
 Each row is a capability, result, table or figure of one of the six sources, the files that hold it, and a command.
-`RUN` is a run or weights; `FILE` is a file of the user's. *Partly*: the note names what is missing. A figure counts as
-the table of its points; it is drawn only where the note says so. *Works* says nothing of accuracy: the trainings of
-the papers were not repeated at their full size. How far each result agrees with the printed one shows in the table of
-its study (`usvit study list`).
+`RUN` is a run or weights, `FILE` a file of the user's, and `DIR` a new folder. *Partly*: the note names what is
+missing. A figure counts as the table of its points; it is drawn only where the note says so. *Works* says nothing of
+accuracy: the trainings of the papers were not repeated at their full size. How far each result agrees with the printed
+one shows in the table of its study (`usvit study list`).
 
 This page is made of `docs/reference/sources-covered.yaml`; to renew it:
 `USVIT_RENEW=1 python -m pytest tests/test_sources_covered.py -k page`.
@@ -123,14 +124,7 @@ def test_check_finds_what_does_not_exist(command, said):
 
 def check(words: list[str]) -> None:
     """Parse a command by the command line's own options, and look up every name in it."""
-    assert words.pop(0) == "usvit"
-    command = typer.main.get_command(app).import_all()
-    names = []
-    while hasattr(command, "commands"):
-        short = names == ["study"] and words[0] not in command.commands  # usvit study NAME: usvit study run NAME
-        names.append(DEFAULT if short else words.pop(0))
-        command = command.commands[names[-1]]
-    given = {key: value for key, value in command.make_context(names[-1], words).params.items() if value is not None}
+    names, given = parsed(words)
     for name in models_in(names, given):
         find_model(name)
     for name in sources_in(names[0], given):
@@ -143,7 +137,21 @@ def check(words: list[str]) -> None:
     if given.get("method"):
         assert given["method"] in METHODS, f"unknown method {given['method']}"
     if names[0] in STAGES:
-        check_settings(names[0], given)
+        built(names[0], given)
+
+
+def parsed(words: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """Return the names of a command, such as ``["data", "preview"]``, and its arguments and options by name."""
+    words = list(words)
+    assert words.pop(0) == "usvit"
+    command = typer.main.get_command(app).import_all()
+    names: list[str] = []
+    while hasattr(command, "commands"):
+        short = names == ["study"] and words[0] not in command.commands  # usvit study NAME: usvit study run NAME
+        names.append(DEFAULT if short else words.pop(0))
+        command = command.commands[names[-1]]
+    given = command.make_context(names[-1], words).params
+    return names, {key: value for key, value in given.items() if value is not None}
 
 
 def sources_in(command: str, given: dict) -> list[str]:
@@ -160,7 +168,7 @@ def models_in(names: list[str], given: dict) -> list[str]:
     return [name.partition("=")[0] for name in (*free, *one) if name not in PLACES]
 
 
-def check_settings(command: str, given: dict) -> None:
+def built(command: str, given: dict) -> Any:
     """Build the configuration of a training with the recipe, cell and settings of its command."""
     overrides = parse_overrides(given.get("set_") or [])
     name = given.get("recipe")
@@ -175,7 +183,7 @@ def check_settings(command: str, given: dict) -> None:
         if given.get("cell"):
             chosen = choose_cells(recipe, given["cell"], given.get("model"))
             settings = merge(settings, next(iter(chosen.values())))
-    build(SCHEMAS[command], settings, overrides)
+    return build(SCHEMAS[command], settings, overrides)
 
 
 def page(rows) -> str:
