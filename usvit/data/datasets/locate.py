@@ -113,6 +113,11 @@ def top_folder(card: DataCard, given: Path) -> Path | None:
 def _check(card: DataCard, root: Path, records: list[ImageRecord]) -> None:
     for record in records:
         for path in (record.path, *record.mask_paths):
+            if not _is_utf8(path):  # no table can hold it
+                raise DataError(
+                    "The name of the file {path} is not valid UTF-8, so that no table can hold it. Rename the file.",
+                    path=os.fsencode(path).decode("utf-8", "backslashreplace"),
+                )
             # Only the text of the path is checked: links inside the folder are the owner's choice.
             if path.is_absolute() or ".." in path.parts:
                 raise DataError(
@@ -130,6 +135,14 @@ def _check(card: DataCard, root: Path, records: list[ImageRecord]) -> None:
             )
     if card.label_level == "patient":
         _refuse_two_labels(card, records)
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refuse_two_labels(card: DataCard, records: list[ImageRecord]) -> None:

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -157,3 +158,9 @@ def test_what_was_understood_of_own_images_is_said_before_they_are_read(root, ca
     with caplog.at_level("INFO"), pytest.raises(UsvitError, match="cannot be read"):
         build_manifest("folder", {"": root}, NoProgress())
     assert "benign 12, malignant 12; no patients, so only near-duplicates stay together" in caplog.text
+
+
+def test_a_file_whose_name_is_not_utf8_is_refused_by_name(root):
+    (root / "benign" / "3.png").rename(root / "benign" / os.fsdecode(b"\xff\xfe.png"))
+    with pytest.raises(UsvitError, match=r"\\xff\\xfe\.png is not valid UTF-8.*Rename the file"):
+        open_dataset(CARD, {"": root}, NoProgress(), Identities(kept=True))
