@@ -50,6 +50,15 @@ def takes_its_images(name, vit, image_size):
     build_model(find_model(name, json.loads(vit)), Weights("scratch"), n_classes=4, image_size=image_size)
 
 
+@pytest.mark.parametrize("name", [name for name in study_names() if name.startswith("gheflati2022")])
+def test_small_networks_stay_apart_and_the_paper_s_division_of_images_is_offered(name):
+    study = load_study(name)
+    paper, tiny = (make_plan(study, scale=scale) for scale in ("paper", "tiny"))
+    names, small = ({run.config["model"]["name"] for run in plan.runs} for plan in (paper, tiny))
+    assert len(small) == len(names)  # four CNNs stay four runs
+    assert any(f"usvit study {name} --set split.unit=image" in note for note in study.notes)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", study_names())
 def test_every_study_states_its_paper_and_how_it_was_measured(name):

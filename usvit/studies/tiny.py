@@ -25,6 +25,22 @@ SMALLEST = {
     "cnn": "timm:test_resnet",
 }
 """Family -> a small network, for the families whose shape cannot be set."""
+BY_KIND = {
+    r"resnetv2_.*_bit|usvit_bit": "tiny_bit",
+    r"usvit_axial_resnet": "tiny_axial_resnet",
+    r"vgg.*": "tiny_vgg",
+    r"inception_v3": "tiny_inception",
+    r"nasnet.*": "tiny_nasnet",
+    r"regnety.*": "tiny_regnety",
+    r"resnext.*": "tiny_resnext",
+    r"r\d+_[a-z]+16": "tiny_hybrid16",
+    r"r\d+_[a-z]+32": "tiny_hybrid32",
+    r"swin_.*": "tiny_swin",
+    r"pit_.*": "tiny_pit",
+    r"convit_.*": "tiny_convit",
+    r"tnt_.*": "tiny_tnt",
+}
+"""Pattern of a network's name, or of timm's name for its architecture -> a small network of the same kind."""
 _SHALLOW = re.compile(r"(resmlp_[sb]|patchconvnet_[sbl])\d+")
 """Beginning of the names whose depth is free, so that the rest of the name stays."""
 SHAPE: Settings = {"width": 48, "depth": 2, "heads": 3, "mlp": 96}
@@ -44,7 +60,7 @@ MAX_CELLS = 2
 """Number of cells of a sweep that are trained."""
 OPTIM: Settings = {"warmup_steps": 1, "warmup_epochs": None}
 PRETRAIN: Settings = {
-    "distill": {"teacher": "timm:test_resnet", "weights": "scratch", "image_size": None},
+    "distill": {"weights": "scratch", "image_size": None},
     "mae": {"decoder_width": 32, "decoder_depth": 1, "decoder_heads": 2},
     "beit": {"min_block": 1},
     "tokenizer": {"vocabulary": 64, "width": 32, "code_width": 8, "depth": 1},
@@ -111,7 +127,8 @@ def tiny_settings(kind: str, config: BaseModel, row_model: str | None, row: Sett
         half = model["image_size"] // 2 if made.views.local_size and "vit" in model else None
         used["views"] = {"local_count": LOCAL_CROPS, "local_size": half}
     if made.distill.kind != "none":
-        used["distill"] = PRETRAIN["distill"]
+        teacher, shape, _ = tiny_network(made.distill.teacher, {}, 224)
+        used["distill"] = {**PRETRAIN["distill"], "teacher": "timm:test_vit" if shape else teacher}
     return {"model": model, "source": images, "train": train, "optim": OPTIM, **used}
 
 
@@ -132,10 +149,16 @@ def _tiny_model(config: Any, row_model: str | None, row: Settings) -> Settings:
 def tiny_network(name: str, vit: Settings, image_size: int) -> tuple[str, Settings, int]:
     """Return the name, the changed shape and the image size of the tiny network that stands for another.
 
-    A plain ViT keeps everything but its width and depth. Other families are replaced by a small member. The side of
-    the image is a few patches: larger if the network is trained at more than 224 pixels.
+    A plain ViT keeps everything but its width and depth. Other networks are replaced by a small member of their own
+    family, so that two families of a table stay two runs; the sizes of one family may become one run. The side of the
+    image is a few patches: larger if the network is trained at more than 224 pixels.
     """
     spec = find_model(name, vit)
+    names = (name, spec.architecture)
+    small = next((one for kind, one in BY_KIND.items() if any(re.fullmatch(kind, known) for known in names)), None)
+    if small is not None:
+        side = find_model(small).image_size
+        return small, {}, side * (2 if image_size > 224 else 1)
     patch = 32 if spec.family == "hybrid" else 16
     chosen, shape = name, {}
     if spec.shape is not None:

@@ -28,6 +28,7 @@ from usvit.models.zoo import (
     vit,
 )
 from usvit.models.zoo.timm_family import family_of
+from usvit.models.zoo.tiny import TINY
 
 _LARGEST, _MOST_LAYERS = 100_000, 1_000
 """Upper bounds of the numbers of a shape; the widest ViT in the literature has 14,336 channels and 56 layers."""
@@ -130,8 +131,8 @@ def _check(name: str, shape: ViTShape) -> None:
 
 
 def _named(name: str) -> ModelSpec:
-    if name in ZOO:
-        return ZOO[name]
+    if name in ZOO or name in TINY:
+        return ZOO.get(name) or TINY[name]
     if name in ERRATA:
         raise UsvitError(f"The model '{name}' does not exist: {ERRATA[name]}")
     if name in foundation.WITHOUT_NETWORK:
