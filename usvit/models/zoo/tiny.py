@@ -16,7 +16,8 @@ _SPECS = (
     ModelSpec("tiny_nasnet", "cnn", "nasnetalarge", _SOURCE, {"stem_size": 8, "num_features": 192}, image_size=32),
     ModelSpec("tiny_bit", "cnn", "usvit_bit", _SOURCE, {"layers": (1, 1, 1, 1), "factor": 1}, image_size=32),
     ModelSpec(
-        "tiny_axial_resnet", "cnn", "usvit_axial_resnet", _SOURCE, {"layers": (1, 1, 1, 1), "factor": 0.25}, image_size=32
+        "tiny_axial_resnet", "cnn", "usvit_axial_resnet", _SOURCE,
+        {"layers": (1, 1, 1, 1), "factor": 0.25}, image_size=32,
     ),
     ModelSpec(
         "tiny_resnext", "cnn", "resnext50_32x4d", _SOURCE, {"layers": (1, 1, 1, 1), "cardinality": 8}, image_size=32
