@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import socket
 import subprocess
 import sys
 import types
@@ -68,6 +69,9 @@ def test_a_ray_of_our_own_listens_on_loopback_only_and_asks_for_a_token(monkeypa
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # whatever the user's own clusters do
     monkeypatch.setenv("RAY_AUTH_TOKEN", "of another cluster, at least thirty-two letters")
     old = os.umask(0)
+    another = socket.create_server(("0.0.0.0", 0))  # another server of the caller, which is no part of the cluster
+    before = cluster.listening()
+    assert another.getsockname() in before
     try:
         with cluster.connected(None) as ray:
 
@@ -76,7 +80,7 @@ def test_a_ray_of_our_own_listens_on_loopback_only_and_asks_for_a_token(monkeypa
                 return os.environ["RAY_AUTH_MODE"]
 
             assert ray.get([told.remote() for _ in range(4)]) == ["token"] * 4  # workers run, and listen, too
-            listening = cluster.listening()
+            listening = [one for one in cluster.listening() if one not in before]
             assert len(listening) >= 4  # GCS, raylet, this process, a worker
             said = subprocess.run(["ss", "-ltnH"], capture_output=True, text=True, check=True).stdout if _ss() else ""
             for host, port in listening:
@@ -96,6 +100,7 @@ def test_a_ray_of_our_own_listens_on_loopback_only_and_asks_for_a_token(monkeypa
             assert said == ["reached 1\n", "", ""]
     finally:
         os.umask(old)
+        another.close()
     assert not token.parent.exists()
     assert os.environ["RAY_AUTH_MODE"] == "disabled" and "RAY_AUTH_TOKEN_PATH" not in os.environ
     assert os.environ["RAY_AUTH_TOKEN"].startswith("of another")
@@ -105,7 +110,10 @@ def test_a_ray_of_our_own_listens_on_loopback_only_and_asks_for_a_token(monkeypa
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell on what others listen")
 def test_a_ray_that_others_could_reach_is_ended(monkeypatch):
     ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'usvit[ray]')")
-    monkeypatch.setattr(cluster, "listening", lambda: [("127.0.0.1", 1), ("0.0.0.0", 2)])
+    open_ = iter(
+        [[("0.0.0.0", 3)], [("127.0.0.1", 1), ("0.0.0.0", 2), ("0.0.0.0", 3)]]
+    )  # before, and with, the cluster
+    monkeypatch.setattr(cluster, "listening", lambda: next(open_))
     with pytest.raises(UsvitError, match=r"reached from other machines \(0\.0\.0\.0:2\)"), cluster.connected(None):
         pytest.fail("it was handed out")
     assert not ray.is_initialized()

@@ -14,7 +14,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,7 @@ def _own_cluster(ray: Any) -> Iterator[None]:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         os.environ.pop("RAY_AUTH_TOKEN", None)  # it would take precedence over the file
         _read_environment_again()
+        listened = listening()
         try:
             _init(
                 ray,
@@ -101,7 +102,7 @@ def _own_cluster(ray: Any) -> Iterator[None]:
                 _node_ip_address=LOOPBACK,
                 _temp_dir=str(folder / "r"),  # Ray makes this folder readable by all users; its parent keeps them out
             )
-            _refuse_exposed(ray)
+            _refuse_exposed(ray, listened)
             yield
         finally:
             ray.shutdown()
@@ -142,8 +143,12 @@ def _read_environment_again() -> None:
     raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
-def _refuse_exposed(ray: Any) -> None:
+def _refuse_exposed(ray: Any, before: Collection[tuple[str, int]]) -> None:
     """Check that the cluster is protected, since the settings used for that are not documented for this purpose.
+
+    Args:
+        ray: the module, connected to the cluster.
+        before: what ``listening`` returned before the cluster was started: sockets of the caller's other programs.
 
     Raises:
         UsvitError: A process of the cluster listens on an address other than loopback, or asks for no token.
@@ -151,7 +156,7 @@ def _refuse_exposed(ray: Any) -> None:
     raylet: Any = importlib.import_module("ray._raylet")
 
     exposed = [node["NodeManagerAddress"] for node in ray.nodes() if node["NodeManagerAddress"] != LOOPBACK]
-    exposed += [f"{host}:{port}" for host, port in listening() if not _is_loopback(host)]
+    exposed += [f"{one[0]}:{one[1]}" for one in listening() if one not in before and not _is_loopback(one[0])]
     if raylet.get_authentication_mode() != raylet.AuthenticationMode.TOKEN:
         problem = "it does not ask for a token"
     elif exposed:

@@ -59,7 +59,7 @@ def filled(orthanc, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["dicomweb", "cget"])
-def test_a_study_is_fetched_once(filled, tmp_path, way):
+def test_a_study_is_fetched_once(filled, archive, tmp_path, way):
     orthanc, uids = filled
     peer = {"dicomweb": f"{orthanc.base}/dicom-web"}
     if way == "cget":
@@ -73,6 +73,9 @@ def test_a_study_is_fetched_once(filled, tmp_path, way):
     assert len(stored(tmp_path)) == 5
     none = pull_studies(config, "archive", query={"StudyDate": "19990101"})
     assert (none.studies, none.fetched) == (0, 0)
+    (tmp_path / "node").rename(tmp_path / "moved")
+    with archive.up():  # pulling leaves no setting behind for other associations of the same process
+        assert send_dicom(tmp_path / "in" / "report.dcm", to=f"A@127.0.0.1:{archive.port}").sent == 1
 
 
 @pytest.mark.slow

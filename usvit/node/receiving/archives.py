@@ -234,7 +234,6 @@ class DimseArchive:
         """Fetch instances of one series by C-GET; None if the archive does not support it."""
         outcomes: dict[str, Outcome] = {}
         wanted = {one.instance for one in part}
-        receive_into(store)
 
         def on_store(event: evt.Event) -> int:
             request: Any = event.request
@@ -248,24 +247,26 @@ class DimseArchive:
         contexts = [build_context(StudyRootQueryRetrieveInformationModelGet)]
         contexts += [build_context(sop_class, list(TRANSFER_SYNTAXES)) for sop_class in classes]
         roles = [build_role(sop_class, scp_role=True) for sop_class in classes]
-        try:
-            association = associate(
-                self._peer, contexts, self._calling, [(evt.EVT_C_STORE, on_store)], roles, store.max_bytes
-            )
-        except PeerUnavailable as error:
-            if "none of the SOP classes" in str(error):
-                return None
-            raise
-        try:
-            accepted = {str(context.abstract_syntax) for context in association.accepted_contexts}
-            if StudyRootQueryRetrieveInformationModelGet not in accepted or len(accepted) == 1:
-                return None
-            self._go_through(association.send_c_get(_image_keys(part), StudyRootQueryRetrieveInformationModelGet), part)
-        except PeerUnavailable:
-            abandon(association)
-            raise
-        finally:
-            end(association)
+        with receive_into(store):
+            try:
+                association = associate(
+                    self._peer, contexts, self._calling, [(evt.EVT_C_STORE, on_store)], roles, store.max_bytes
+                )
+            except PeerUnavailable as error:
+                if "none of the SOP classes" in str(error):
+                    return None
+                raise
+            try:
+                accepted = {str(context.abstract_syntax) for context in association.accepted_contexts}
+                if StudyRootQueryRetrieveInformationModelGet not in accepted or len(accepted) == 1:
+                    return None
+                answers = association.send_c_get(_image_keys(part), StudyRootQueryRetrieveInformationModelGet)
+                self._go_through(answers, part)
+            except PeerUnavailable:
+                abandon(association)
+                raise
+            finally:
+                end(association)
         return outcomes
 
     def move(self, part: list[ArchivedInstance], destination: str) -> None:

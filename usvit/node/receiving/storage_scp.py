@@ -15,6 +15,7 @@ import logging
 import ssl
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,22 +59,21 @@ def run_receiver(config: NodeConfig, stop: threading.Event) -> None:
     database = NodeDatabase(config.database)
     store = InstanceStore.of(config, database, "receiver")
     store.clear_partials()
-    receive_into(store)
-    receiver = _Receiver(config.receive, database, store)
-    server = receiver.listen()
-    gc.freeze()  # what was imported is not looked through again
-    report_ready()
-    try:
-        while not stop.wait(_SWEEP_SECONDS):
-            gc.collect()  # an association that broke off is a cycle, which may hold memory and a file
-    finally:
-        server.shutdown()
-        end = time.monotonic() + _END_SECONDS
-        while server.active_associations and time.monotonic() < end:
-            time.sleep(0.05)
-        for association in server.active_associations:
-            association.abort()
-        database.close()
+    with receive_into(store):
+        server = _Receiver(config.receive, database, store).listen()
+        gc.freeze()  # what was imported is not looked through again
+        report_ready()
+        try:
+            while not stop.wait(_SWEEP_SECONDS):
+                gc.collect()  # an association that broke off is a cycle, which may hold memory and a file
+        finally:
+            server.shutdown()
+            end = time.monotonic() + _END_SECONDS
+            while server.active_associations and time.monotonic() < end:
+                time.sleep(0.05)
+            for association in server.active_associations:
+                association.abort()
+            database.close()
 
 
 class _Receiver:
@@ -272,11 +272,21 @@ def tls_of_receiver(settings: ReceiveConfig) -> ssl.SSLContext | None:
     return context
 
 
-def receive_into(store: InstanceStore) -> None:
+@contextlib.contextmanager
+def receive_into(store: InstanceStore) -> Iterator[None]:
     """Let pynetdicom write the data sets of this process to files as they arrive, and silence its log, which quotes
-    UIDs and data sets."""
+    UIDs and data sets.
+
+    How data sets are written is a setting of the whole process. It is put back at the end, so that a later association
+    of the caller, which has its own handlers, does not write into a store that is gone.
+    """
+    before = pynetdicom._config.STORE_RECV_CHUNKED_DATASET, dimse_messages.NamedTemporaryFile
     _ReceivedFile.store = store
     logging.getLogger("pynetdicom").setLevel(logging.CRITICAL + 1)
     pynetdicom._config.LOG_HANDLER_LEVEL = "none"
     pynetdicom._config.STORE_RECV_CHUNKED_DATASET = True
     dimse_messages.NamedTemporaryFile = _ReceivedFile  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        pynetdicom._config.STORE_RECV_CHUNKED_DATASET, dimse_messages.NamedTemporaryFile = before
