@@ -256,7 +256,7 @@ def test_the_teacher_is_in_the_record_the_metadata_and_the_identity(supervised, 
     }
     (teacher / "model.json").write_text(json.dumps(changed))
     done = usvit("pretrain", *arguments, check=False)
-    assert done.returncode == 2 and "other networks to learn from" in done.stderr
+    assert done.returncode == 2 and "different teacher networks" in done.stderr
 
 
 @pytest.mark.slow

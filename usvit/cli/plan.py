@@ -68,7 +68,7 @@ def validation(
         float | None, typer.Option(help="Sensitivity at --threshold. (default: from the distribution)", metavar="P")
     ] = None,
     specificity: Annotated[
-        float | None, typer.Option(help="Specificity at --threshold, likewise.", metavar="P")
+        float | None, typer.Option(help="Specificity at --threshold. (default: from the distribution)", metavar="P")
     ] = None,
     oe: Annotated[float, typer.Option(help="Expected ratio of observed to expected positives.")] = 1.0,
     oe_width: Annotated[float, typer.Option(help="Width of the 95 % interval of O/E.", metavar="W")] = 0.2,

@@ -29,8 +29,8 @@ def plan(
         str | None,
         typer.Option(help="Widths of the star sweep. (default: six up to half the centre's)", metavar="N,..."),
     ] = None,
-    depths: Annotated[str | None, typer.Option(help="Depths of the star sweep, likewise.", metavar="N,...")] = None,
-    mlps: Annotated[str | None, typer.Option(help="MLP widths of the star sweep, likewise.", metavar="N,...")] = None,
+    depths: Annotated[str | None, typer.Option(help="Depths of the star sweep. (default: six up to half the centre's)", metavar="N,...")] = None,
+    mlps: Annotated[str | None, typer.Option(help="MLP widths of the star sweep. (default: six up to half the centre's)", metavar="N,...")] = None,
     grid: Annotated[
         str | None,
         typer.Option(help="Values of the grid sweep. (default: those of the star sweep)", metavar="WIDTHS:DEPTHS:MLPS"),

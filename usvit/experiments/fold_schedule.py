@@ -15,7 +15,7 @@ from usvit.resources import total_memory
 PARALLEL_SHARE = 0.8
 """Share of a training that more threads make faster (Amdahl's law). It only decides between schedules."""
 LEAST_IMAGES = 1000
-"""Training images (steps times batch size) of a fold from which a process of its own is worth its start of seconds."""
+"""Fewest training images (steps times batch size) of a fold for which a separate process, which takes seconds to start, is faster."""
 PROCESS_BYTES, PARAMETER_BYTES = 4 * 10**9, 16
 """Memory that is reckoned for each process, and for each parameter: float32 weights, gradients, and two moments."""
 

@@ -193,7 +193,7 @@ def _check_database(config: NodeConfig, checks: _Checks) -> bool:
     if answer != "ok":
         checks.fault(f"The database {config.database} is damaged. Stop the service, and restore it from a backup.")
     else:
-        checks.ok(f"It is sound; the service {'runs' if status.running else 'does not run'}.")
+        checks.ok(f"The database is intact; the service {'is running' if status.running else 'is not running'}.")
     unknown = [one.peer for one in status.deliveries if one.peer not in config.peers and one.waiting]
     for peer in unknown:
         checks.fault(f"Results wait for the peer '{peer}', which is not in the configuration. Add it to 'peers' again.")
