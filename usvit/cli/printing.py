@@ -105,7 +105,7 @@ def print_operating_points(metrics: "MetricsRecord") -> None:
     said: str | None = ""
     for one in metrics.operating_points or []:
         if one.pooled is None:
-            print(f"{one.rule:{TITLE}}none{', likewise' if one.reason == said else f': {one.reason}'}")
+            print(f"{one.rule:{TITLE}}none{', for the same reason' if one.reason == said else f': {one.reason}'}")
             said = one.reason
         else:
             missed = "" if one.n_below_target is None else f"{one.n_below_target} of {len(one.folds)}"

@@ -25,9 +25,9 @@ _WORDS = {
     0x0117: "it does not accept the UID of the object",
     0x0122: "it does not support the SOP class",
     0x0124: "it does not authorise the sender",
-    0x0210: "it calls the message a duplicate",
+    0x0210: "it reports a duplicate message",
     0x0211: "it does not know the operation",
-    0x0212: "it calls an argument mistyped",
+    0x0212: "it reports an argument of a wrong type",
     0x0213: "it is out of resources",
 }
 

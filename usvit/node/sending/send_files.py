@@ -83,7 +83,7 @@ def parse_peer(
         UsvitError: a part is missing or wrong.
     """
     if (to is None) == (stow is None):
-        raise UsvitError("Give either --to AE@HOST:PORT or --stow URL: where the files go to.")
+        raise UsvitError("Give either --to AE@HOST:PORT or --stow URL as the destination of the files.")
     try:
         if stow is not None:
             if tls_certificate is not None or tls_key is not None:
@@ -93,7 +93,7 @@ def parse_peer(
             raise UsvitError("--token-file belongs to --stow.")
         found = _ADDRESS.fullmatch(str(to))
         if found is None:
-            raise UsvitError(f"'{shortened(str(to))}' is no address. Give AE@HOST:PORT, such as PACS@10.0.0.5:104.")
+            raise UsvitError(f"'{shortened(str(to))}' is not an address. Give AE@HOST:PORT, such as PACS@10.0.0.5:104.")
         tls = None
         if tls_ca is not None or tls_certificate is not None or tls_key is not None:
             tls = NodeTlsConfig(ca=tls_ca, certificate=tls_certificate, private_key=tls_key)
@@ -275,7 +275,9 @@ class _SentList:
 def _title(calling: str) -> str:
     bare = calling.strip(" ")
     if not 0 < len(bare) <= 16 or "\\" in bare or not all(" " <= one <= "~" for one in bare):
-        raise UsvitError(f"'{shortened(calling)}' is no AE title: up to 16 characters of ASCII without a backslash.")
+        raise UsvitError(
+            f"'{shortened(calling)}' is not an AE title: give up to 16 characters of ASCII without a backslash."
+        )
     return bare
 
 

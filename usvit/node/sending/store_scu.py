@@ -28,8 +28,8 @@ _PLAIN = (ExplicitVRLittleEndian, ImplicitVRLittleEndian)
 _REJECTED = {
     (1, 1): "it rejects the association without a reason",
     (1, 2): "it does not support the application context",
-    (1, 3): "it does not know our AE title",
-    (1, 7): "it does not know its own AE title as we call it",
+    (1, 3): "it does not recognise the calling AE title",
+    (1, 7): "it does not recognise the called AE title",
     (3, 1): "it is busy",
     (3, 2): "its limit of associations is reached",
 }

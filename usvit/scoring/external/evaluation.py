@@ -355,7 +355,8 @@ def _warnings(metrics: dict[str, Any]) -> list[str]:
         said.append(f"{counts['scored_not_labelled']} scored files have no label.")
     if counts["seen_images_left_out"]:
         said.append(
-            f"{counts['seen_images_left_out']} images were left out: the model or its calibration knew the group."
+            f"{counts['seen_images_left_out']} images were left out: their group was used for the model or its "
+            "calibration."
         )
     if external["abstained"]["n_images"]:
         said.append(

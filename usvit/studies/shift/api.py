@@ -41,7 +41,7 @@ def measure_shift(
     overrides: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> "ShiftOutcome":
-    """Leave each set out of the training, test on it with frozen thresholds, and compare with held-out images inside.
+    """Leave each set out of the training, test on it with frozen thresholds, and compare with the other sets.
 
     The sets are data sets, or the devices of data sets (``by``). For each of them, networks are trained on the other
     sets by a cross-validation or a hold-out that keeps patients and near-duplicates together. Their thresholds and
