@@ -143,9 +143,9 @@ def refuse_contaminated(
     return tuple(found)
 
 
-def contamination_warning(found: Iterable[Contamination]) -> str | None:
+def contamination_warning(contaminations: Iterable[Contamination]) -> str | None:
     """Return the sentence that pages and records show for allowed contamination; None if there is none."""
-    phrases = [one.phrase() for one in found]
+    phrases = [one.phrase() for one in contaminations]
     if not phrases:
         return None
     return (

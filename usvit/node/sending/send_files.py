@@ -27,7 +27,7 @@ from usvit.node.sending.stow import StowClient
 from usvit.progress import Progress, shown_progress, task
 from usvit.pseudonyms import for_the_owner_alone
 
-RECORD = "sent.csv"
+SENT_FILE = "sent.csv"
 COLUMNS = ("file", "sha256", "to", "state", "status", "error", "time")
 AGAIN = 2
 """Times that an association is opened again after it was lost, before the rest is listed as not sent."""
@@ -163,7 +163,7 @@ def send_dicom(
     if not (found or broken):
         raise UsvitError(f"There is no DICOM file in {', '.join(map(str, given))}. Run 'usvit score' with --sr first.")
     base = given[0] if given[0].is_dir() else given[0].parent
-    path = record or base / RECORD
+    path = record or base / SENT_FILE
     name = stow.rstrip("/") if stow is not None else str(to)
     with for_the_owner_alone(), locked(path.with_name(f".{path.name}.lock"), f"Another command writes {path}."):
         listed = _SentList(path, name, base)
@@ -313,4 +313,4 @@ def _files(top: Path) -> Iterator[Path]:
         top = top / "dicom"
     for folder, folders, names in os.walk(top):
         folders.sort()
-        yield from (Path(folder, name) for name in sorted(names) if not name.startswith(".") and name != RECORD)
+        yield from (Path(folder, name) for name in sorted(names) if not name.startswith(".") and name != SENT_FILE)

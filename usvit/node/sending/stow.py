@@ -46,7 +46,7 @@ class StowClient:
     ) -> None:
         self._session.close()
 
-    def send(self, one: Outgoing) -> Answer:
+    def send(self, outgoing: Outgoing) -> Answer:
         """Send a file and wait for the answer.
 
         Raises:
@@ -55,7 +55,7 @@ class StowClient:
             OSError: the file cannot be read.
         """
         try:
-            data = dcmread(one.path)
+            data = dcmread(outgoing.path)
         except OSError:
             raise
         except Exception as error:  # pydicom raises many types for damaged files
