@@ -207,7 +207,7 @@ def _show(summary: "SummaryRecord", out: Path, link: Path | None) -> None:
 
 
 def _recognised(seen: "ModelSeen | None") -> str:
-    """Describe how images that the model has seen were recognised."""
+    """Describe how images seen in training were recognised."""
     if seen is None:
         return "images seen in training: recognised by exact hash only"
     gaps = "; ".join(dict.fromkeys(gap.what for gap in seen.gaps or ()))

@@ -135,7 +135,7 @@ def caveats(record: StudyRecord) -> list[str]:
         )
     elif record.other_dataset is not None and record.paper:
         said.append(
-            f"These runs are on {record.other_dataset}, not on the paper's data: its figures stand beside ours to "
+            f"These runs are on {record.other_dataset}, not on the paper's data: its figures are shown beside ours to "
             "show the layout, and nothing is compared."
         )
     if record.changed:

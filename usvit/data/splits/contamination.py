@@ -136,7 +136,7 @@ def refuse_contaminated(
             raise LeakageError(
                 f"Contamination: {who} was pre-trained on data that it would be tested on: "
                 f"{'; '.join(one.phrase() for one in contaminated)}. The result would be too good, because the network "
-                f"has learnt from these images. Test on another data set, or start from other weights. To measure it "
+                f"was trained on these images. Test on another data set, or start from other weights. To measure it "
                 f"all the same, pass {option}: every page then says so."
             )
         found |= dict.fromkeys(contaminated)
