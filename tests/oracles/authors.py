@@ -1,4 +1,4 @@
-"""The networks of the authors' public codes, as ``make_authors_outputs.py`` ran them: weights by formula, outputs stored.
+"""Outputs of the authors' public codes, which ``make_authors_outputs.py`` stored, and the weights that gave them.
 
 The weights are not stored. A tensor's name in the authors' code and its shape give its numbers, in the script that ran
 the authors' code and in the tests, which load them through usvit's own reading of the authors' files.

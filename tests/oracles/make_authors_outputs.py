@@ -6,8 +6,8 @@ added:
     python -m tests.oracles.make_authors_outputs --dino DIR --deit DIR --mae DIR --big-vision DIR
 
 The authors' code runs as it is, in double precision. It was written for older libraries, so names that these have moved
-are given back first. The blocks of MAE and of DeiT's distilled network are timm's, in the version installed here; those
-of all other networks are in the authors' files.
+are given back first. The blocks of MAE and of DeiT's distilled network, and the latter's list of parameters without
+weight decay, are those of the timm that is installed; all other networks have theirs in the authors' files.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def give_back_old_names() -> None:
     sys.modules["timm.models.efficientnet_blocks"] = timm.models._efficientnet_blocks
     block = timm.models.vision_transformer.Block
     timm.models.vision_transformer.Block = lambda *sizes, qk_scale=None, **options: block(*sizes, **options)
-    np.float = float
+    vars(np)["float"] = float
     # The parts of big_vision that the networks use do without this module, which needs TensorFlow.
     sys.modules["big_vision.utils"] = types.ModuleType("big_vision.utils")
 
@@ -100,7 +100,8 @@ def with_decay(groups: Iterable[dict[str, Any]], model: nn.Module) -> list[str]:
 def by_timm(model: nn.Module, *, named: bool = True) -> list[str]:
     """Return the names of the parameters with weight decay in DeiT's main.py, which leaves this to timm."""
     own = getattr(model, "no_weight_decay", None)
-    return with_decay(param_groups_weight_decay(model, 0.1, own() if named and own else ()), model)
+    groups = param_groups_weight_decay(model, 0.1, no_weight_decay_list=own() if named and own else ())
+    return with_decay(groups, model)
 
 
 def dino(load: Callable[[str], Any]) -> tuple[dict[str, Any], dict[str, Any]]:
