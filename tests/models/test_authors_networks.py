@@ -6,6 +6,7 @@ from torch import nn
 
 from tests.models.authors_networks import NETWORKS, SHAPE, VIT, load, patchconvnet
 from tests.oracles import authors
+from usvit.errors import UsvitError
 from usvit.models.architectures.parallel import fuse_branches
 from usvit.models.weights.read import Checkpoint
 from usvit.models.zoo import find_model
@@ -88,14 +89,20 @@ def test_a_patchconvnet_with_one_query_differs_from_the_authors_in_the_keys_of_i
     assert largest_difference(model(authors.images(64)), theirs) > 0.01
 
 
-@pytest.mark.parametrize(("pool", "ours"), [("tok", "token"), ("map", "map"), ("gap", "avg")])
-def test_a_vit_of_big_vision_is_ours_with_the_approximate_gelu_and_its_own_fixed_positions(pool, ours):
+BIG_VISION = {
+    "tok": {},
+    "hidden": {"head": "hidden"},
+    "map": {"pool": "map"},
+    "gap": {"pool": "avg", "position": "sincos_2d"},
+}
+
+
+@pytest.mark.parametrize("case", BIG_VISION)
+def test_a_vit_of_big_vision_is_ours_with_the_approximate_gelu_and_its_own_fixed_positions(case):
     """docs/reference/recipes.md: ``nn.gelu`` of flax is the approximation by tanh. ``gap`` has fixed positions here."""
-    name, parts = f"big_vision_{pool}", {"mlp": 64, "class_position": False, "pool": ours}
-    if pool == "gap":
-        parts["position"] = "sincos_2d"
-    model, _ = load(name, find_model("vit_ti16", SHAPE | parts))
-    if pool == "gap":
+    name = f"big_vision_{case}"
+    model, _ = load(name, find_model("vit_ti16", SHAPE | {"mlp": 64, "class_position": False} | BIG_VISION[case]))
+    if case == "gap":
         model.pos_embeds[0].table = torch.tensor([authors.values("big_vision_positions")]).double()
     theirs = authors.network(name)["logits"]
     assert 1e-5 < largest_difference(model(authors.images(32)), theirs) < 1e-3
@@ -103,3 +110,9 @@ def test_a_vit_of_big_vision_is_ours_with_the_approximate_gelu_and_its_own_fixed
         if isinstance(module, nn.GELU):
             module.approximate = "tanh"
     assert_close(model(authors.images(32)), theirs)
+
+
+def test_a_head_whose_hidden_layer_the_network_lacks_is_refused():
+    """Without the layer, the logits would be others, and no shape shows it."""
+    with pytest.raises(UsvitError, match=r"has no hidden layer before its head, but .* has one \(pre_logits/kernel\)"):
+        load("big_vision_hidden", find_model("vit_ti16", SHAPE | {"mlp": 64, "class_position": False}))

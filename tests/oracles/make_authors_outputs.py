@@ -154,7 +154,15 @@ def deit(load: Callable[[str], Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     many = partial(conv.Learned_Aggregation_Layer_multi, num_classes=5)
     add("patchconvnet", conv.PatchConvnet(**patches), 64)
     add("patchconvnet_multi", conv.PatchConvnet(**patches, multiclass=True, Attention_block_token_only=many), 64)
-    return networks, {}
+
+    outputs = [torch.from_numpy(numbers(name, (3, 5)) * 4).double() for name in ("class head", "distillation head")]
+    teacher = torch.from_numpy(numbers("teacher", (3, 5)) * 4).double()
+    losses = {
+        kind: load("losses").DistillationLoss(nn.CrossEntropyLoss(), lambda inputs: teacher, kind, alpha, 3.0)
+        for kind, alpha in (("soft", 0.1), ("hard", 0.5))
+    }
+    labels = torch.tensor([0, 4, 2])
+    return networks, {"deit_distillation": {kind: rounded(f(None, outputs, labels)) for kind, f in losses.items()}}
 
 
 def mae(load: Callable[[str], Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -210,16 +218,20 @@ def big_vision(load: Callable[[str], Any]) -> tuple[dict[str, Any], dict[str, An
     vit = load("big_vision.models.vit")
     image = images(32).permute(0, 2, 3, 1).numpy()
     networks = {}
-    for pool, positions in (("tok", "learn"), ("map", "learn"), ("gap", "sincos2d")):
-        model = vit.Model(
-            5, patch_size=(8, 8), width=32, depth=2, mlp_dim=64, num_heads=2, posemb=positions, pool_type=pool,
-            dtype_mm="float64",
-        )  # fmt: skip
+    parts = {
+        "tok": {"pool_type": "tok"},
+        "hidden": {"pool_type": "tok", "rep_size": True},
+        "map": {"pool_type": "map"},
+        "gap": {"pool_type": "gap", "posemb": "sincos2d"},
+    }
+    sizes = {"patch_size": (8, 8), "width": 32, "depth": 2, "mlp_dim": 64, "num_heads": 2, "dtype_mm": "float64"}
+    for name, options in parts.items():
+        model = vit.Model(5, **sizes, **options)
         shapes = flatten(model.init(jax.random.key(0), image)["params"], sep="/")
-        filled = {name: weights(name, value.shape).astype(np.float64) for name, value in shapes.items()}
+        filled = {key: weights(key, value.shape).astype(np.float64) for key, value in shapes.items()}
         tree = load("flax").traverse_util.unflatten_dict(filled, sep="/")
-        networks[f"big_vision_{pool}"] = {
-            "tensors": {name: list(value.shape) for name, value in filled.items()},
+        networks[f"big_vision_{name}"] = {
+            "tensors": {key: list(value.shape) for key, value in filled.items()},
             "logits": rounded(model.apply({"params": tree}, image)[0]),
         }
     return networks, {"big_vision_positions": rounded(vit.posemb_sincos_2d(4, 4, 32)[0])}
