@@ -72,8 +72,6 @@ class BestRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "best"
-    VERSION: ClassVar[str] = "2.0"
-    schema_version: Annotated[str, Field(pattern=r"^2\.\d{1,4}$")]
     usvit_version: Name
     study: Name
     figure: Name = key("Figure of the choice, a key of 'headline' in metrics.json.")

@@ -4,21 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from usvit.records.base import (
-    Classes,
-    Count,
-    FileRecord,
-    Name,
-    Number,
-    Record,
-    Share,
-    Text,
-    Version,
-    key,
-    nullable,
-    optional,
-    written,
-)
+from usvit.records.base import Classes, Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 from usvit.records.values import Interval, MeanSd, Value
 
 _Margin = Annotated[float, Field(gt=0, lt=0.5)]
@@ -226,8 +212,6 @@ class CompareRecord(FileRecord):
     """Runs compared pair by pair on the same test images in the same folds."""
 
     KIND: ClassVar[str] = "compare"
-    VERSION: ClassVar[str] = "1.4"
-    schema_version: Version
     positive_class: Name
     classes: Classes
     n_images: Count = key(minimum=1)
@@ -235,12 +219,11 @@ class CompareRecord(FileRecord):
     n_folds: Count = key(minimum=1)
     class_counts: dict[str, Count]
     n_compared: Count = key("Number of pairs, for Holm's correction.", minimum=1)
-    non_inferiority_margin: _Margin | None = written("Margin that the user gave; null if none was given.", null=True)
-    equivalence_margin: _Margin | None = nullable("The same for equivalence. Since schema 1.2.")
-    primary_figure: Text | None = written(
+    non_inferiority_margin: _Margin | None = key("Margin that the user gave; null if none was given.")
+    equivalence_margin: _Margin | None = key("The same for equivalence. Since schema 1.2.")
+    primary_figure: Text | None = key(
         "Figure that was declared beforehand, which alone has verdicts: 'AUC', 'accuracy', or sensitivity or "
-        "specificity with its rule. Null without a margin. Before schema 1.4 every figure had one.",
-        null=True,
+        "specificity with its rule. Null without a margin. Before schema 1.4 every figure had one."
     )
     warnings: list[Text]
     runs: list[ComparedRun] = key(minItems=2)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, model_validator
 
-from usvit.records.base import Classes, Count, FileRecord, Name, Record, Text, Version, key, optional, written
+from usvit.records.base import Classes, Count, FileRecord, Name, Record, Text, key, optional
 from usvit.records.guarantees import ConformalRecord, SelectiveRecord
 from usvit.records.metrics_calibration import ClassifierCalibrationRecord
 from usvit.records.metrics_decisions import AtPrevalence, DecisionCurveRecord, OperatingPointRecord
@@ -28,9 +28,9 @@ class Level(Record):
     level: Text = key(minLength=1)
     n_images: Count = key(minimum=1)
     n_groups: Count = key(minimum=1)
-    class_images: Counts | None = written()
-    class_groups: Counts | None = written()
-    warning: Text | None = written("Reason to read the figures of this level with care.", null=True, minLength=1)
+    class_images: Counts
+    class_groups: Counts
+    warning: Text | None = key("Reason to read the figures of this level with care.", minLength=1)
     figures: MainFigures[ShareValue]
 
 
@@ -56,8 +56,8 @@ class Subgrouping(Record):
 
     by: Text = key("Name of the column.", minLength=1)
     levels: Annotated[list[Level], Field(max_length=100_000)]
-    differences: list[LevelDifference] | None = written("p_holm is corrected for all differences of all columns.")
-    reason: Text | None = written("Reason why there are no levels.", null=True, minLength=1)
+    differences: list[LevelDifference] = key("p_holm is corrected for all differences of all columns.")
+    reason: Text | None = key("Reason why there are no levels.", minLength=1)
 
 
 class PatientHeadline(Record):
@@ -121,8 +121,6 @@ class MetricsRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "metrics"
-    VERSION: ClassVar[str] = "1.6"
-    schema_version: Version
     positive_class: Name = key(
         "Class that the headline, the operating points and the decision curve describe; one of 'classes'."
     )
@@ -132,14 +130,14 @@ class MetricsRecord(FileRecord):
         "Distinct group_id: patients, clusters of near-duplicates or single images."
     )
     class_counts: Counts = key("Test images by reference label.")
-    class_groups: Counts | None = written("Groups with a test image of the class; a group may count for two classes.")
-    warnings: list[Text] | None = written("Sentences for a reader of the figures; empty if there are none.")
+    class_groups: Counts = key("Groups with a test image of the class; a group may count for two classes.")
+    warnings: list[Text] = key("Sentences for a reader of the figures; empty if there are none.")
     contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
         "Tested data sets that a foundation model behind the network was pre-trained on (--allow-contaminated), since "
         "schema 1.4. The figures are inflated.",
         minItems=1,
     )
-    headline: Headline | None = written("Figures to quote. Since schema 1.3.")
+    headline: Headline = key("Figures to quote. Since schema 1.3.")
     pooled: FiguresRecord = key(
         "Figures of all test images as one set, each predicted by the model that was not trained on it, with "
         "intervals. With repeats, the figures are of the first repeat."
@@ -147,17 +145,17 @@ class MetricsRecord(FileRecord):
     folds: Annotated[list[FoldFigures], Field(min_length=1, max_length=10_000)]
     mean_sd: MeanSdRecord
     confusion: Confusion
-    patients: Patients | None = written()
-    operating_points: list[OperatingPointRecord] | None = written(
+    patients: Patients
+    operating_points: list[OperatingPointRecord] = key(
         "Decisions for the positive class against the rest, at thresholds that were chosen on other images."
     )
-    calibration: ClassifierCalibrationRecord | None = written()
-    decision_curve: DecisionCurveRecord | None = written()
-    subgroups: list[Subgrouping] | None = written("One entry for each column with more than one value.")
-    conformal: list[ConformalRecord] | None = written(
+    calibration: ClassifierCalibrationRecord
+    decision_curve: DecisionCurveRecord
+    subgroups: list[Subgrouping] = key("One entry for each column with more than one value.")
+    conformal: list[ConformalRecord] = key(
         "Prediction sets with a guaranteed coverage, one entry for each alpha and guarantee. Since schema 1.5."
     )
-    selective: SelectiveRecord | None = written("Abstention, deferral and rule-out. Since schema 1.5.")
+    selective: SelectiveRecord = key("Abstention, deferral and rule-out. Since schema 1.5.")
     at_prevalence: AtPrevalence | None = optional()
     external: External | None = optional()
 

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from usvit.records.base import Count, FileRecord, Name, Record, Share, Text, Version, optional, written
+from usvit.records.base import Count, FileRecord, Name, Record, Share, Text, optional
 from usvit.records.base import key as present
 
 
@@ -25,8 +25,6 @@ class PhantomRecord(FileRecord):
     """A phantom data set: its specification, its counts and the sources of its model."""
 
     KIND: ClassVar[str] = "phantom"
-    VERSION: ClassVar[str] = "1.1"
-    schema_version: Version | None = written()
     generator_version: Name
     key: Name = present("Short name of specification and generator; it names the folder in the cache.")
     spec: PhantomSpecRecord
