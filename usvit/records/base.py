@@ -3,7 +3,7 @@
 import json
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -37,6 +37,18 @@ def key(description: str = "", *, alias: str | None = None, **schema: Any) -> An
     if schema:  # otherwise the keywords of an annotated type stay, such as the bounds of a share
         return Field(description=description or None, alias=alias, json_schema_extra=schema)
     return Field(description=description or None, alias=alias)
+
+
+def of_section(
+    description: str = "", *, null: bool = False, empty: Callable[[], Any] = lambda: None, **schema: Any
+) -> Any:
+    """Declare a key that is always in its section, where the section itself is only in some files.
+
+    In a file without the section, the record has the section with what ``empty`` returns, so that readers need not
+    distinguish. The schema requires the key, and allows null only if ``null`` is true.
+    """
+    extra = {"x-required": True, "x-null": null, **schema}
+    return Field(default_factory=empty, description=description or None, json_schema_extra=extra)
 
 
 def optional(description: str = "", *, null: bool = False, **schema: Any) -> Any:

@@ -87,7 +87,7 @@ class CalibrationRecord(FileRecord):
     classes: Classes
     temperature: FittedTemperature
     thresholds: Annotated[list[FittedThreshold], Field(max_length=1000)] = key(minItems=1)
-    conformal: ConformalFit = key("Since schema 1.2.")
+    conformal: ConformalFit = key("")
     n_images: Count = key(minimum=1)
     n_groups: Count = key(minimum=1)
     positive_groups: Count = key("Groups with a positive image.", minimum=1)
@@ -101,10 +101,10 @@ class CalibrationRecord(FileRecord):
     fitted_on_groups_sha256: _Hashes = key("SHA-256 of the groups' pseudonyms.")
     fitted_on_copies: str = key(
         "Near-duplicate descriptions of the images that it was fitted on, about 1 kB each. Images of scored sets "
-        "without descriptions have none. Since schema 1.1.",
+        "without descriptions have none.",
         contentEncoding="base64",
     )
-    seen: SeenAnswer = key("Result of the search for images that the model had seen. Since schema 1.1.")
+    seen: SeenAnswer = key("Result of the search for images that the model had seen.")
     created_with: Text
 
     @model_validator(mode="after")

@@ -39,16 +39,14 @@ class LevelDifference(Record):
 
     level: Text = key(minLength=1)
     against: Text = key("The other level if there are two, otherwise 'all others'.", minLength=1)
-    n_images: Count | None = optional("Images of the level. Since schema 1.5.", minimum=1)
-    n_groups: Count | None = optional("Groups of the level. Since schema 1.5.", minimum=1)
-    n_images_against: Count | None = optional("Images on the other side. Since schema 1.5.", minimum=1)
-    n_groups_against: Count | None = optional("Groups on the other side. Since schema 1.5.", minimum=1)
+    n_images: Count = key("Images of the level.", minimum=1)
+    n_groups: Count = key("Groups of the level.", minimum=1)
+    n_images_against: Count = key("Images on the other side.", minimum=1)
+    n_groups_against: Count = key("Groups on the other side.", minimum=1)
     auc: Value = key("Difference of the AUCs of the positive class against the rest.")
     accuracy: Value
-    sensitivity: Value | None = optional(
-        "Difference of the sensitivities of the positive class, by the most probable class. Since schema 1.5."
-    )
-    specificity: Value | None = optional("Difference of the specificities, likewise. Since schema 1.5.")
+    sensitivity: Value = key("Difference of the sensitivities of the positive class, by the most probable class.")
+    specificity: Value = key("Difference of the specificities, likewise.")
 
 
 class Subgrouping(Record):
@@ -79,9 +77,7 @@ class Patients(Record):
     )
     label_order: list[Name] | None = optional()
     class_patients: Counts | None = optional()
-    headline: PatientHeadline | None = optional(
-        "Means over folds with intervals that hold under cross-validation. Since schema 1.6."
-    )
+    headline: PatientHeadline | None = optional("Means over folds with intervals that hold under cross-validation.")
     mean: FiguresRecord | None = optional(
         "Pooled figures of the mean probability of each class over the patient's images."
     )
@@ -100,6 +96,7 @@ class Patients(Record):
                     "n_mixed",
                     "label_order",
                     "class_patients",
+                    "headline",
                     "mean",
                     "max",
                 ]
@@ -133,11 +130,11 @@ class MetricsRecord(FileRecord):
     class_groups: Counts = key("Groups with a test image of the class; a group may count for two classes.")
     warnings: list[Text] = key("Sentences for a reader of the figures; empty if there are none.")
     contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
-        "Tested data sets that a foundation model behind the network was pre-trained on (--allow-contaminated), since "
-        "schema 1.4. The figures are inflated.",
+        "Tested data sets that a foundation model behind the network was pre-trained on (--allow-contaminated). "
+        "The figures are inflated.",
         minItems=1,
     )
-    headline: Headline = key("Figures to quote. Since schema 1.3.")
+    headline: Headline = key("Figures to quote.")
     pooled: FiguresRecord = key(
         "Figures of all test images as one set, each predicted by the model that was not trained on it, with "
         "intervals. With repeats, the figures are of the first repeat."
@@ -153,9 +150,9 @@ class MetricsRecord(FileRecord):
     decision_curve: DecisionCurveRecord
     subgroups: list[Subgrouping] = key("One entry for each column with more than one value.")
     conformal: list[ConformalRecord] = key(
-        "Prediction sets with a guaranteed coverage, one entry for each alpha and guarantee. Since schema 1.5."
+        "Prediction sets with a guaranteed coverage, one entry for each alpha and guarantee."
     )
-    selective: SelectiveRecord = key("Abstention, deferral and rule-out. Since schema 1.5.")
+    selective: SelectiveRecord = key("Abstention, deferral and rule-out.")
     at_prevalence: AtPrevalence | None = optional()
     external: External | None = optional()
 

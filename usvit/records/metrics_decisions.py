@@ -105,7 +105,7 @@ class DecisionCurveRecord(Record):
     n_positive: Count
     useful: list[_Range] = key(
         "Ranges of thresholds, [first, last], at which the model is better than both defaults: the lower end of the "
-        "band is above 0. (Until schema 1.2 by the estimate alone.)"
+        "band is above 0."
     )
     estimated_useful: list[_Range] = key(
         "Ranges of thresholds by the estimate alone. Most studies of a model without skill have such ranges, too."

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from usvit.records.base import Count, Name, Record, Text, key, optional
+from usvit.records.base import Count, Name, Record, Text, key
 from usvit.records.guarantees import ConformalRecord
 from usvit.records.metrics_calibration import ClassCalibration
 from usvit.records.metrics_decisions import OutcomeRecord
@@ -72,7 +72,7 @@ class External(Record):
         "Method that combines the frames of a unit into one row; null for frames."
     )
     joined_by: Name = key(enum=["item_id", "instance_id", "study_id", "patient_id"])
-    seen: SeenAnswer | None = optional("Result of the search for images that the model had seen. Since schema 1.3.")
+    seen: SeenAnswer = key("Result of the search for images that the model had seen.")
     model_sha256: Name
     recalibrated: RecalibrationFiguresRecord | None
     counts: Counts = key(
@@ -85,8 +85,6 @@ class External(Record):
         "Calibration of the calibrated probability of the positive class, to which the frozen thresholds apply; "
         "'calibration' describes the plain probability."
     )
-    conformal: ConformalRecord | None = optional(
-        "Conformal sets of the calibration.json that was given, tested on these images; null without them. Since "
-        "schema 1.5.",
-        null=True,
+    conformal: ConformalRecord | None = key(
+        "Conformal sets of the calibration.json that was given, tested on these images; null without them."
     )

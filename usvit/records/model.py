@@ -285,13 +285,13 @@ class ModelMetadata(FileRecord):
     preprocessing: PreprocessingRecord
     tune: Name = key(enum=TUNE)
     weights_sha256: Sha256 = key("SHA-256 of model.safetensors.")
-    adapter: AdapterRecord | None = optional("Present only if model.tune is lora. Since schema 1.4.")
+    adapter: AdapterRecord | None = optional("Present only if model.tune is lora.")
     temperature: Annotated[float, Field(ge=1e-6, le=1e6)] | None = key(
         "Divisor of the logits before the softmax. If it is null, none was fitted, and 1 is used."
     )
     temperature_reason: Text | None = optional("Reason why there is no temperature.", null=True)
-    thresholds: Annotated[list[ThresholdRecord], Field(max_length=10_000)] = key("Absent in version 1.0.")
-    novelty: OodRecord | None = key("Absent in version 1.0.")
+    thresholds: Annotated[list[ThresholdRecord], Field(max_length=10_000)] = key()
+    novelty: OodRecord | None = key()
     novelty_reason: Text | None = optional("Reason why there is no detector.", null=True)
     fold: Fold
     steps: Count | None = optional()
@@ -302,10 +302,10 @@ class ModelMetadata(FileRecord):
     data_licenses: dict[str, Text] = key("Data set -> licence.")
     seen_sha256: SeenHashes
     seen_copies: SeenCopies = key(
-        "Near-duplicate descriptions, since schema 1.2. Without them it is unknown whether a near-duplicate was seen."
+        "Near-duplicate descriptions. Without them it is unknown whether a near-duplicate was seen."
     )
     seen_collections: Annotated[list[SeenCollectionRecord], Field(max_length=1000)] | None = optional(
-        "Published lists of the data sets of foundation models that this network started from, since schema 1.4. A "
+        "Published lists of the data sets of foundation models that this network started from. A "
         "test on a listed data set is refused as contamination.",
         minItems=1,
     )

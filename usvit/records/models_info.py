@@ -94,7 +94,7 @@ class HubWeights(Record):
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = key(
         "SHA-256 that the file must have; null if not pinned."
     )
-    foundation: FoundationFacts | None = optional("Entry of a foundation model, since schema 1.3.")
+    foundation: FoundationFacts | None = optional("Entry of a foundation model.")
 
 
 class PaperFiguresRecord(Record):

@@ -17,7 +17,7 @@ class PhantomSpecRecord(Record):
     calipers: Share = present("Fraction of images with burned-in calipers.")
     ablate: Literal["none", "signs", "lesion"] = present("Information on the class that was removed.")
     scanner: Text | None = optional(
-        "Settings of the scanner that all patients share; absent if all are drawn for each patient. Since schema 1.1."
+        "Settings of the scanner that all patients share; absent if all are drawn for each patient."
     )
 
 

@@ -28,6 +28,7 @@ from usvit.records.base import (
     Text,
     key,
     load_record,
+    of_section,
     optional,
     read_record,
 )
@@ -44,16 +45,14 @@ ANY_CLASSES = ("pretrain", "transfer", "test")
 class Folds(Record):
     """Division of the images into folds."""
 
-    n: Annotated[int, Field(ge=1, le=MAX_FOLDS)]
+    n: Annotated[int, Field(ge=1, le=MAX_FOLDS)] | None = of_section()
     repeats: Count | None = optional(minimum=1)
     sha256: Sha256 | None = optional("SHA-256 of folds.csv.")
     scheme: Name | None = optional()
     unit: Name | None = optional("Unit whose images are kept in one split: 'group' or 'image'.")
     leaking_groups: Count | None = optional("Groups with images in several splits of a fold.")
     file: Text | None = optional("The file of folds that was given.")
-    threads: Count | None = optional(
-        "Threads of PyTorch with which each fold is trained; earlier versions used 'device.threads'.", minimum=1
-    )
+    threads: Count | None = optional("Threads of PyTorch with which each fold is trained.", minimum=1)
 
 
 class ExcludedImage(Record):
@@ -89,7 +88,7 @@ class Data(Record):
     excluded: list[ExcludedImage] | None = optional("Images that were left out, each with the reason.")
     skipped: list[UnreadableFile] | None = optional("Files that could not be read (--skip-bad).")
     contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
-        "Tested data sets that a foundation model behind the weights was pre-trained on, since schema 1.3: the run was "
+        "Tested data sets that a foundation model behind the weights was pre-trained on: the run was "
         "started with --allow-contaminated.",
         minItems=1,
     )
@@ -114,25 +113,25 @@ class WeightsRecord(Record):
     """The initial weights."""
 
     model_config = OPEN
-    source: Name = key("Source of the weights, such as scratch, hub, file or run.")
-    name: Text | None
+    source: Name | None = of_section("Source of the weights, such as scratch, hub, file or run.")
+    name: Text | None = of_section(null=True)
     file: Text | None = optional("Name of the file, or of the repository on the hub.")
-    sha256: Sha256 | None
-    license: Text | None
-    upstream: Text | None
-    pretrained_by: Text | None
+    sha256: Sha256 | None = of_section(null=True)
+    license: Text | None = of_section(null=True)
+    upstream: Text | None = of_section(null=True)
+    pretrained_by: Text | None = of_section(null=True)
 
 
 class Model(Record):
     """The network."""
 
     model_config = OPEN
-    name: Name
-    vit: dict[str, Any] = key("Settings of a ViT that were changed.")
-    timm: Name
-    params: Count = key("Number of parameters.")
+    name: Name | None = of_section()
+    vit: dict[str, Any] = of_section("Settings of a ViT that were changed.", empty=dict)
+    timm: Name | None = of_section()
+    params: Count | None = of_section("Number of parameters.")
     trainable: Count | None = optional("Number of parameters that are trained.")
-    weights: WeightsRecord
+    weights: WeightsRecord = of_section(empty=WeightsRecord)
 
 
 class Classifiers(Record):
@@ -146,10 +145,10 @@ class DeviceRecord(Record):
     """Device of the training."""
 
     model_config = OPEN
-    type: Name
-    name: Text | None
-    precision: Name
-    threads: Count
+    type: Name | None = of_section()
+    name: Text | None = of_section(null=True)
+    precision: Name | None = of_section()
+    threads: Count | None = of_section()
 
 
 class DataSection(Record):
@@ -157,9 +156,9 @@ class DataSection(Record):
 
     model_config = OPEN
     dataset: Text
-    table: Text | None = optional("The table of the user's own images, since schema 1.5.", null=True)
-    columns: dict[str, Text] | None = optional("usvit's name of a column -> name in that table, since schema 1.5.")
-    positive: Text | None = optional("The positive class, if the user named it, since schema 1.5.", null=True)
+    table: Text | None = optional("The table of the user's own images.", null=True)
+    columns: dict[str, Text] | None = optional("usvit's name of a column -> name in that table.")
+    positive: Text | None = optional("The positive class, if the user named it.", null=True)
     classes: list[Text] | None
     keep_list: Text | None
 
@@ -220,9 +219,9 @@ class Config(Record):
 
     model_config = OPEN
     recipe: Text | None = optional("Absent, as the sections of a training are, for tests.")
-    seed: int
-    data: DataSection
-    model: ModelSection
+    seed: int | None = of_section()
+    data: DataSection | None = of_section()
+    model: ModelSection | None = of_section()
     loss: LossSection | None = optional()
     optim: OptimSection | None = optional()
     train: TrainSection | None = optional()
@@ -239,7 +238,7 @@ class Config(Record):
         found._written = dict(content)
         return found
 
-    def as_written(self) -> dict[str, Any]:
+    def as_of_section(self) -> dict[str, Any]:
         """Return the complete configuration with its keys in the order of the file."""
         return self._written
 
@@ -282,8 +281,8 @@ class RunRecord(FileRecord):
     model_config = ConfigDict(json_schema_extra={"x-open": True, **_BY_KIND})
     KIND: ClassVar[str] = "run"
     kind: Literal["cv", "train", "pretrain", "transfer", "test", "ensemble", "evaluation"] = key(
-        "'test' since schema 1.2, 'ensemble' (usvit ensemble; ensemble.json names its members) since schema 1.4, "
-        "'evaluation' (usvit evaluate --out, in which nothing is trained) since schema 1.5."
+        "'ensemble': usvit ensemble, whose ensemble.json names the members. 'evaluation': usvit evaluate --out, which "
+        "trains nothing."
     )
     name: Name
     command: Text = key("The command line that began the run.")
@@ -297,7 +296,7 @@ class RunRecord(FileRecord):
     folds: Folds = Field(default_factory=Folds, description="Absent for tests.")
     model: Model = Field(default_factory=Model, description="Absent for tests.")
     classifiers: Classifiers | None = optional("Only for tests: the networks that were tested.")
-    evaluation: Evaluation | None = optional("Only for evaluations: what was evaluated. Since schema 1.5.")
+    evaluation: Evaluation | None = optional("Only for evaluations: what was evaluated.")
     state: Literal["running", "finished"]
     created: Name = key("Start of the run, ISO 8601.")
     finished: Name | None = key("End of the run, ISO 8601; null while it is running.")
@@ -307,9 +306,7 @@ class RunRecord(FileRecord):
         default_factory=list, description="Results, one entry for each fold."
     )
     seconds: Annotated[Number, Field(ge=0)] | None = optional("Duration since the run was last resumed.")
-    files: dict[str, Sha256] | None = optional(
-        "Name -> SHA-256 of the tables and records of a finished run. Since schema 1.1."
-    )
+    files: dict[str, Sha256] | None = optional("Name -> SHA-256 of the tables and records of a finished run.")
 
     @property
     def training_seconds(self) -> float | None:

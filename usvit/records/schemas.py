@@ -36,7 +36,7 @@ def all_schemas() -> dict[str, str]:
 
 
 def _strict(node: Any) -> Any:
-    """Apply the markers of ``optional`` and ``OPEN``, and drop the titles and defaults that pydantic adds."""
+    """Apply the markers of the keys and of ``OPEN``, and drop the titles and defaults that pydantic adds."""
     if isinstance(node, list):
         return [_strict(one) for one in node]
     if not isinstance(node, dict):
@@ -44,7 +44,7 @@ def _strict(node: Any) -> Any:
     inner = {name: _strict(one) for name, one in node.items() if not _noise(name, one)}
     fields = node.get("properties")
     if isinstance(fields, dict) and "type" in node:
-        must = node.get("required", [])
+        must = set(node.get("required", [])) | {name for name, one in fields.items() if one.get("x-required")}
         inner["required"] = [name for name in fields if name in must]
         inner["additionalProperties"] = node.get("x-open", False)
     if "description" in inner and isinstance(node["description"], str):
@@ -56,7 +56,7 @@ def _strict(node: Any) -> Any:
 
 
 def _noise(name: str, value: Any) -> bool:
-    return name in ("default", "x-null", "x-open") or (name == "title" and isinstance(value, str))
+    return name in ("default", "x-null", "x-open", "x-required") or (name == "title" and isinstance(value, str))
 
 
 def main(arguments: list[str]) -> int:

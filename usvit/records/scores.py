@@ -59,7 +59,7 @@ class ScoreCounts(Record):
         "ones (--abstain-at)."
     )
     frames_uncertain: Count = key(
-        "Of frames_abstained, those whose calibrated probability is in the zone of --abstain-at. Since schema 1.2."
+        "Of frames_abstained, those whose calibrated probability is in the zone of --abstain-at."
     )
     frames_seen: Count = key(
         "Frames in the training or validation data of one of the networks, or of a patient that the calibration was "
@@ -142,7 +142,7 @@ class ScoringModelRecord(Record):
 
     model_config = OPEN
     sha256: Sha256
-    seen: ModelSeen | None = optional("Record of seen images, since schema 1.1.")
+    seen: ModelSeen | None = optional("Record of seen images.")
     classes: list[Name] | None = optional()
     positive_class: Name | None = optional()
     members: list[ScoringMember] | None = optional(minItems=1)
@@ -176,7 +176,7 @@ class SummaryRecord(FileRecord):
         "Flag -> number of frames that have it.", additionalProperties={"type": "integer", "minimum": 1}
     )
     threshold: ScoreThresholdRecord
-    abstention: AbstentionZone | None = key("Null without --abstain-at. Since schema 1.2.")
+    abstention: AbstentionZone | None = key("Null without --abstain-at.")
     novelty: OodSummary
     model: ScoringModelRecord
     settings: dict[str, Any] = key("Options of the job, without paths.")

@@ -158,7 +158,7 @@ class StudyRecord(FileRecord):
     paper: StudyPaper | None
     notes: list[Text]
     contamination: dict[str, Text] | None = optional(
-        "Run -> warning, for runs that were tested on pre-training data of a foundation model, since schema 2.1.",
+        "Run -> warning, for runs that were tested on pre-training data of a foundation model.",
         minProperties=1,
     )
     runs_folder: Text = key("Folder of the runs, relative to that of the study.")

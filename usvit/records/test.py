@@ -113,8 +113,7 @@ class TestRecord(FileRecord):
     results: list[TestResult] = key(minItems=1)
     disagreement: list[DisagreementMatrix] = key("One entry for each source; empty for a single classifier and head.")
     contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
-        "Tested data sets that a foundation model behind a classifier was pre-trained on (--allow-contaminated), since "
-        "schema 1.1.",
+        "Tested data sets that a foundation model behind a classifier was pre-trained on (--allow-contaminated).",
         minItems=1,
     )
     machine: TestMachine

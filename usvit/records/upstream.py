@@ -120,7 +120,7 @@ class Chosen(Record):
     final: Text | None = optional(null=True)
     val_accuracy: Share | None = optional(null=True)
     leave_one_out_accuracy: Number | None = optional()
-    clusters: Count | None = optional("Number of clusters; from version 1.1 on.")
+    clusters: Count | None = optional("Number of clusters.")
 
 
 class Candidate(Record):
@@ -179,8 +179,7 @@ class TransferRecord(FileRecord):
     predictions: Name | None = key(enum=["predictions.csv", None])
     predictions_missing: Text | None = key("Reason why there is no predictions.csv.")
     contamination: Annotated[list[ContaminationRecord], Field(max_length=1000)] | None = optional(
-        "Tested data sets that a foundation model behind the weights was pre-trained on (--allow-contaminated), since "
-        "schema 1.2.",
+        "Tested data sets that a foundation model behind the weights was pre-trained on (--allow-contaminated).",
         minItems=1,
     )
     recommended: Recommended | None = key("Choice among upstream networks; null for a single one.")
