@@ -47,13 +47,13 @@ class TrainedModel:
 
     @property
     def temperature(self) -> float | None:
-        """Divisor of the logits before the softmax, above 0; None if none was fitted (schema 1.0 has none)."""
+        """Divisor of the logits before the softmax, above 0; None if none was fitted."""
         return self.metadata.temperature
 
     @property
     def thresholds(self) -> dict[str, ThresholdRecord]:
-        """Rule (``sensitivity >= 0.9``) -> its entry in the metadata; empty in schema 1.0."""
-        return {entry.rule: entry for entry in self.metadata.thresholds or []}
+        """Rule (``sensitivity >= 0.9``) -> its entry in the metadata."""
+        return {entry.rule: entry for entry in self.metadata.thresholds}
 
 
 def load_trained(folder: Path) -> TrainedModel:
@@ -79,9 +79,9 @@ def load_trained(folder: Path) -> TrainedModel:
     metadata = load_record(where, ClassifierMetadata)
     seen_by(metadata, fold)
     spec, preprocessing = _spec(metadata, where), Preprocessing.of_record(metadata.preprocessing)
-    n_classes, stated = len(metadata.classes), metadata.weights_sha256
+    n_classes = len(metadata.classes)
     refuse_endless(file)
-    if stated is not None and stated != sha256_of_file(file):
+    if metadata.weights_sha256 != sha256_of_file(file):
         raise UsvitError(
             f"The weights {file} are not those that {where} describes: their SHA-256 differs. "
             "Copy both from the same fold."

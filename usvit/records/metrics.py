@@ -106,7 +106,7 @@ class Patients(Record):
 
     @model_validator(mode="after")
     def _whole(self) -> "Patients":
-        if self.n_patients is not None and (self.mean is None or self.max is None or self.n_images is None):
+        if self.n_patients is not None and None in (self.headline, self.mean, self.max, self.n_images):
             raise ValueError("figures of the patients, or n_patients null")
         return self
 
@@ -176,7 +176,6 @@ class MetricsRecord(FileRecord):
 
     def _facts(self) -> dict[str, object]:
         facts: dict[str, object] = {"classes": self.classes, "positive_class": self.positive_class}
-        facts |= {"n_images": self.n_images, "n_groups": self.n_groups, "warnings": len(self.warnings or ())}
-        if self.headline is not None:
-            facts |= {"auc": self.headline.auc, "accuracy": self.headline.accuracy}
+        facts |= {"n_images": self.n_images, "n_groups": self.n_groups, "warnings": len(self.warnings)}
+        facts |= {"auc": self.headline.auc, "accuracy": self.headline.accuracy}
         return facts

@@ -18,8 +18,8 @@ def write_report(run_dir: Path, options: Options | None = None) -> Path:
     """Write ``report.html`` into a run directory.
 
     The page is one file without script or network access. Its numbers are those of metrics.json; curves are drawn
-    from predictions.csv and the histories. The same files and options give the same bytes. Values that an older run
-    did not record are shown as "not recorded".
+    from predictions.csv and the histories. The same files and options give the same bytes. Values that the run
+    has not recorded are shown as "not recorded".
 
     Args:
         run_dir: contains run.json, metrics.json and predictions.csv; all other files are optional

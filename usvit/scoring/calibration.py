@@ -28,8 +28,7 @@ class LocalCalibration:
     """Temperature, above 0; None: none could be fitted, and probabilities stay unchanged."""
     thresholds: tuple[FittedThreshold, ...]
     """Operating points on the probability of the positive class after ``scaled``."""
-    conformal: ConformalFit | None
-    """Conformal sets; None if an earlier version wrote the file."""
+    conformal: ConformalFit
     n_images: int
     n_groups: int
     fitted_on: frozenset[str] = field(repr=False)
@@ -37,7 +36,7 @@ class LocalCalibration:
     fitted_on_groups: frozenset[str] = field(repr=False)
     """SHA-256 of the groups (pseudonyms of patients) of these images."""
     fitted_on_copies: CompactDescriptions = field(repr=False)
-    """Near-duplicate descriptions of these images; empty if an earlier version wrote the file."""
+    """Near-duplicate descriptions of these images, of those that have one."""
     source: str
     """Name of the file in error messages."""
     sha256: str
