@@ -40,7 +40,7 @@ CREATE TABLE studies (
     scorer TEXT,
     settings TEXT,
     done_at REAL,
-    patient TEXT
+    patient TEXT -- pseudonyms of the identity in its images
 );
 CREATE INDEX studies_by_state ON studies (state, last_at);
 CREATE TABLE instances (
@@ -113,6 +113,7 @@ CREATE TABLE deliveries (
     done_at REAL,
     last_status INTEGER,
     last_error TEXT,
+    tried_seconds REAL NOT NULL DEFAULT 0,
     UNIQUE (result_id, peer)
 );
 CREATE INDEX deliveries_by_state ON deliveries (state, peer, next_at);

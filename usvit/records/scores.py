@@ -142,15 +142,15 @@ class ScoringModelRecord(Record):
 
     model_config = OPEN
     sha256: Sha256
-    seen: ModelSeen | None = optional("Record of seen images.")
-    classes: list[Name] | None = optional()
-    positive_class: Name | None = optional()
-    members: list[ScoringMember] | None = optional(minItems=1)
-    flip: bool | None = optional("true if probabilities are averaged with those of the mirrored image.")
-    calibration: dict[str, Any] | None = optional(null=True)
-    novelty: dict[str, Any] | None = optional(null=True)
-    device: dict[str, Any] | None = optional()
-    preprocessing: dict[str, Any] | None = optional()
+    seen: ModelSeen = key("Record of seen images.")
+    classes: list[Name]
+    positive_class: Name
+    members: list[ScoringMember] = key(minItems=1)
+    flip: bool = key("true if probabilities are averaged with those of the mirrored image.")
+    calibration: dict[str, Any] | None
+    novelty: dict[str, Any] | None
+    device: dict[str, Any]
+    preprocessing: dict[str, Any]
 
 
 class ProductRecord(Record):
