@@ -79,9 +79,9 @@ def load_trained(folder: Path) -> TrainedModel:
     metadata = load_record(where, ClassifierMetadata)
     seen_by(metadata, fold)
     spec, preprocessing = _spec(metadata, where), Preprocessing.of_record(metadata.preprocessing)
-    n_classes = len(metadata.classes)
+    n_classes, stated = len(metadata.classes), metadata.weights_sha256
     refuse_endless(file)
-    if metadata.weights_sha256 != sha256_of_file(file):
+    if stated is not None and stated != sha256_of_file(file):
         raise UsvitError(
             f"The weights {file} are not those that {where} describes: their SHA-256 differs. "
             "Copy both from the same fold."
@@ -161,7 +161,7 @@ def _refuse_larger(
 def _spec(metadata: ClassifierMetadata, where: Path) -> ModelSpec:
     """Return the network that metadata describes."""
     try:
-        vit = ViTConfig(**metadata.vit or {}).model_dump(exclude_none=True)
+        vit = ViTConfig(**metadata.vit).model_dump(exclude_none=True)
         return find_model(metadata.architecture, vit)
     except UsvitError as error:
         raise UsvitError(f"{where}: {error}") from error

@@ -241,15 +241,18 @@ class MeasuredRecord(Record):
     balanced_accuracy: Share | None
 
 
-_UPSTREAM_OR_CLASSIFIER: dict[str, Any] = {
-    "if": {"properties": {"stage": {"const": "pretrain"}}, "required": ["stage"]},
-    "then": {
-        "required": ["objective", "source"],
-        "properties": {"positive_class": {"type": "null"}, "thresholds": {"maxItems": 0}},
-    },
+_CLASSIFIER: dict[str, Any] = {"properties": {"classes": {"minItems": 2}, "positive_class": {"type": "string"}}}
+_TRAINED = ["tune", "weights_sha256", "novelty", "fold"]
+_BY_STAGE: dict[str, Any] = {
+    "if": {"required": ["head"]},
+    "then": _CLASSIFIER,
     "else": {
-        "required": ["temperature_reason", "novelty_reason"],
-        "properties": {"classes": {"minItems": 2}, "positive_class": {"type": "string"}},
+        "if": {"properties": {"stage": {"const": "pretrain"}}, "required": ["stage"]},
+        "then": {
+            "required": [*_TRAINED, "objective", "source"],
+            "properties": {"positive_class": {"type": "null"}, "thresholds": {"maxItems": 0}},
+        },
+        "else": {"required": [*_TRAINED, "temperature_reason", "novelty_reason"], **_CLASSIFIER},
     },
 }
 
@@ -260,7 +263,7 @@ class ModelMetadata(FileRecord):
     An export adds 'exported' and 'measured', and 'head' if the head is untrained.
     """
 
-    model_config = ConfigDict(json_schema_extra={"x-open": True, **_UPSTREAM_OR_CLASSIFIER})
+    model_config = ConfigDict(json_schema_extra={"x-open": True, **_BY_STAGE})
     KIND: ClassVar[str] = "model"
     stage: Name | None = optional(
         "Present only for initial weights (usvit pretrain and transfer), which do not classify ultrasound images.",
@@ -283,17 +286,17 @@ class ModelMetadata(FileRecord):
     )
     positive_class: Name | None = key("One of 'classes'; null for initial weights.")
     preprocessing: PreprocessingRecord
-    tune: Name = key(enum=TUNE)
-    weights_sha256: Sha256 = key("SHA-256 of model.safetensors.")
+    tune: Name | None = optional("Absent for an untrained head, as the other keys of a training.", enum=TUNE)
+    weights_sha256: Sha256 | None = optional("SHA-256 of model.safetensors.")
     adapter: AdapterRecord | None = optional("Present only if model.tune is lora.")
     temperature: Annotated[float, Field(ge=1e-6, le=1e6)] | None = key(
         "Divisor of the logits before the softmax. If it is null, none was fitted, and 1 is used."
     )
     temperature_reason: Text | None = optional("Reason why there is no temperature.", null=True)
-    thresholds: Annotated[list[ThresholdRecord], Field(max_length=10_000)] = key()
-    novelty: OodRecord | None = key()
+    thresholds: Annotated[list[ThresholdRecord], Field(max_length=10_000)]
+    novelty: OodRecord | None = optional(null=True)
     novelty_reason: Text | None = optional("Reason why there is no detector.", null=True)
-    fold: Fold
+    fold: Fold | None = optional()
     steps: Count | None = optional()
     best_step: Count | None = optional()
     recipe: Text | None = optional()
@@ -301,12 +304,10 @@ class ModelMetadata(FileRecord):
     upstream: UpstreamRecord
     data_licenses: dict[str, Text] = key("Data set -> licence.")
     seen_sha256: SeenHashes
-    seen_copies: SeenCopies = key(
-        "Near-duplicate descriptions. Without them it is unknown whether a near-duplicate was seen."
-    )
+    seen_copies: SeenCopies
     seen_collections: Annotated[list[SeenCollectionRecord], Field(max_length=1000)] | None = optional(
-        "Published lists of the data sets of foundation models that this network started from. A "
-        "test on a listed data set is refused as contamination.",
+        "Published lists of the data sets of foundation models that this network started from. A test "
+        "on a listed data set is refused as contamination.",
         minItems=1,
     )
     intended_use: Text = key(minLength=1)
@@ -316,13 +317,10 @@ class ModelMetadata(FileRecord):
 
 
 class ClassifierMetadata(ModelMetadata):
-    """Metadata of a classifier, with the keys without which its network cannot be built or used."""
+    """Metadata of a classifier."""
 
-    architecture: Name
     classes: Classes
     positive_class: Name
-    preprocessing: PreprocessingRecord
-    seen_sha256: SeenHashes
 
     @model_validator(mode="after")
     def _names_its_positive_class(self) -> "ClassifierMetadata":
@@ -334,6 +332,4 @@ class ClassifierMetadata(ModelMetadata):
 class ExportedMetadata(ClassifierMetadata):
     """Metadata of an exported classifier."""
 
-    timm: Name
-    intended_use: Text
     exported: ExportedRecord

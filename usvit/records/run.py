@@ -311,7 +311,7 @@ class RunRecord(FileRecord):
     @property
     def training_seconds(self) -> float | None:
         """Training time of all folds; None if no time is recorded."""
-        seconds = [one.seconds for one in self.results or [] if one.seconds is not None]
+        seconds = [one.seconds for one in self.results if one.seconds is not None]
         return sum(seconds) if seconds else None
 
     @property

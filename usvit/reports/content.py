@@ -319,7 +319,7 @@ def _data_card(card: DataCard) -> ShownImages:
 
 
 def _model_card(run: Run, facts: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    licences = {name: text for one in run.metadata.values() for name, text in (one.data_licenses or {}).items()}
+    licences = {name: text for one in run.metadata.values() for name, text in one.data_licenses.items()}
     rows: list[tuple[str, str | None]] = [
         ("Network", facts.get("model")),
         ("Input", " ".join(filter(None, [facts.get("inputs"), facts.get("preprocessing")]))),

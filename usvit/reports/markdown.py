@@ -85,7 +85,7 @@ def _warnings(content: ReportContent) -> list[str]:
         )
     if run.state != "finished":
         found.append("This run is not marked as finished.")
-    found += content.run.metrics.warnings or []
+    found += content.run.metrics.warnings
     return [f"> **{text(one)}**" for one in found]
 
 

@@ -65,7 +65,7 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "positive": content.positive,
         "cross_validated": content.cross_validated,
         "parts": run.parts,
-        "results": {one.fold: one for one in record.results or [] if one.fold is not None},
+        "results": {one.fold: one for one in record.results if one.fold is not None},
         "patients": patients(run),
         "patients_sentence": patients_sentence(metrics),
         "patients_headline_sentence": patients_headline_sentence(metrics),

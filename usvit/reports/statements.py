@@ -322,7 +322,7 @@ def _open(run: Run, cards: Cards) -> Facts:
     version = record.usvit_version
     software = None
     if version:
-        others = (f"{name} {number}" for name, number in (record.versions or {}).items())
+        others = (f"{name} {number}" for name, number in record.versions.items())
         software = ", ".join([f"usvit {version}", *others]) + "."
     licences = [f"{name}: {card.license if card else 'not known'}" for name, card in cards.items()]
     code = f"usvit {version}, Apache-2.0, open source." if version else None

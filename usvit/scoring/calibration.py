@@ -122,7 +122,7 @@ def read_calibration(path: Path) -> LocalCalibration:
         n_images=found.n_images,
         n_groups=found.n_groups,
         fitted_on=frozenset(found.fitted_on_sha256),
-        fitted_on_groups=frozenset(found.fitted_on_groups_sha256 or []),
+        fitted_on_groups=frozenset(found.fitted_on_groups_sha256),
         fitted_on_copies=copies,
         source=str(path),
         sha256=sha256_of_file(path),
