@@ -238,7 +238,7 @@ class Config(Record):
         found._written = dict(content)
         return found
 
-    def as_of_section(self) -> dict[str, Any]:
+    def as_written(self) -> dict[str, Any]:
         """Return the complete configuration with its keys in the order of the file."""
         return self._written
 
