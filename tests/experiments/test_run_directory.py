@@ -3,6 +3,7 @@ import json
 import pytest
 
 from tests.messages import record_messages
+from tests.records.contents import content
 from usvit.config import PretrainConfig
 from usvit.errors import UsvitError
 from usvit.experiments.run_directory import open_run
@@ -63,7 +64,7 @@ def test_a_run_whose_network_is_built_otherwise_now_is_not_resumed(tmp_path):
 
 
 def test_figures_that_are_gone_or_damaged_are_named(run):
-    write_json(run.path / "pretrain.json", {"schema_version": "1.0", "kept": [{"fold": 0, "step": 3}]})
+    write_json(run.path / "pretrain.json", content("pretrain", kept=[content("pretrain")["kept"][0] | {"step": 3}]))
     outcome = run.outcome(PretrainRecord)
     assert (outcome.path, outcome.result.kept[0].step, outcome.record.kind) == (run.path, 3, "cv")
     assert outcome.record.model_dump(exclude_unset=True) == run.record
