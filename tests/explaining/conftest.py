@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import save_file
 
 import usvit.models.architectures  # noqa: F401  (registers ours with timm)
-from tests.records.contents import content, network
+from tests.records.contents import content
+from tests.records.contents import network as model_json
 from usvit.data.datasets.manifest import Manifest, build_manifest
 from usvit.evaluation.predictions import predictions_table
 from usvit.models.build import build_model
@@ -122,7 +123,7 @@ def make_run(tmp_path: Path, phantom_manifest: Manifest) -> MakeRun:
                 if parameter.ndim > 1:
                     torch.nn.init.trunc_normal_(parameter, std=0.1)
             save_file(net.state_dict(), folder / "model.safetensors")
-            metadata = network(
+            metadata = model_json(
                 architecture=model,
                 vit=shape,
                 timm=spec.architecture,

@@ -66,7 +66,6 @@ def test_outside_the_zone_the_set_holds_exactly_the_class_that_is_decided(first,
         ("0.4,0.6", 0.3, None, "outside this zone"),
         ("0.1,0.6", None, None, "has no threshold"),
         ("conformal", 0.3, None, "needs --calibration"),
-        ("conformal", 0.3, SimpleNamespace(conformal=None, source="c.json"), "earlier version"),
         ("conformal", 0.3, fit(None, None, "there are 3 patients"), "there are 3 patients"),
     ],
 )

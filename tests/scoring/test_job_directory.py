@@ -7,6 +7,7 @@ from datetime import timedelta
 import filelock
 import pytest
 
+from tests.records.contents import content
 from usvit.errors import UsvitError
 from usvit.scoring.job_directory import open_folder
 
@@ -55,7 +56,7 @@ def test_a_folder_with_other_files_and_a_file_are_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", json.dumps({"state": "running"})])
+@pytest.mark.parametrize("text", ["{", "[]", json.dumps(content("job", state="ended"))])
 def test_a_damaged_record_is_told(tmp_path, text):
     (tmp_path / "job.json").write_text(text)
     with pytest.raises(UsvitError, match=r"job\.json"), open_folder(tmp_path, IDENTITY):

@@ -145,9 +145,10 @@ def test_the_next_training_takes_the_file_along_as_upstream(upstream, tmp_path):
 
 
 def test_networks_that_have_seen_the_same_images_leave_one_file(upstream, tmp_path):
+    own = of({"seen_sha256": {"train": ["ab"], "val": [], "upstream": []}})
     tokenizer, other = (
         weights_of(upstream),
-        FirstWeights(of({"seen_sha256": {"train": ["ab"], "val": [], "upstream": []}}), tmp_path / "other"),
+        FirstWeights(own, tmp_path / "other"),
     )
     seen = write_seen(tmp_path, {}, weights_of(upstream), tokenizer, other)["seen_sha256"]
     (entry,) = seen["files"]

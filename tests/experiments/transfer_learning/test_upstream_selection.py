@@ -26,13 +26,14 @@ class Test12:
 def candidate(name, upstream, downstream, validation="x"):
     figures = {"val_accuracy": upstream, "val_loss": None, "validation": validation, "name": "imagenet"}
     value = {"value": 0.5, "ci95": None, "method": "none", "n_groups": 12}
-    result = {
-        "upstream": figures,
-        "chosen": {"val_accuracy": downstream},
-        "summary": [{"name": "linear probe", "accuracy": value, "mean_class_accuracy": 0.5}],
-        "predictions": None,
-        "predictions_missing": "none",
-    }
+    result = content(
+        "transfer",
+        upstream=figures,
+        chosen={"val_accuracy": downstream},
+        summary=[{"name": "linear probe", "accuracy": value, "mean_class_accuracy": 0.5}],
+        predictions=None,
+        predictions_missing="none",
+    )
     return UpstreamCandidate(name, f"runs/{name}", None, TransferRecord.model_validate(result), Test12())
 
 
