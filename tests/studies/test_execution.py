@@ -278,15 +278,3 @@ def test_a_moved_study_keeps_its_finished_runs(finished_chain, tmp_path):
     moved = shutil.copytree(finished_chain.path, tmp_path / "moved")
     again = make_chain(moved)
     assert again.failed == [] and {run.attempts for run in again.record.runs} == {1}
-
-
-def test_settings_that_are_newer_than_a_study_have_their_defaults_in_it(finished, small_phantom, tmp_path, breaking):
-    out = shutil.copytree(finished.path, tmp_path / "study")
-    for path in (out / "study.json", *(out / "runs").glob("*/run.json")):
-        record = json.loads(path.read_text())
-        for config in [run["config"] for run in record["runs"]] if "runs" in record else [record["config"]]:
-            del config["optim"]["clip_norm"], config["model"]["tune"]
-            config["optim"]["clip_norm"] = 1.0  # that of the recipe, not the default
-        path.write_text(json.dumps(record))
-    make(small_phantom, out)
-    assert breaking["tried"] == []

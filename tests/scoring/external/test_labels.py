@@ -1,5 +1,7 @@
 """A label table meets a scored set: who finds whom, what is counted, and what is refused."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
