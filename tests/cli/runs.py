@@ -50,5 +50,5 @@ def make_run(folder: Path, *, seed: int, skill: float = 1.5, n: int = 90, n_fold
     write_csv(folder / "folds.csv", pd.concat(splits, ignore_index=True))
     rows.to_parquet(folder / "manifest.parquet", index=False)
     data = {"classes": CLASSES, "positive_class": "malignant"}
-    write_json(folder / "run.json", content("run", folds={"n": n_folds, "unit": "group"}, data=data, files={}))
+    write_json(folder / "run.json", content("run", folds={"n": n_folds, "unit": "group"}, data=data))
     return folder

@@ -12,7 +12,7 @@ from usvit.records import PretrainRecord, TransferRecord
 DESCRIPTION = {
     key: value
     for key, value in content("run").items()
-    if key not in ("schema_version", "state", "created", "finished", "usvit_version", "versions", "results", "files")
+    if key not in ("schema_version", "state", "created", "finished", "usvit_version", "versions", "results")
 }
 
 

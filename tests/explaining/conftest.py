@@ -110,7 +110,7 @@ def make_run(tmp_path: Path, phantom_manifest: Manifest) -> MakeRun:
         manifest.table.to_parquet(run / "manifest.parquet", index=False)
         data = {"dataset": "phantom", "manifest": None, "classes": None, "keep_list": None}
         record = content(
-            "run", name=name, folds={"n": 2}, config={"seed": 0, "data": data, "model": {"image_size": 64}}, files={}
+            "run", name=name, folds={"n": 2}, config={"seed": 0, "data": data, "model": {"image_size": 64}}
         )
         (run / "run.json").write_text(json.dumps(record))
         for k in (0, 1):

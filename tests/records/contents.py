@@ -8,12 +8,16 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def content(name: str, **changes: Any) -> dict[str, Any]:
-    """Return the content of a fixture, such as ``run-pretrain``, without contamination and with some keys replaced."""
+    """Return the content of a fixture, such as ``run-pretrain``, with some keys replaced.
+
+    It has no contamination, and a run has no hashes of files.
+    """
     found: dict[str, Any] = json.loads((FIXTURES / f"{name}-1.0.json").read_text())
     for part in (found, found.get("data", {})):
         part.pop("contamination", None)
     if "config" in found:
         found["config"]["allow_contaminated"] = False
+        found.pop("files", None)
     return found | changes
 
 

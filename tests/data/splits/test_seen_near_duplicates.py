@@ -34,7 +34,7 @@ class FirstWeights:
 
 
 def of(content):
-    return ModelMetadata.model_validate(content)
+    return ModelMetadata.model_validate(network(**content))
 
 
 def described(images):
