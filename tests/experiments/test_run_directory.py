@@ -46,7 +46,7 @@ def test_folds_without_their_last_file_are_still_to_be_done(run):
 
 def test_a_finished_run_holds_no_leftovers_of_a_killed_process(run):
     run.fold(0).mkdir()
-    for name in ("state.pt", ".model.partial.safetensors", "model.safetensors"):
+    for name in ("state.pt", ".model.safetensors.partial-0123", "model.safetensors"):
         (run.fold(0) / name).touch()
     run.finish(1.26)
     assert [path.name for path in run.fold(0).iterdir()] == ["model.safetensors"]

@@ -11,7 +11,7 @@ from tests.records.contents import content
 from usvit.errors import UsvitError
 from usvit.scoring.job_directory import open_folder
 
-IDENTITY = {"model": "abc", "frames": "all"}
+IDENTITY = {"key": "k", "model": "abc", "frames": "all"}
 
 
 def test_the_same_job_resumes_and_keeps_its_date(tmp_path):
@@ -86,7 +86,7 @@ def test_a_process_killed_before_its_record_was_there_is_no_other_job(tmp_path):
     out = tmp_path / "scores"
     out.mkdir()
     (out / ".lock").touch()
-    (out / ".job.partial.json").write_text("{")
+    (out / ".job.json.partial-0123").write_text("{")
     with open_folder(out, IDENTITY) as again:
         assert not again.finished
 
