@@ -78,7 +78,10 @@ def test_two_processes_do_not_work_on_one_folder(tmp_path):
 
 def test_a_full_disk_is_told(small_disk):
     (small_disk / "filler").write_bytes(bytes(1_040_000))
-    with pytest.raises(UsvitError, match="No space left"), open_folder(small_disk / "scores", {"x": "y" * 20_000}):
+    with (
+        pytest.raises(UsvitError, match="No space left"),
+        open_folder(small_disk / "scores", {"key": "k", "x": "y" * 20_000}),
+    ):
         pass
 
 
