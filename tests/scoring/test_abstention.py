@@ -106,13 +106,6 @@ def test_images_studies_and_patients_in_the_zone_are_abstained_from_and_the_coun
     assert patients.loc[rows[0]["patient_id"], "n_used"] == 6  # uncertain images count in the mean
 
 
-def test_rows_of_a_job_that_an_earlier_version_began_have_their_reason(tmp_path):
-    summary = write(tmp_path, [row(0), row(1, decision="", unusual=True)], abstain=True)
-    scores = pd.read_csv(tmp_path / "scores.csv", keep_default_na=False)
-    assert scores["abstained"].tolist() == ["", "unusual"]
-    assert summary["counts"]["frames_uncertain"] == 0 and summary["abstention"] is None
-
-
 def test_a_picture_says_why_there_is_no_decision():
     one = finding_of(product_row("a" * 16, decision="", abstained="uncertain"), SCORER)
     assert "no decision (uncertain image), threshold 0.400" in caption_lines(one, SCORER, 1, "")
