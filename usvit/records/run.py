@@ -285,7 +285,7 @@ class RunRecord(FileRecord):
         "trains nothing."
     )
     name: Name
-    command: Text = key("The command line that began the run.")
+    command: Text | None = key("The command line that began the run; null for a call from Python.")
     config: Config = Field(
         default_factory=Config, description="The complete configuration. Absent, as the next ones, for evaluations."
     )

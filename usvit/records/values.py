@@ -22,9 +22,9 @@ class PlainValue(Record):
         minLength=1,
     )
     warning: Text | None = optional("Reason to read the interval with care.", minLength=1)
-    n_groups: Count = key(
+    n_groups: Count | None = optional(
         "Groups (patients, clusters of near-duplicates or single images) that the value is computed from; for a "
-        "sensitivity those with an image of the class."
+        "sensitivity those with an image of the class. Absent from a median over cells and from a mean over folds."
     )
     p: Number | None = optional("Two-sided p-value of a difference.", minimum=0, maximum=1)
 

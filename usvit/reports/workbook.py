@@ -55,7 +55,8 @@ def _about(content: ReportContent) -> Iterator[tuple[Any, ...]]:
         yield ("warning", warning)
     for limit in content.limits:
         yield ("limit", limit)
-    yield ("command", run.record.command)
+    if run.record.command:
+        yield ("command", run.record.command)
     if len(run.predicted) > MAX_PREDICTIONS:
         yield ("predictions", f"{len(run.predicted):,} rows, in predictions.csv only")
 
