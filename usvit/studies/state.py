@@ -174,7 +174,7 @@ def _in_percent(plan: StudyPlan, name: str) -> bool:
     columns = plan.study.columns
     for names in ([name], [other for other in columns if columns[other].figure == columns[name].figure]):
         printed = [row.printed[each] for each in names for row in plan.rows if each in row.printed]
-        printed += [columns[each].tolerance for each in names if columns[each].tolerance is not None]
+        printed += [one for each in names if (one := columns[each].tolerance) is not None]
         if printed:
             return any(figure.percent for figure in printed)
     return False
