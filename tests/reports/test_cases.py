@@ -125,7 +125,7 @@ def explain(run_dir, case, *, shows_image, file="map.png"):
     record = content("explain")
     maps = record["methods"]["gradcam"]
     own = {"dataset": case.dataset, "image_id": case.image_id, "file": file, "class": "malignant"}
-    maps["images"] = [maps["images"][0] | own | {"shows_image": shows_image}]
+    maps["images"] = [maps["images"][0] | own | {"shows_image": shows_image, "blank": False}]
     write_json(folder / "explain.json", record | {"methods": {"gradcam": maps}})
 
 
