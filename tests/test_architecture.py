@@ -58,7 +58,7 @@ LAYERS = [
     {"records", "pseudonyms"},
     {"plain_yaml"},
     {"resources", "seeding", "files", "limited", "logging", "machine_load", "web"},
-    {"terminal", "markup", "arguments", "representation"},
+    {"terminal", "markup", "arguments", "representation", "processes"},
     {"errors"},
 ]
 """Packages and modules by layer, top layer first; each imports only from itself and from layers below."""

@@ -1,16 +1,14 @@
 """A child process for each measurement, with fresh memory. A crash becomes a row of the table."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 from usvit.bench.case import BenchmarkCase, BenchmarkRow, Status
 from usvit.errors import UsvitError
+from usvit.processes import run_module
 
 START_SECONDS = 300.0
 """Time limit for importing PyTorch and building the network."""
@@ -62,26 +60,12 @@ def look(cases: list[BenchmarkCase]) -> dict[str, Any]:
 
 
 def _ask(request: dict[str, Any], case: BenchmarkCase, limit: float) -> tuple[int, str, str]:
-    package = Path(__file__).resolve().parents[2]
     with tempfile.TemporaryDirectory(prefix="usvit-bench-") as folder:
-        environment = {
-            **os.environ,
-            # With a shared compiler cache, the compile time of the second measurement would be wrong.
-            "TORCHINDUCTOR_CACHE_DIR": folder,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH", "")])),
-        }
+        # With a shared compiler cache, the compile time of the second measurement would be wrong.
+        environment = {"TORCHINDUCTOR_CACHE_DIR": folder}
         if case.hardware.threads:
             environment["OMP_NUM_THREADS"] = str(case.hardware.threads)
-        done = subprocess.run(
-            # -P: do not import modules from the working folder.
-            [sys.executable, "-P", "-m", "usvit.bench.worker"],
-            input=json.dumps(request),
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=limit,
-            env=environment,
-        )
+        done = run_module("usvit.bench.worker", json.dumps(request), seconds=limit, environment=environment)
     return done.returncode, done.stdout, done.stderr
 
 

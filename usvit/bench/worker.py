@@ -8,6 +8,7 @@ from typing import Any
 
 from usvit.bench.case import BenchmarkCase
 from usvit.errors import UsvitError
+from usvit.processes import exit_with_parent
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -25,6 +26,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    exit_with_parent()
     request = json.load(sys.stdin)
     # Libraries may print to stdout, which must contain only the answer.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")

@@ -21,7 +21,7 @@ from usvit.data.loading import PixelStore
 from usvit.errors import EXIT_BUG, UsvitError
 from usvit.experiments.cross_validation_setup import CrossValidationSetup
 from usvit.experiments.run_directory import RunDirectory
-from usvit.limited import exit_with_parent
+from usvit.processes import exit_with_parent
 from usvit.progress import Progress
 from usvit.training import SIGNALS, FitResult, Stopped
 
@@ -119,7 +119,7 @@ def train_folds(connection: Connection, module: str, log_level: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):  # the main process has blocked them until now
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*SIGNALS, signal.SIGINT))
-    threading.Thread(target=exit_with_parent, daemon=True).start()
+    exit_with_parent()
     link = _Link(connection)
     messages = logging.getLogger("usvit")
     messages.setLevel(log_level)

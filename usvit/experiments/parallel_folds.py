@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from usvit.experiments.cross_validation_setup import CrossValidationSetup
 from usvit.experiments.fold_worker import FoldWork, TrainFold, train_folds
 from usvit.experiments.run_directory import RunDirectory
 from usvit.files import disk_errors
-from usvit.limited import hidden_main_script
+from usvit.processes import Child, in_words
 from usvit.progress import Progress
 from usvit.training import SIGNALS, FitResult, Stopped, stop_requests
 
@@ -41,8 +40,7 @@ save; after them it finishes its fold."""
 
 @dataclass
 class _Worker:
-    process: Any
-    connection: Connection
+    process: Child
     fold: int | None = None
     """The fold that it trains."""
     is_open: bool = True
@@ -144,9 +142,7 @@ class _Crew:
         finally:
             self._board.finish()
             for worker in self._workers:
-                worker.process.kill()  # without effect on those that have ended
-                worker.process.join()
-                worker.connection.close()
+                worker.process.end()
 
     def train(self, work: FoldWork, on_ready: Callable[[], None]) -> None:
         """Train all folds; ``on_ready`` is called when all processes have opened the images."""
@@ -173,29 +169,24 @@ class _Crew:
             )
 
     def _start(self, module: str) -> None:
-        context = multiprocessing.get_context("spawn")  # a fork would copy locks of libraries that have threads
-        ours, theirs = context.Pipe()
         level = logging.getLogger("usvit").getEffectiveLevel()
-        process = context.Process(target=train_folds, args=(theirs, module, level))
+        context = multiprocessing.get_context("spawn")
         try:
-            with hidden_main_script(), _signals_blocked():
-                process.start()
+            process = Child(train_folds, module, level, context=context, held=(*SIGNALS, signal.SIGINT))
         except OSError as error:
             raise UsvitError(
                 f"No process can be started to train a fold: {error}. Set folds_at_once=1, or fewer than now."
             ) from error
-        finally:
-            theirs.close()
-        self._workers.append(_Worker(process, ours))
+        self._workers.append(_Worker(process))
         self._not_ready += 1
 
     def _listen(self) -> None:
         """Handle the messages that are there, or that come within ``POLL_SECONDS``."""
-        workers = {worker.connection: worker for worker in self._workers if worker.is_open}
+        workers = {worker.process.connection: worker for worker in self._workers if worker.is_open}
         for connection in wait(list(workers), POLL_SECONDS):
             worker = workers[connection]  # type: ignore[index]
             try:
-                message = worker.connection.recv()
+                message = worker.process.connection.recv()
             except (EOFError, OSError):
                 self._ended(worker)
             else:
@@ -249,14 +240,13 @@ class _Crew:
     def _ended(self, worker: _Worker) -> None:
         """Note that a process has ended; without a reason, it was ended from outside."""
         worker.is_open = False
-        worker.process.join()
-        code = worker.process.exitcode
+        worker.process.wait()
+        code = worker.process.exit_code
         if code and not (self._is_stopping and code == -signal.SIGTERM):
-            how = f"was ended by the signal {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             self._fail(
                 worker,
-                f"its process {how}. The usual reason is lack of memory: set folds_at_once=1, or fewer than now. The "
-                "other folds in training have saved their state, and the same command continues from there.",
+                f"its process {in_words(code)}. The usual reason is lack of memory: set folds_at_once=1, or fewer than "
+                "now. The other folds in training have saved their state, and the same command continues from there.",
                 UsvitError.exit_code,
             )
 
@@ -274,7 +264,7 @@ def _nothing() -> None:
 
 def _answer(worker: _Worker, value: FoldWork | int | None) -> None:
     with contextlib.suppress(OSError):  # the process has ended, which the next message says
-        worker.connection.send(value)
+        worker.process.connection.send(value)
 
 
 class _Board:
@@ -326,17 +316,3 @@ class _Board:
                 if unit
             ]
             self._progress.update(sum(self._steps.values()), ", ".join(where))
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Hold signals back in this process, and in those that it starts, until they are ready for them."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # otherwise the first start of a process does it, and unblocks SIGINT and SIGTERM
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*SIGNALS, signal.SIGINT))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

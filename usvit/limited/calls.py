@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from usvit.errors import UsvitError
-from usvit.limited.worker import Worker, WorkerFailure, process_context
+from usvit.limited.worker import Worker, WorkerFailure, asked_twice, process_context
 from usvit.limited.worker_process import CRASHED, KILLED, TIMEOUT, WorkerTask
 
 SECONDS = 30.0
@@ -75,29 +75,19 @@ class LimitedCalls:
         if multiprocessing.current_process().daemon:  # the parent of this process limits it
             yield from function(*arguments)
             return
-        yield from self._values(function, arguments)
-
-    def _values(
-        self, function: Callable[..., Iterator[Any]], arguments: tuple[Any, ...], again: bool = False
-    ) -> Iterator[Any]:
-        worker = self._ready()
-        ended, n_values, killed = False, 0, False
+        task = WorkerTask(_carrying_user_errors, (function, arguments), True, self.seconds)
+        ended = False
         try:
-            for value, _ in worker.ask(WorkerTask(_carrying_user_errors, (function, arguments), True, self.seconds)):
+            for value, _ in asked_twice(lambda: self._ready().ask(task)):
                 if isinstance(value, _RefusedCall):
                     raise UsvitError(value.text)
                 if isinstance(value, WorkerFailure):
-                    if killed := value.code == KILLED and not n_values and not again:
-                        break
                     raise LimitReached(self._reason(value))
-                n_values += 1
                 yield value
-            ended = not killed
+            ended = True
         finally:
             if not ended:  # it may still be working, or its pipe may hold half a message
                 self.close()
-        if killed:  # the file may be good: the memory of the machine was full for a moment
-            yield from self._values(function, arguments, again=True)
 
     def _ready(self) -> Worker:
         if self._worker is not None and not self._worker.alive:

@@ -1,23 +1,25 @@
 """Control one worker process from the parent: start it, send it tasks, end it."""
 
 import contextlib
+import itertools
 import multiprocessing
 import os
-import signal
-import sys
-import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from usvit.limited import worker_process
+from usvit.processes import Child
 
 START_SECONDS = 120
 """Time limit for importing the modules of a worker, also from slow disks."""
 END_SECONDS = 5
 """Time to wait for a killed process; one that hangs on a dead network disk takes longer to end."""
+RETRY_SECONDS = 1.0
+"""Time before a task is done once more in a new process, after the system killed its worker."""
 
 
 @dataclass(eq=False)
@@ -69,18 +71,7 @@ class Worker:
         Raises:
             OSError, EOFError: The system refuses another process, or the fork server has died.
         """
-        self._ended = False
-        self._connection, theirs = context.Pipe()
-        # mypy does not know that every context has Process.
-        self._process = context.Process(target=worker_process.main, args=(theirs, modules, memory_gb), daemon=True)  # type: ignore[attr-defined]
-        try:
-            with hidden_main_script():
-                self._process.start()
-        except BaseException:
-            self._connection.close()
-            raise
-        finally:
-            theirs.close()
+        self._child = Child(worker_process.main, modules, memory_gb, context=context, daemon=True)
 
     def ready(self) -> str | None:
         """Wait until the process accepts tasks; return None, or the reason why it does not."""
@@ -93,7 +84,7 @@ class Worker:
     @property
     def alive(self) -> bool:
         """True if the process accepts tasks."""
-        return not self._ended and self._process.is_alive()
+        return self._child.alive
 
     def ask(self, task: worker_process.WorkerTask) -> Iterator[tuple[Any, int]]:
         """Run a task; yield (value, bytes) as they arrive, and a ``WorkerFailure`` last if the task failed.
@@ -101,7 +92,7 @@ class Worker:
         A worker that must be replaced afterwards is ended (``alive``).
         """
         with contextlib.suppress(OSError):  # the process has died, which ``_receive`` reports
-            self._connection.send_bytes(ForkingPickler.dumps(task))
+            self._child.connection.send_bytes(ForkingPickler.dumps(task))
         while True:
             kind, value, size = self._receive(task.timeout)
             if kind == worker_process.VALUE:
@@ -117,50 +108,42 @@ class Worker:
 
     def kill(self) -> None:
         """Kill the process at once. Any thread may call this; the thread that waits for a value receives a failure."""
-        self._ended = True  # the signal takes effect a moment later
-        with contextlib.suppress(OSError):
-            if self._process.is_alive():  # the id of a dead process may be reused
-                self._process.kill()
+        self._child.kill()
 
     def end(self) -> None:
         """Kill the process and release its resources."""
-        self.kill()
-        self._process.join(END_SECONDS)
-        self._connection.close()
+        self._child.end(END_SECONDS)
 
     def _receive(self, timeout: float) -> tuple[str, Any, int]:
         """Return (kind, value, bytes) of the next message; for a dead or late worker, a failure."""
         try:
-            if not self._connection.poll(timeout):
+            if not self._child.connection.poll(timeout):
                 return worker_process.FAILED, (worker_process.TIMEOUT, None, True), 0
-            packed = self._connection.recv_bytes()
+            packed = self._child.connection.recv_bytes()
             kind, value = ForkingPickler.loads(packed)
         except (EOFError, OSError):
-            self._process.join(END_SECONDS)
+            self._child.wait(END_SECONDS)
             # A decoder that crashes, or reaches the limit of memory, ends with another signal.
-            by_system = self._process.exitcode == -signal.SIGKILL and not self._ended
-            code = worker_process.KILLED if by_system else worker_process.CRASHED
-            return worker_process.FAILED, (code, f"exit code {self._process.exitcode}", True), 0
+            code = worker_process.KILLED if self._child.killed_from_outside else worker_process.CRASHED
+            return worker_process.FAILED, (code, f"exit code {self._child.exit_code}", True), 0
         return kind, value, len(packed)
 
 
-_start_lock = threading.Lock()
+def asked_twice(ask: Callable[[], Iterator[tuple[Any, int]]]) -> Iterator[tuple[Any, int]]:
+    """Yield what ``ask`` yields; if the system killed its worker, ask once more, and leave out what was yielded before.
 
+    The file may be good, and the memory of the machine was full for a moment. A second time, the failure is yielded.
 
-@contextlib.contextmanager
-def hidden_main_script() -> Iterator[None]:
-    """Hide the running script from ``multiprocessing``, which would run it again in each worker.
-
-    A user's script may import torch or lack the ``__main__`` guard. Tasks are functions of modules, so it is not
-    needed.
+    Args:
+        ask: Returns ``Worker.ask`` of a worker that is alive; the same task yields the same values.
     """
-    main = sys.modules["__main__"]
-    with _start_lock:
-        spec, file = getattr(main, "__spec__", None), main.__dict__.pop("__file__", None)
-        main.__spec__ = None
-        try:
-            yield
-        finally:
-            main.__spec__ = spec
-            if file is not None:
-                main.__file__ = file
+    n_values = 0
+    for value, size in ask():
+        if isinstance(value, WorkerFailure) and value.code == worker_process.KILLED:
+            break
+        n_values += 1
+        yield value, size
+    else:
+        return
+    time.sleep(RETRY_SECONDS)
+    yield from itertools.islice(ask(), n_values, None)

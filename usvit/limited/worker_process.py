@@ -1,7 +1,7 @@
 """Main function of a worker process: answer tasks until the pipe is closed or the parent ends.
 
-This module imports only the standard library. Modules for tasks are imported after the worker is set up, or are
-inherited from the fork server (``preload``).
+This module imports only the standard library and ``usvit.processes``, which does the same. Modules for tasks are
+imported after the worker is set up, or are inherited from the fork server (``preload``).
 """
 
 import contextlib
@@ -9,14 +9,14 @@ import importlib
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
+
+from usvit.processes import exit_with_parent
 
 READY, VALUE, FAILED, END = "ready", "value", "failed", "end"
 """Kinds of messages: READY; VALUE with a value; and, at the end of a task, FAILED with (code, detail, whether to
@@ -73,7 +73,7 @@ def main(connection: Connection, modules: tuple[str, ...], memory_gb: float | No
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     _silence_output()
-    threading.Thread(target=exit_with_parent, daemon=True).start()
+    exit_with_parent()
     with contextlib.suppress(EOFError, OSError):  # the parent has closed the pipe
         try:
             os.environ.update(ONE_THREAD)
@@ -133,14 +133,6 @@ def _silence_output() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
-
-
-def exit_with_parent() -> None:
-    """End this process when the parent ends. An idle worker sees the pipe close, but a busy one does not."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _set_alarm(timeout: float | None) -> None:

@@ -21,6 +21,7 @@ from types import FrameType
 from usvit.config.node_file import load_node_config
 from usvit.errors import EXIT_BUG, EXIT_USER, UsvitError
 from usvit.logging import configure_logging
+from usvit.processes import Child
 from usvit.threads import configure_threads
 
 FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
@@ -46,8 +47,7 @@ class ChildProcess:
 
     def __init__(self, name: str, target: str, config: Path, argument: str = ""):
         self.name, self._target, self._config, self._argument = name, target, config, argument
-        self._process: BaseProcess | None = None
-        self._messages: Connection | None = None
+        self._process: Child | None = None
         self.n_starts = 0
         """Number of times that the process was started."""
         self._started_at, self._wait = -math.inf, FIRST_WAIT
@@ -58,19 +58,12 @@ class ChildProcess:
 
     @property
     def alive(self) -> bool:
-        return self._process is not None and self._process.is_alive()
+        return self._process is not None and self._process.alive
 
     def start(self) -> None:
-        """Start the process; it is spawned, because a fork copies locks of threads."""
-        context = multiprocessing.get_context("spawn")
-        if self._messages is not None:
-            self._messages.close()
-        self._messages, theirs = context.Pipe(duplex=False)
-        self._process = context.Process(
-            target=run_child, args=(self._target, self._config, self._argument, theirs), name=self.name
-        )
-        self._process.start()
-        theirs.close()
+        if self._process is not None:
+            self._process.end()
+        self._process = Child(run_child, self._target, self._config, self._argument, name=self.name)
         self.n_starts += 1
         self._started_at = time.monotonic()
 
@@ -83,11 +76,11 @@ class ChildProcess:
         Raises:
             UsvitError: it cannot start; the text is its own.
         """
-        assert self._messages is not None
+        assert self._process is not None
         while not stop.is_set():
-            if self._messages.poll(0.1):
+            if self._process.connection.poll(0.1):
                 try:
-                    message = self._messages.recv()
+                    message = self._process.connection.recv()
                 except EOFError:
                     message = f"The process '{self.name}' ended while it started."
                 if message is not None:
@@ -109,17 +102,14 @@ class ChildProcess:
 
     def ask_to_stop(self) -> None:
         """Send SIGTERM."""
-        if self._process is not None and self._process.is_alive():
+        if self._process is not None:
             self._process.terminate()
 
     def end(self, seconds: float) -> None:
         """Wait for the process to end, and kill it after ``seconds``."""
-        if self._process is None:
-            return
-        self._process.join(max(0.0, seconds))
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        if self._process is not None:
+            self._process.wait(max(0.0, seconds))
+            self._process.end()
 
 
 _parent: Connection | None = None
@@ -137,7 +127,7 @@ def _report(message: str | None) -> None:
             _parent.send(message)
 
 
-def run_child(target: str, config: Path, argument: str, parent: Connection | None = None) -> None:
+def run_child(parent: Connection, target: str, config: Path, argument: str) -> None:
     """Run the main function of a process until SIGTERM arrives or the service ends."""
     global _parent
     _parent = parent

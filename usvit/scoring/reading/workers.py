@@ -7,16 +7,16 @@ has a pipe and its own thread in the parent process, which starts it, sends it t
 
 import contextlib
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from usvit.errors import UsvitError
-from usvit.limited.worker import END_SECONDS, Worker, WorkerFailure, process_context
-from usvit.limited.worker_process import CRASHED, KILLED, WorkerTask
+from usvit.limited.worker import END_SECONDS, Worker, WorkerFailure, asked_twice, process_context
+from usvit.limited.worker_process import CRASHED, WorkerTask
 from usvit.scoring.items import FAILURES, Facts, Failure, Frame, ReadSettings, ScoringItem
 from usvit.scoring.reading.prefetch import CLOSED, Ahead, PrefetchEntry
 
@@ -24,9 +24,6 @@ __all__ = ["End", "Message", "Reader", "Readers", "WorkerFailure"]
 
 STARTS = 3
 """Number of workers in a row that may fail to start before the job is stopped."""
-
-RETRY_SECONDS = 1.0
-"""Time before an item is read once more in a new process, after the system killed its reader."""
 
 LOOK_AHEAD = 128 * 1024**2
 """Limit on the bytes of messages that wait for the consumer: once for the current item and once for all later items
@@ -193,51 +190,35 @@ class Readers:
     def _work(self, ahead: Ahead, busy: set[Worker]) -> None:
         """Run a worker thread: take entries, send them to the worker, and put its messages."""
         worker: Worker | None = None
+
+        def ask(task: WorkerTask) -> Iterator[tuple[Any, int]]:
+            nonlocal worker
+            if worker is None or not worker.alive:
+                worker = self._replaced(worker)
+            busy.add(worker)
+            try:
+                if ahead.stopped:  # the consumer may not have seen that this worker is busy
+                    return
+                for message, size in worker.ask(task):
+                    if message is not None or not task.many:
+                        yield message, size
+            finally:
+                busy.discard(worker)
+
         try:
             while (entry := ahead.take()) is not None:
                 assert entry.task is not None
-                if worker is None or not worker.alive:
-                    worker = self._replaced(worker)
-                busy.add(worker)
-                if ahead.stopped:  # the consumer may not have seen that this worker is busy
-                    break
-                killed_after = self._put_messages(worker, entry, ahead, 0, again=True)
-                busy.discard(worker)
-                if killed_after is not None and not ahead.stopped:
-                    time.sleep(RETRY_SECONDS)
-                    worker = self._replaced(worker)
-                    busy.add(worker)
-                    if ahead.stopped:
+                for message, size in asked_twice(partial(ask, entry.task)):
+                    if not ahead.put(entry, message, size):
+                        assert worker is not None
+                        worker.kill()  # its pipe may hold half a message
                         break
-                    self._put_messages(worker, entry, ahead, killed_after, again=False)
-                    busy.discard(worker)
                 ahead.close(entry)
         except BaseException as error:
             ahead.fail(error)
         finally:
             if worker is not None:
-                busy.discard(worker)
                 self._release(worker)
-
-    @staticmethod
-    def _put_messages(worker: Worker, entry: PrefetchEntry, ahead: Ahead, done: int, *, again: bool) -> int | None:
-        """Put the messages of a task after the first ``done``, which an earlier worker has given.
-
-        Returns:
-            The number of messages until the system killed the worker, if the task can be tried ``again``; else None.
-        """
-        assert entry.task is not None
-        number = 0
-        for message, size in worker.ask(entry.task):
-            if message is None and entry.task.many:
-                continue
-            if again and isinstance(message, WorkerFailure) and message.code == KILLED:
-                return number
-            number += 1
-            if number > done and not ahead.put(entry, message, size):
-                worker.kill()  # its pipe may hold half a message
-                break
-        return None
 
     def _replaced(self, worker: Worker | None) -> Worker:
         """Return a worker that is ready for a task, in place of a dead one or none.
