@@ -16,8 +16,9 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from usvit.errors import UsvitError
 from usvit.resources import usable_cores
@@ -245,17 +246,48 @@ def _check_reachable(address: str) -> None:
         ) from error
 
 
-def refuse_what_never_fits(ray: Any, cpus: int, gpus: float) -> None:
-    """Refuse tasks that fit on no machine of the cluster; Ray would wait forever.
+@dataclass(frozen=True)
+class TaskShare:
+    """The part of a cluster that each task takes."""
 
-    Raises:
-        UsvitError: No machine has enough CPUs and GPUs.
-    """
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in nodes):
-        return
-    largest: dict[str, float] = max(nodes, key=lambda node: (node.get("GPU", 0), node.get("CPU", 0)), default={})
-    raise UsvitError(
-        f"No machine of the Ray cluster has {cpus} CPUs and {gpus:g} GPUs, which each task needs; the largest has "
-        f"{largest.get('CPU', 0):g} and {largest.get('GPU', 0):g}. Pass smaller --cpus and --gpus."
-    )
+    cpus: int
+    gpus: float
+
+    @classmethod
+    def of(cls, ray: Any, cpus: int, gpus: float | None = None, *, use_gpus: bool) -> Self:
+        """Return the share of each task on a connected cluster.
+
+        Args:
+            ray: The module.
+            cpus: CPUs of each task.
+            gpus: GPUs of each task; None for one if the cluster has any and ``use_gpus`` is true.
+            use_gpus: See above.
+
+        Raises:
+            UsvitError: No machine has enough CPUs and GPUs; Ray would wait forever.
+        """
+        if gpus is None:
+            gpus = 1.0 if use_gpus and ray.cluster_resources().get("GPU", 0) >= 1 else 0.0
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in nodes):
+            largest: dict[str, float] = max(
+                nodes, key=lambda node: (node.get("GPU", 0), node.get("CPU", 0)), default={}
+            )
+            raise UsvitError(
+                f"No machine of the Ray cluster has {cpus} CPUs and {gpus:g} GPUs, which each task needs; the largest "
+                f"has {largest.get('CPU', 0):g} and {largest.get('GPU', 0):g}. Pass smaller --cpus and --gpus."
+            )
+        return cls(cpus, gpus)
+
+    def __str__(self) -> str:
+        return f"{self.cpus} CPU" + (f" and {self.gpus:g} GPU" if self.gpus else "")
+
+    def remote(self, ray: Any, target: Any, **options: Any) -> Any:
+        """Return a function or class whose calls take this share on a machine of the cluster."""
+        return ray.remote(target).options(num_cpus=self.cpus, num_gpus=self.gpus, **options)
+
+    def n_at_once(self, ray: Any) -> int:
+        """Return how many tasks the cluster holds, at least 1."""
+        resources = ray.cluster_resources()
+        n = max(1, int(resources.get("CPU", 1) // self.cpus))
+        return min(n, int(resources["GPU"])) if self.gpus else n

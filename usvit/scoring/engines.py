@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import usvit
-from usvit.cluster import connected, refuse_what_never_fits
+from usvit.cluster import TaskShare, connected
 from usvit.errors import UsvitError
 from usvit.progress import Progress
 from usvit.pseudonyms import Pseudonyms
@@ -107,18 +107,16 @@ def score_on_ray(
             model.
     """
     with connected(address) as ray:
-        gpus = 1.0 if choice.device != "cpu" and ray.cluster_resources().get("GPU", 0) >= 1 else 0.0
-        refuse_what_never_fits(ray, cpus, gpus)
-        n = max(1, int(ray.cluster_resources().get("CPU", 1) // cpus))
-        n = min(n, int(ray.cluster_resources()["GPU"])) if gpus else n
+        share = TaskShare.of(ray, cpus, use_gpus=choice.device != "cpu")
+        n = share.n_at_once(ray)
         # each worker loads the networks itself
         words = (describer.pseudonyms, describer.keep_ids, describer.abstain, describer.zone)
-        scorer = ray.remote(_Scorer).options(num_cpus=cpus, num_gpus=gpus)
+        scorer = share.remote(ray, _Scorer)
 
         def start() -> Any:
-            return scorer.remote(reading, choice, words, batch_size, cpus, gpus > 0, usvit.__version__)
+            return scorer.remote(reading, choice, words, batch_size, cpus, share.gpus > 0, usvit.__version__)
 
-        logger.info(f"Ray: {n} workers, each with {cpus} CPU" + (f" and {gpus:g} GPU." if gpus else "."))
+        logger.info(f"Ray: {n} workers, each with {share}.")
         chunks = (list(members) for _, members in itertools.groupby(items, key=lambda numbered: numbered[0] // CHUNK))
         # Only the first item of an interrupted job can be partly done, but the query is cheap.
         work = (_Chunk(members, {seq: known(seq) for seq, _ in members}) for members in chunks)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from usvit.cluster import connected, import_ray, refuse_what_never_fits
+from usvit.cluster import TaskShare, connected, import_ray
 from usvit.errors import UsvitError
 from usvit.progress import Progress
 from usvit.studies.steps import RESULTS
@@ -78,11 +78,9 @@ class Ray:
         if not tasks:
             return
         with connected(self.address) as ray:
-            gpus = self._gpus(ray)
-            refuse_what_never_fits(ray, self.cpus, gpus)
-            remote = ray.remote(make_run_elsewhere).options(num_cpus=self.cpus, num_gpus=gpus, max_retries=0)
-            at_once = f"{self.cpus} CPU" + (f" and {gpus:g} GPU" if gpus else "")
-            logger.info(f"{len(tasks)} runs for Ray, each with {at_once}.")
+            share = TaskShare.of(ray, self.cpus, self.gpus, use_gpus=self.use_gpus)
+            remote = share.remote(ray, make_run_elsewhere, max_retries=0)
+            logger.info(f"{len(tasks)} runs for Ray, each with {share}.")
             waiting, unfinished, failed = list(tasks), {task.id for task in tasks}, set[str]()
             submitted: dict[Any, StudyTask] = {}
             while waiting or submitted:
@@ -92,7 +90,7 @@ class Ray:
                         failed.add(task.id)
                         yield blocked
                     else:
-                        submitted[remote.remote(task, self.cpus, gpus > 0)] = task
+                        submitted[remote.remote(task, self.cpus, share.gpus > 0)] = task
                 if not submitted:
                     continue  # the rest waits for runs that were found to be blocked just now
                 done, _ = ray.wait(list(submitted), num_returns=1)
@@ -102,11 +100,6 @@ class Ray:
                 if result.error is not None:
                     failed.add(task.id)
                 yield result
-
-    def _gpus(self, ray: Any) -> float:
-        if self.gpus is not None:
-            return self.gpus
-        return 1.0 if self.use_gpus and ray.cluster_resources().get("GPU", 0) >= 1 else 0.0
 
 
 def make_engine(name: str, *, address: str | None, cpus: int | None, gpus: float | None, device: str | None) -> Engine:
