@@ -142,19 +142,6 @@ class Pseudonyms:
         return hmac.digest(self._key, domain.encode() + b"\0" + content, hashlib.sha256)
 
 
-@contextmanager
-def for_the_owner_alone() -> Iterator[None]:
-    """Make files and folders that are created in the block readable only by their owner (600, 700).
-
-    It sets the umask of the process, so that files never exist with another mode, whichever library creates them.
-    """
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
 def default_key_path() -> Path:
     """Return the path of the user's key: ``USVIT_KEY``, else ``pseudonym.key`` in the user's configuration folder."""
     given = os.environ.get("USVIT_KEY")

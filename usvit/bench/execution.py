@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from usvit.bench.protocols import Protocol
 from usvit.bench.search import Measure, search
 from usvit.config import build_config
 from usvit.errors import UsvitError
+from usvit.files import OutputFolder
 from usvit.models import find_model
 from usvit.progress import Progress, task
 from usvit.records import BenchRecord
@@ -62,8 +64,9 @@ def run_bench(
     Raises:
         UsvitError: a measurement is impossible (found before the first one), or the folder already holds results.
     """
-    if out is not None and (out / "bench.json").exists():
-        raise UsvitError(f"{out / 'bench.json'} already exists. Choose another folder with --out.")
+    folder = None if out is None else OutputFolder(out, "a benchmark", "bench.json")
+    if folder is not None and folder.has_record():
+        raise UsvitError(f"{folder.path / folder.record} already exists. Choose another folder with --out.")
     cases = [
         dataclasses.replace(case, hardware=dataclasses.replace(settings.hardware, precision=precision))
         for case in _cases(settings)
@@ -94,7 +97,10 @@ def run_bench(
             logger.info(line(row))
         return rows
 
-    with task(progress, f"protocol {protocol.name}", len(cases), "measurements") as advance:
+    with (
+        nullcontext() if folder is None else folder.opened(),
+        task(progress, f"protocol {protocol.name}", len(cases), "measurements") as advance,
+    ):
         for done, case in enumerate(cases, start=1):
             rows = search(protocol.search, case, run, max_batch=protocol.max_batch)
             content["results"] += [dataclasses.asdict(row) for row in rows]

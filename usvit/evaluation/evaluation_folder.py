@@ -13,25 +13,26 @@ import pandas as pd
 
 import usvit
 from usvit.errors import UsvitError
-from usvit.files import sha256_of_file, write_csv
+from usvit.files import OutputFolder, sha256_of_file, write_csv
 from usvit.records import MetricsRecord, RunRecord, load_record, run_hashes, write_record
 
-FILES = {
+FILES = (
     *("run.json", "metrics.json", "predictions.csv", "unmatched.csv"),
     *("report.html", "report.md", "report.xlsx", "figures"),
-}
+)
 _LIBRARIES = ("numpy", "pandas", "scipy")
 
 
 def refuse_occupied(out: Path) -> None:
     """Raise UsvitError if a folder contains anything but an earlier evaluation."""
-    if not out.exists():
-        return
+    _output_folder(out).refuse_other_files()
     run = out / "run.json"
-    if not (out.is_dir() and {one.name for one in out.iterdir()} <= FILES) or (
-        run.is_file() and load_record(run, RunRecord).kind != "evaluation"
-    ):
-        raise UsvitError(f"{out} holds other files. Nothing was changed: choose another folder with --out.")
+    if run.is_file() and load_record(run, RunRecord).kind != "evaluation":
+        raise UsvitError(f"{out} holds a run. Nothing was changed: choose another folder with --out.")
+
+
+def _output_folder(out: Path) -> OutputFolder:
+    return OutputFolder(out, "an evaluation", files=FILES)
 
 
 def write_evaluation(
@@ -53,15 +54,24 @@ def write_evaluation(
         command: what the user called.
         unmatched: the rows of unmatched.csv, for an external test.
     """
-    for name in ("run.json", "report.html", "report.md", "report.xlsx", "unmatched.csv"):
-        (out / name).unlink(missing_ok=True)
-    write_csv(out / "predictions.csv", table)
-    if unmatched is not None:
-        write_csv(out / "unmatched.csv", unmatched)
-    write_record(out / "metrics.json", metrics, MetricsRecord)
+    with _output_folder(out).opened():
+        refuse_occupied(out)  # again: another process may have written a run in between
+        for name in ("run.json", "report.html", "report.md", "report.xlsx", "unmatched.csv"):
+            (out / name).unlink(missing_ok=True)
+        write_csv(out / "predictions.csv", table)
+        if unmatched is not None:
+            write_csv(out / "unmatched.csv", unmatched)
+        write_record(out / "metrics.json", metrics, MetricsRecord)
+        write_record(out / "run.json", _run_record(out, metrics, table, evaluated, command), RunRecord)
+
+
+def _run_record(
+    out: Path, metrics: dict[str, Any], table: pd.DataFrame, evaluated: dict[str, Any], command: str
+) -> dict[str, Any]:
+    """Return the content of run.json, with the hashes of the other files."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     tested = table[table["part"] == "test"]
-    record = {
+    return {
         "kind": "evaluation",
         "name": out.absolute().name,
         "command": command or None,
@@ -87,4 +97,3 @@ def write_evaluation(
         "versions": {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}},
         "files": run_hashes(out),
     }
-    write_record(out / "run.json", record, RunRecord)

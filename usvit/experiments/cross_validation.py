@@ -8,7 +8,7 @@ near-duplicates) is in two of them.
 import json
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -41,11 +41,10 @@ from usvit.experiments.fold_worker import TrainFold
 from usvit.experiments.model_metadata import adapter_of, calibration_of, downstream_metadata, ood_of
 from usvit.experiments.parallel_folds import train_side_by_side
 from usvit.experiments.run_directory import RunDirectory
-from usvit.files import write_atomic, write_bytes, write_csv
+from usvit.files import for_the_owner_alone, write_atomic, write_bytes, write_csv
 from usvit.metrics.basic import auc
 from usvit.models import WithMaskHead, lora_state, ood, statistics_of
 from usvit.progress import Progress
-from usvit.pseudonyms import for_the_owner_alone
 from usvit.records import MetricsRecord, write_record
 from usvit.seeding import derive_seed
 from usvit.training import (
@@ -93,7 +92,7 @@ class CrossValidation(Experiment[CrossValidationSetup, None, MetricsRecord]):
 
     @contextmanager
     def opened(self, setup: CrossValidationSetup) -> Iterator[RunDirectory]:
-        with for_the_owner_alone() if setup.manifest.is_private else nullcontext(), super().opened(setup) as run:
+        with for_the_owner_alone(setup.manifest.is_private), super().opened(setup) as run:
             yield run
 
     def train(self, setup: CrossValidationSetup, run: RunDirectory) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import usvit
 from usvit.config import identity
 from usvit.errors import UsvitError
-from usvit.files import clear_partials, is_partial_of, locked, make_folder, refuse_linked_folders
+from usvit.files import OutputFolder, clear_partials
 from usvit.records import (
     FileRecord,
     RunRecord,
@@ -119,36 +119,27 @@ def open_run(path: Path, record: dict[str, Any]) -> Iterator[RunDirectory]:
     Raises:
         UsvitError: The folder holds another run or other files, or another process is working on it.
     """
-    _existing(path, record)  # before anything is written
-    make_folder(path)
-    refuse_linked_folders(path)
-    with locked(path / ".lock", f"Another process is working on {path}. Wait for it, or choose another --out."):
-        existing = _existing(path, record)  # again: another process may have begun a run in between
+    folder = OutputFolder(path, "a run", "run.json")
+    _existing(folder, record)  # before anything is written
+    with folder.opened():
+        existing = _existing(folder, record)  # again: another process may have begun a run in between
         run = RunDirectory(path, existing or {**record, **circumstances()})
         if existing is None:
             run.save()
         yield run
 
 
-def _existing(path: Path, record: dict[str, Any]) -> dict[str, Any] | None:
+def _existing(folder: OutputFolder, record: dict[str, Any]) -> dict[str, Any] | None:
     """Return the ``run.json`` of the folder if it is that of the same run; None if nothing has begun there.
 
     Raises:
         UsvitError: The folder holds another run or other files.
     """
-    if (path / "run.json").is_file():
-        existing = read_run_record(path)
-        _refuse_other_run(path, existing, record)
-        return existing
-    # A process that is about to write run.json has a lock and a partial file.
-    begun = path.is_dir() and all(
-        one.name == ".lock" or is_partial_of(one.name, path / "run.json") for one in path.iterdir()
-    )
-    if path.exists() and not begun:
-        raise UsvitError(
-            f"{path} exists and is not a run of usvit. Nothing was changed: choose another folder with --out."
-        )
-    return None
+    if not folder.has_record():
+        return None
+    existing = read_run_record(folder.path)
+    _refuse_other_run(folder.path, existing, record)
+    return existing
 
 
 def circumstances() -> dict[str, Any]:

@@ -75,9 +75,10 @@ def explain_run(path: Path, request: ExplainRequest) -> Explanation:
         refuse_linked_folders(path)
     record = ExplainWriter(request.out or path / "explain", _head(source, first, used))
     work = _RunWork(source, first, record, request)
-    if method in MAPS:
-        return work.maps(method, cases, target, request.layers)
-    return work.network(method, cases)
+    with record.opened():
+        if method in MAPS:
+            return work.maps(method, cases, target, request.layers)
+        return work.network(method, cases)
 
 
 def _head(source: PredictionSource, trained: TrainedModel, folds: set[int]) -> dict[str, Any]:

@@ -69,18 +69,20 @@ def explain_weights(choice: str, request: ExplainRequest) -> Explanation:
     images = choose_images(request, N_MEAN if method in MEANS else N_IMAGES) if method in (*MAPS, *MEANS) else None
     record = ExplainWriter(_folder(choice, network, request), _head(network))
     if images is not None and method in MAPS:
-        return _Maps(network, model, images, record, request).draw(method)
+        with record.opened():
+            return _Maps(network, model, images, record, request).draw(method)
     origin = network.name.partition("=")[2] or network.name
     subject = ExplainedNetwork(model, name, origin, None, network.view.image_size)
-    if images is not None:
-        told = f"{plural(len(images.rows), 'image')} of {images.label}"
-        entry = {"images_of": images.label, "n_images": len(images.rows)}
-        inputs = (tensor for _, _, tensor in images.batches(network.view, BATCH))
-        batches = ImageBatches(inputs, len(images.rows), told, entry)
-        shown = show_means(method, subject, record.folder, batches, request.progress)
-    else:
-        shown = show_parameters(method, subject, record.folder, request.layers)
-    return Explanation(record.folder, method, record.put(method, shown))
+    with record.opened():
+        if images is not None:
+            told = f"{plural(len(images.rows), 'image')} of {images.label}"
+            entry = {"images_of": images.label, "n_images": len(images.rows)}
+            inputs = (tensor for _, _, tensor in images.batches(network.view, BATCH))
+            batches = ImageBatches(inputs, len(images.rows), told, entry)
+            shown = show_means(method, subject, record.folder, batches, request.progress)
+        else:
+            shown = show_parameters(method, subject, record.folder, request.layers)
+        return Explanation(record.folder, method, record.put(method, shown))
 
 
 def _folder(choice: str, network: FixedNetwork, request: ExplainRequest) -> Path:

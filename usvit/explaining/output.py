@@ -2,11 +2,14 @@
 
 import hashlib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from usvit.errors import UsvitError
+from usvit.files import OutputFolder
 from usvit.records import ExplainRecord, ExplanationRecord, read_record, write_record
 
 EXPLANATION_FILE = "explain.json"
@@ -50,24 +53,29 @@ class ExplainWriter:
         Raises:
             UsvitError: the folder holds other files; nothing in it is changed.
         """
-        self.folder = folder
+        self.folder, self._output = folder, OutputFolder(folder, "an explanation", EXPLANATION_FILE)
         self.content: dict[str, Any] = {"schema_version": ExplainRecord.VERSION, **head, "methods": {}}
-        before = self._before()
-        if before is not None:
-            self._refuse_other(before)
-            weights = {**before["weights_sha256"], **head["weights_sha256"]}
-            self.content |= {"methods": before["methods"], "weights_sha256": dict(sorted(weights.items()))}
+        self._add_earlier()
 
-    def _before(self) -> dict[str, Any] | None:
-        path = self.folder / EXPLANATION_FILE
-        if not path.exists():
-            if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
-                raise UsvitError(
-                    f"{self.folder} exists and holds no {EXPLANATION_FILE}. Nothing was changed. Choose another folder "
-                    "with --out."
-                )
-            return None
-        return read_record(path, ExplainRecord)
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Keep other processes out of the folder while the block runs.
+
+        Raises:
+            UsvitError: another process writes into the folder, or has written other files.
+        """
+        with self._output.opened():
+            self._add_earlier()  # again: another process may have added a method in between
+            yield
+
+    def _add_earlier(self) -> None:
+        """Take over the methods that explain.json has already."""
+        if not self._output.has_record():
+            return
+        before = read_record(self.folder / EXPLANATION_FILE, ExplainRecord)
+        self._refuse_other(before)
+        weights = {**before["weights_sha256"], **self.content["weights_sha256"]}
+        self.content |= {"methods": before["methods"], "weights_sha256": dict(sorted(weights.items()))}
 
     def _refuse_other(self, before: dict[str, Any]) -> None:
         mine = self.content["weights_sha256"]

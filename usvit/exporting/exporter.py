@@ -9,7 +9,7 @@ from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError, unknown
 from usvit.exporting import to_monai, to_onnx
 from usvit.exporting.exportable import NOVELTY_FILE, ExportSource, open_source
-from usvit.exporting.folder import EXPORT_FILE, finished, identity, refuse_occupied, staged
+from usvit.exporting.folder import EXPORT_FILE, finished, identity, output_folder, staged
 from usvit.exporting.model_card import model_card
 from usvit.exporting.verification import Checked
 from usvit.files import write_text
@@ -74,7 +74,7 @@ def export(
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
     _refuse_without_extra(format)
-    refuse_occupied(out)
+    output_folder(out).refuse_other_files()
     opened = open_source(str(model), weights=weights, classes=classes, positive=positive, image_size=image_size)
     return write_export(opened if descriptions else opened.without_descriptions(), format, out)
 

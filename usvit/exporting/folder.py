@@ -1,20 +1,16 @@
 """The folder of an export: written under a temporary name, verified, and then renamed."""
 
-import contextlib
-import errno
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import usvit
 from usvit.errors import UsvitError
 from usvit.exporting.exportable import ExportSource
-from usvit.files import disk_errors, sha256_of_file, sha256_of_text
+from usvit.files import OutputFolder, sha256_of_file, sha256_of_text
 from usvit.records import ExportRecord, load_record, write_record
 
 EXPORT_FILE = "export.json"
@@ -31,14 +27,9 @@ def identity(source: ExportSource, format_: str) -> dict[str, Any]:
     }
 
 
-def refuse_occupied(out: Path) -> None:
-    """Raise early if the export could not be put into its folder.
-
-    Raises:
-        UsvitError: ``out`` is a file, or a folder with other files than an export's.
-    """
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / EXPORT_FILE).is_file())):
-        raise UsvitError(f"{out} exists and is not an export of usvit. Nothing was changed. Choose another --out.")
+def output_folder(out: Path) -> OutputFolder:
+    """Return the folder of an export, which is written once."""
+    return OutputFolder(out, "an export", EXPORT_FILE)
 
 
 def finished(out: Path, wanted: dict[str, Any]) -> ExportRecord | None:
@@ -47,8 +38,7 @@ def finished(out: Path, wanted: dict[str, Any]) -> ExportRecord | None:
     Raises:
         UsvitError: the folder holds another export, or its files were changed.
     """
-    refuse_occupied(out)
-    if not (out / EXPORT_FILE).is_file():
+    if not output_folder(out).has_record():
         return None
     record = load_record(out / EXPORT_FILE, ExportRecord)
     if any(getattr(record, key) != value for key, value in wanted.items()):
@@ -65,12 +55,9 @@ def staged(out: Path, record: dict[str, Any]) -> Iterator[Path]:
 
     At the end, ``record`` is written as ``export.json``, with the SHA-256 of every file.
     """
-    out = out.absolute()
-    partial = out.with_name(f".{out.name}.partial-{secrets.token_hex(8)}")
-    made = [parent for parent in out.parents if not parent.exists()]
-    with disk_errors(out):
-        try:
-            partial.mkdir(parents=True)
+    new_parents = [parent for parent in out.absolute().parents if not parent.exists()]
+    try:
+        with output_folder(out).staged() as partial:
             yield partial
             files = sorted(path for path in partial.rglob("*") if path.is_file())
             record["files"] = {path.relative_to(partial).as_posix(): sha256_of_file(path) for path in files}
@@ -78,23 +65,10 @@ def staged(out: Path, record: dict[str, Any]) -> Iterator[Path]:
             for path in files:
                 with open(path, "rb") as file:
                     os.fsync(file.fileno())
-            _put(partial, out)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-            for parent in made:  # remove those that are still empty after an error
-                with contextlib.suppress(OSError):
-                    parent.rmdir()
-
-
-def _put(partial: Path, out: Path) -> None:
-    try:
-        if out.exists():
-            out.rmdir()  # it was empty when it was checked
-        os.replace(partial, out)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise UsvitError(f"Another process has written to {out}. Choose another --out.") from error
-        raise
+    finally:
+        for parent in new_parents:  # remove those that are still empty after an error
+            with suppress(OSError):
+                parent.rmdir()
 
 
 def canonical(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Read and write files: reads are limited, since files may be untrusted; writes are atomic and stay in their folder."""
 
 from usvit.files.cells import csv_text, guarded, unguarded
+from usvit.files.output_folder import ABANDONED_AFTER_S, OutputFolder, TakenFolder
 from usvit.files.read import (
     JSON_BYTES,
     TABLE_BYTES,
@@ -28,6 +29,7 @@ from usvit.files.write import (
     copy_folder,
     disk_errors,
     folder_within,
+    for_the_owner_alone,
     is_partial_of,
     locked,
     make_folder,
@@ -42,10 +44,13 @@ from usvit.files.write import (
 )
 
 __all__ = [
+    "ABANDONED_AFTER_S",
     "JSON_BYTES",
     "TABLE_BYTES",
     "TEXT_BYTES",
     "DiskError",
+    "OutputFolder",
+    "TakenFolder",
     "Unreadable",
     "append_text",
     "atomic",
@@ -56,6 +61,7 @@ __all__ = [
     "disk_errors",
     "file_state",
     "folder_within",
+    "for_the_owner_alone",
     "guarded",
     "is_partial_of",
     "locked",

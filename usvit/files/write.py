@@ -41,6 +41,8 @@ _PARTIAL = ".*.partial-*"
 """Pattern of the temporary names."""
 _RANDOM = re.compile("[0-9a-f]{32}")
 """Pattern of their random endings."""
+_PARTIAL_PATH = re.compile(rf"(.*/)?\.([^/]+)\.partial-{_RANDOM.pattern}")
+"""Pattern of a path with a temporary name, with its folder and the name of the file that is written."""
 
 
 class DiskError(UsvitError):
@@ -159,6 +161,35 @@ def is_partial_of(name: str, path: Path) -> bool:
     """Return whether ``atomic`` may have used this name for a temporary file of ``path``."""
     start = f".{path.name[:40]}.partial-"
     return name.startswith(start) and _RANDOM.fullmatch(name[len(start) :]) is not None
+
+
+def without_partial_ending(path: str) -> str:
+    """Return the path of the file that ``atomic`` writes under this temporary name; another path is unchanged.
+
+    Args:
+        path: Path with ``/``. The names of the files that are written have at most 40 characters.
+    """
+    temporary = _PARTIAL_PATH.fullmatch(path)
+    return path if temporary is None else f"{temporary[1] or ''}{temporary[2]}"
+
+
+@contextmanager
+def for_the_owner_alone(private: bool = True) -> Iterator[None]:
+    """Make files and folders that are created in the block readable only by their owner (600, 700).
+
+    It sets the umask of the process, so that files never exist with another mode, whichever library creates them.
+
+    Args:
+        private: False to change nothing.
+    """
+    if not private:
+        yield
+        return
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def clear_partials(folder: Path) -> None:

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from usvit.config.node import NodeConfig, NodeModelConfig, NodeRule
 from usvit.errors import UsvitError
-from usvit.files import disk_errors
+from usvit.files import disk_errors, for_the_owner_alone
 from usvit.node.child_process import report_ready
 from usvit.node.database import NodeDatabase, add_event, count
 from usvit.node.patients import stop_study
 from usvit.node.receiving.instance_store import reopen_study
 from usvit.node.study_results import SeveralPatients, StudyResults
-from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
+from usvit.pseudonyms import Pseudonyms
 from usvit.scoring import ItemScorer, ItemScores, ModelChoice, ScoringItem, natural
 
 logger = logging.getLogger(__name__)

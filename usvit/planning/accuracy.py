@@ -7,7 +7,7 @@ from usvit.metrics.influence import design_effect
 from usvit.metrics.sample_size import SharePrecision
 from usvit.planning.assumptions import StudyClusters, observe, refuse_unless, share_of
 from usvit.planning.building import criterion_of, finish_plan
-from usvit.planning.pages import refuse_other_files
+from usvit.planning.pages import checked_folder
 from usvit.records import PlanRecord
 
 DEFAULT_HALF_WIDTH = 0.05
@@ -52,7 +52,7 @@ def plan_accuracy(
         >>> plan.decisive, plan.n_images
         ('sensitivity', 470)
     """
-    folder = refuse_other_files(out)
+    folder = checked_folder(out)
     run = None if like is None else observe(like, positive)
     share = share_of(prevalence, "--prevalence", run, lambda one: one.prevalence)
     expected = {

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from usvit import __version__
+from usvit.files import OutputFolder
 from usvit.metrics.influence import design_effect
 from usvit.metrics.sample_size import LARGEST
 from usvit.metrics.support import FEW_GROUPS
@@ -45,7 +46,7 @@ def criterion_of(
 
 
 def finish_plan(
-    folder: Path,
+    folder: OutputFolder,
     design: str,
     command: str,
     assumed: Mapping[str, Any],
@@ -101,7 +102,8 @@ def finish_plan(
         "curve": curve,
         "warnings": warnings,
     }
-    return write_plan(folder, content), folder
+    with folder.opened():
+        return write_plan(folder.path, content), folder.path
 
 
 _EMPTY: dict[str, None] = dict.fromkeys(

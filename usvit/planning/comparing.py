@@ -12,7 +12,7 @@ from usvit.metrics.margin_tests import check_margin
 from usvit.metrics.sample_size import ComparisonTest, difference_intraclass
 from usvit.planning.assumptions import StudyClusters, area_of, observe, refuse_unless, score_correlation, share_of
 from usvit.planning.building import criterion_of, finish_plan
-from usvit.planning.pages import refuse_other_files
+from usvit.planning.pages import checked_folder
 from usvit.records import PlanRecord
 
 
@@ -70,7 +70,7 @@ def plan_comparison(
         >>> plan.test, plan.n_patients == plan.criteria[0].n_independent
         ('difference', True)
     """
-    folder = refuse_other_files(out)
+    folder = checked_folder(out)
     if len(like) > 2:
         raise UsvitError(f"--like names {len(like)} runs: a comparison has two models.")
     runs = [observe(path, positive) for path in like]

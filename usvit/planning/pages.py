@@ -7,13 +7,11 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 from matplotlib.figure import Figure
 
-from usvit.errors import UsvitError
-from usvit.files import write_text
+from usvit.files import OutputFolder, write_text
 from usvit.records import PlanCriterion, PlanRecord, write_record
 from usvit.reports import LegendEntry, Pens, Plot, environment
 from usvit.reports import plural as plural
 
-FILES = {"plan.json", "plan.html"}
 TITLES = {
     "validation": "Sample size to validate a model",
     "accuracy": "Sample size for sensitivity and specificity",
@@ -21,15 +19,14 @@ TITLES = {
 }
 
 
-def refuse_other_files(out: str | Path) -> Path:
+def checked_folder(out: str | Path) -> OutputFolder:
     """Return the folder to write, after a check that it holds nothing but an earlier plan.
 
     Raises:
-        UsvitError: it is a file or holds other files.
+        UsvitError: It is a file or holds other files.
     """
-    folder = Path(out)
-    if folder.exists() and not (folder.is_dir() and {one.name for one in folder.iterdir()} <= FILES):
-        raise UsvitError(f"{folder} holds other files. Nothing was changed: choose another folder with --out.")
+    folder = OutputFolder(Path(out), "a plan", files=("plan.json", "plan.html"))
+    folder.refuse_other_files()
     return folder
 
 

@@ -10,7 +10,7 @@ from usvit.metrics.influence import LinearPredictor, design_effect
 from usvit.metrics.sample_size import AreaPrecision, CalibrationSlope, NetBenefit, ObservedExpected, PreciseFigure
 from usvit.planning.assumptions import StudyClusters, area_of, observe, refuse_unless, share_of
 from usvit.planning.building import criterion_of, finish_plan
-from usvit.planning.pages import refuse_other_files
+from usvit.planning.pages import checked_folder
 from usvit.records import PlanRecord
 
 DEFAULT_WIDTH = 0.2
@@ -79,7 +79,7 @@ def plan_validation(
         >>> plan.decisive, plan.n_patients == max(one.n_patients for one in plan.criteria)
         ('calibration slope', True)
     """
-    folder = refuse_other_files(out)
+    folder = checked_folder(out)
     widths = {"--oe-width": oe_width, "--slope-width": slope_width, "--auc-width": auc_width}
     for option, width in [*widths.items(), ("--net-benefit-width", net_benefit_width)]:
         refuse_unless(0 < width <= 2, option, width, "the full width of a 95 % interval, above 0 and at most 2")

@@ -3,12 +3,9 @@
 import base64
 import hashlib
 import io
-import secrets
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,9 +22,8 @@ from usvit.data.datasets import DataRoot, OwnTable, build_manifest, is_private, 
 from usvit.data.io import BadImage
 from usvit.data.near_duplicates import NearDuplicate
 from usvit.errors import UsvitError
-from usvit.files import csv_text, disk_errors, write_csv, write_text
+from usvit.files import OutputFolder, csv_text, for_the_owner_alone, write_csv, write_text
 from usvit.progress import NO_PROGRESS, Progress
-from usvit.pseudonyms import for_the_owner_alone
 from usvit.records import AuditRecord, load_record, write_record
 from usvit.reports.svg import SERIES, drawing_style, to_svg
 from usvit.reports.templating import script_of
@@ -98,7 +94,7 @@ def audit(
     _refuse_occupied(out, manifest.sha256())
     result = find_faults(manifest, cards, progress)
     # The images on the page may contain patient names.
-    with for_the_owner_alone() if any(map(is_private, cards)) else nullcontext():
+    with for_the_owner_alone(any(map(is_private, cards))):
         write_audit(result, out, {card.name: card.classes for card in cards}, command)
     return AuditResult(result, out)
 
@@ -116,33 +112,21 @@ def write_audit(result: Audit, out: Path, card_counts: dict[str, dict[str, int |
         UsvitError: the disk is full or cannot be written.
     """
     page = _page(result, card_counts, command)
-    partial = out.parent / f".{out.name}.partial-{secrets.token_hex(8)}"
-    with disk_errors(out):
-        try:
-            write_record(partial / "audit.json", result.record, AuditRecord)
-            write_csv(partial / "keep.csv", result.keep)
-            write_text(partial / "audit.html", page)
-            if out.is_dir() and any(
-                out.iterdir()
-            ):  # an older audit of the same images; other files of the user are kept
-                for name in FILES:
-                    (partial / name).replace(out / name)
-            else:
-                partial.replace(out)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    with _output_folder(out).staged(replaces=FILES) as partial:
+        write_record(partial / "audit.json", result.record, AuditRecord)
+        write_csv(partial / "keep.csv", result.keep)
+        write_text(partial / "audit.html", page)
+
+
+def _output_folder(out: Path) -> OutputFolder:
+    return OutputFolder(out, "an audit", "audit.json")
 
 
 def _refuse_occupied(out: Path, manifest_sha256: str | None) -> None:
     """Refuse a folder without an audit; with a hash, also an audit of other images."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+    if not _output_folder(out).has_record():
         return
-    try:
-        there = load_record(out / "audit.json", AuditRecord).manifest_sha256
-    except UsvitError:
-        raise UsvitError(
-            f"{out} exists and is not an audit of usvit. Nothing was changed: choose another folder with --out."
-        ) from None
+    there = load_record(out / "audit.json", AuditRecord).manifest_sha256
     if manifest_sha256 not in (None, there):
         raise UsvitError(
             f"{out} holds an audit of other images, or of other labels or groups. Nothing was changed: choose "

@@ -29,7 +29,7 @@ from usvit.files import refuse_linked_folders, sha256_of_file, write_csv
 from usvit.models import TrainedModel, load_trained
 from usvit.progress import Progress, shown_progress, task
 from usvit.records import RepeatabilityRecord, fitting
-from usvit.retesting.output import SCORES, alone_in, head, refuse_other_files, written
+from usvit.retesting.output import SCORES, head, output_folder, written
 
 CHUNK = 16
 """Images that are read and changed at once."""
@@ -85,12 +85,13 @@ def retest(
     path = Path(run)
     chosen = _chosen(changes)
     folder = path / "retest" if out is None else Path(out)
-    refuse_other_files(folder)
+    output = output_folder(folder)
+    output.refuse_other_files()
     if out is None and path.is_dir():
         refuse_linked_folders(path)
     source = open_source(path)
     cases = list(source.cases) if images is None else choose(source, images)
-    with alone_in(folder):
+    with output.opened():
         with fitting(source.run):
             found = open_predictions(source.run)
             scores = _score(source, cases, chosen, roots_from(data_root), shown_progress(progress))

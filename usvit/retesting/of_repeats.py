@@ -1,12 +1,12 @@
 """Repeatability from predictions that exist: copies of one frame, views of a lesion, or any column of repeats."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 from usvit.arguments import checked_arguments
 from usvit.evaluation import Columns, open_predictions, repeats_section
-from usvit.files import refuse_linked_folders
 from usvit.records import RepeatabilityRecord, fitting
-from usvit.retesting.output import head, refuse_other_files, written
+from usvit.retesting.output import head, output_folder, written
 
 USUAL = Columns()
 SPLIT_BY_IMAGE = (
@@ -55,9 +55,9 @@ def repeatability(
         >>> found.n_images > found.n_sets, found.scales.logit.icc_form
         (True, 'ICC(1,1)')
     """
-    path, folder = Path(predictions), None if out is None else Path(out)
+    path, folder = Path(predictions), None if out is None else output_folder(Path(out))
     if folder is not None:
-        refuse_other_files(folder)
+        folder.refuse_other_files()
     with fitting(path):
         found = open_predictions(
             path,
@@ -76,6 +76,6 @@ def repeatability(
             f"{section['n_identical']} of {section['n_pairs']} pairs have identical pixels, so that their scores are "
             "equal whatever the network is."
         )
-    if folder is not None:
-        refuse_linked_folders(folder)
-    return written({**head(found.name, found.positive, warnings), "repeats": section}, folder, pairs)
+    with nullcontext() if folder is None else folder.opened():
+        content = {**head(found.name, found.positive, warnings), "repeats": section}
+        return written(content, None if folder is None else folder.path, pairs)

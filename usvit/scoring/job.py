@@ -6,15 +6,14 @@ An interrupted job can be resumed at any point.
 import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError, unknown
-from usvit.files import is_partial_of
+from usvit.files import for_the_owner_alone, is_partial_of
 from usvit.progress import Progress, shown_progress
-from usvit.pseudonyms import LinkTable, Pseudonyms, default_key_path, for_the_owner_alone, refuse_inside
+from usvit.pseudonyms import LinkTable, Pseudonyms, default_key_path, refuse_inside
 from usvit.records import SummaryRecord, load_record
 from usvit.resources import usable_cores
 from usvit.scoring.abstention import zone_of
@@ -203,7 +202,7 @@ def _run(request: Request, progress: Progress) -> ScoringResult:
     identity = identity_of(request, ensemble, pseudonyms, zone)
     named = {"job": identity["input"], "model": ensemble.sha256, "key": pseudonyms.fingerprint}
     with (
-        for_the_owner_alone() if request.keep_ids else nullcontext(),
+        for_the_owner_alone(request.keep_ids),
         audited(request.audit_log, out=request.out, **named) as attempt,
         open_folder(request.out, identity) as folder,
     ):

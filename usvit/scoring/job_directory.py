@@ -10,11 +10,10 @@ from typing import Any
 
 import usvit
 from usvit.errors import UsvitError
-from usvit.files import clear_partials, disk_errors, locked, make_folder, refuse_linked_folders
+from usvit.files import OutputFolder, clear_partials
 from usvit.records import JobRecord, read_record, write_record
 
 JOB, JOURNAL = "job.json", "journal.sqlite"
-_LOCK = ".lock"
 
 
 @dataclass
@@ -62,11 +61,10 @@ def open_folder(out: Path, identity: dict[str, Any]) -> Iterator[JobDirectory]:
     Raises:
         UsvitError: the folder holds another job or other files, another process is using it, or it cannot be written.
     """
-    _record_of(out, identity)  # before anything is written
-    make_folder(out)
-    refuse_linked_folders(out)
-    with locked(out / _LOCK, f"Another process is using {out}. Wait for it, or choose another --out."):
-        record = _record_of(out, identity)  # again: another process may have changed it in between
+    folder = OutputFolder(out, "a scoring job", JOB, files=(f".{JOB}.partial-*",))
+    _record_of(folder, identity)  # before anything is written
+    with folder.opened(verb="using"):
+        record = _record_of(folder, identity)  # again: another process may have changed it in between
         if record is None:
             record = {
                 "schema_version": JobRecord.VERSION,
@@ -76,32 +74,20 @@ def open_folder(out: Path, identity: dict[str, Any]) -> Iterator[JobDirectory]:
                 "identity": identity,
             }
             write_record(out / JOB, record, JobRecord)
-        try:
-            yield JobDirectory(out, record)
-        finally:
-            (out / _LOCK).unlink(missing_ok=True)
+        yield JobDirectory(out, record)
 
 
-def _record_of(out: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+def _record_of(folder: OutputFolder, identity: dict[str, Any]) -> dict[str, Any] | None:
     """Return the content of ``job.json``; None if the folder is absent or empty.
 
     Raises:
         UsvitError: the folder belongs to another job, is not the folder of a job, or cannot be read.
     """
-    # A process that is killed before it has written job.json leaves a lock and a partial file.
-    with disk_errors(out):
-        if out.exists() and not out.is_dir():
-            raise UsvitError(f"--out {out} is a file. Pass a folder.")
-        names = {one.name for one in out.iterdir()} if out.is_dir() else set()
-    if JOB in names:
-        record = read_record(out / JOB, JobRecord)
-        _refuse_other_job(out, record, identity)
-        return record
-    if {name for name in names if name != _LOCK and not name.startswith(f".{JOB}.partial-")}:
-        raise UsvitError(
-            f"--out {out} exists and holds no job of usvit score. Nothing was changed. Choose another folder."
-        )
-    return None
+    if not folder.has_record():
+        return None
+    record = read_record(folder.path / JOB, JobRecord)
+    _refuse_other_job(folder.path, record, identity)
+    return record
 
 
 def _refuse_other_job(out: Path, record: dict[str, Any], identity: dict[str, Any]) -> None:

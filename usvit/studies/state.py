@@ -10,7 +10,7 @@ from typing import Any
 import usvit
 from usvit.config import identity
 from usvit.errors import UsvitError
-from usvit.files import locked, make_folder, refuse_linked_folders, write_text
+from usvit.files import OutputFolder, make_folder, write_text
 from usvit.records import StudyRecord, load_run_record, read_record, write_record
 from usvit.studies.metric_names import title_of
 from usvit.studies.plan import PlannedRun, StudyPlan, as_json
@@ -104,21 +104,30 @@ def open_study(path: Path, plan: StudyPlan, command: str, runs: Path | None = No
     Raises:
         UsvitError: The folder holds another study or other files, or another process is working on it.
     """
-    existing = read_record(path / "study.json", StudyRecord) if (path / "study.json").is_file() else None
-    if existing is None and path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UsvitError(f"{path} exists and is not a study of usvit. Nothing was changed: choose another folder.")
-    if existing is not None:
-        _refuse_other_study(path, existing, plan)
-    make_folder(path / "runs" if runs is None else runs, path if runs is None else runs)
-    make_folder(path, path)
-    refuse_linked_folders(path)
-    with locked(path / ".lock", f"Another process is working on {path}. Wait for it, or choose another --out."):
+    folder = OutputFolder(path, "a study", "study.json")
+    _existing(folder, plan)  # before anything is written
+    with folder.opened():
+        existing = _existing(folder, plan)  # again: another process may have begun a study in between
+        make_folder(path / "runs" if runs is None else runs, path if runs is None else runs)
         study = StudyDir(path, existing or new_record(plan, command), runs)
-        folder = Path(os.path.relpath(study.runs, path)).as_posix()
-        study.record |= {"schema_version": StudyRecord.VERSION, **_shown(plan), "runs_folder": folder}
+        runs_folder = Path(os.path.relpath(study.runs, path)).as_posix()
+        study.record |= {"schema_version": StudyRecord.VERSION, **_shown(plan), "runs_folder": runs_folder}
         if existing is None:
             study.save()
         yield study
+
+
+def _existing(folder: OutputFolder, plan: StudyPlan) -> dict[str, Any] | None:
+    """Return the ``study.json`` of the folder if it is that of the same study; None if nothing has begun there.
+
+    Raises:
+        UsvitError: The folder holds another study or other files.
+    """
+    if not folder.has_record():
+        return None
+    existing = read_record(folder.path / "study.json", StudyRecord)
+    _refuse_other_study(folder.path, existing, plan)
+    return existing
 
 
 def new_record(plan: StudyPlan, command: str) -> dict[str, Any]:

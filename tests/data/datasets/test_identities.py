@@ -14,7 +14,8 @@ from tests.data.conftest import save, speckle, write_dicom
 from usvit.data.datasets.cards import load_card
 from usvit.data.datasets.identities import DataError, Public, is_private
 from usvit.data.datasets.readers import READERS
-from usvit.pseudonyms import Pseudonyms, default_key_path, for_the_owner_alone
+from usvit.files import for_the_owner_alone
+from usvit.pseudonyms import Pseudonyms, default_key_path
 
 PLANTED = re.compile(rb"Muster|Erika|4711\d{4}|ACC-?77|1\.2\.840\.99", re.IGNORECASE)
 N = 24

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from usvit.data.phantom import GENERATOR_VERSION, PhantomSpec, write_phantom
-from usvit.data.phantom.write import ABANDONED_AFTER_S
 from usvit.errors import UsvitError
+from usvit.files import ABANDONED_AFTER_S
 from usvit.progress import NoProgress
 
 pytestmark = pytest.mark.slow

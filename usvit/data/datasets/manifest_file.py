@@ -6,7 +6,6 @@ from. The content of a file is checked before it is used.
 
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +23,9 @@ from usvit.data.io import read_image
 from usvit.data.near_duplicates import CompactDescriptions, Description, describe
 from usvit.data.splits import OwnIds, read_description
 from usvit.errors import UsvitError, unknown
-from usvit.files import read_csv, regular_file, write_atomic
+from usvit.files import for_the_owner_alone, read_csv, regular_file, write_atomic
 from usvit.files.read import TABLE_BYTES, bounded_parquet
 from usvit.progress import Progress, task
-from usvit.pseudonyms import for_the_owner_alone
 from usvit.resources import usable_cores
 
 DESCRIPTIONS = "copy_description"
@@ -138,7 +136,7 @@ def write_manifest(manifest: Manifest, path: Path) -> None:
         content = content.assign(**{_OWN_ID: [own.get(pair, pair[1]) for pair in pairs]})
     table = pyarrow.Table.from_pandas(content, preserve_index=False)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: header.model_dump_json().encode()})
-    with for_the_owner_alone() if private or kept else nullcontext():
+    with for_the_owner_alone(bool(private or kept)):
         write_atomic(path, lambda file: pyarrow.parquet.write_table(table, file))
 
 

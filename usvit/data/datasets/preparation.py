@@ -3,7 +3,6 @@
 import dataclasses
 import os
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,9 +20,9 @@ from usvit.data.datasets.manifest import Manifest, build_manifest, mask_names
 from usvit.data.datasets.manifest_file import dataset_or_manifest, open_manifest, read_manifest, write_manifest
 from usvit.data.splits import SPLITS, folds_sha256, leaking_groups, make_folds, read_folds
 from usvit.errors import UsvitError
-from usvit.files import write_csv
+from usvit.files import for_the_owner_alone, write_csv
 from usvit.progress import NO_PROGRESS, Progress
-from usvit.pseudonyms import LinkTable, for_the_owner_alone
+from usvit.pseudonyms import LinkTable
 from usvit.records import FoldsRecord, write_record
 
 
@@ -270,7 +269,7 @@ def save_splits(
         "leaking_groups": len(leaking_groups(folds, rows)),
         "parts": parts,
     }
-    with for_the_owner_alone() if manifest.is_private else nullcontext():
+    with for_the_owner_alone(manifest.is_private):
         record = write_record(out.with_suffix(".json"), summary, FoldsRecord)
         write_csv(out, folds)
     return record

@@ -2,13 +2,7 @@
 
 import dataclasses
 import math
-import os
-import secrets
-import shutil
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +17,12 @@ from usvit.data.phantom.render import MARKS, Patient, cut_lesion, render_image, 
 from usvit.data.phantom.signs import SIGN_LAWS
 from usvit.data.phantom.spec import CLASS_SHARE, GENERATOR_VERSION, PhantomSpec
 from usvit.errors import UsvitError
-from usvit.files import disk_errors, write_csv
+from usvit.files import OutputFolder, TakenFolder, write_csv
 from usvit.progress import NO_PROGRESS, Progress, task
 from usvit.records import PhantomRecord, load_record, write_record
 from usvit.resources import usable_cores
 
 PNG_LEVEL = 4  # speckle hardly compresses, so a higher level costs time without saving space
-ABANDONED_AFTER_S = 3600  # a partial folder that has not changed for this long belongs to a killed run
 
 SOURCES = (
     "Jensen 1996, Med Biol Eng Comput 34 Suppl 1:351 (echo as scatterers convolved with a point-spread function)",
@@ -62,16 +55,20 @@ def write_phantom(
             written.
     """
     out = Path(out)
-    _refuse_occupied(out)
-    with disk_errors(out), _partial_folder(out) as partial:
-        for label in CLASS_SHARE:
-            (partial / label).mkdir()
-        patients = plan_patients(spec)
-        rows = _write_images(spec, patients, partial, workers, progress)
-        table = pd.DataFrame(rows).sort_values("image_id", kind="stable")
-        write_csv(partial / "phantom.csv", table)
-        write_record(partial / "phantom.json", _description(spec, table), PhantomRecord)
-        _move_into_place(partial, out, spec)
+    folder = OutputFolder(out, "a phantom set")
+    folder.refuse_other_files()
+    try:
+        with folder.staged() as partial:
+            for label in CLASS_SHARE:
+                (partial / label).mkdir()
+            patients = plan_patients(spec)
+            rows = _write_images(spec, patients, partial, workers, progress)
+            table = pd.DataFrame(rows).sort_values("image_id", kind="stable")
+            write_csv(partial / "phantom.csv", table)
+            write_record(partial / "phantom.json", _description(spec, table), PhantomRecord)
+    except TakenFolder:
+        if not _holds(out, spec):  # otherwise another process was faster; the same spec gives the same bytes
+            raise
     return out
 
 
@@ -167,54 +164,6 @@ def _description(spec: PhantomSpec, table: pd.DataFrame) -> dict[str, Any]:
 def _recorded(spec: PhantomSpec) -> dict[str, Any]:
     """Return the specification for the record; a scanner that is drawn for each patient is not mentioned."""
     return {name: value for name, value in dataclasses.asdict(spec).items() if name != "scanner" or value}
-
-
-def _refuse_occupied(out: Path) -> None:
-    if out.exists() and not out.is_dir():
-        raise UsvitError(f"Cannot write the phantom set to {out}: it is a file. Choose the name of a new folder.")
-    if out.is_dir() and any(out.iterdir()):
-        raise UsvitError(
-            f"Cannot write the phantom set to {out}: the folder is not empty, and usvit does not overwrite files. "
-            "Choose another folder, or remove this one first."
-        )
-
-
-@contextmanager
-def _partial_folder(out: Path) -> Iterator[Path]:
-    """Create a hidden folder beside ``out`` under a unique name, and remove it afterwards in any case."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{out.name}.partial-"
-    oldest = time.time() - ABANDONED_AFTER_S
-    for leftover in out.parent.iterdir():
-        if leftover.name.startswith(prefix) and leftover.is_dir() and _last_touched(leftover) < oldest:
-            shutil.rmtree(leftover, ignore_errors=True)
-    partial = out.parent / f"{prefix}{os.getpid()}-{secrets.token_hex(8)}"
-    partial.mkdir()
-    try:
-        yield partial
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _last_touched(folder: Path) -> float:
-    # The modification time of a folder changes when a file is added, so the class folders are enough.
-    try:
-        return max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
-    except OSError:  # it was removed meanwhile, so its owner is still running
-        return math.inf
-
-
-def _move_into_place(partial: Path, out: Path, spec: PhantomSpec) -> None:
-    try:
-        if out.is_dir():
-            out.rmdir()
-        partial.rename(out)
-    except OSError:
-        # Another process was faster. The same spec gives the same bytes, so its folder is as good.
-        if _holds(out, spec):
-            return
-        _refuse_occupied(out)
-        raise
 
 
 def _holds(out: Path, spec: PhantomSpec) -> bool:

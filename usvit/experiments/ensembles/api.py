@@ -4,7 +4,6 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,22 +17,23 @@ from usvit.experiments.ensembles.mean import FoldOfMeans, Weighting, mean_of_fol
 from usvit.experiments.ensembles.members import Member, open_members
 from usvit.experiments.run_directory import RunDirectory, RunResult, circumstances
 from usvit.files import (
-    clear_partials,
+    OutputFolder,
     copy_file,
-    locked,
     make_folder,
-    refuse_linked_folders,
     sha256_of_text,
     write_csv,
     write_json,
 )
-from usvit.pseudonyms import for_the_owner_alone
 from usvit.records import EnsembleRecord, MetricsRecord, check_record, load_record, load_run_record, write_record
 from usvit.reports import write_report
 
 logger = logging.getLogger(__name__)
 
-_OWN = {"run.json", RECORD, "predictions.csv", "folds.csv", "manifest.parquet", "metrics.json", "report.html", ".lock"}
+_FILES = (
+    *(RECORD, "predictions.csv", "folds.csv", "manifest.parquet", "metrics.json", "report.html"),
+    "fold-*/predictions.csv",
+)
+"""What an ensemble that was killed may have left without a ``run.json``."""
 
 
 @checked_arguments
@@ -92,23 +92,22 @@ def ensemble(
         "folds": [one.entry for one in means],
     }
     check_record(record, EnsembleRecord, folder / RECORD)
-    if _is_finished(folder, record):
+    output = OutputFolder(folder, "an ensemble", "run.json", _FILES)
+    if _is_finished(output, record):
         logger.info(f"{folder} is finished and has these members: nothing was changed.")
         return RunDirectory(folder, {}).outcome(MetricsRecord)
     for line in _warnings(members):
         logger.warning(line)
     private = any(not (member.path / "predictions.csv").stat().st_mode & 0o077 for member in members)
-    with for_the_owner_alone() if private else nullcontext():
-        make_folder(folder)
-        refuse_linked_folders(folder)
-        with locked(folder / ".lock", f"Another process is working on {folder}. Wait for it, or choose another --out."):
+    with output.opened(private=private):
+        if not _is_finished(output, record):  # another process may have made it in between
             told = command or f"usvit.ensemble({', '.join(repr(str(run)) for run in runs)}, out={str(out)!r})"
             directory = RunDirectory(folder, _run_record(members, record, folder, told) | circumstances())
             _write(directory, members, means, record)
             directory.record["results"] = [_result(members, fold) for fold in range(len(means))]
             directory.finish(time.monotonic() - begun)
             write_report(folder)
-    return directory.outcome(MetricsRecord)
+    return RunDirectory(folder, {}).outcome(MetricsRecord)
 
 
 def _write(run: RunDirectory, members: Sequence[Member], means: list[FoldOfMeans], record: dict[str, Any]) -> None:
@@ -203,33 +202,21 @@ def _warnings(members: Sequence[Member]) -> list[str]:
     ]
 
 
-def _is_finished(folder: Path, record: dict[str, Any]) -> bool:
+def _is_finished(output: OutputFolder, record: dict[str, Any]) -> bool:
     """Return whether a folder is this ensemble already.
 
     Raises:
         UsvitError: It holds another run or other files.
     """
-    if not folder.exists():
+    if not output.has_record():
         return False
     advice = "Nothing was changed: choose another folder with --out."
-    if (folder / "run.json").is_file():
-        if load_run_record(folder).kind == "ensemble":
-            there = load_record(folder / RECORD, EnsembleRecord).content()
-            if {**there, "usvit_version": ""} == {**record, "usvit_version": ""}:
-                return True
-            raise UsvitError(f"{folder} holds an ensemble of other members, weights or predictions. {advice}")
-        raise UsvitError(f"{folder} holds a run. {advice}")
-    clear_partials(folder) if folder.is_dir() else None
-    if not folder.is_dir() or any(not _is_own(one) for one in folder.iterdir()):
-        raise UsvitError(f"{folder} exists and is not an ensemble of usvit. {advice}")
-    return False
-
-
-def _is_own(path: Path) -> bool:
-    """Return whether an ensemble that was killed while it was written may have left a file or folder."""
-    if path.is_dir():
-        return path.name.startswith("fold-") and {one.name for one in path.iterdir()} <= {"predictions.csv"}
-    return path.name in _OWN
+    if load_run_record(output.path).kind != "ensemble":
+        raise UsvitError(f"{output.path} holds a run. {advice}")
+    there = load_record(output.path / RECORD, EnsembleRecord).content()
+    if {**there, "usvit_version": ""} != {**record, "usvit_version": ""}:
+        raise UsvitError(f"{output.path} holds an ensemble of other members, weights or predictions. {advice}")
+    return True
 
 
 def _relative(run: Path, folder: Path) -> str:

@@ -15,14 +15,13 @@ from usvit.arguments import checked_arguments
 from usvit.config.node import NodeConfig, PeerConfig
 from usvit.config.node_file import load_node_config
 from usvit.errors import UsvitError, shortened, unknown
-from usvit.files import disk_errors, locked
+from usvit.files import disk_errors, for_the_owner_alone, locked
 from usvit.node.database import NodeDatabase, add_event
 from usvit.node.receiving.archives import ArchivedInstance, DimseArchive, WebArchive
 from usvit.node.receiving.instance_store import InstanceStore, Outcome, is_uid
 from usvit.node.receiving.sop_classes import image_classes
 from usvit.node.sending import PeerUnavailable
 from usvit.progress import Progress, shown_progress
-from usvit.pseudonyms import for_the_owner_alone
 from usvit.scoring import IMAGE_CLASSES
 
 KEYS = (

@@ -20,12 +20,20 @@ from usvit.arguments import checked_arguments
 from usvit.config.node import NodeTlsConfig, PeerConfig
 from usvit.data.io import is_dicom
 from usvit.errors import UsvitError, shortened
-from usvit.files import TABLE_BYTES, disk_errors, guarded, locked, read_bytes, refuse_link, sha256_of_file
+from usvit.files import (
+    TABLE_BYTES,
+    disk_errors,
+    for_the_owner_alone,
+    guarded,
+    locked,
+    read_bytes,
+    refuse_link,
+    sha256_of_file,
+)
 from usvit.node.sending.answers import Answer, Outgoing, PeerUnavailable
 from usvit.node.sending.store_scu import StoreScu, fits_one_association
 from usvit.node.sending.stow import StowClient
 from usvit.progress import Progress, shown_progress, task
-from usvit.pseudonyms import for_the_owner_alone
 
 SENT_FILE = "sent.csv"
 COLUMNS = ("file", "sha256", "to", "state", "status", "error", "time")

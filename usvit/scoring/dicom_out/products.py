@@ -17,8 +17,8 @@ from pydicom.dataset import Dataset
 from usvit.data.burned_in import may_show_words
 from usvit.data.io import BadImage, UInt8
 from usvit.errors import UsvitError
-from usvit.files import write_atomic
-from usvit.pseudonyms import Pseudonyms, for_the_owner_alone
+from usvit.files import for_the_owner_alone, write_atomic
+from usvit.pseudonyms import Pseudonyms
 from usvit.scoring.dicom_out.deidentify import evidence_of
 from usvit.scoring.dicom_out.findings import MOST_FRAMES, Finding, ScoringModel, finding_of, most_suspicious
 from usvit.scoring.dicom_out.overlay import Saliency, render, stacked, write_png
@@ -115,8 +115,7 @@ def write_products(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pydicom's quote values of the file
         with ExitStack() as stack:
-            if order.keep_ids:
-                stack.enter_context(for_the_owner_alone())
+            stack.enter_context(for_the_owner_alone(order.keep_ids))
             return _ProductWork(order, item, rows, saliency or {}, n_failed, tuple(predecessors), stack).products()
 
 

@@ -10,8 +10,7 @@ from pydicom import Dataset
 
 from usvit.data.io import BadImage, PatientIdentity, differing_patients
 from usvit.errors import UsvitError
-from usvit.files import write_atomic
-from usvit.pseudonyms import for_the_owner_alone
+from usvit.files import for_the_owner_alone, write_atomic
 from usvit.scoring.dicom_out.deidentify import evidence_of
 from usvit.scoring.dicom_out.findings import finding_of
 from usvit.scoring.dicom_out.products import Order, Product
@@ -58,8 +57,7 @@ def write_study_report(
     found, patients = [], list[PatientIdentity]()
     with warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")  # pydicom's quote values of the file
-        if order.keep_ids:
-            stack.enter_context(for_the_owner_alone())
+        stack.enter_context(for_the_owner_alone(order.keep_ids))
         for source in sources:
             file_sha256 = str(source.rows[0]["file_sha256"])
             try:

@@ -1,7 +1,6 @@
 """A measurement of shift: trainings, predictions of the left-out sets, figures, record, table and page."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,9 @@ from usvit.config import RunConfig
 from usvit.data.splits import Contamination, contamination_warning
 from usvit.errors import UsvitError
 from usvit.evaluation import size_problem
-from usvit.files import write_csv
+from usvit.files import OutputFolder, write_csv
 from usvit.metrics.threshold_choice import Rule
 from usvit.progress import Progress
-from usvit.pseudonyms import for_the_owner_alone
 from usvit.records import ShiftRecord, write_record
 from usvit.scoring import RunNetworks, predict_manifest
 from usvit.studies.engines import make_engine
@@ -27,7 +25,7 @@ from usvit.studies.shift.published import published_figures
 from usvit.studies.shift.sets import PHANTOM, JoinedSets
 from usvit.studies.shift.training import Kind, LeftOut, check_weights, leave_each_out, study_of, write_inputs
 
-OWN_FILES = frozenset({"study", "runs", "external", "shift.json", "shift.csv", "shift.html"})
+OWN_FILES = ("study", "runs", "external", "shift.json", "shift.csv", "shift.html")
 FIGURES = ("auc", "sensitivity", "specificity", "slope", "observed_expected", "ppv", "npv")
 
 
@@ -68,12 +66,13 @@ def measure(request: ShiftRequest, progress: Progress) -> ShiftOutcome:
     """
     sets, config = request.sets, request.config
     _refuse_all_sizes(request)
-    _refuse_other_files(request.out)
+    output = OutputFolder(request.out, "a measurement of shift", files=OWN_FILES)
+    output.refuse_other_files()
     engine = make_engine(request.engine, address=None, cpus=request.cpus, gpus=None, device=config.device)
     contamination = check_weights(config, sets)
     runs = request.out / "runs" if request.runs is None else request.runs
     left_out = leave_each_out(sets, config, request.kind, runs)
-    with for_the_owner_alone() if sets.manifest.is_private else nullcontext():
+    with output.opened(private=sets.manifest.is_private):
         write_inputs(left_out)
         outcome = execute(
             study_of(left_out, config, request.kind, request.by),
@@ -125,16 +124,6 @@ def table_of(record: ShiftRecord) -> pd.DataFrame:
                 side = f"recalibration, {drawn.fitted}"
                 add(row.left_out, row.left_out, side, name, drawn.n_patients, found.median, found.interval)
     return pd.DataFrame(lines).astype({"n_patients": "Int64"})
-
-
-def _refuse_other_files(out: Path) -> None:
-    """Refuse a folder that holds something else than a measurement of shift."""
-    if out.exists() and not out.is_dir():
-        raise UsvitError(f"{out} is a file. Choose another folder with --out.")
-    if out.is_dir() and (other := sorted({one.name for one in out.iterdir()} - OWN_FILES)):
-        raise UsvitError(
-            f"{out} holds other files, such as {other[0]}. Nothing was changed: choose another folder with --out."
-        )
 
 
 def _refuse_all_sizes(request: ShiftRequest) -> None:

@@ -7,7 +7,6 @@ measurements with the same folder of runs share equal runs, and an interrupted o
 import json
 import re
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,9 +27,8 @@ from usvit.data.splits import (
     together,
 )
 from usvit.errors import UsvitError
-from usvit.files import sha256_of_text, write_csv
+from usvit.files import for_the_owner_alone, sha256_of_text, write_csv
 from usvit.models import find_model, resolve_weights
-from usvit.pseudonyms import for_the_owner_alone
 from usvit.studies.plan import PlannedRow, PlannedRun, StudyPlan
 from usvit.studies.shift.sets import JoinedSets
 from usvit.studies.specification import FigureColumn, Row, Step, StudyConfig
@@ -125,7 +123,7 @@ def write_inputs(left_out: Sequence[LeftOut]) -> None:
     for one in left_out:
         data, split = one.run.config["data"], one.run.config["split"]
         write_manifest(one.sources, Path(data["manifest"]))
-        with for_the_owner_alone() if one.sources.is_private else nullcontext():
+        with for_the_owner_alone(one.sources.is_private):
             write_csv(Path(split["file"]), one.folds)
 
 
