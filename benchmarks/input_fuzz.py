@@ -60,6 +60,7 @@ YAML_VALUES = (
         Raw("~"),
     ),
     *("\u202e\u2066\ufeff", "\ud800", "a/../../b", "~/x", "$HOME/x", "-", "--help", "%s{0}", "a\nb", " ", "1e-400"),
+    *("A" * 5_000, "A/" * 3_000, "9" * 500, "%s.yaml" % ("A" * 300), list(range(10_000))),
 )
 """Values that only YAML has, or that are hostile where a text is a path, an option or a format."""
 
@@ -129,14 +130,17 @@ YAML: dict[str, tuple[str, Healthy]] = {
         Healthy(
             _yaml("configs/pretrain/mae_phantom.yaml"),
             lambda w, f, out: [
-                *("pretrain", "--recipe", str(f), "--source", "folder", "--path", str(w.data / "images")),
+                *("pretrain", "--recipe", str(f), "--source", "folder", "--path", str(w.data)),
                 *("--device", "cpu", "--set", "train.batch_size=4", "--set", "train.steps=1", "--out", str(out)),
             ],
         ),
     ),
     "transfer --recipe": ("r.yaml", Healthy(_yaml("configs/transfer/vit.yaml"), _place("transfer --recipe"))),
     "study FILE": ("s.yaml", Healthy(_yaml("configs/studies/gheflati2022_table1.yaml"), _place("study FILE"))),
-    "study FILE with a sweep": ("s.yaml", Healthy(_yaml("configs/studies/dosovitskiy2021_figure3.yaml"), _place("study FILE"))),
+    "study FILE of sizes": (
+        "s.yaml",
+        Healthy(_yaml("configs/studies/dosovitskiy2021_figure3.yaml"), _place("study FILE")),
+    ),
     "node doctor": ("node.yaml", Healthy(_node, _place("node doctor"))),
     "node status": ("node.yaml", Healthy(_node, _place("node status"))),
     "report --answers": (
@@ -146,7 +150,7 @@ YAML: dict[str, tuple[str, Healthy]] = {
             _place("report --answers"),
         ),
     ),
-}  # fmt: skip
+}
 """Name -> (file, what it holds and which command reads it)."""
 
 
@@ -288,7 +292,7 @@ def excel(path: Path, table: pd.DataFrame, rng: Rng) -> str:
     value = values[rng.integers(len(values))]
     if kind == 4:
         sheet.merge_cells(start_row=1, start_column=1, end_row=sheet.max_row, end_column=1)
-    for one in range(row, sheet.max_row + 1) if kind == 3 else [row] * (kind < 3):
+    for one in range(row, sheet.max_row + 1) if kind == 3 else [row] * int(kind < 3):
         sheet.cell(one, column).value = value
     book.save(path)
     return f"merged cells ({row})" if kind == 4 else f"cell {row},{column} = {str(value)[:30]!r}"

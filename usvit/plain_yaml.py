@@ -1,15 +1,17 @@
 """Parse untrusted YAML: plain values only, with limits on size, depth and number.
 
 ``yaml.safe_load`` runs no code, but nested anchors can expand to more values than fit in memory, a number of 5,000
-digits cannot be printed, and deep nesting raises a ``RecursionError``.
+digits cannot be printed, and deep nesting raises a ``RecursionError``. Of several equal keys of a mapping it silently
+takes the last, so that a setting would be lost.
 """
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from usvit.errors import UsvitError
+from usvit.errors import UsvitError, shortened
 
 MAX_BYTES = 200_000
 """Maximum number of characters; PyYAML reads about as many in a second."""
@@ -94,6 +96,9 @@ def _count(node: yaml.Node, known: dict[int, int], above: tuple[int, ...], what:
         children: list[yaml.Node] = []
     elif isinstance(node, yaml.MappingNode):
         children = [child for pair in node.value for child in pair]
+        keys = Counter((key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if keys and (most := keys.most_common(1)[0])[1] > 1:
+            raise UsvitError(f"{what} has the key '{shortened(most[0][1])}' twice in one mapping. Remove one of them.")
     else:
         children = list(node.value)
     total = 1

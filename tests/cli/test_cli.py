@@ -1,5 +1,6 @@
 """The command line as its user meets it: help, exit codes, and errors that say what to do."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -214,6 +215,22 @@ def test_a_bug_is_a_traceback_and_exit_code_1(usvit, monkeypatch):
     monkeypatch.setattr("usvit.data.datasets.card_names", lambda: 1 / 0)
     answer = usvit("data", "list")
     assert answer.code == 1 and "bug in usvit" in answer.err and "ZeroDivisionError" in answer.err
+
+
+def test_a_name_that_is_too_long_is_no_bug(usvit):
+    answer = usvit("report", "a" * 5000)
+    assert answer.code == 2 and answer.err.startswith("Error: ") and "Shorten the name" in answer.err
+
+
+@pytest.mark.parametrize("command", [("data", "list"), ("score", "--model", "m", "--input", "i", "--out", "o")])
+def test_a_fault_of_the_disk_is_no_bug_and_names_no_file_where_patients_are_read(usvit, monkeypatch, command):
+    def fault(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device", "NOVAK.png")
+
+    monkeypatch.setattr("usvit.data.datasets.card_names" if command[0] == "data" else "usvit.scoring.score", fault)
+    answer = usvit(*command)
+    assert answer.code == 2 and "No space left on device. Free some space" in answer.err
+    assert ("NOVAK.png" in answer.err) == (command[0] == "data")
 
 
 @pytest.mark.parametrize(

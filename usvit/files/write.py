@@ -27,11 +27,14 @@ from typing import Any, BinaryIO
 import filelock
 import pandas as pd
 
-from usvit.errors import UsvitError
+from usvit.errors import UsvitError, shortened
 from usvit.files.cells import csv_text
 
 # A file in place of a folder, or the reverse, gives EEXIST, ENOTDIR or EISDIR.
-_NOT_WRITABLE = (errno.ENOENT, errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+_NOT_WRITABLE = (
+    *(errno.ENOENT, errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EISDIR),
+    errno.ENAMETOOLONG,
+)
 _BY_HANDLE = {os.open, os.mkdir, os.rename, os.unlink} <= os.supports_dir_fd
 """True if the system supports names relative to the handle of a folder."""
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -70,7 +73,9 @@ def disk_errors(path: Path) -> Iterator[None]:
                 "--out, and run the same command again."
             ) from error
         if number in _NOT_WRITABLE:
-            raise DiskError(f"Cannot write {path}: {os.strerror(number)}. Choose another folder with --out.") from error
+            raise DiskError(
+                f"Cannot write {shortened(str(path), 1000)}: {os.strerror(number)}. Choose another folder with --out."
+            ) from error
         raise
 
 
