@@ -21,7 +21,9 @@ from usvit.files.read import (
     within,
 )
 from usvit.files.write import (
+    LOCK,
     DiskError,
+    alone_in,
     append_text,
     atomic,
     clear_partials,
@@ -44,10 +46,12 @@ from usvit.files.write import (
 
 __all__ = [
     "JSON_BYTES",
+    "LOCK",
     "TABLE_BYTES",
     "TEXT_BYTES",
     "DiskError",
     "Unreadable",
+    "alone_in",
     "append_text",
     "atomic",
     "clear_partials",

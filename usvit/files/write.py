@@ -40,6 +40,8 @@ _BY_HANDLE = {os.open, os.mkdir, os.rename, os.unlink} <= os.supports_dir_fd
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
+LOCK = ".lock"
+"""Lock file of a folder of results."""
 _PARTIAL = ".*.partial*"
 """Pattern of the temporary names."""
 _RANDOM = re.compile("[0-9a-f]{32}")
@@ -195,6 +197,26 @@ def locked(path: Path, taken: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of results, so that the files of two commands are never mixed.
+
+    The folder is created if missing. At the end, the lock file is removed, and so is the folder if it is empty.
+
+    Raises:
+        UsvitError: Another process writes into the folder, or it cannot be written.
+    """
+    make_folder(folder)
+    path = folder / LOCK
+    with locked(path, f"Another process is working on {folder}. Wait for it, or choose another --out."):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # empty after an error
 
 
 class Folder:
