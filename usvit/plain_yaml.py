@@ -5,6 +5,7 @@ digits cannot be printed, and deep nesting raises a ``RecursionError``. Of sever
 takes the last, so that a setting would be lost.
 """
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ MAX_VALUES = 50_000
 MAX_DEPTH = 50
 MAX_DIGITS = 40
 """Maximum number of characters of a number; a double or a SHA-1 needs fewer."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
 
 
@@ -88,6 +90,8 @@ def _count(node: yaml.Node, known: dict[int, int], above: tuple[int, ...], what:
     if len(above) > MAX_DEPTH:
         raise UsvitError(f"{what} is nested too deeply: {MAX_DEPTH} levels are read.")
     if isinstance(node, yaml.ScalarNode):
+        if _SURROGATE.search(node.value):
+            raise UsvitError(f"{what} has half of a surrogate pair, such as \\ud800, which is no character. Remove it.")
         if node.tag in _NUMBERS and len(node.value) > MAX_DIGITS:
             raise UsvitError(
                 f"{what} has a number of {len(node.value):,} characters, and {MAX_DIGITS} are read. Was it meant as a "

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import subprocess
 import sys
 
@@ -304,3 +305,23 @@ def test_without_a_recipe_the_studys_own_is_taken(arguments, recipe):
 
     given = dict(zip(arguments[::2], arguments[1::2], strict=True))
     assert _default_recipe(given.get("--dataset"), given.get("--model")) == recipe
+
+
+def test_a_folder_whose_name_is_not_utf_8_stands_in_the_record_of_a_command(usvit, tmp_path):
+    folder = tmp_path / os.fsdecode(b"n\xff")
+    answer = usvit(
+        "plan",
+        "accuracy",
+        "--sensitivity",
+        0.9,
+        "--specificity",
+        0.9,
+        "--prevalence",
+        0.3,
+        "--half-width",
+        0.1,
+        "--out",
+        folder,
+    )
+    assert answer.code == 0, answer.err
+    assert r"n\udcff" in json.loads((folder / "plan.json").read_text())["command"]

@@ -284,3 +284,9 @@ def test_a_folder_is_written_by_one_process_and_keeps_no_lock(tmp_path):
     with pytest.raises(KeyError), alone_in(tmp_path / "other"):
         raise KeyError
     assert not (tmp_path / "other").exists()
+
+
+def test_a_name_that_is_not_utf_8_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(UsvitError, match=r"not valid UTF-8\. Rename it"):
+        write_text(tmp_path / "a.html", "<p>" + os.fsdecode(b"\xff"))
+    assert not list(tmp_path.iterdir())

@@ -1,5 +1,6 @@
 import copy
 import json
+import os
 
 import pytest
 
@@ -86,6 +87,12 @@ def test_a_record_that_is_written_is_checked_first(tmp_path):
     with pytest.raises(UsvitError, match=r"key folds\.n: .* This is a bug in usvit"):
         write_record(tmp_path / "run.json", {"schema_version": RunRecord.VERSION, "folds": {"n": 0}}, RunRecord)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_is_not_utf_8_is_no_damage_and_no_bug(run, tmp_path):
+    content = json.loads((run / "run.json").read_text()) | {"name": os.fsdecode(b"a\xff")}
+    with pytest.raises(UsvitError, match=r"cannot hold the key name: .* not valid UTF-8\. Rename it"):
+        write_record(tmp_path / "run.json", content, RunRecord)
 
 
 def test_records_of_older_versions_without_later_keys_are_accepted(run, tmp_path):

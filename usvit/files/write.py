@@ -125,8 +125,18 @@ def write_bytes(path: Path, content: bytes, *, root: Path | None = None, mode: i
 
 
 def write_text(path: Path, text: str, *, root: Path | None = None, mode: int = 0o666) -> None:
-    """Write text in UTF-8. Arguments and errors are those of ``atomic``."""
-    write_bytes(path, text.encode("utf-8"), root=root, mode=mode)
+    """Write text in UTF-8. Arguments are those of ``atomic``.
+
+    Raises:
+        UsvitError: As ``atomic``, or the text holds a name that is not UTF-8.
+    """
+    try:
+        content = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UsvitError(
+            f"Cannot write {path}: it would hold the name of a file or folder that is not valid UTF-8. Rename it."
+        ) from error
+    write_bytes(path, content, root=root, mode=mode)
 
 
 def write_json(path: Path, value: Any, *, root: Path | None = None, mode: int = 0o666) -> None:
