@@ -42,7 +42,7 @@ _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
 LOCK = ".lock"
 """Lock file of a folder of results."""
-_PARTIAL = ".*.partial*"
+_PARTIAL = ".*.partial-*"
 """Pattern of the temporary names."""
 _RANDOM = re.compile("[0-9a-f]{32}")
 """Pattern of their random endings."""
