@@ -456,6 +456,7 @@ def run(root: Path, parts: tuple[str, ...], n: int, seed: int, limits: Limits, o
 
 def _content_case(world: World, part: str, name: str, limits: Limits, rng: Rng) -> Ended:
     """Run one command on a damaged YAML file or table."""
+    damage: Callable[[Path, Any, Rng], str]
     if part == "yaml":
         file, healthy = YAML[name]
         content, place, damage = healthy.content(world), Place(file, healthy.command), damage_yaml
