@@ -1,10 +1,10 @@
 """The benchmark: models x modes x precisions with one protocol, each measured in a child process."""
 
+import contextlib
 import dataclasses
 import datetime
 import logging
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,20 @@ def run_bench(
         UsvitError: a measurement is impossible (found before the first one), or the folder already holds results.
     """
     folder = None if out is None else OutputFolder(out, "a benchmark", "bench.json")
-    if folder is not None and folder.has_record():
-        raise UsvitError(f"{folder.path / folder.record} already exists. Choose another folder with --out.")
+    with contextlib.nullcontext() if folder is None else folder.opened():
+        if folder is not None and folder.has_record():
+            raise UsvitError(f"{folder.path / folder.record} already exists. Choose another folder with --out.")
+        return _measured(settings, out, command, progress, measure, look)
+
+
+def _measured(
+    settings: BenchSettings,
+    out: Path | None,
+    command: str,
+    progress: Progress,
+    measure: Measure,
+    look: Callable[[list[BenchmarkCase]], dict[str, Any]],
+) -> BenchRecord:
     cases = [
         dataclasses.replace(case, hardware=dataclasses.replace(settings.hardware, precision=precision))
         for case in _cases(settings)
@@ -97,10 +109,7 @@ def run_bench(
             logger.info(line(row))
         return rows
 
-    with (
-        nullcontext() if folder is None else folder.opened(),
-        task(progress, f"protocol {protocol.name}", len(cases), "measurements") as advance,
-    ):
+    with task(progress, f"protocol {protocol.name}", len(cases), "measurements") as advance:
         for done, case in enumerate(cases, start=1):
             rows = search(protocol.search, case, run, max_batch=protocol.max_batch)
             content["results"] += [dataclasses.asdict(row) for row in rows]

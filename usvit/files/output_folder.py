@@ -20,6 +20,7 @@ from pathlib import Path
 
 from usvit.errors import UsvitError
 from usvit.files.write import (
+    LOCK,
     disk_errors,
     for_the_owner_alone,
     locked,
@@ -28,8 +29,6 @@ from usvit.files.write import (
     without_partial_ending,
 )
 
-LOCK = ".lock"
-"""File in the folder that a process locks while it writes."""
 ABANDONED_AFTER_S = 3600
 """Seconds after which a hidden partial folder that has not changed belongs to a process that was killed."""
 

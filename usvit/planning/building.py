@@ -102,8 +102,7 @@ def finish_plan(
         "curve": curve,
         "warnings": warnings,
     }
-    with folder.opened():
-        return write_plan(folder.path, content), folder.path
+    return write_plan(folder, content), folder.path
 
 
 _EMPTY: dict[str, None] = dict.fromkeys(

@@ -30,25 +30,26 @@ def checked_folder(out: str | Path) -> OutputFolder:
     return folder
 
 
-def write_plan(folder: Path, content: dict[str, Any]) -> PlanRecord:
+def write_plan(folder: OutputFolder, content: dict[str, Any]) -> PlanRecord:
     """Write plan.json and plan.html; the same content gives the same bytes."""
-    record = write_record(folder / "plan.json", content, PlanRecord)
-    plots = [curve_plot(record)] if record.curve else []
-    if record.design == "comparison" and record.curve:
-        plots.append(power_plot(record))
-    page = (
-        _environment()
-        .get_template("plan.html.j2")
-        .render(
-            plan=record,
-            title=TITLES[record.design],
-            plots=plots,
-            sentence=in_words(record),
-            aim=aim_in_words,
-            named=[one.name for one in record.criteria if record.curve and one.name in record.curve[0].half_widths],
+    with folder.opened():
+        record = write_record(folder.path / "plan.json", content, PlanRecord)
+        plots = [curve_plot(record)] if record.curve else []
+        if record.design == "comparison" and record.curve:
+            plots.append(power_plot(record))
+        page = (
+            _environment()
+            .get_template("plan.html.j2")
+            .render(
+                plan=record,
+                title=TITLES[record.design],
+                plots=plots,
+                sentence=in_words(record),
+                aim=aim_in_words,
+                named=[one.name for one in record.criteria if record.curve and one.name in record.curve[0].half_widths],
+            )
         )
-    )
-    write_text(folder / "plan.html", page)
+        write_text(folder.path / "plan.html", page)
     return record
 
 
