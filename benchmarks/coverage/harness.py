@@ -35,6 +35,10 @@ class Interval(NamedTuple):
     high: float
     truth: float
 
+    @property
+    def holds(self) -> bool:
+        return self.low <= self.truth <= self.high
+
 
 class Spread(NamedTuple):
     """A number whose distribution over the studies is shown."""
