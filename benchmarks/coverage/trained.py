@@ -95,7 +95,6 @@ class Headline:
         return {
             name: interval(mean_value(fold_mean(self.figures[name]), share, absent="", n_groups=self.n), truth)
             for name, truth in zip(FIGURES, np.mean(truths, axis=0), strict=True)
-            if not np.isnan(truth)
         } | {"training share": share}
 
 
@@ -105,13 +104,14 @@ def share_of(rows: Sequence[tuple[np.ndarray, ...]], groups: int) -> TrainingSha
     return training_share(positive, scores, group, fold, groups)
 
 
-def features(rng: np.random.Generator, n: int, mu: np.ndarray, images: int = 1) -> tuple[np.ndarray, ...]:
+def features(
+    rng: np.random.Generator, groups: int, mu: np.ndarray, images: int | np.ndarray = 1
+) -> tuple[np.ndarray, ...]:
     """Draw features (n, p) of variance 1, labels (n,), patients (n,) and the labels of the patients."""
-    groups = n // images
-    positive = np.arange(groups) < round(PREVALENCE * groups)
+    positive, several = np.arange(groups) < round(PREVALENCE * groups), np.max(images) > 1
     patient = np.repeat(np.arange(groups), images)
-    x = rng.normal(size=(n, len(mu)))
-    if images > 1:
+    x = rng.normal(size=(len(patient), len(mu)))
+    if several:
         x = np.sqrt(CORRELATION) * rng.normal(size=(groups, len(mu)))[patient] + np.sqrt(1 - CORRELATION) * x
     return x + positive[patient][:, None] * mu, positive[patient], patient, positive
 
@@ -148,7 +148,7 @@ def headline(row: Linear, k: int) -> Outcome:
     a random number with half the SD of the scores to the scores of each model.
     """
     rng, mu = np.random.default_rng([k, 1]), np.r_[row.distance, np.zeros(row.features - 1)]
-    x, y, patient, positive = features(rng, row.n, mu, row.images)
+    x, y, patient, positive = features(rng, row.n // row.images, mu, row.images)
     found, truths, pooled = Headline(y, patient, row.repeats), [], np.zeros((2, row.n))
     for fold in folds(rng, positive, row.repeats, row.inner):
         at, seen = fold.test[patient], ~fold.unseen[patient]
@@ -198,7 +198,7 @@ class Learned(Row):
 
 
 def small_classes(row: Learned, k: int) -> Outcome:
-    """Headline shares of three learners with small classes and uneven patients; true values on 3,000 new patients."""
+    """Headline figures of three learners with small classes and uneven patients; true values on 3,000 new patients."""
     rng = np.random.default_rng([k, row.positives, 5])
     positive = np.arange(row.positives + row.negatives) < row.positives
     x, y, patient = row.draw(rng, positive)
@@ -208,9 +208,9 @@ def small_classes(row: Learned, k: int) -> Outcome:
         seen = ~fold.unseen[patient]
         score = LEARNERS[row.learner](x[seen], y[seen], 100 * k + fold.number)
         found.add(fold, score(x))
-        called = score(new_x) > 0
-        up, down = called[new_y].mean(), (~called)[~new_y].mean()
-        truths.append([np.nan, y.mean() * up + (1 - y.mean()) * down, (up + down) / 2, up, down])
+        new = score(new_x)
+        up, down = (new > 0)[new_y].mean(), (new <= 0)[~new_y].mean()
+        truths.append([area_of(new_y, new), y.mean() * up + (1 - y.mean()) * down, (up + down) / 2, up, down])
     return found.intervals(truths)
 
 
@@ -251,9 +251,9 @@ class ByPatient(Row):
 def by_patient(row: ByPatient, k: int) -> Outcome:
     """The AUC of the patients' mean or highest probability, whose true value is that of 40,000 other patients."""
     rng = np.random.default_rng([k, 3])
-    x, patient, positive = _several_images(rng, row.n, row.uneven)
-    other_x, other_patient, other_positive = _others(row.uneven)
-    y, tables = positive[patient], []
+    x, y, patient, positive = _several_images(rng, row.n, row.uneven)
+    other_x, _, other_patient, other_positive = _others(row.uneven)
+    tables = []
     truths: dict[Rule, list[float]] = {"mean": [], "max": []}
     for fold in folds(rng, positive):
         seen = ~fold.unseen[patient]
@@ -286,13 +286,7 @@ def by_patient(row: ByPatient, k: int) -> Outcome:
 
 
 def _several_images(rng: np.random.Generator, n: int, uneven: bool) -> tuple[np.ndarray, ...]:
-    """Draw features (n, 20), the patient of each image, and the labels of the patients."""
-    positive = np.arange(n) < round(PREVALENCE * n)
-    patient = np.repeat(np.arange(n), rng.integers(1, 8, n) if uneven else np.full(n, 4))
-    x = np.sqrt(1 - CORRELATION) * rng.normal(size=(len(patient), 20))
-    x += np.sqrt(CORRELATION) * rng.normal(size=(n, 20))[patient]
-    x[:, 0] += 1.5 * positive[patient]
-    return x, patient, positive
+    return features(rng, n, np.r_[1.5, np.zeros(19)], rng.integers(1, 8, n) if uneven else 4)
 
 
 @cache
