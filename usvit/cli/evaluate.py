@@ -101,7 +101,7 @@ def evaluate(
     repeats: Annotated[
         str | None,
         typer.Option(
-            help="Column whose equal values name the repeats of one thing, such as a lesion's id (--repeatability).",
+            help="Column with the same value for all repeats of one object, such as a lesion's id (--repeatability).",
             metavar="COL",
         ),
     ] = None,
@@ -227,7 +227,7 @@ def _print_external(record: "MetricsRecord", external: "External") -> None:
     """Print the parts of an external test: frozen thresholds, failures, calibrated probability."""
     from usvit.cli.printing import calibration_in_words, with_interval
 
-    print(f"images that the model has seen: {external.seen.answer if external.seen else 'not recorded'}")
+    print(f"images seen in training: {external.seen.answer if external.seen else 'not recorded'}")
     print("an external test does not choose thresholds; 'usvit recalibrate' chooses them on other patients")
     frozen = [one for one in record.operating_points or [] if one.rule.startswith("frozen")]
     print(f"frozen thresholds (of the calibrated probability) are from {frozen[0].source}")

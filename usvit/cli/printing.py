@@ -22,12 +22,12 @@ TITLE = 28
 POOLED = 24
 
 
-def print_contamination(found: "Sequence[ContaminationRecord] | None") -> None:
+def print_contamination(contaminations: "Sequence[ContaminationRecord] | None") -> None:
     """Print the warning about tested data sets that a foundation model was pre-trained on, if there are any."""
-    if found:
+    if contaminations:
         from usvit.data.splits import Contamination, contamination_warning
 
-        print(contamination_warning(map(Contamination.of_record, found)))
+        print(contamination_warning(map(Contamination.of_record, contaminations)))
 
 
 def print_figures(metrics: "MetricsRecord") -> None:
@@ -105,7 +105,7 @@ def print_operating_points(metrics: "MetricsRecord") -> None:
     said: str | None = ""
     for one in metrics.operating_points or []:
         if one.pooled is None:
-            print(f"{one.rule:{TITLE}}none{', likewise' if one.reason == said else f': {one.reason}'}")
+            print(f"{one.rule:{TITLE}}none{', for the same reason' if one.reason == said else f': {one.reason}'}")
             said = one.reason
         else:
             missed = "" if one.n_below_target is None else f"{one.n_below_target} of {len(one.folds)}"
@@ -168,10 +168,14 @@ def print_calibration(metrics: "MetricsRecord") -> None:
             print(f"temperatures from inner validation images: {fitted}; log loss {before:.3f} -> {after:.3f}")
 
 
-def calibration_in_words(one: "ClassCalibration") -> str:
+def calibration_in_words(calibration: "ClassCalibration") -> str:
     """Format slope, intercept, calibration-in-the-large and calibration error of one class with intervals."""
-    error, debiased = one.reliability, one.reliability.ece_debiased  # since schema 1.3
-    values = [("slope", one.slope), ("intercept", one.intercept), ("in the large", one.in_the_large)]
+    error, debiased = calibration.reliability, calibration.reliability.ece_debiased  # since schema 1.3
+    values = [
+        ("slope", calibration.slope),
+        ("intercept", calibration.intercept),
+        ("in the large", calibration.in_the_large),
+    ]
     parts = [f"{title} {with_interval(value)}" for title, value in values]
     if debiased is None:
         return ", ".join([*parts, f"ECE {with_interval(error.ece)}"])

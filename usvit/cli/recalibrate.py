@@ -58,9 +58,9 @@ def _show(record: "CalibrationRecord") -> None:
     counts = ", ".join(f"{name} {count}" for name, count in (record.class_counts or {}).items())
     print(f"{record.n_images} images in {record.n_groups} groups: {counts}")
     if record.n_seen_images_left_out:
-        print(f"{record.n_seen_images_left_out} images left out, because the model has seen their patients")
+        print(f"{record.n_seen_images_left_out} images left out, because their patients were seen in training")
     if record.seen is not None:
-        print(f"images that the model has seen: {record.seen.answer}")
+        print(f"images seen in training: {record.seen.answer}")
     temperature = record.temperature
     print(f"temperature {_bounded(temperature.value, temperature.ci95) or f'none: {temperature.reason}'}")
     print(f"\n{'':20}{'threshold [95 %]':26}{'sensitivity [95 %]':24}{'corr.':8}{'specificity [95 %]':24}{'corr.'}")

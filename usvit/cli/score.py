@@ -207,15 +207,15 @@ def _show(summary: "SummaryRecord", out: Path, link: Path | None) -> None:
 
 
 def _recognised(seen: "ModelSeen | None") -> str:
-    """Describe how images that the model has seen were recognised."""
+    """Describe how images seen in training were recognised."""
     if seen is None:
-        return "images that the model has seen: recognised by exact hash only"
+        return "images seen in training: recognised by exact hash only"
     gaps = "; ".join(dict.fromkeys(gap.what for gap in seen.gaps or ()))
     if seen.known == "copies":
-        return f"images that the model has seen: recognised as near-duplicates, too ({seen.n_descriptions} on record)"
+        return f"images seen in training: recognised as near-duplicates, too ({seen.n_descriptions} on record)"
     if seen.known == "hashes":
-        return f"images that the model has seen: some are recognised by exact hash only ({gaps})"
-    return f"images that the model has seen: not all are on record ({gaps})"
+        return f"images seen in training: some are recognised by exact hash only ({gaps})"
+    return f"images seen in training: not all are on record ({gaps})"
 
 
 def _expected(summary: "SummaryRecord") -> str:

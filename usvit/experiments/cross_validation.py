@@ -290,7 +290,7 @@ def _run_fold(
 
     def metadata(weights_sha256: str) -> dict[str, Any]:
         if content:
-            write_bytes(folder / ood.FILE, content)
+            write_bytes(folder / ood.NOVELTY_FILE, content)
         seen = write_seen(
             folder,
             {name: rows.sha256.iloc[at[name]].tolist() for name in ("train", "val")},

@@ -180,12 +180,12 @@ def _refuse_other_run(path: Path, existing: dict[str, Any], wanted: dict[str, An
             f"{path} holds a run with another configuration ({shown}). "
             "Nothing was changed: choose another folder with --out, or give the same settings to resume."
         )
-    parts = {"images": "data", "folds": "folds", "weights": "model", "networks to learn from": "learnt_from"}
+    parts = {"images": "data", "folds": "folds", "weights": "model", "teacher networks": "learnt_from"}
     parts |= {"classifiers": "classifiers"}
     for what, key in parts.items():
         if _hash(existing.get(key, {})) != _hash(wanted.get(key, {})):
             raise UsvitError(
-                f"{path} was started with other {what} than it would use now, so it cannot be resumed. "
+                f"{path} was started with different {what}, so it cannot be resumed. "
                 "Nothing was changed: choose another folder with --out."
             )
     several = bool(wanted["config"].get("upstream"))  # the record has the network that was kept of several

@@ -187,7 +187,7 @@ class _RunWork:
         heading = [
             f"{case.dataset}: {case.image_id}",
             f"label {case.label}, predicted {case.predicted} with {case.probabilities[case.predicted]:.2f}, "
-            f"by fold-{case.fold}, which has not learnt from it",
+            f"by fold-{case.fold}, which was not trained on it",
             *(["The map is the same everywhere."] if blank else []),
         ]
         name = file_name(method, case.dataset, case.image_id)

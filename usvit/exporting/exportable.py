@@ -17,9 +17,9 @@ from usvit.data.splits import COLLECTIONS, FILES, GAPS, SeenImages, passed_on, s
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError, unknown
 from usvit.files import read_bytes
-from usvit.models import FILE as NOVELTY_FILE
 from usvit.models import (
     MAX_BYTES,
+    NOVELTY_FILE,
     ModelSpec,
     build_model,
     find_model,

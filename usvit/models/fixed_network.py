@@ -116,7 +116,7 @@ def _weights_of(choice: str, vit: Mapping[str, Any], need_classifier: bool) -> I
         spec = find_model(model, {**own_parts, **vit})
     except UsvitError as error:
         if model == choice:
-            raise UsvitError(f"'{choice}' is no run, no folder of a fold and no file of weights. {error}") from error
+            raise UsvitError(f"'{choice}' is not a run, the folder of a fold, or a file of weights. {error}") from error
         raise
     weights = resolve_weights(where, spec)
     if weights.warning:

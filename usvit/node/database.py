@@ -255,8 +255,8 @@ class NodeDatabase:
         connection = self.connection
         if self._version() > len(MIGRATIONS):
             raise UsvitError(
-                f"The database {self.path} has version {self._version()}, and this usvit knows {len(MIGRATIONS)}: a "
-                "newer usvit wrote it. Install that version."
+                f"The database {self.path} has version {self._version()}, and this usvit reads up to "
+                f"{len(MIGRATIONS)}: a newer usvit wrote it. Install that version."
             )
         if self._version() == len(MIGRATIONS):
             return

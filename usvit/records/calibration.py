@@ -122,7 +122,7 @@ class CalibrationRecord(FileRecord):
         "without descriptions have none. Since schema 1.1.",
         contentEncoding="base64",
     )
-    seen: SeenAnswer | None = written("Result of the search for images that the model had seen. Since schema 1.1.")
+    seen: SeenAnswer | None = written("Result of the search for images seen in training. Since schema 1.1.")
     created_with: Text | None = written()
 
     @model_validator(mode="after")

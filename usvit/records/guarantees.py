@@ -38,7 +38,7 @@ class SetsOfClass(Record):
     )
     mean_size: Annotated[float, Field(ge=0, le=2)] | None = key("Mean number of classes in the set of an image.")
     one_class: ShareValue = key("Share of images with one class in the set.")
-    both_classes: ShareValue = key("Share of images with both classes in the set: the model does not know.")
+    both_classes: ShareValue = key("Share of images with both classes in the set: the model is undecided.")
     no_class: ShareValue = key("Share of images with an empty set: unlike the calibration patients of either class.")
     one_class_right: ShareValue = key("Of the images with one class in the set, the share for which it is right.")
 

@@ -48,7 +48,9 @@ class LevelDifference(Record):
     sensitivity: Value | None = optional(
         "Difference of the sensitivities of the positive class, by the most probable class. Since schema 1.5."
     )
-    specificity: Value | None = optional("Difference of the specificities, likewise. Since schema 1.5.")
+    specificity: Value | None = optional(
+        "Difference of the specificities, by the most probable class. Since schema 1.5."
+    )
 
 
 class Subgrouping(Record):

@@ -72,7 +72,7 @@ class External(Record):
         "Method that combines the frames of a unit into one row; null for frames."
     )
     joined_by: Name | None = written(enum=["item_id", "instance_id", "study_id", "patient_id"])
-    seen: SeenAnswer | None = optional("Result of the search for images that the model had seen. Since schema 1.3.")
+    seen: SeenAnswer | None = optional("Result of the search for images seen in training. Since schema 1.3.")
     model_sha256: Name | None = written()
     recalibrated: RecalibrationFiguresRecord | None = nullable()
     counts: Counts | None = written(

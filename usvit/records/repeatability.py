@@ -64,7 +64,7 @@ class LeftOutRepeats(Record):
 class RepeatsRecord(Record):
     """Repeats that the predictions contain, such as copies of one frame."""
 
-    column: Name = key("Column whose equal values name the repeats of one thing.")
+    column: Name = key("Column with the same value for all repeats of one object.")
     only_copies: bool = key("true: only groups of near-duplicates, not of patients.")
     n_sets: Count = key("Things that were scored at least twice by one network.", minimum=1)
     n_images: Count = key("Images of these.", minimum=2)

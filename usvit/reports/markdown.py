@@ -142,7 +142,7 @@ def _external(content: ReportContent) -> str:
     external = content.run.metrics.external
     if external is None:
         return ""
-    body = f"Images that the model has seen: {text(external.seen.answer if external.seen else NOT_RECORDED)}\n\n"
+    body = f"Images seen in training: {text(external.seen.answer if external.seen else NOT_RECORDED)}\n\n"
     counts = external.counts or {}
     body += _rows(["What", "Number"], ([COUNTS.get(name, name), count(n)] for name, n in counts.items()))
     failures = external.failures

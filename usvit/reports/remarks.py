@@ -53,7 +53,7 @@ def headline_remarks(metrics: MetricsRecord, *, pooled: bool = True) -> list[str
 
 
 def class_remarks(metrics: MetricsRecord) -> list[str]:
-    """Return the remarks on the figures of each class; their numbers of groups stand in the warnings of the run."""
+    """Return the remarks on the figures of each class; their numbers of groups are in the warnings of the run."""
     return remarks(
         (
             (f"{figure}, {name}", getattr(metrics.pooled, key)[of.format(name)])

@@ -226,7 +226,7 @@ _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
 }
 _FORMER = {
     ("figures",): "The figures of a study are its 'columns' now",
-    ("paper", "rows"): "Printed figures stand in 'printed' of each of the study's 'rows' now",
+    ("paper", "rows"): "Printed figures belong in 'printed' of each of the study's 'rows' now",
 }
 """Keys of earlier versions of usvit."""
 _DIGITS = re.compile(r"(\d+)")

@@ -157,16 +157,26 @@ def _shown(plan: StudyPlan) -> dict[str, Any]:
 
 def _column(plan: StudyPlan, name: str) -> dict[str, Any]:
     column = plan.study.columns[name]
-    printed = [row.printed[name] for row in plan.rows if name in row.printed]
     return {
         "name": name,
         "figure": column.figure,
         "of": column.of and list(column.of),
         "minus": column.minus,
         "title": column.title or title_of(column.figure),
-        "percent": any(one.percent for one in (*printed, *filter(None, [column.tolerance]))),
+        "percent": _in_percent(plan, name),
         "tolerance": column.tolerance and column.tolerance.value,
     }
+
+
+def _in_percent(plan: StudyPlan, name: str) -> bool:
+    """Return whether a column is shown in per cent: as the paper prints its figures, or the same figure elsewhere."""
+    columns = plan.study.columns
+    for names in ([name], [other for other in columns if columns[other].figure == columns[name].figure]):
+        printed = [row.printed[each] for each in names for row in plan.rows if each in row.printed]
+        printed += [columns[each].tolerance for each in names if columns[each].tolerance is not None]
+        if printed:
+            return any(figure.percent for figure in printed)
+    return False
 
 
 def _refuse_other_study(path: Path, existing: dict[str, Any], plan: StudyPlan) -> None:

@@ -290,7 +290,7 @@ def test_networks_without_a_trained_head_are_refused(colour_run, change, message
     [
         ((), {}, "Nothing is to be tested"),
         (("vit_b16=scratch",), {}, "random weights, so it has no classifier"),
-        (("nowhere/run",), {}, r"'nowhere/run' is no run, no folder of a fold and no file of weights"),
+        (("nowhere/run",), {}, r"'nowhere/run' is not a run, the folder of a fold, or a file of weights"),
         (("vit_ti16=nowhere.npz",), {}, "there is no such file"),
         (("vit_ti16",), {"source": "cifar1O"}, "Unknown source 'cifar1O'.*Nearest: cifar10"),
         (("vit_ti16",), {"source": "imagenet_v2:"}, "the split after the colon is missing"),

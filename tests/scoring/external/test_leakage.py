@@ -153,7 +153,7 @@ def test_a_copy_of_an_image_that_a_calibration_was_fitted_on_cannot_judge_it(ori
                 "gaps": [{"part": "upstream", "known": "nothing", "what": "hub weights x"}],
             },
             "not known",
-            "not on record which images the model has seen: hub weights x",
+            "not on record which images were seen in training: hub weights x",
         ),
         (None, "none by exact hash", "Not found by exact hash"),
     ],

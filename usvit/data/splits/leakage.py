@@ -313,7 +313,7 @@ def unrecorded(seen: SeenImages, who: str) -> str | None:
             f"{f' {unknown}' if unknown else ''}"
         )
     return (
-        f"{who} has learnt from {' and '.join(seen.unhashed)} with source.hashes=false: which images these were is "
+        f"{who} was trained on {' and '.join(seen.unhashed)} with source.hashes=false: which images these were is "
         "not on record, so test images may be among them."
     )
 

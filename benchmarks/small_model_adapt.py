@@ -1,10 +1,10 @@
 """Ingredients that might have helped ``usvit_small``: other masks, other statistics, and other ways to train the head.
 
-    python -m benchmarks.house_adapt --data-root DATA --out runs/adapt
-    python -m benchmarks.house_search table runs/adapt --against recipe
+    python -m benchmarks.small_model_adapt --data-root DATA --out runs/adapt
+    python -m benchmarks.small_model_search table runs/adapt --against recipe
 
-As in ``benchmarks.house_heads``, heads are trained on frozen features and predict the inner validation parts of the
-folds of ``usvit cv --dataset busi``; nothing is predicted for a test part.
+As in ``benchmarks.small_model_heads``, heads are trained on frozen features and predict the inner validation parts of
+the folds of ``usvit cv --dataset busi``; nothing is predicted for a test part.
 
 ``true masks``: features pooled with the masks of the data set, which bounds what better masks could give; no such mask
 is known for a new image. ``normalisation``: statistics of the batch normalisation from the training part, or halfway
@@ -26,7 +26,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.house_heads import GREY, SIDE, Head, pooled, trained, write_predictions
+from benchmarks.small_model_heads import GREY, SIDE, Head, pooled, trained, write_predictions
 from usvit.config import build_config, load_recipe
 from usvit.data.datasets import Manifest, open_manifest, roots_from
 from usvit.data.loading import PixelStore

@@ -1,9 +1,9 @@
 """The search behind the recipe ``usvit_small``: variants are trained and judged without the test parts of BUSI.
 
-    python -m benchmarks.house_search train --data-root DATA --out runs/search \
+    python -m benchmarks.small_model_search train --data-root DATA --out runs/search \
         --variant "masks: loss.mask_weight=1" --variant "no masks: loss.mask_weight=0"
-    python -m benchmarks.house_search table runs/search --against "no masks"
-    python -m benchmarks.house_search upstream --data-root DATA
+    python -m benchmarks.small_model_search table runs/search --against "no masks"
+    python -m benchmarks.small_model_search upstream --data-root DATA
 
 ``train``: each variant is the recipe with other settings. It is trained on the training part of some folds of
 ``usvit cv --dataset busi`` and predicts their inner validation parts. The test parts are not even read from the store.

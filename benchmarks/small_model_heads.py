@@ -1,13 +1,13 @@
 """The search behind the head of ``usvit_small``: views and pooling of the frozen features, and how the head is trained.
 
-    python -m benchmarks.house_heads --data-root DATA --out runs/heads
-    python -m benchmarks.house_heads --data-root DATA --out runs/heads --weights FOLDER --prefix "other weights, "
-    python -m benchmarks.house_search table runs/heads --against "recipe: 320, 256, 160 px"
+    python -m benchmarks.small_model_heads --data-root DATA --out runs/heads
+    python -m benchmarks.small_model_heads --data-root DATA --out runs/heads --weights FOLDER --prefix "other weights, "
+    python -m benchmarks.small_model_search table runs/heads --against "recipe: 320, 256, 160 px"
 
 The network ``usvit_small`` with frozen weights runs once over all images of BUSI at each size. For each variant, heads
 are then trained on the training parts of the folds of ``usvit cv --dataset busi`` and predict their inner validation
 parts, by a loop of PyTorch alone, as an oracle of the recipe. Nothing is predicted for a test part. The files of
-predictions are those of ``benchmarks.house_search``, which makes the table. Images are reduced from 512 px with
+predictions are those of ``benchmarks.small_model_search``, which makes the table. Images are reduced from 512 px with
 antialiasing; the recipe reduces its views from 320 px.
 """
 
@@ -107,7 +107,7 @@ def main() -> None:
 def write_predictions(
     out: Path, name: str, fold: int, manifest: Manifest, val: np.ndarray, probabilities: Tensor
 ) -> float:
-    """Write the predictions of a validation part as ``benchmarks.house_search`` reads them, and return the AUC."""
+    """Write the predictions of a validation part for ``benchmarks.small_model_search``, and return the AUC."""
     rows, malignant = manifest.usable.iloc[val], manifest.classes.index("malignant")
     content = pd.DataFrame({"fold": fold, "image_id": rows.image_id, "group_id": rows.group_id, "label": rows.label})
     content["prob_malignant"] = probabilities[:, malignant].numpy()

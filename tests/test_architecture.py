@@ -1,4 +1,4 @@
-"""The house stands as designed: imports go down only, nothing ships that must not."""
+"""Imports follow the layers of the architecture, and nothing is shipped that must not be."""
 
 import ast
 import functools
@@ -15,7 +15,7 @@ from tests.conftest import REPOSITORY
 
 PACKAGE = REPOSITORY / "usvit"
 
-ROOMS = {
+PACKAGES = {
     "cli": "parses options, calls one public function, prints",
     "scaling": "scaling laws of a network's shape: sweeps, fits, predictions",
     "studies": "many runs as one: plan, engines, tables",
@@ -37,9 +37,9 @@ ROOMS = {
     "config": "the one schema of settings",
     "records": "every file that is written or read",
 }
-"""Rooms of the package and what each is for."""
+"""Packages below ``usvit`` and what each is for."""
 
-FLOORS = [
+LAYERS = [
     {"__main__"},
     {"cli"},
     {"scaling"},
@@ -61,9 +61,9 @@ FLOORS = [
     {"terminal", "markup", "arguments", "representation"},
     {"errors"},
 ]
-"""Rooms from the top floor down; a room imports from floors below it, or from itself."""
+"""Packages and modules by layer, top layer first; each imports only from itself and from layers below."""
 
-DATA_FLOORS = [
+DATA_LAYERS = [
     {"audit"},
     {"loading"},
     {"datasets"},
@@ -74,15 +74,15 @@ DATA_FLOORS = [
 ]
 """The same inside ``usvit.data``."""
 
-FACADES = sorted(
+INTERFACES = sorted(
     path.parent
     for path in PACKAGE.rglob("__init__.pyi")
     if path.parent.name not in ("usvit", "data", "metrics")  # metrics is a library of statistics, one file for each
 )
-"""Rooms that are entered by their facade; the rooms of ``data`` have one each."""
+"""Packages with a public interface, the only way to import from them; those of ``data`` have one each."""
 
 
-def room_of(path):
+def package_of(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py").removesuffix(".pyi")
 
 
@@ -129,9 +129,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_room_imports_only_from_floors_below(path):
-    floor = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-    inside = {f"data.{room}": number for number, rooms in enumerate(DATA_FLOORS) for room in rooms}
+def test_a_package_imports_only_from_layers_below(path):
+    layer = {package: number for number, packages in enumerate(LAYERS) for package in packages}
+    inside = {f"data.{package}": number for number, packages in enumerate(DATA_LAYERS) for package in packages}
     if path == PACKAGE / "__init__.py":
         return
     own = path.relative_to(PACKAGE).parts
@@ -139,8 +139,8 @@ def test_a_room_imports_only_from_floors_below(path):
         parts = module.split(".")
         if parts[0] != "usvit" or len(parts) < 2:
             continue
-        if parts[1] != room_of(path):
-            assert floor[parts[1]] > floor[room_of(path)], f"{path} imports {module}"
+        if parts[1] != package_of(path):
+            assert layer[parts[1]] > layer[package_of(path)], f"{path} imports {module}"
         elif parts[1] == "data" and len(parts) > 2 and len(own) > 2 and parts[2] != own[1]:
             assert inside[f"data.{parts[2]}"] > inside[f"data.{own[1]}"], f"{path} imports {module}"
 
@@ -155,13 +155,13 @@ def test_no_file_takes_part_in_an_import_circle():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_room_is_entered_by_its_facade(path):
-    for folder in FACADES:
-        facade = module_of(folder / "__init__.py")
+def test_a_package_is_imported_only_by_its_public_interface(path):
+    for folder in INTERFACES:
+        interface = module_of(folder / "__init__.py")
         if folder in path.parents:
             continue
-        inner = [module for module in imports_of(path) if module.startswith(f"{facade}.")]
-        assert inner == [], f"{path} imports {inner} past the facade {facade}"
+        inner = [module for module in imports_of(path) if module.startswith(f"{interface}.")]
+        assert inner == [], f"{path} imports {inner} past the public interface {interface}"
 
 
 @pytest.mark.slow
@@ -173,43 +173,45 @@ def test_no_class_name_means_two_things():
 
 
 @pytest.mark.slow
-def test_the_page_of_the_architecture_shows_the_rooms_as_they_are():
+def test_the_page_of_the_architecture_shows_the_packages_as_they_are():
     page = REPOSITORY / "docs" / "explanation" / "architecture.md"
-    start, end = "<!-- rooms: drawn by the test -->", "<!-- end of rooms -->"
+    start, end = "<!-- packages: drawn by the test -->", "<!-- end of packages -->"
     before, _, rest = page.read_text(encoding="utf-8").partition(start)
     _, _, after = rest.partition(end)
     fresh = f"{before}{start}\n{drawing()}{end}{after}"
     if os.environ.get("USVIT_RENEW"):
         page.write_text(fresh, encoding="utf-8")
     assert page.read_text(encoding="utf-8") == fresh, (
-        "the rooms have changed: USVIT_RENEW=1 python -m pytest tests/test_house.py -k architecture"
+        "the packages have changed: USVIT_RENEW=1 python -m pytest tests/test_architecture.py -k architecture"
     )
 
 
 def drawing():
-    """The rooms by floor as a Mermaid diagram, an arrow for each room that imports from another."""
+    """Return the packages by layer as a Mermaid diagram, with an arrow from each package to those that it imports."""
     arrows = Counter()
     for module, imported in files_imported().items():
-        room = module.split(".")[1] if "." in module else ""
-        arrows.update((room, other.split(".")[1]) for other in imported if "." in other and other.split(".")[1] != room)
+        package = module.split(".")[1] if "." in module else ""
+        arrows.update(
+            (package, other.split(".")[1]) for other in imported if "." in other and other.split(".")[1] != package
+        )
     lines = ["```mermaid", "flowchart TD"]
-    for number, rooms in enumerate(FLOORS):
-        shown = [room for room in ROOMS if room in rooms]
+    for number, packages in enumerate(LAYERS):
+        shown = [package for package in PACKAGES if package in packages]
         if shown:
-            lines.append(f'  subgraph floor{number}[" "]')
-            lines += [f'    {room}["<b>{room}</b><br>{ROOMS[room]}"]' for room in shown]
+            lines.append(f'  subgraph layer{number}[" "]')
+            lines += [f'    {package}["<b>{package}</b><br>{PACKAGES[package]}"]' for package in shown]
             lines.append("  end")
     # Only what no longer way implies, so that the picture can be read.
-    graph = nx.DiGraph((a, b) for a, b in arrows if a in ROOMS and b in ROOMS)
+    graph = nx.DiGraph((a, b) for a, b in arrows if a in PACKAGES and b in PACKAGES)
     lines += [f"  {a} --> {b}" for a, b in sorted(nx.transitive_reduction(graph).edges)]
     lines.append("```")
     return "\n".join(lines) + "\n"
 
 
 @pytest.mark.slow
-def test_the_pure_rooms_know_no_torch():
-    for room in ("metrics", "evaluation", "reports", "cli"):
-        for path in (PACKAGE / room).rglob("*.py"):
+def test_packages_without_networks_do_not_import_torch():
+    for package in ("metrics", "evaluation", "reports", "cli"):
+        for path in (PACKAGE / package).rglob("*.py"):
             assert not [name for name in imports_of(path) if name.split(".")[0] in ("torch", "timm")], path
 
 
