@@ -11,7 +11,7 @@ from benchmarks.coverage.fixed import SHIFT
 from benchmarks.coverage.generators import COHORTS, CORRELATED, Cohort, Correlated, deviations
 from benchmarks.coverage.harness import Interval, Outcome, Row, Table, interval
 from benchmarks.coverage.trained import FOLDS, area_of
-from usvit.evaluation import SiteImages, fit_temperature, recalibration_draws
+from usvit.evaluation import SiteImages, fit_temperature, recalibration_draws, size_problem
 from usvit.evaluation.recalibration import NoFit, fit_platt
 from usvit.metrics.calibration_statistics import LOWEST_PROB
 from usvit.metrics.clustered import clustered_difference
@@ -147,7 +147,10 @@ TABLES = {
     "ensemble": Table(CORRELATED, ensemble),
     "site-recalibration": Table(
         tuple(
-            Site(cohort, size) for cohort in COHORTS[:2] for size in (10, 20, 50, 100) if size <= len(cohort.images) / 2
+            Site(cohort, size)
+            for cohort in COHORTS[:2]
+            for size in (10, 20, 50, 100)
+            if not size_problem(size, len(cohort.images))
         ),
         recalibration,
         40,
