@@ -117,7 +117,7 @@ def comparison(row: Comparison, k: int) -> Outcome:
     gaps = [a.value - b.value for a, b in zip(*areas, strict=True) if a is not None and b is not None]
     outcome: dict[str, Interval | float] = {
         "headline": rejects(found),
-        "pooled": rejects(clustered_difference(y, *share, patient)),
+        "pooled": rejects(clustered_difference(y, share[0], share[1], patient)),
         "t of folds": rejects(corrected_t(gaps, (1 / FOLDS) / ((1 - 1 / FOLDS) * (1 - INNER)))),
     }
     if truths:

@@ -95,9 +95,9 @@ def near_one(row: TwoClasses, k: int) -> Outcome:
     parts = area_parts(positive, score, patient, row.positives + row.negatives)
     assert parts is not None
     value = clustered_auc(positive, score, patient)
-    logits = logit_interval(parts.value, area_covariance(parts, parts)) or value["ci95"]
+    low, high = logit_interval(parts.value, area_covariance(parts, parts)) or value["ci95"]
     return {
-        "logit scale": Interval(*logits, row.area),
+        "logit scale": Interval(low, high, row.area),
         "score interval": interval(value, row.area),
         "perfect samples": parts.value == 1,
     }
@@ -141,7 +141,7 @@ def margins(row: Correlated, k: int) -> Outcome:
     )
     hits = [away[positive] > norm.isf(share) for away, share in ((a, SENSITIVITY - SHARE_MARGIN), (b, SENSITIVITY))]
     area = difference_limits(difference_within_folds([[one]], [[other]], 0.0, absent="", n_groups=groups))
-    share = PairedShares.of(*hits, np.unique(patient[positive], return_inverse=True)[1])
+    share = PairedShares.of(hits[0], hits[1], np.unique(patient[positive], return_inverse=True)[1])
     outcome: dict[str, Interval | float] = {}
     found: tuple[tuple[str, DifferenceLimits | None, float], ...]
     found = (("AUC", area, AREA_MARGIN), ("sensitivity", share, SHARE_MARGIN))

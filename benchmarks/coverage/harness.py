@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, SupportsFloat, TypeVar
 
 import numpy as np
 
@@ -50,7 +50,7 @@ Outcome = Mapping[str, "Interval | Spread | float"]
 """Name of a column -> interval, number, or whether a test rejects. A column that does not apply is absent."""
 
 
-def interval(value: Value | None, truth: float) -> Interval:
+def interval(value: Value | None, truth: SupportsFloat) -> Interval:
     """Return the interval of a Value beside the true value."""
     low, high = (value or {}).get("ci95") or (np.nan, np.nan)
     return Interval(low, high, float(truth))
