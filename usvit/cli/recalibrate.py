@@ -55,7 +55,7 @@ def recalibrate(
 
 
 def _show(record: "CalibrationRecord") -> None:
-    counts = ", ".join(f"{name} {count}" for name, count in (record.class_counts or {}).items())
+    counts = ", ".join(f"{name} {count}" for name, count in record.class_counts.items())
     print(f"{record.n_images} images in {record.n_groups} groups: {counts}")
     if record.n_seen_images_left_out:
         print(f"{record.n_seen_images_left_out} images left out, because their patients were seen in training")
@@ -75,7 +75,7 @@ def _show(record: "CalibrationRecord") -> None:
                 cells.append(f"{_bounded(figure.value, figure.ci95):24}{shown:8}")
         print("".join(cells).rstrip())
     print("corr.: corrected for the optimism of choosing and evaluating on the same patients (patient bootstrap)\n")
-    for sentence in record.said or ():
+    for sentence in record.said:
         print(sentence)
     if record.conformal is not None:
         _show_sets(record.conformal, record.positive_class)

@@ -193,7 +193,7 @@ def _show(summary: "SummaryRecord", out: Path, link: Path | None) -> None:
         print(f"{counts.failures} not scored (failures.csv):")
         for code, one in sorted(summary.failures.items(), key=lambda pair: -pair[1].rows):
             print(f"  {one.rows:6}  {code}: {one.reason}")
-    for kind, product in (summary.products or {}).items():
+    for kind, product in summary.products.items():
         failed = f", {product.failed} not (products.csv):" if product.failed else ""
         print(f"{kind}: {product.written} written{failed}")
         for code, why in sorted((product.reasons or {}).items(), key=lambda pair: -pair[1].rows):
@@ -201,7 +201,7 @@ def _show(summary: "SummaryRecord", out: Path, link: Path | None) -> None:
     print("For research use, not a medical device.")
     if link is not None:
         print(f"table of ids and files: {link} (private)")
-    elif not (summary.settings or {}).get("keep_ids"):
+    elif not summary.settings.get("keep_ids"):
         print("table of ids and files: run the same command with --link FILE to write it (private)")
     print(f"page: {out / 'scores.html'}")
 
@@ -210,7 +210,7 @@ def _recognised(seen: "ModelSeen | None") -> str:
     """Describe how images seen in training were recognised."""
     if seen is None:
         return "images seen in training: recognised by exact hash only"
-    gaps = "; ".join(dict.fromkeys(gap.what for gap in seen.gaps or ()))
+    gaps = "; ".join(dict.fromkeys(gap.what for gap in seen.gaps))
     if seen.known == "copies":
         return f"images seen in training: recognised as near-duplicates, too ({seen.n_descriptions} on record)"
     if seen.known == "hashes":

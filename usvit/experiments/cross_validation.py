@@ -142,8 +142,7 @@ def _train_all(setup: CrossValidationSetup, run: RunDirectory, progress: Progres
         store = decode()
         return store, _statistics(setup, store, setup.device.fabric().device)
 
-    # Runs of earlier versions trained all folds with the threads of the process.
-    threads = run.record["folds"].get("threads") or run.record["device"].get("threads") or torch.get_num_threads()
+    threads = run.record["folds"]["threads"]
     at_once = min(folds_at_once(setup, threads), len(todo))
     if at_once > 1:
         setup.built.clear()  # each process builds its own networks

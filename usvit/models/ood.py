@@ -283,9 +283,7 @@ def read_ood_detector(folder: Path, metadata: ModelMetadata) -> OodDetector | No
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UsvitError(f"{path}, or its entry in model.json, is damaged ({reason}). Copy both again.") from error
-    # Metadata before 1.2 does not state the number of groups; every image counted as a group.
-    n_groups = record.n_val if record.n_val_groups is None else record.n_val_groups
-    return OodDetector(views, limits, record.left_out, record.n_train, record.n_val, n_groups)
+    return OodDetector(views, limits, record.left_out, record.n_train, record.n_val, record.n_val_groups)
 
 
 def fit_gaussian(values: Float, label: NDArray[np.int64], name: str) -> Gaussian | str:

@@ -61,7 +61,7 @@ def _networks(run: Run) -> str:
 
 def facts_of_evaluation(run: Run) -> dict[str, str | None]:
     """Return the facts by which an evaluation differs from a run; None removes one that would be wrong."""
-    external, points = run.metrics.external, run.metrics.operating_points or []
+    external, points = run.metrics.external, run.metrics.operating_points
     chosen = [one for one in points if one.pooled is not None]
     design = "external test of a frozen model" if external else "evaluation of a table of predictions"
     thresholds = "; ".join(f"{one.rule} ({one.source})" for one in chosen)
@@ -81,7 +81,7 @@ def facts_of_evaluation(run: Run) -> dict[str, str | None]:
     assert run.evaluated is not None
     left_out = [
         f"{count(n)} {COUNTS[name]}"
-        for name, n in (external.counts or {}).items()
+        for name, n in external.counts.items()
         if n and name in COUNTS and name not in ("label_rows", "labels")
     ]
     return facts | {

@@ -157,7 +157,9 @@ def _as_columns(value: Any) -> Any:
         value = [value]
     if isinstance(value, list | tuple):
         return {str(name): {"figure": name} for name in value}
-    return {key: {"figure": one} if isinstance(one, str) else one for key, one in value.items()}
+    if isinstance(value, dict):
+        return {key: {"figure": one} if isinstance(one, str) else one for key, one in value.items()}
+    return value
 
 
 class StudyConfig(_Section):
@@ -224,11 +226,6 @@ _SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
     ("paper",): Paper,
     ("resources",): Resources,
 }
-_FORMER = {
-    ("figures",): "The figures of a study are its 'columns' now",
-    ("paper", "rows"): "Printed figures belong in 'printed' of each of the study's 'rows' now",
-}
-"""Keys of earlier versions of usvit."""
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -269,8 +266,6 @@ def load_study(name_or_file: str) -> StudyConfig:
 def _explain(path: Path, error: ValidationError) -> UsvitError:
     problem = error.errors()[0]
     where = tuple(str(part) for part in problem["loc"] if not isinstance(part, int))
-    if where in _FORMER:
-        return UsvitError(f"The study {path} has the key {'.'.join(where)}. {_FORMER[where]}: 'usvit docs study'.")
     within = where[:-1]
     named = len(within) > 1 and within[-2] in ("steps", "columns")
     section = _SECTIONS.get((*within[:-1], "*") if named else within)

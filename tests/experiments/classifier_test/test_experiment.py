@@ -11,6 +11,7 @@ from statsmodels.stats.proportion import proportion_confint
 import usvit
 from tests.experiments.classifier_test.colours import SIZE, VIT, centre, colour_weights, log_probabilities, put, shown
 from tests.experiments.classifier_test.conftest import VALIDATION, write_objectnet, write_v2, write_wnids
+from tests.records.contents import network
 from usvit.data.datasets.upstream.imagenet import wnids
 from usvit.data.datasets.upstream.robustness_sets import subset_wnids
 from usvit.errors import LeakageError, UsvitError
@@ -140,23 +141,16 @@ def colour_run(tmp_path):
     folder = tmp_path / "trained"
     folder.mkdir()
     colour_weights(folder / "model.safetensors", 7)
-    metadata = {
-        "schema_version": "1.2",
-        "stage": "pretrain",
-        "objective": "supervised",
-        "architecture": "vit_ti16",
-        "vit": VIT,
-        "classes": names,
-        "preprocessing": {
-            "image_size": SIZE,
-            "resize": "squash",
-            "mean": [0.5] * 3,
-            "std": [0.5] * 3,
-            "crop": "tissue",
-        },
-        "seen_sha256": {"train": [], "val": [], "upstream": []},
-        "seen_copies": {"files": [], "gaps": []},
-    }
+    preprocessing = {"image_size": SIZE, "resize": "squash", "mean": [0.5] * 3, "std": [0.5] * 3, "crop": "tissue"}
+    metadata = network(
+        stage="pretrain",
+        objective="supervised",
+        architecture="vit_ti16",
+        vit=VIT,
+        classes=names,
+        positive_class=None,
+        preprocessing=preprocessing,
+    )
     write_json(folder / "model.json", metadata)
     assert PretrainConfig().views.test_crop == 0.875
     for k, name in enumerate(names):
