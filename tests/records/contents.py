@@ -7,7 +7,7 @@ from typing import Any
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
-def content(name: str, **changes: Any) -> dict[str, Any]:
+def content(name: str, /, **changes: Any) -> dict[str, Any]:
     """Return the content of a fixture, such as ``run-pretrain``, with some keys replaced.
 
     It has no contamination, and a run has no hashes of files.
