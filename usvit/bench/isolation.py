@@ -9,15 +9,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from usvit.bench.case import BenchmarkCase, BenchmarkRow, Status
+from usvit.bench.case import BenchmarkCase, Preflight
 from usvit.errors import UsvitError
+from usvit.records import BenchResult
 
 START_SECONDS = 300.0
 """Time limit for importing PyTorch and building the network."""
 COMPILE_SECONDS = 1800.0
 
 
-def run_case(case: BenchmarkCase) -> list[BenchmarkRow]:
+def run_case(case: BenchmarkCase) -> list[BenchResult]:
     """Run a measurement in a child process.
 
     Returns:
@@ -30,18 +31,20 @@ def run_case(case: BenchmarkCase) -> list[BenchmarkRow]:
     try:
         code, out, err = _ask({"measure": case.to_json()}, case, limit)
     except subprocess.TimeoutExpired:
-        return [_row(case, "timeout", f"took longer than {limit:.0f} s with building")]
+        return [case.result("timeout", reason=f"took longer than {limit:.0f} s with building")]
     if code == 0:
-        return [BenchmarkRow(**row) for row in json.loads(out)["rows"]]
+        return [BenchResult.model_validate(row) for row in json.loads(out)["rows"]]
     if code == -getattr(signal, "SIGALRM", 14):
-        return [_row(case, "timeout", f"two steps of a batch of {case.batch} take longer than {case.hard_limit} s")]
+        return [
+            case.result("timeout", reason=f"two steps of a batch of {case.batch} take longer than {case.hard_limit} s")
+        ]
     if code == -getattr(signal, "SIGKILL", 9):
-        return [_row(case, "out_of_memory", "ended by the system, which does so when memory runs out")]
+        return [case.result("out_of_memory", reason="ended by the system, which does so when memory runs out")]
     last = err.strip().splitlines()[-1] if err.strip() else "nothing was said"
-    return [_row(case, "crashed", f"the process ended with code {code}: {last[:300]}")]
+    return [case.result("crashed", reason=f"the process ended with code {code}: {last[:300]}")]
 
 
-def look(cases: list[BenchmarkCase]) -> dict[str, Any]:
+def look(cases: list[BenchmarkCase]) -> Preflight:
     """Run ``usvit.bench.preflight.probe`` in a child process, so that this one stays small and holds no GPU.
 
     Raises:
@@ -55,10 +58,10 @@ def look(cases: list[BenchmarkCase]) -> dict[str, Any]:
         ) from error
     if code:
         raise RuntimeError(f"usvit.bench.preflight ended with code {code}:\n{err}")
-    found: dict[str, Any] = json.loads(out)
+    found = json.loads(out)
     if "error" in found:
         raise UsvitError(found["error"])
-    return found
+    return Preflight.model_validate(found)
 
 
 def _ask(request: dict[str, Any], case: BenchmarkCase, limit: float) -> tuple[int, str, str]:
@@ -83,17 +86,3 @@ def _ask(request: dict[str, Any], case: BenchmarkCase, limit: float) -> tuple[in
             env=environment,
         )
     return done.returncode, done.stdout, done.stderr
-
-
-def _row(case: BenchmarkCase, status: Status, reason: str) -> BenchmarkRow:
-    return BenchmarkRow(
-        model=case.model["name"],
-        mode=case.mode,
-        batch=case.batch,
-        image_size=case.model["image_size"],
-        precision=case.hardware.precision,
-        status=status,
-        reason=reason,
-        compiled=case.hardware.compile,
-        channels_last=case.hardware.channels_last,
-    )

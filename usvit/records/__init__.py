@@ -1,14 +1,31 @@
 """Every JSON file and table that usvit writes and reads: one pydantic model each, with bounds.
 
 ``load_record`` opens a file with the bounds of ``usvit.files.read``, migrates older versions and returns an instance of
-its model; ``read_record`` returns the dictionary of a file that is continued; ``write_record`` checks and writes one.
-Keys that a model does not name are kept, since newer versions add some; keys that older versions lack are not required.
-``usvit.records.schemas`` generates docs/reference/*.schema.json.
+its model, and ``save_record`` writes one. ``read_record`` and ``write_record`` do the same with the dictionary of a
+file that is continued. Keys that a model does not name are kept, since newer versions add some; keys that older
+versions lack are not required. ``usvit.records.schemas`` generates docs/reference/*.schema.json.
 """
 
 from usvit.records.audit import AuditRecord
-from usvit.records.base import FileRecord, Record, check_record, fitting, load_record, read_record, write_record
-from usvit.records.bench import BenchRecord, BenchResult
+from usvit.records.base import (
+    FileRecord,
+    Record,
+    check_record,
+    fitting,
+    load_record,
+    read_record,
+    save_record,
+    write_record,
+)
+from usvit.records.bench import (
+    BenchModel,
+    BenchRecord,
+    BenchResult,
+    BenchSettingsRecord,
+    Machine,
+    PaperSpeed,
+    ProtocolRecord,
+)
 from usvit.records.best import (
     ApparentBest,
     BestCandidate,
@@ -151,8 +168,10 @@ __all__ = [
     "ApparentBest",
     "AtPrevalence",
     "AuditRecord",
+    "BenchModel",
     "BenchRecord",
     "BenchResult",
+    "BenchSettingsRecord",
     "BestCandidate",
     "BestFold",
     "BestRecord",
@@ -189,6 +208,7 @@ __all__ = [
     "Headline",
     "JobRecord",
     "LeftOutRun",
+    "Machine",
     "MainFigures",
     "MeanSd",
     "MemberNetwork",
@@ -210,6 +230,7 @@ __all__ = [
     "OperatingPointRecord",
     "OutcomeRecord",
     "Pair",
+    "PaperSpeed",
     "PhantomRecord",
     "PlainValue",
     "PlanAssumptions",
@@ -221,6 +242,7 @@ __all__ = [
     "PreprocessingRecord",
     "PretrainRecord",
     "ProcedureRecord",
+    "ProtocolRecord",
     "Recommended",
     "Record",
     "RepeatabilityRecord",
@@ -271,5 +293,6 @@ __all__ = [
     "refuse_changed",
     "refuse_changed_run",
     "run_hashes",
+    "save_record",
     "write_record",
 ]

@@ -1,5 +1,6 @@
 """Common base of all records: strict types, bounded numbers and lengths, and errors that name the file and the key."""
 
+import functools
 import json
 import re
 import traceback
@@ -66,13 +67,13 @@ def optional(description: str = "", *, null: bool = False, **schema: Any) -> Any
 
 
 class Record(Summarised, BaseModel):
-    """Base class of all records and their parts: strict types; keys that the model does not name are kept.
+    """Base class of all records and their parts: frozen, strict types; keys that the model does not name are kept.
 
     The class docstring and the fields become the JSON Schema (``usvit.records.schemas``). The schema allows further
     keys only if ``model_config`` is ``OPEN``.
     """
 
-    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -88,12 +89,28 @@ class Record(Summarised, BaseModel):
         }
         return {key: value for key, value in content.items() if value is not None or key not in never_none}
 
+    def model_post_init(self, context: Any, /) -> None:
+        """Count the defaults of keys that every file contains as given, so that they are written."""
+        self.__pydantic_fields_set__.update(_written_defaults(type(self)))
+
     def _facts(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in type(self).model_fields}
 
     def content(self) -> dict[str, Any]:
         """Return the keys and values that the file contains, to be written into another file."""
         return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
+
+
+@functools.cache
+def _written_defaults(model: type[Record]) -> frozenset[str]:
+    """Return the fields with a plain default, which are written although nobody gave them."""
+    return frozenset(
+        name
+        for name, field in model.model_fields.items()
+        if not field.is_required()
+        and field.default_factory is None
+        and not (isinstance(field.json_schema_extra, dict) and "x-null" in field.json_schema_extra)
+    )
 
 
 OPEN = ConfigDict(json_schema_extra={"x-open": True})
@@ -108,6 +125,12 @@ class FileRecord(Record):
 
     KIND: ClassVar[str]
     VERSION: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _current_version(cls, content: Any) -> Any:
+        """Give a record that is built, not read, the schema version that usvit writes."""
+        return {"schema_version": cls.VERSION, **content} if isinstance(content, dict) else content
 
 
 OneRecord = TypeVar("OneRecord", bound=FileRecord)
@@ -156,6 +179,20 @@ def write_record(path: Path, content: dict[str, Any], model: type[OneRecord], *,
     record = _checked(as_read, model, path, "This is a bug in usvit: please report it.")[1]
     write_json(path, content, mode=mode)
     return record
+
+
+def save_record(path: Path, record: FileRecord, *, mode: int = 0o666) -> None:
+    """Write a record as a JSON file, with the keys in the order of the model.
+
+    Args:
+        path: The file; it is replaced as a whole.
+        record: The record; keys that were not given are not written.
+        mode: Permissions of a new file, before the umask.
+
+    Raises:
+        UsvitError: If the file cannot be written.
+    """
+    write_json(path, record.content(), mode=mode)
 
 
 def check_record(content: dict[str, Any], model: type[OneRecord], path: Path) -> OneRecord:
