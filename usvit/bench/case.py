@@ -3,18 +3,18 @@
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from usvit.records import BenchModel, BenchResult, Machine, Record
-from usvit.records.bench import Mode, Status
+from usvit.records.bench import Mode, Precision, Status
 
 
 @dataclass(frozen=True)
 class Hardware:
     """Device and execution settings."""
 
-    device: str = "auto"
-    precision: str = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Precision = "auto"
     compile: bool = False
     channels_last: bool = False
     threads: int | None = None

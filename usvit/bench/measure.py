@@ -30,7 +30,7 @@ def measure(case: BenchmarkCase) -> list[BenchResult]:
         One row, or two if ``case.branches`` is set. A failure is a row with a reason.
     """
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
-    precision = case.hardware.precision
+    precision: str = case.hardware.precision
     try:
         device = prepare_process(case)
         precision = device.precision

@@ -70,7 +70,7 @@ def _model(case: BenchmarkCase) -> BenchModel:
 
 def _machine(device: Device) -> Machine:
     machine = Machine(
-        device=device.type,
+        device="cuda" if device.type == "cuda" else "cpu",
         name=device.describe()["name"],
         cores=os.cpu_count(),
         threads=torch.get_num_threads(),

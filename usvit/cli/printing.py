@@ -25,9 +25,9 @@ POOLED = 24
 def print_contamination(found: "Sequence[ContaminationRecord] | None") -> None:
     """Print the warning about tested data sets that a foundation model was pre-trained on, if there are any."""
     if found:
-        from usvit.data.splits import Contamination, contamination_warning
+        from usvit.data.splits import contamination_warning
 
-        print(contamination_warning(map(Contamination.of_record, found)))
+        print(contamination_warning(found))
 
 
 def print_figures(metrics: "MetricsRecord") -> None:

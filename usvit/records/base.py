@@ -67,13 +67,13 @@ def optional(description: str = "", *, null: bool = False, **schema: Any) -> Any
 
 
 class Record(Summarised, BaseModel):
-    """Base class of all records and their parts: frozen, strict types; keys that the model does not name are kept.
+    """Base class of all records and their parts: strict types; keys that the model does not name are kept.
 
     The class docstring and the fields become the JSON Schema (``usvit.records.schemas``). The schema allows further
     keys only if ``model_config`` is ``OPEN``.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -114,6 +114,8 @@ def _written_defaults(model: type[Record]) -> frozenset[str]:
 
 
 OPEN = ConfigDict(json_schema_extra={"x-open": True})
+FROZEN = ConfigDict(frozen=True)
+"""For records that code computes with: they cannot be changed, and have a hash if their parts have one."""
 
 
 class FileRecord(Record):
@@ -125,12 +127,6 @@ class FileRecord(Record):
 
     KIND: ClassVar[str]
     VERSION: ClassVar[str]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _current_version(cls, content: Any) -> Any:
-        """Give a record that is built, not read, the schema version that usvit writes."""
-        return {"schema_version": cls.VERSION, **content} if isinstance(content, dict) else content
 
 
 OneRecord = TypeVar("OneRecord", bound=FileRecord)

@@ -89,6 +89,7 @@ class BenchResult(Record):
     """One measurement; a line of bench.csv."""
 
     model_config = ConfigDict(
+        frozen=True,
         json_schema_extra={
             "if": {"properties": {"status": {"const": "ok"}}},
             "then": {
@@ -102,7 +103,7 @@ class BenchResult(Record):
             "else": {
                 "properties": {"reason": {"type": "string", "minLength": 1}, "images_per_second": {"type": "null"}}
             },
-        }
+        },
     )
     model: Name
     mode: Mode
@@ -142,7 +143,7 @@ class BenchRecord(FileRecord):
 
     KIND: ClassVar[str] = "bench"
     VERSION: ClassVar[str] = "1.0"
-    schema_version: Version = key()
+    schema_version: Version = VERSION
     created: Name = key("Start of the first measurement: UTC, ISO 8601.")
     command: Text
     protocol: ProtocolRecord

@@ -15,11 +15,11 @@ from usvit.data.io.image_hashes import pixel_sha256
 from usvit.data.near_duplicates import describe
 from usvit.data.near_duplicates.compact import CompactDescriptions
 from usvit.data.phantom import PhantomSpec, write_phantom
-from usvit.data.splits.leakage import Gap, load_metadata, seen_by, seen_by_weights, unrecorded, write_seen
+from usvit.data.splits.leakage import load_metadata, seen_by, seen_by_weights, unrecorded, write_seen
 from usvit.data.splits.seen_files import joined
 from usvit.data.splits.seen_groups import refuse_seen
 from usvit.errors import LeakageError, UsvitError
-from usvit.records import ModelMetadata
+from usvit.records import ModelMetadata, SeenGap
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +119,7 @@ def test_what_is_not_on_record_is_a_gap_that_every_later_training_inherits(train
     old = seen_by_weights(weights_of(tmp_path / "old"))
     assert old.known == "nothing" and "earlier usvit" in unrecorded(old, "N")
     photographs = write_seen(tmp_path / "old", {"train": ["cd", "ef"]}, name="imagenet")
-    assert seen_by(of(photographs)).gaps == (Gap("train", "hashes", "2 of imagenet"),)
+    assert seen_by(of(photographs)).gaps == (SeenGap(part="train", known="hashes", what="2 of imagenet"),)
     assert seen_by(of(photographs)).known == "hashes"
     told = write_seen(tmp_path, {}, weights_of(trained), hub, weights_of(tmp_path / "old"))
     seen = seen_by(of(told), tmp_path)

@@ -93,7 +93,7 @@ class Transfer(Experiment[TransferSetup, ProbeResult, TransferRecord]):
                 "predictions": "predictions.csv" if missing is None else None,
                 "predictions_missing": missing,
                 "recommended": None,
-                **({"contamination": [one.describe() for one in setup.contamination]} if setup.contamination else {}),
+                **({"contamination": [one.content() for one in setup.contamination]} if setup.contamination else {}),
             },
             TransferRecord,
         )
