@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from usvit.config import ViTShape
 from usvit.data.splits import load_metadata
 from usvit.errors import UsvitError, unknown
 from usvit.files import sha256_of_text
 from usvit.models.foundation import FoundationModel
-from usvit.models.spec import ModelSpec, Pretrained, ViTShape
+from usvit.models.spec import ModelSpec, Pretrained
 from usvit.models.weights.adapter_base import find_base, refusal
 from usvit.models.weights.hub import hub_file, suffixes, without_hub
 from usvit.models.weights.pins import Pin, pin_of, revision_of
