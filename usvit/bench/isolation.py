@@ -39,7 +39,7 @@ def run_case(case: BenchmarkCase) -> list[BenchResult]:
             case.result("timeout", reason=f"two steps of a batch of {case.batch} take longer than {case.hard_limit} s")
         ]
     if code == -getattr(signal, "SIGKILL", 9):
-        return [case.result("out_of_memory", reason="ended by the system, which does so when memory runs out")]
+        return [case.result("out_of_memory", reason="ended by the system, usually because memory ran out")]
     last = err.strip().splitlines()[-1] if err.strip() else "nothing was said"
     return [case.result("crashed", reason=f"the process ended with code {code}: {last[:300]}")]
 

@@ -80,7 +80,7 @@ def difference_within_folds(a: Repeats, b: Repeats, share: float, *, absent: str
 def difference_limits(value: Value) -> DifferenceLimits | None:
     """Return the limits of a Value of ``difference_within_folds``; None without an interval.
 
-    A Value of an earlier usvit has no "areas"; its limits are those of Student's t, as its interval was.
+    Without "areas", because an AUC is 0 or 1, they are those of Student's t, as its interval is.
     """
     if value.get("ci95") is None or not value.get("areas"):
         return StudentLimits.of(value)

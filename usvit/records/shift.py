@@ -2,21 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from usvit.records.base import (
-    Classes,
-    Count,
-    FileRecord,
-    Name,
-    Number,
-    Record,
-    Share,
-    Text,
-    Version,
-    key,
-    nullable,
-    optional,
-    written,
-)
+from usvit.records.base import Classes, Count, FileRecord, Name, Number, Record, Share, Text, key, optional
 from usvit.records.model import ContaminationRecord
 from usvit.records.values import Interval, ShareValue, Value
 
@@ -151,13 +137,11 @@ class ShiftRecord(FileRecord):
     """
 
     KIND: ClassVar[str] = "shift"
-    VERSION: ClassVar[str] = "1.0"
-    schema_version: Version
     command: Text
     usvit_version: Name
-    by: Name | None = nullable("Column whose values are the sets; null if each given data set is one.")
+    by: Name | None = key("Column whose values are the sets; null if each given data set is one.")
     kind: Literal["cv", "train"] = key("cv: each training is a cross-validation of the other sets; train: a hold-out.")
-    recipe: Name | None = written(null=True)
+    recipe: Name | None
     model: Name
     seed: Count
     classes: Classes

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from usvit.records.base import Count, Number, Record, Text, key, optional, written
+from usvit.records.base import Count, Number, Record, Text, key, optional
 
 Interval = Annotated[list[Number], Field(min_length=2, max_length=2, json_schema_extra={"items": {"type": "number"}})]
 
@@ -13,9 +13,8 @@ class PlainValue(Record):
     """Number with its 95 % interval."""
 
     value: Number | None
-    ci95: Interval | None = written(
-        "95 % interval, [low, high]. Null if there is none; then 'method' is 'point estimate', or 'reason' says why.",
-        null=True,
+    ci95: Interval | None = key(
+        "95 % interval, [low, high]. Null if there is none; then 'method' is 'point estimate', or 'reason' says why."
     )
     method: Text | None = optional("Method by which the interval was computed (docs/explanation/intervals.md).")
     reason: Text | None = optional(
@@ -23,9 +22,9 @@ class PlainValue(Record):
         minLength=1,
     )
     warning: Text | None = optional("Reason to read the interval with care.", minLength=1)
-    n_groups: Count | None = written(
+    n_groups: Count | None = optional(
         "Groups (patients, clusters of near-duplicates or single images) that the value is computed from; for a "
-        "sensitivity those with an image of the class."
+        "sensitivity those with an image of the class. Absent from a median over cells and from a mean over folds."
     )
     p: Number | None = optional("Two-sided p-value of a difference.", minimum=0, maximum=1)
 
@@ -57,6 +56,6 @@ class MeanSd(Record):
 
     mean: Number | None
     sd: Number | None = key(minimum=0)
-    n_folds: Count | None = written("Folds whose value is known.")
-    n_skipped: Count | None = written("Folds left out because their value is undefined.")
+    n_folds: Count = key("Folds whose value is known.")
+    n_skipped: Count = key("Folds left out because their value is undefined.")
     reason: Text | None = optional(minLength=1)

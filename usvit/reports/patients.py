@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from usvit.records import Headline, MetricsRecord, Value
+from usvit.records import MetricsRecord, Value
 from usvit.reports.formatting import counted, listed, plural
 
 TITLES = {"mean": "mean of the images", "max": "maximum of the images"}
@@ -20,32 +20,25 @@ class PatientFigure:
     name: str
     """One of ``FIGURES``."""
     headline: Value
-    """The mean within folds; the pooled value in a file of an earlier usvit."""
+    """The mean within folds."""
     pooled: Value
 
 
 def patient_figures(metrics: MetricsRecord) -> Iterator[PatientFigure]:
     """Return the figures of the patients, by rule; none if there are no patients."""
     patients, positive = metrics.patients, metrics.positive_class
-    if patients is None:
+    if patients.headline is None:
         return
     for how, title in TITLES.items():
-        pooled = getattr(patients, how)
-        if pooled is None:
-            return
-        headline: Headline | None = getattr(patients.headline, how, None)
+        headline, pooled = getattr(patients.headline, how), getattr(patients, how)
         for name in FIGURES:
-            value = pooled.figure(
-                name, f"{positive}_vs_rest" if name == "auc" else None if name == "accuracy" else positive
-            )
-            yield PatientFigure(title, name, value if headline is None else getattr(headline, name), value)
+            of = f"{positive}_vs_rest" if name == "auc" else None if name == "accuracy" else positive
+            yield PatientFigure(title, name, getattr(headline, name), pooled.figure(name, of))
 
 
 def patients_sentence(metrics: MetricsRecord) -> str:
     """Describe the patients and their labels, or why there are none."""
     patients = metrics.patients
-    if patients is None:
-        return ""
     if patients.n_patients is None:
         return f"No figures by patient: {patients.reason}."
     words = f"One row per patient: {plural(patients.n_patients, 'patient')}"
@@ -62,7 +55,7 @@ def patients_sentence(metrics: MetricsRecord) -> str:
 
 def patients_headline_sentence(metrics: MetricsRecord) -> str:
     """Say what the figures by patient are, and give their training share."""
-    found = metrics.patients and metrics.patients.headline
+    found = metrics.patients.headline
     if not found or len(metrics.folds) < 2:
         return ""
     shares = [

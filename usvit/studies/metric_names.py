@@ -157,7 +157,7 @@ def value_of(metrics: "MetricsRecord", name: str) -> "Value | None":
     headline: Value | None = getattr(metrics.headline, head, None)
     if headline is not None and of_class in ("", "positive", metrics.positive_class):
         return headline
-    pooled: dict[str, Value] | Value | None = getattr(metrics.pooled, head)
+    pooled: dict[str, Value] | Value = getattr(metrics.pooled, head)
     if not isinstance(pooled, dict):
         return pooled
     chosen = metrics.positive_class if of_class == "positive" else of_class

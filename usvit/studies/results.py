@@ -74,11 +74,11 @@ def mean_of(figures: list[Found]) -> Found:
     return Found(sum(values) / len(values), method=f"mean over {len(values)} runs")
 
 
-def difference_of(one: Found, other: Found) -> Found:
+def difference_of(minuend: Found, subtrahend: Found) -> Found:
     """Return the difference of two figures; it has no interval."""
-    if one.value is None or other.value is None:
-        return one if one.value is None else other
-    return Found(one.value - other.value, method="difference of two runs")
+    if minuend.value is None or subtrahend.value is None:
+        return minuend if minuend.value is None else subtrahend
+    return Found(minuend.value - subtrahend.value, method="difference of two runs")
 
 
 def figure_of_network(model: str, settings: Mapping[str, Any], name: str) -> Found:

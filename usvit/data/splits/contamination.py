@@ -78,16 +78,16 @@ def refuse_contaminated(
             phrases = "; ".join(map(contamination_phrase, contaminated))
             raise LeakageError(
                 f"Contamination: {who} was pre-trained on data that it would be tested on: {phrases}. The "
-                "result would be too good, because the network has learnt from these images. Test on another data set, "
+                "result would be too good, because the network was trained on these images. Test on another data set, "
                 f"or start from other weights. To measure it all the same, pass {option}: every page then says so."
             )
         found |= dict.fromkeys(contaminated)
     return tuple(found)
 
 
-def contamination_warning(found: Iterable[ContaminationRecord]) -> str | None:
+def contamination_warning(contaminations: Iterable[ContaminationRecord]) -> str | None:
     """Return the sentence that pages and records show for allowed contamination; None if there is none."""
-    phrases = [contamination_phrase(one) for one in found]
+    phrases = [contamination_phrase(one) for one in contaminations]
     if not phrases:
         return None
     return (
