@@ -20,7 +20,6 @@ _LOCK = ".lock"
 def head(name: str, positive: str, warnings: list[str]) -> dict[str, Any]:
     """Return the keys that both kinds of repeatability.json have."""
     return {
-        "schema_version": RepeatabilityRecord.VERSION,
         "name": name,
         "positive_class": positive,
         "repeats": None,

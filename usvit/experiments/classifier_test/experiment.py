@@ -144,7 +144,6 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
         write_record(
             run.path / "test.json",
             {
-                "schema_version": TestRecord.VERSION,
                 "classifiers": [_entry(one) for one in setup.classifiers],
                 "sources": [source_entry(one, setup.known, setup.config.leaks != "report") for one in setup.sets],
                 "results": [one.figures() for one in trained],

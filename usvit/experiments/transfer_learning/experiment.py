@@ -79,7 +79,6 @@ class Transfer(Experiment[TransferSetup, ProbeResult, TransferRecord]):
         write_record(
             run.path / "transfer.json",
             {
-                "schema_version": TransferRecord.VERSION,
                 "how": setup.config.how,
                 "images": {key: value for key, value in setup.splits.describe().items() if key != "parts"},
                 "dropped": setup.dropped,

@@ -180,7 +180,6 @@ def _content(
         for one in judged
     ]
     return {
-        "schema_version": ShiftRecord.VERSION,
         "command": request.command,
         "usvit_version": usvit.__version__,
         "by": request.by,
