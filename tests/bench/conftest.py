@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from usvit.bench import isolation
-from usvit.bench.case import BenchmarkCase, BenchmarkRow
+from usvit.bench.case import BenchmarkCase, Preflight
+from usvit.records import BenchResult
 
 SEEN = {
     "machine": {
@@ -21,16 +21,12 @@ SEEN = {
 }
 
 
-def row_of(case: BenchmarkCase, seconds: float, **more: Any) -> BenchmarkRow:
+def row_of(case: BenchmarkCase, seconds: float, **more: Any) -> BenchResult:
     """A measurement of ``seconds`` a batch."""
-    return BenchmarkRow(
-        model=case.model["name"],
-        mode=case.mode,
-        batch=case.batch,
-        image_size=case.model["image_size"],
+    return case.result(
+        "ok",
         precision="fp32" if case.hardware.precision == "auto" else case.hardware.precision,
         **{
-            "status": "ok",
             "images_per_second": case.batch / seconds,
             "seconds_median": seconds,
             "seconds_min": seconds * 0.9,
@@ -47,8 +43,8 @@ def row_of(case: BenchmarkCase, seconds: float, **more: Any) -> BenchmarkRow:
     )
 
 
-def without_number(case: BenchmarkCase, status: str, reason: str) -> BenchmarkRow:
-    return isolation._row(case, status, reason)  # type: ignore[arg-type]
+def without_number(case: BenchmarkCase, status: str, reason: str) -> BenchResult:
+    return case.result(status, reason=reason)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -56,7 +52,7 @@ def models_seen():
     """What ``probe`` would say of the cases, from the zoo alone."""
     from usvit.models.zoo import find_model
 
-    def look(cases: list[BenchmarkCase]) -> dict[str, Any]:
+    def look(cases: list[BenchmarkCase]) -> Preflight:
         models = []
         for name in dict.fromkeys(case.model["name"] for case in cases):
             spec = find_model(name)
@@ -67,6 +63,6 @@ def models_seen():
             ]
             about = {"name": name, "vit": {}, "architecture": spec.architecture, "params": 1, "macs": 1}
             models.append({**about, "paper": paper})
-        return {**SEEN, "models": models}
+        return Preflight.model_validate({**SEEN, "models": models})
 
     return look

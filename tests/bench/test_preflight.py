@@ -19,9 +19,9 @@ def case(name, size=224, **hardware):
 def test_networks_are_described_with_the_papers_figures():
     seen = probe([case("deit_s"), case("deit_s", precision="bf16")])
     (model,) = seen.models
-    assert model["params"] == 22_050_664 and model["macs"] == pytest.approx(4.6e9, rel=0.01)
-    assert {figure["protocol"] for figure in model["paper"]} >= {"v100_16gb_best", "v100_32gb_batch256_amp"}
-    assert seen.machine["device"] == "cpu" and seen.versions["torch"] == torch.__version__.partition("+")[0]
+    assert model.params == 22_050_664 and model.macs == pytest.approx(4.6e9, rel=0.01)
+    assert {figure.protocol for figure in model.paper} >= {"v100_16gb_best", "v100_32gb_batch256_amp"}
+    assert seen.machine.device == "cpu" and seen.versions["torch"] == torch.__version__.partition("+")[0]
 
 
 def test_an_image_that_is_no_multiple_of_the_patch_is_refused():

@@ -10,9 +10,16 @@ from tests.conftest import TINY
 from tests.scoring.conftest import edit_metadata
 from tests.scoring.make_scores import make_scores
 from usvit.data.phantom import PhantomSpec, write_phantom
-from usvit.data.splits import SeenCollection
+from usvit.records import ListedSet, SeenCollectionRecord
 
-LISTED = SeenCollection("Net-X", "listed", "Open-3", "owner/x@1, README.md", "a note", (("PHANTOM-1", ("phantom",)),))
+LISTED = SeenCollectionRecord(
+    network="Net-X",
+    known="listed",
+    collection="Open-3",
+    source="owner/x@1, README.md",
+    note="a note",
+    sets=[ListedSet(name="PHANTOM-1", cards=["phantom"])],
+)
 pytestmark = pytest.mark.slow
 
 
@@ -31,7 +38,7 @@ def test_contamination_is_refused_everywhere_and_allowed_contamination_is_on_eve
     train = ("train", "--dataset", "phantom", *TINY, "--data-root")
     first, out = tmp_path / "first", tmp_path / "second"
     assert usvit(*train, phantoms[0], "--out", first).code == 0
-    edit_metadata(first / "fold-0", seen_collections=[LISTED.entry()])
+    edit_metadata(first / "fold-0", seen_collections=[LISTED.content()])
 
     command = (*train, phantoms[1], "--weights", first / "fold-0", "--out", out)
     answer = usvit(*command)
@@ -52,7 +59,7 @@ def test_contamination_is_refused_everywhere_and_allowed_contamination_is_on_eve
         "source": "owner/x@1, README.md",
     }  # fmt: skip
     assert metrics["warnings"][0].startswith("CONTAMINATED")
-    assert metadata["seen_collections"] == [LISTED.entry()]
+    assert metadata["seen_collections"] == [LISTED.content()]
     answer = usvit("evaluate", out)
     assert answer.code == 0 and "CONTAMINATED" in said(answer)
 
@@ -83,7 +90,7 @@ def test_scores_of_a_listed_data_set_are_not_evaluated(usvit, tmp_path):
     truth.assign(dataset="phantom").to_csv(tmp_path / "named.csv", index=False)
     path = tmp_path / "scores" / "summary.json"
     summary = json.loads(path.read_text())
-    seen = {"known": "nothing", "n_hashes": 0, "n_descriptions": 0, "gaps": [], "collections": [LISTED.entry()]}
+    seen = {"known": "nothing", "n_hashes": 0, "n_descriptions": 0, "gaps": [], "collections": [LISTED.content()]}
     summary["model"]["seen"] = (summary["model"].get("seen") or {}) | seen
     path.write_text(json.dumps(summary))
     evaluate = ("evaluate", tmp_path / "scores", "--join", "item_id", "--key", tmp_path / "key", "--labels")

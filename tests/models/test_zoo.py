@@ -12,9 +12,10 @@ import torch
 
 import usvit.models.architectures  # noqa: F401  registers ours
 from tests.conftest import REPOSITORY
+from usvit.config import ViTShape
 from usvit.errors import UsvitError
 from usvit.models.complexity import COUNTS, licence, sizes
-from usvit.models.spec import PROTOCOLS, ViTShape, ZooFamily
+from usvit.models.spec import PROTOCOLS, ZooFamily
 from usvit.models.zoo import PATTERNS, ZOO, find_model
 from usvit.models.zoo.common import SOURCES
 from usvit.models.zoo.listing import comparisons, counted, rows

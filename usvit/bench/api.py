@@ -14,9 +14,15 @@ from usvit.progress import Progress, shown_progress
 
 if TYPE_CHECKING:
     from usvit.records import BenchRecord
+    from usvit.records.bench import Precision
 
 _MODES = {"train": ("train",), "infer": ("infer",), "both": ("train", "infer")}
-_PRECISIONS = {"auto": ("auto",), "fp32": ("fp32",), "bf16": ("bf16",), "both": ("fp32", "bf16")}
+_PRECISIONS: Mapping[str, tuple["Precision", ...]] = {
+    "auto": ("auto",),
+    "fp32": ("fp32",),
+    "bf16": ("bf16",),
+    "both": ("fp32", "bf16"),
+}
 
 
 @checked_arguments
@@ -106,7 +112,7 @@ def benchmark(
             protocol=chosen,
             modes=modes,  # type: ignore[arg-type]
             precisions=precisions,
-            hardware=Hardware(device, "auto", compile, channels_last, threads, memory_gb),
+            hardware=Hardware(device, "auto", compile, channels_last, threads, memory_gb),  # type: ignore[arg-type]
             seconds=seconds,
             n_classes=classes,
             model_settings=model_settings,

@@ -5,16 +5,16 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Mode = Literal["train", "infer"]
-Status = Literal["ok", "out_of_memory", "timeout", "crashed", "failed"]
+from usvit.records import BenchModel, BenchResult, Machine, Record
+from usvit.records.bench import Mode, Precision, Status
 
 
 @dataclass(frozen=True)
 class Hardware:
     """Device and execution settings."""
 
-    device: str = "auto"
-    precision: str = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Precision = "auto"
     compile: bool = False
     channels_last: bool = False
     threads: int | None = None
@@ -51,39 +51,26 @@ class BenchmarkCase:
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
+    def result(self, status: Status, **measured: Any) -> BenchResult:
+        """Return a result of this case; ``measured`` are further fields of ``BenchResult``."""
+        return BenchResult(
+            **{
+                "model": self.model["name"],
+                "mode": self.mode,
+                "batch": self.batch,
+                "image_size": self.model["image_size"],
+                "precision": self.hardware.precision,
+                "compiled": self.hardware.compile,
+                "channels_last": self.hardware.channels_last,
+                "status": status,
+                **measured,
+            }
+        )
 
-@dataclass(frozen=True)
-class BenchmarkRow:
-    """Result of a measurement: one line of ``bench.csv``."""
 
-    model: str
-    mode: Mode
-    batch: int
-    image_size: int
-    precision: str
-    status: Status
-    reason: str | None = None
-    """Reason if there is no result, otherwise None."""
-    branches: Literal["sequential", "parallel"] | None = None
-    compiled: bool = False
-    channels_last: bool = False
-    images_per_second: float | None = None
-    """``batch`` divided by the median time."""
-    seconds_median: float | None = None
-    seconds_min: float | None = None
-    seconds_q1: float | None = None
-    seconds_q3: float | None = None
-    seconds_mean: float | None = None
-    """Mean seconds per batch, over the repeats."""
-    repeats: int = 0
-    warmup: int = 0
-    """Number of steps before the first timed one."""
-    compile_seconds: float | None = None
-    """Time of the first step minus the median time."""
-    peak_memory_mib: float | None = None
-    memory: str | None = None
-    """Method by which the peak memory was measured, or the reason why it was not."""
-    load: float | None = None
-    """The system's load average of the last minute; other processes slow the measurement."""
-    reported: bool = True
-    """False for the steps of a search, whose result is another row."""
+class Preflight(Record):
+    """Result of ``usvit.bench.preflight.probe``: what is known before the first measurement."""
+
+    machine: Machine
+    versions: dict[str, str]
+    models: list[BenchModel]

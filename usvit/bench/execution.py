@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from usvit.bench.case import BenchmarkCase, BenchmarkRow, Hardware, Mode
+from usvit.bench.case import BenchmarkCase, Hardware, Preflight
 from usvit.bench.isolation import look, run_case
 from usvit.bench.output import line, write_results
 from usvit.bench.protocols import Protocol
@@ -19,7 +19,8 @@ from usvit.errors import UsvitError
 from usvit.files import OutputFolder
 from usvit.models import find_model
 from usvit.progress import Progress, task
-from usvit.records import BenchRecord
+from usvit.records import BenchRecord, BenchResult, BenchSettingsRecord, ProtocolRecord
+from usvit.records.bench import Mode, Precision
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class BenchSettings:
     protocol: Protocol
     """The protocol, with the requested ``batch``, ``max_batch`` and ``repeats``."""
     modes: tuple[Mode, ...]
-    precisions: tuple[str, ...]
+    precisions: tuple[Precision, ...]
     hardware: Hardware
     seconds: float
     n_classes: int
@@ -47,7 +48,7 @@ def run_bench(
     command: str,
     progress: Progress,
     measure: Measure = run_case,
-    look: Callable[[list[BenchmarkCase]], dict[str, Any]] = look,
+    look: Callable[[list[BenchmarkCase]], Preflight] = look,
 ) -> BenchRecord:
     """Run all measurements, and write the results so far after each of them.
 
@@ -77,7 +78,7 @@ def _measured(
     command: str,
     progress: Progress,
     measure: Measure,
-    look: Callable[[list[BenchmarkCase]], dict[str, Any]],
+    look: Callable[[list[BenchmarkCase]], Preflight],
 ) -> BenchRecord:
     cases = [
         dataclasses.replace(case, hardware=dataclasses.replace(settings.hardware, precision=precision))
@@ -86,24 +87,18 @@ def _measured(
     ]
     seen = look(cases)
     protocol = settings.protocol
-    content: dict[str, Any] = {
-        "schema_version": BenchRecord.VERSION,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": command,
-        "protocol": dataclasses.asdict(protocol) | {"modes": list(settings.modes)},
-        "settings": {
-            "seconds": settings.seconds,
-            "n_classes": settings.n_classes,
-            "precisions": list(settings.precisions),
-            **dataclasses.asdict(settings.hardware),
-            "model": settings.model_settings,
-        },
-        **seen,
-        "results": [],
-    }
-    del content["settings"]["precision"]
+    record = BenchRecord(
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        command=command,
+        protocol=ProtocolRecord(**{**vars(protocol), "modes": list(settings.modes)}),
+        settings=_settings(settings),
+        machine=seen.machine,
+        versions=seen.versions,
+        models=seen.models,
+        results=[],
+    )
 
-    def run(case: BenchmarkCase) -> list[BenchmarkRow]:
+    def run(case: BenchmarkCase) -> list[BenchResult]:
         rows = measure(case)
         for row in rows:
             logger.info(line(row))
@@ -112,11 +107,26 @@ def _measured(
     with task(progress, f"protocol {protocol.name}", len(cases), "measurements") as advance:
         for done, case in enumerate(cases, start=1):
             rows = search(protocol.search, case, run, max_batch=protocol.max_batch)
-            content["results"] += [dataclasses.asdict(row) for row in rows]
+            record = record.model_copy(update={"results": [*record.results, *rows]})
             if out is not None:
-                write_results(content, out)
+                write_results(record, out)
             advance(done)
-    return BenchRecord.model_validate(content)
+    return record
+
+
+def _settings(settings: BenchSettings) -> BenchSettingsRecord:
+    hardware = settings.hardware
+    return BenchSettingsRecord(
+        seconds=settings.seconds,
+        n_classes=settings.n_classes,
+        precisions=list(settings.precisions),
+        device=hardware.device,
+        compile=hardware.compile,
+        channels_last=hardware.channels_last,
+        threads=hardware.threads,
+        memory_gb=hardware.memory_gb,
+        model=settings.model_settings,
+    )
 
 
 def _cases(settings: BenchSettings) -> list[BenchmarkCase]:

@@ -6,16 +6,17 @@ import subprocess
 import tempfile
 from typing import Any
 
-from usvit.bench.case import BenchmarkCase, BenchmarkRow, Status
+from usvit.bench.case import BenchmarkCase, Preflight
 from usvit.errors import UsvitError
 from usvit.processes import run_module
+from usvit.records import BenchResult
 
 START_SECONDS = 300.0
 """Time limit for importing PyTorch and building the network."""
 COMPILE_SECONDS = 1800.0
 
 
-def run_case(case: BenchmarkCase) -> list[BenchmarkRow]:
+def run_case(case: BenchmarkCase) -> list[BenchResult]:
     """Run a measurement in a child process.
 
     Returns:
@@ -28,18 +29,20 @@ def run_case(case: BenchmarkCase) -> list[BenchmarkRow]:
     try:
         code, out, err = _ask({"measure": case.to_json()}, case, limit)
     except subprocess.TimeoutExpired:
-        return [_row(case, "timeout", f"took longer than {limit:.0f} s with building")]
+        return [case.result("timeout", reason=f"took longer than {limit:.0f} s with building")]
     if code == 0:
-        return [BenchmarkRow(**row) for row in json.loads(out)["rows"]]
+        return [BenchResult.model_validate(row) for row in json.loads(out)["rows"]]
     if code == -getattr(signal, "SIGALRM", 14):
-        return [_row(case, "timeout", f"two steps of a batch of {case.batch} take longer than {case.hard_limit} s")]
+        return [
+            case.result("timeout", reason=f"two steps of a batch of {case.batch} take longer than {case.hard_limit} s")
+        ]
     if code == -getattr(signal, "SIGKILL", 9):
-        return [_row(case, "out_of_memory", "ended by the system, usually because memory ran out")]
+        return [case.result("out_of_memory", reason="ended by the system, usually because memory ran out")]
     last = err.strip().splitlines()[-1] if err.strip() else "nothing was said"
-    return [_row(case, "crashed", f"the process ended with code {code}: {last[:300]}")]
+    return [case.result("crashed", reason=f"the process ended with code {code}: {last[:300]}")]
 
 
-def look(cases: list[BenchmarkCase]) -> dict[str, Any]:
+def look(cases: list[BenchmarkCase]) -> Preflight:
     """Run ``usvit.bench.preflight.probe`` in a child process, so that this one stays small and holds no GPU.
 
     Raises:
@@ -53,10 +56,10 @@ def look(cases: list[BenchmarkCase]) -> dict[str, Any]:
         ) from error
     if code:
         raise RuntimeError(f"usvit.bench.preflight ended with code {code}:\n{err}")
-    found: dict[str, Any] = json.loads(out)
+    found = json.loads(out)
     if "error" in found:
         raise UsvitError(found["error"])
-    return found
+    return Preflight.model_validate(found)
 
 
 def _ask(request: dict[str, Any], case: BenchmarkCase, limit: float) -> tuple[int, str, str]:
@@ -67,17 +70,3 @@ def _ask(request: dict[str, Any], case: BenchmarkCase, limit: float) -> tuple[in
             environment["OMP_NUM_THREADS"] = str(case.hardware.threads)
         done = run_module("usvit.bench.worker", json.dumps(request), seconds=limit, environment=environment)
     return done.returncode, done.stdout, done.stderr
-
-
-def _row(case: BenchmarkCase, status: Status, reason: str) -> BenchmarkRow:
-    return BenchmarkRow(
-        model=case.model["name"],
-        mode=case.mode,
-        batch=case.batch,
-        image_size=case.model["image_size"],
-        precision=case.hardware.precision,
-        status=status,
-        reason=reason,
-        compiled=case.hardware.compile,
-        channels_last=case.hardware.channels_last,
-    )

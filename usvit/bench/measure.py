@@ -2,24 +2,25 @@
 
 import os
 import signal
-from typing import Any
 
 import torch
 from torch import nn
 
-from usvit.bench.case import BenchmarkCase, BenchmarkRow
+from usvit.bench.case import BenchmarkCase
 from usvit.bench.memory import PeakMemory, bound_memory
 from usvit.bench.steps import make_steps, new_network
 from usvit.bench.timing import time_steps
 from usvit.config import OptimConfig
 from usvit.errors import UsvitError
+from usvit.records import BenchResult
+from usvit.records.bench import Status
 from usvit.training import Device, make_optimizer, resolve_device, seed_everything
 
 _NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "Cannot allocate memory", "ALLOC_FAILED")
 _COMPILER = ("torch._inductor", "torch._dynamo", "torch.fx", "triton")
 
 
-def measure(case: BenchmarkCase) -> list[BenchmarkRow]:
+def measure(case: BenchmarkCase) -> list[BenchResult]:
     """Build the network, warm up, time its steps and read the peak memory.
 
     Call it in a separate process: it sets threads, memory limits and an alarm that ends the process after
@@ -28,24 +29,16 @@ def measure(case: BenchmarkCase) -> list[BenchmarkRow]:
     Returns:
         One row, or two if ``case.branches`` is set. A failure is a row with a reason.
     """
-    row: dict[str, Any] = {
-        "model": case.model["name"],
-        "mode": case.mode,
-        "batch": case.batch,
-        "image_size": case.model["image_size"],
-        "precision": case.hardware.precision,
-        "compiled": case.hardware.compile,
-        "channels_last": case.hardware.channels_last,
-        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-    }
+    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+    precision: str = case.hardware.precision
     try:
         device = prepare_process(case)
-        row["precision"] = device.precision
-        return _measured(case, device, row)
+        precision = device.precision
+        return _measured(case, device, load)
     except Exception as error:
         _alarm(0)
         status, reason = _reason(error, case)
-        return [BenchmarkRow(**row, status=status, reason=reason)]  # type: ignore[arg-type]
+        return [case.result(status, reason=reason, precision=precision, load=load)]
 
 
 def prepare_process(case: BenchmarkCase) -> Device:
@@ -62,7 +55,7 @@ def prepare_process(case: BenchmarkCase) -> Device:
     return device
 
 
-def _measured(case: BenchmarkCase, device: Device, row: dict[str, Any]) -> list[BenchmarkRow]:
+def _measured(case: BenchmarkCase, device: Device, load: float | None) -> list[BenchResult]:
     _load_libraries()
     memory = PeakMemory(device.type, case.hardware.compile)
     steps = make_steps(case, device, new_network(case))
@@ -83,19 +76,26 @@ def _measured(case: BenchmarkCase, device: Device, row: dict[str, Any]) -> list[
         warm_now=memory.restart,
     )
     _alarm(0)
-    shared = row | {"status": "ok", "repeats": timing.repeats, "warmup": timing.warmup}
-    if len(steps) == 1:
-        shared |= {"peak_memory_mib": memory.peak_mib(), "memory": memory.method}
-    else:
-        shared |= {"memory": "not measured: two networks share the process"}
+    alone = len(steps) == 1
     rows = []
     for name in steps:
         figures = timing.summary(name)
         if case.hardware.compile:
             figures["compile_seconds"] = max(0.0, timing.first[name] - figures["seconds_median"])
-        speed = case.batch / figures["seconds_median"]
-        branches = name if len(steps) > 1 else None
-        rows.append(BenchmarkRow(**shared, **figures, images_per_second=speed, branches=branches))  # type: ignore[arg-type]
+        rows.append(
+            case.result(
+                "ok",
+                precision=device.precision,
+                branches=None if alone else name,
+                images_per_second=case.batch / figures["seconds_median"],
+                **figures,
+                repeats=timing.repeats,
+                warmup=timing.warmup,
+                peak_memory_mib=memory.peak_mib() if alone else None,
+                memory=memory.method if alone else "not measured: two networks share the process",
+                load=load,
+            )
+        )
     return rows
 
 
@@ -112,7 +112,7 @@ def _load_libraries() -> None:
     optimizer.step()
 
 
-def _reason(error: Exception, case: BenchmarkCase) -> tuple[str, str]:
+def _reason(error: Exception, case: BenchmarkCase) -> tuple[Status, str]:
     """Turn an exception into a status and a line of text."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in text for sign in _NO_MEMORY):

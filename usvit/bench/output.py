@@ -4,23 +4,21 @@ import re
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from usvit.bench.case import BenchmarkRow
 from usvit.bench.plot import draw, middle_half
 from usvit.bench.protocols import PRINTED_GAINS
 from usvit.files import csv_text, write_text
 from usvit.models import PROTOCOLS as HOW_MEASURED
-from usvit.records import BenchRecord, BenchResult, write_record
+from usvit.records import BenchRecord, BenchResult, save_record
 
 BUSY = 1.5
 """The table warns if the load exceeds this multiple of the number of cores."""
 _TABLE_4 = r"v100_batch\d+_(seq|par)"
 
 
-def line(row: BenchmarkRow | BenchResult) -> str:
+def line(row: BenchResult) -> str:
     """Format the line that is shown after a measurement."""
     about = f"{row.model}, {row.mode}, batch {row.batch}, {row.precision}"
     if row.branches:
@@ -52,10 +50,10 @@ def table(result: BenchRecord) -> str:
     return "\n\n".join(parts)
 
 
-def write_results(content: dict[str, Any], out: Path) -> None:
+def write_results(result: BenchRecord, out: Path) -> None:
     """Write bench.json, bench.csv (one line per measurement) and bench.svg, replacing those of earlier calls."""
-    result = write_record(out / "bench.json", content, BenchRecord)
-    write_text(out / "bench.csv", csv_text(pd.DataFrame(content["results"])))
+    save_record(out / "bench.json", result)
+    write_text(out / "bench.csv", csv_text(pd.DataFrame([row.content() for row in result.results])))
     write_text(out / "bench.svg", draw(result))
 
 

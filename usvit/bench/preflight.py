@@ -3,30 +3,20 @@
 import os
 import platform
 import sys
-from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
 
 import torch
 
 import usvit
-from usvit.bench.case import BenchmarkCase
+from usvit.bench.case import BenchmarkCase, Preflight
 from usvit.bench.memory import free_memory
 from usvit.bench.steps import model_of, new_network
 from usvit.errors import UsvitError
 from usvit.models import count, count_parameters
+from usvit.records import BenchModel, Machine, PaperSpeed
 from usvit.training import Device, check_compiler, resolve_device
 
 _LIBRARIES = ("torch", "timm", "lightning-fabric", "numpy")
-
-
-@dataclass(frozen=True)
-class Preflight:
-    """Result of ``probe``."""
-
-    machine: dict[str, Any]
-    versions: dict[str, str]
-    models: list[dict[str, Any]]
 
 
 def probe(cases: list[BenchmarkCase]) -> Preflight:
@@ -42,8 +32,8 @@ def probe(cases: list[BenchmarkCase]) -> Preflight:
             check_compiler(device.type, "--compile", "leave --compile out")
         if case.hardware.threads:
             torch.set_num_threads(case.hardware.threads)
-    models = {case.model["name"]: _describe(case) for case in cases}
-    return Preflight(_machine(device), _versions(), list(models.values()))
+    models = {case.model["name"]: _model(case) for case in cases}
+    return Preflight(machine=_machine(device), versions=_versions(), models=list(models.values()))
 
 
 def _check_precision(device: Device) -> None:
@@ -58,50 +48,45 @@ def _check_precision(device: Device) -> None:
         )
 
 
-def _describe(case: BenchmarkCase) -> dict[str, Any]:
+def _model(case: BenchmarkCase) -> BenchModel:
     spec, config = model_of(case)
     with torch.device("meta"):  # checks the image size without using memory or time
         network = new_network(case)
     figures = [
-        {
-            "table": paper.table,
-            "image_size": paper.image_size,
-            "protocol": protocol,
-            "images_per_second": speed,
-        }
+        PaperSpeed(table=paper.table, image_size=paper.image_size, protocol=protocol, images_per_second=speed)
         for paper in spec.paper
         for protocol, speed in paper.images_per_second.items()
         if not spec.changed
     ]
-    return {
-        "name": spec.name,
-        "vit": dict(spec.changed),
-        "architecture": spec.architecture,
-        "params": count_parameters(network),
-        "macs": count(spec, image_size=config.image_size, n_classes=case.n_classes).macs,
-        "paper": figures,
-    }
+    return BenchModel(
+        name=spec.name,
+        vit=dict(spec.changed),
+        architecture=spec.architecture,
+        params=count_parameters(network),
+        macs=count(spec, image_size=config.image_size, n_classes=case.n_classes).macs,
+        paper=figures,
+    )
 
 
-def _machine(device: Device) -> dict[str, Any]:
-    machine: dict[str, Any] = {
-        "device": device.type,
-        "name": device.describe()["name"],
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "free_memory_gb": _gigabytes(free_memory()),
-        "system": f"{platform.system()} {platform.machine()}",
+def _machine(device: Device) -> Machine:
+    machine = Machine(
+        device="cuda" if device.type == "cuda" else "cpu",
+        name=device.describe()["name"],
+        cores=os.cpu_count(),
+        threads=torch.get_num_threads(),
+        free_memory_gb=_gigabytes(free_memory()),
+        system=f"{platform.system()} {platform.machine()}",
+        tf32=None,
+    )
+    if device.type != "cuda":
+        return machine
+    on_gpu = {
+        "free_memory_gb": _gigabytes(torch.cuda.mem_get_info(0)[0]),
+        "memory_gb": _gigabytes(torch.cuda.get_device_properties(0).total_memory),
         # Defines fp32 on a GPU: PyTorch's defaults, as in usvit's runs.
-        "tf32": None,
+        "tf32": {"matmul": torch.backends.cuda.matmul.allow_tf32, "cudnn": torch.backends.cudnn.allow_tf32},
     }
-    if device.type == "cuda":
-        properties = torch.cuda.get_device_properties(0)
-        machine |= {
-            "free_memory_gb": _gigabytes(torch.cuda.mem_get_info(0)[0]),
-            "memory_gb": _gigabytes(properties.total_memory),
-            "tf32": {"matmul": torch.backends.cuda.matmul.allow_tf32, "cudnn": torch.backends.cudnn.allow_tf32},
-        }
-    return machine
+    return machine.model_copy(update=on_gpu)
 
 
 def _gigabytes(size: int | None) -> float | None:

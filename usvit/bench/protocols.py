@@ -6,11 +6,12 @@ does not import torch, because the command line lists the protocols.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from usvit.errors import unknown
 
-Search = Literal["none", "largest", "fastest", "batches"]
+if TYPE_CHECKING:
+    from usvit.records.bench import Search
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Protocol:
     source: str
     hardware: str
     """Hardware of the paper's figures."""
-    search: Search = "none"
+    search: "Search" = "none"
     """Batch sizes: the given one, the ``largest`` that fits, the ``fastest`` of doublings, or several ``batches``."""
     batch: int = 32
     """The batch size, or the first one of the search."""

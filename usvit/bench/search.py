@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from usvit.bench.case import BenchmarkCase, BenchmarkRow
-from usvit.bench.protocols import Search
+from usvit.bench.case import BenchmarkCase
+from usvit.records import BenchResult
+from usvit.records.bench import Search
 
-Measure = Callable[[BenchmarkCase], list[BenchmarkRow]]
+Measure = Callable[[BenchmarkCase], list[BenchResult]]
 
 FASTER = 1.01
 """Speed ratio from which a doubled batch counts as faster; smaller gains are noise."""
@@ -14,7 +15,7 @@ PATIENCE = 2
 """A sweep ends after so many doublings without a gain; a single one may be a disturbance."""
 
 
-def search(kind: Search, case: BenchmarkCase, measure: Measure, *, max_batch: int) -> list[BenchmarkRow]:
+def search(kind: Search, case: BenchmarkCase, measure: Measure, *, max_batch: int) -> list[BenchResult]:
     """Measure a case with a protocol's search.
 
     Args:
@@ -35,15 +36,15 @@ def search(kind: Search, case: BenchmarkCase, measure: Measure, *, max_batch: in
     return measure(case)
 
 
-def _largest(case: BenchmarkCase, measure: Measure, max_batch: int) -> list[BenchmarkRow]:
+def _largest(case: BenchmarkCase, measure: Measure, max_batch: int) -> list[BenchResult]:
     """Double or halve until one batch fits and one does not, bisect to an eighth, then measure with all repeats."""
-    rows: list[BenchmarkRow] = []
+    rows: list[BenchResult] = []
     fits, too_large, batch = 0, 0, min(case.batch, max_batch)
     while True:
         (row,) = measure(replace(case, batch=batch, repeats=1))
         if row.status not in ("ok", "out_of_memory", "timeout"):
             return [*rows, row]
-        rows.append(replace(row, reported=False))
+        rows.append(row.model_copy(update={"reported": False}))
         fits, too_large = (batch, too_large) if row.status == "ok" else (fits, batch)
         if not fits:
             if batch == 1:
@@ -61,16 +62,16 @@ def _largest(case: BenchmarkCase, measure: Measure, max_batch: int) -> list[Benc
         (row,) = measure(replace(case, batch=fits))
         if row.status == "ok" or fits == 1:
             return [*rows, row]
-        rows.append(replace(row, reported=False))
+        rows.append(row.model_copy(update={"reported": False}))
         fits = fits * 7 // 8
 
 
-def _fastest(case: BenchmarkCase, measure: Measure, max_batch: int) -> list[BenchmarkRow]:
-    rows: list[BenchmarkRow] = []
+def _fastest(case: BenchmarkCase, measure: Measure, max_batch: int) -> list[BenchResult]:
+    rows: list[BenchResult] = []
     best, slower, batch = 0, 0, min(case.batch, max_batch)
     while batch <= max_batch and slower < PATIENCE:
         (row,) = measure(replace(case, batch=batch))
-        rows.append(replace(row, reported=False))
+        rows.append(row.model_copy(update={"reported": False}))
         if row.images_per_second is None:
             break
         record = rows[best].images_per_second or 0.0
@@ -78,12 +79,12 @@ def _fastest(case: BenchmarkCase, measure: Measure, max_batch: int) -> list[Benc
         if row.images_per_second > record:
             best = len(rows) - 1
         batch *= 2
-    rows[best] = replace(rows[best], reported=True)
+    rows[best] = rows[best].model_copy(update={"reported": True})
     return rows
 
 
-def _batches(case: BenchmarkCase, measure: Measure, max_batch: int) -> list[BenchmarkRow]:
-    rows: list[BenchmarkRow] = []
+def _batches(case: BenchmarkCase, measure: Measure, max_batch: int) -> list[BenchResult]:
+    rows: list[BenchResult] = []
     batch = case.batch
     while batch <= max_batch:
         rows += measure(replace(case, batch=batch))

@@ -1,6 +1,5 @@
 """``python -m usvit.bench.worker``: the process of one measurement. Reads JSON from stdin, writes JSON to stdout."""
 
-import dataclasses
 import json
 import os
 import sys
@@ -17,10 +16,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         if "probe" in request:
             from usvit.bench.preflight import probe
 
-            return dataclasses.asdict(probe([BenchmarkCase.from_json(case) for case in request["probe"]]))
+            return probe([BenchmarkCase.from_json(case) for case in request["probe"]]).content()
         from usvit.bench.measure import measure
 
-        return {"rows": [dataclasses.asdict(row) for row in measure(BenchmarkCase.from_json(request["measure"]))]}
+        return {"rows": [row.content() for row in measure(BenchmarkCase.from_json(request["measure"]))]}
     except UsvitError as error:
         return {"error": str(error)}
 

@@ -168,7 +168,7 @@ def _print_info(facts: "ModelsInfoRecord") -> None:
     size = facts.input_size
     print(f"MACs           {facts.macs:,} ({facts.macs / 1e9:.2f} G), one image of {size} x {size} pixels")
     if facts.shape:
-        shape = facts.shape.model_dump()
+        shape = vars(facts.shape)
         parts = [f"{key}={value}{' (set)' if key in facts.changed else ''}" for key, value in shape.items()]
         _print_wrapped("shape", ", ".join(parts))
     if not facts.weights:

@@ -25,9 +25,9 @@ POOLED = 24
 def print_contamination(contaminations: "Sequence[ContaminationRecord] | None") -> None:
     """Print the warning about tested data sets that a foundation model was pre-trained on, if there are any."""
     if contaminations:
-        from usvit.data.splits import Contamination, contamination_warning
+        from usvit.data.splits import contamination_warning
 
-        print(contamination_warning(map(Contamination.of_record, contaminations)))
+        print(contamination_warning(contaminations))
 
 
 def print_figures(metrics: "MetricsRecord") -> None:

@@ -59,6 +59,7 @@ from usvit.config.settings import (
 from usvit.config.sweep import Recipe, cells, choose_cells, for_dataset, read_recipe, settings_for, size_note, yielding
 from usvit.config.test import HeadRule, TestConfig
 from usvit.config.transfer import VALIDATED, TransferConfig
+from usvit.config.vit_shape import ViTShape
 
 __all__ = [
     "HOST_POLICIES",
@@ -101,6 +102,7 @@ __all__ = [
     "TransferConfig",
     "Tune",
     "ViTConfig",
+    "ViTShape",
     "ViewsConfig",
     "build",
     "build_config",

@@ -64,7 +64,7 @@ LoraTarget = Literal["q", "k", "v", "proj", "fc1", "fc2"]
 
 
 class ViTConfig(Section):
-    """Parts of a ViT's shape to exchange; null keeps that of the named model (``usvit.models.spec.ViTShape``)."""
+    """Parts of a ViT's shape to exchange; null keeps that of the named model (``ViTShape``)."""
 
     width: Annotated[int, Field(ge=1)] | None = None
     depth: Annotated[int, Field(ge=1)] | None = None

@@ -10,7 +10,6 @@ import pandas as pd
 from usvit.arguments import checked_arguments
 from usvit.data.datasets import descriptions_of
 from usvit.data.splits import (
-    Contamination,
     described_among,
     names_with_same_images,
     refuse_contaminated,
@@ -30,6 +29,7 @@ from usvit.evaluation.run_checks import refuse_upstream
 from usvit.files import read_csv, read_parquet, refuse_linked_folders
 from usvit.metrics.prevalence import check_prevalence
 from usvit.records import (
+    ContaminationRecord,
     EnsembleRecord,
     MetricsRecord,
     ModelMetadata,
@@ -60,7 +60,7 @@ class Predictions:
     test_over_train: float | None = None
     """Mean over folds of test images / training images; None if it is not known."""
     warnings: list[str] = field(default_factory=list)
-    contamination: tuple[Contamination, ...] = ()
+    contamination: tuple[ContaminationRecord, ...] = ()
     """Tested data sets that a foundation model behind the network was pre-trained on, which the user allowed."""
     origin: PredictionOrigin = ONE_MODEL
     """What gave the predictions, for the text of the headline."""
@@ -359,14 +359,14 @@ def _metadata_files(found: Predictions, run: Path | None, metadata: Path | None)
 
 def _contamination(
     found: Predictions, files: Sequence[tuple[int | None, Path]], allow: bool
-) -> tuple[Contamination, ...]:
+) -> tuple[ContaminationRecord, ...]:
     """Return the contamination that a run, or the caller, allows; that of a run without networks is in its record.
 
     Raises:
         LeakageError: There is contamination that nobody has allowed.
     """
     if found.record is not None and not files:
-        return tuple(map(Contamination.of_record, found.record.data.contamination or []))
+        return tuple(found.record.data.contamination or [])
     allowed = allow or (found.record is not None and found.record.config.as_written().get("allow_contaminated") is True)
     seen = together(seen_by(load_record(file, ModelMetadata, follow=fold is None), file.parent) for fold, file in files)
     tested = found.table.loc[found.table["part"] == "test", "dataset"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from usvit.data.splits import Contamination, contamination_warning
+from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError, unknown
 from usvit.evaluation.conformal_sets import conformal_section
 from usvit.evaluation.cross_validation_headline import headline_section
@@ -27,7 +27,7 @@ from usvit.evaluation.predictions import check_predictions, classes_of, first_re
 from usvit.evaluation.selective_prediction import selective_section
 from usvit.metrics.basic import confusion
 from usvit.metrics.prevalence import prevalence_section
-from usvit.records import MetricsRecord, OperatingPointRecord
+from usvit.records import ContaminationRecord, MetricsRecord, OperatingPointRecord
 
 
 def summarise(
@@ -120,13 +120,13 @@ def summarise(
     return {key: listed(value) for key, value in summary.items()}
 
 
-def with_contamination(metrics: dict[str, Any], found: Sequence[Contamination]) -> dict[str, Any]:
+def with_contamination(metrics: dict[str, Any], found: Sequence[ContaminationRecord]) -> dict[str, Any]:
     """Add contamination to the content of metrics.json, and a warning before all others; unchanged if there is none."""
     warning = contamination_warning(found)
     if warning is None:
         return metrics
     said = [warning, *(one for one in metrics["warnings"] if one != warning)]
-    return {**metrics, "warnings": said, "contamination": [one.describe() for one in found]}
+    return {**metrics, "warnings": said, "contamination": [one.content() for one in found]}
 
 
 def _in_order(table: pd.DataFrame, classes: list[str]) -> pd.DataFrame:

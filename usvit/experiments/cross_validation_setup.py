@@ -15,7 +15,6 @@ from torch import nn
 from usvit.config import DataConfig, RunConfig
 from usvit.data.datasets import Manifest, open_manifest, same_images
 from usvit.data.splits import (
-    Contamination,
     contamination_warning,
     described_among,
     folds_sha256,
@@ -47,6 +46,7 @@ from usvit.models import (
     resolve_weights,
 )
 from usvit.progress import Progress
+from usvit.records import ContaminationRecord
 from usvit.training import Device, resolve_device
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class CrossValidationSetup:
     n_parameters: int
     tuned: TuneReport
     loaded: LoadReport
-    contamination: tuple[Contamination, ...] = ()
+    contamination: tuple[ContaminationRecord, ...] = ()
     """Tested data sets that a foundation model behind the weights was pre-trained on, which the user allowed."""
     built: dict[tuple[int, int], nn.Module] = field(default_factory=dict, repr=False, compare=False)
     """(fold, threads of PyTorch) -> network that ``prepare`` built in order to check it; ``network`` hands it out."""
@@ -254,7 +254,7 @@ def describe(job: CrossValidationSetup, command: str) -> dict[str, Any]:
                 for _, row in job.manifest.excluded.iterrows()
             ],
             "skipped": job.manifest.skipped_rows,
-            **({"contamination": [one.describe() for one in job.contamination]} if job.contamination else {}),
+            **({"contamination": [one.content() for one in job.contamination]} if job.contamination else {}),
         },
         "folds": {
             "n": job.n_folds,

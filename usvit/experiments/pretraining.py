@@ -225,7 +225,7 @@ def _write_figures(setup: PretrainingSetup, run: RunDirectory) -> None:
         kept = history[history.step == load_record(run.fold(fold) / "model.json", ModelMetadata).best_step]
         row = (kept if len(kept) else history).iloc[-1]
         folds.append({"fold": fold, **{key: _number(value) for key, value in row.items()}})
-    content = {"schema_version": PretrainRecord.VERSION, "kept": folds}
+    content = {"kept": folds}
     write_record(run.path / "pretrain.json", content, PretrainRecord)
 
 

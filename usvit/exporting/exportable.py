@@ -62,7 +62,7 @@ class ExportSource:
     def without_descriptions(self) -> "ExportSource":
         """Return a copy without the near-duplicate descriptions of the images that the network has seen."""
         seen = self.seen.without_descriptions()
-        copies = {FILES: [], GAPS: [gap.entry() for gap in seen.gaps]}
+        copies = {FILES: [], GAPS: [gap.content() for gap in seen.gaps]}
         return replace(self, content={**self.content, "seen_copies": copies}, seen=seen)
 
     def write_metadata(self, folder: Path, *, with_ood: bool) -> None:

@@ -61,7 +61,6 @@ from .shared_backbone import same_backbone as same_backbone
 from .shared_backbone import several_logits_and_features as several_logits_and_features
 from .spec import PROTOCOLS as PROTOCOLS
 from .spec import ModelSpec as ModelSpec
-from .spec import ViTShape as ViTShape
 from .trainable import TuneReport as TuneReport
 from .trainable import checkpoint_gradients as checkpoint_gradients
 from .trainable import head_parts as head_parts

@@ -4,8 +4,8 @@
 (``tests/models/test_closed_form.py``).
 """
 
+from usvit.config import ViTShape
 from usvit.models.complexity import Complexity
-from usvit.models.spec import ViTShape
 
 _FORMULAS = {
     "stem": ("linear",),

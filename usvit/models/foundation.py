@@ -16,7 +16,7 @@ from usvit.config import Pool
 from usvit.plain_yaml import parse_yaml
 
 if TYPE_CHECKING:
-    from usvit.data.splits import SeenCollection
+    from usvit.records import SeenCollectionRecord
 
 Statistics = tuple[float, float, float]
 _Text = Annotated[str, Field(min_length=1)]
@@ -133,20 +133,27 @@ class FoundationModel(_Entry):
             raise ValueError(f"'{min(stray)}' in evidence or unconfirmed is no key of an entry")
         return self
 
-    def seen_collection(self) -> "SeenCollection":
+    def seen_collection(self) -> "SeenCollectionRecord":
         """Return its pre-training data sets as the record of seen images holds them.
 
         A data set of a card stands for all data sets with the same images: BUSI's are also in BreastMNIST.
         """
         from usvit.data.datasets import load_card  # pandas takes long to import, and 'usvit models list' needs none
-        from usvit.data.splits import SeenCollection
+        from usvit.records import ListedSet, SeenCollectionRecord
 
         sets = []
         for one in self.pretraining.sets:
-            cards = () if one.card is None else (one.card, *load_card(one.card).same_images_as)
-            sets.append((one.name, cards))
+            cards = [] if one.card is None else [one.card, *load_card(one.card).same_images_as]
+            sets.append(ListedSet(name=one.name, cards=cards))
         known = self.pretraining
-        return SeenCollection(self.title, known.known, known.collection, known.source, known.note, tuple(sets))
+        return SeenCollectionRecord(
+            network=self.title,
+            known=known.known,
+            collection=known.collection,
+            source=known.source,
+            note=known.note,
+            sets=sets,
+        )
 
     def facts(self) -> list[tuple[str, str]]:
         """Return the entry as pairs of heading and text, as terminal and documentation show it."""

@@ -1,7 +1,5 @@
 """Content of ``usvit models info`` for one network, with its cost counted on the spot."""
 
-from dataclasses import asdict
-
 import timm
 
 from usvit.models.complexity import count, licence
@@ -9,6 +7,7 @@ from usvit.models.spec import PROTOCOLS, ModelSpec, Pretrained
 from usvit.models.weights.pins import pin_of
 from usvit.models.zoo.common import SOURCES
 from usvit.records import ModelsInfoRecord
+from usvit.records.models_info import FoundationFacts, HubWeights, PaperFiguresRecord, ZooPaper
 
 
 def describe_model(spec: ModelSpec, image_size: int | None = None, n_classes: int = 1000) -> ModelsInfoRecord:
@@ -27,54 +26,55 @@ def describe_model(spec: ModelSpec, image_size: int | None = None, n_classes: in
     """
     image_size = image_size or spec.image_size
     counts = count(spec, image_size, n_classes)
-    content = {
-        "schema_version": ModelsInfoRecord.VERSION,
-        "name": spec.name,
-        "family": spec.family,
-        "source": spec.source,
-        "implementation": spec.implementation,
-        "architecture": spec.architecture,
-        "params": counts.params,
-        "macs": counts.macs,
-        "input_size": image_size,
-        "classes": n_classes,
-        "shape": asdict(spec.shape) if spec.shape else None,
-        "changed": dict(spec.changed),
-        "weights": [
+    return ModelsInfoRecord(
+        name=spec.name,
+        family=spec.family,
+        source=spec.source,
+        implementation=spec.implementation,
+        architecture=spec.architecture,
+        params=counts.params,
+        macs=counts.macs,
+        input_size=image_size,
+        classes=n_classes,
+        shape=spec.shape,
+        changed=dict(spec.changed),
+        weights=[
             _weights(upstream, hub, recommended=number == 0)
             for number, (upstream, hub) in enumerate(spec.weights.items())
         ],
-        "paper": {
-            "references": [SOURCES[name] for name in spec.source.split(", ") if name in SOURCES],
-            "figures": [
-                {
-                    "table": printed.table,
-                    "params_millions": printed.params,
-                    "macs_billions": printed.macs,
-                    "input_size": printed.image_size,
-                    "images_per_second": dict(printed.images_per_second),
-                    "note": printed.note,
-                }
+        paper=ZooPaper(
+            references=[SOURCES[name] for name in spec.source.split(", ") if name in SOURCES],
+            figures=[
+                PaperFiguresRecord(
+                    table=printed.table,
+                    params_millions=printed.params,
+                    macs_billions=printed.macs,
+                    input_size=printed.image_size,
+                    images_per_second=dict(printed.images_per_second),
+                    note=printed.note,
+                )
                 for printed in spec.paper
             ],
-            "protocols": {key: PROTOCOLS[key] for printed in spec.paper for key in printed.images_per_second},
-        },
-    }
-    return ModelsInfoRecord.model_validate(content)
+            protocols={key: PROTOCOLS[key] for printed in spec.paper for key in printed.images_per_second},
+        ),
+    )
 
 
-def _weights(upstream: str, hub: Pretrained, recommended: bool) -> dict[str, object]:
+def _weights(upstream: str, hub: Pretrained, recommended: bool) -> HubWeights:
     config, pin = (timm.get_pretrained_cfg(hub.timm), pin_of(f"timm/{hub.timm}")) if hub.timm else (None, None)
     entry = hub.foundation
     known = config.input_size[-1] if config else None
-    return {
-        "upstream": upstream,
-        "hub": f"timm/{hub.timm}" if hub.timm else None,
-        "by": hub.by,
-        "license": entry.license if entry else licence(str(hub.timm)),
-        "input_size": entry.image_size if entry else known,
-        "recommended": recommended,
-        "revision": pin.revision if pin else None,
-        "sha256": pin.sha256 if pin else None,
-        **({} if entry is None else {"foundation": entry.model_dump(mode="json", exclude={"name", "network"})}),
-    }
+    weights = HubWeights(
+        upstream=upstream,
+        hub=f"timm/{hub.timm}" if hub.timm else None,
+        by=hub.by,
+        license=entry.license if entry else licence(str(hub.timm)),
+        input_size=entry.image_size if entry else known,
+        recommended=recommended,
+        revision=pin.revision if pin else None,
+        sha256=pin.sha256 if pin else None,
+    )
+    if entry is None:
+        return weights
+    facts = FoundationFacts.model_validate(entry.model_dump(mode="json", exclude={"name", "network"}))
+    return weights.model_copy(update={"foundation": facts})

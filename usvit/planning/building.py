@@ -78,7 +78,6 @@ def finish_plan(
             "the truth less often than 95 %, so plan for more."
         )
     content = {
-        "schema_version": PlanRecord.VERSION,
         "command": command or f"usvit.plan_{design}(...)",
         "usvit_version": __version__,
         "design": design,

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from usvit.config import PretrainConfig
-from usvit.data.splits import SeenCollection
 from usvit.models import Cost, ModelSpec, foundation_models
-from usvit.records import ModelMetadata
+from usvit.records import ModelMetadata, SeenCollectionRecord
 from usvit.training import TrainingTask
 
 UNLABELLED = ("mae", "beit", "tokenizer", "masked_patch", "dino")
@@ -86,7 +85,7 @@ class UpstreamModel:
         return f"the {self.role} {(self.weights or {}).get('name') or self.architecture}"
 
     @property
-    def collections(self) -> tuple[SeenCollection, ...]:
+    def collections(self) -> tuple[SeenCollectionRecord, ...]:
         """Published lists of its data sets, if its weights are those of a foundation model."""
         entry = foundation_models().get(str((self.weights or {}).get("upstream")))
         return () if self.metadata is not None or entry is None else (entry.seen_collection(),)

@@ -1,13 +1,30 @@
 """Every JSON file and table that usvit writes and reads: one pydantic model each, with bounds.
 
-``load_record`` opens a file with the bounds of ``usvit.files.read`` and returns an instance of its model;
-``read_record`` returns the dictionary of a file that is continued; ``write_record`` checks and writes one. Keys that a
-model does not name are kept. ``usvit.records.schemas`` generates docs/reference/*.schema.json.
+``load_record`` opens a file with the bounds of ``usvit.files.read`` and returns an instance of its model, and
+``save_record`` writes one. ``read_record`` and ``write_record`` do the same with the dictionary of a file that is
+continued. Keys that a model does not name are kept. ``usvit.records.schemas`` generates docs/reference/*.schema.json.
 """
 
 from usvit.records.audit import AuditRecord
-from usvit.records.base import FileRecord, Record, check_record, fitting, load_record, read_record, write_record
-from usvit.records.bench import BenchRecord, BenchResult
+from usvit.records.base import (
+    FileRecord,
+    Record,
+    check_record,
+    fitting,
+    load_record,
+    read_record,
+    save_record,
+    write_record,
+)
+from usvit.records.bench import (
+    BenchModel,
+    BenchRecord,
+    BenchResult,
+    BenchSettingsRecord,
+    Machine,
+    PaperSpeed,
+    ProtocolRecord,
+)
 from usvit.records.best import (
     ApparentBest,
     BestCandidate,
@@ -41,10 +58,12 @@ from usvit.records.model import (
     ClassifierMetadata,
     ContaminationRecord,
     ExportedMetadata,
+    ListedSet,
     ModelMetadata,
     PreprocessingRecord,
     SeenCollectionRecord,
     SeenFileRecord,
+    SeenGap,
     SeenHashes,
     ThresholdRecord,
     UpstreamRecord,
@@ -150,8 +169,10 @@ __all__ = [
     "ApparentBest",
     "AtPrevalence",
     "AuditRecord",
+    "BenchModel",
     "BenchRecord",
     "BenchResult",
+    "BenchSettingsRecord",
     "BestCandidate",
     "BestFold",
     "BestRecord",
@@ -188,6 +209,8 @@ __all__ = [
     "Headline",
     "JobRecord",
     "LeftOutRun",
+    "ListedSet",
+    "Machine",
     "MainFigures",
     "MeanSd",
     "MemberNetwork",
@@ -209,6 +232,7 @@ __all__ = [
     "OperatingPointRecord",
     "OutcomeRecord",
     "Pair",
+    "PaperSpeed",
     "PhantomRecord",
     "PlainValue",
     "PlanAssumptions",
@@ -220,6 +244,7 @@ __all__ = [
     "PreprocessingRecord",
     "PretrainRecord",
     "ProcedureRecord",
+    "ProtocolRecord",
     "Recommended",
     "Record",
     "RepeatabilityRecord",
@@ -234,6 +259,7 @@ __all__ = [
     "ScoreRow",
     "SeenCollectionRecord",
     "SeenFileRecord",
+    "SeenGap",
     "SeenHashes",
     "SelectiveRecord",
     "ShapeRecord",
@@ -270,5 +296,6 @@ __all__ = [
     "refuse_changed",
     "refuse_changed_run",
     "run_hashes",
+    "save_record",
     "write_record",
 ]

@@ -1,5 +1,6 @@
 """Common base of all records: strict types, bounded numbers and lengths, and errors that name the file and the key."""
 
+import functools
 import json
 import re
 import traceback
@@ -68,6 +69,10 @@ class Record(Summarised, BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, defer_build=True)
 
+    def model_post_init(self, context: Any, /) -> None:
+        """Count the defaults of keys that every file contains as given, so that they are written."""
+        self.__pydantic_fields_set__.update(_written_defaults(type(self)))
+
     def _facts(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in type(self).model_fields}
 
@@ -76,7 +81,21 @@ class Record(Summarised, BaseModel):
         return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
 
 
+@functools.cache
+def _written_defaults(model: type[Record]) -> frozenset[str]:
+    """Return the fields with a plain default, which are written although nobody gave them."""
+    return frozenset(
+        name
+        for name, field in model.model_fields.items()
+        if not field.is_required()
+        and field.default_factory is None
+        and not (isinstance(field.json_schema_extra, dict) and "x-null" in field.json_schema_extra)
+    )
+
+
 OPEN = ConfigDict(json_schema_extra={"x-open": True})
+FROZEN = ConfigDict(frozen=True)
+"""For records that code computes with: they cannot be changed, and have a hash if their parts have one."""
 
 
 class FileRecord(Record):
@@ -88,7 +107,7 @@ class FileRecord(Record):
 
     KIND: ClassVar[str]
     VERSION: ClassVar[str] = "1.0"
-    schema_version: str
+    schema_version: str = VERSION
 
 
 OneRecord = TypeVar("OneRecord", bound=FileRecord)
@@ -123,7 +142,7 @@ def write_record(path: Path, content: dict[str, Any], model: type[OneRecord], *,
 
     Args:
         path: The file; it is replaced as a whole.
-        content: The keys, among them ``schema_version``; they are written in this order.
+        content: The keys, which are written in this order, after ``schema_version`` if it is not among them.
         model: Model of this kind of file.
         mode: Permissions of a new file, before the umask.
 
@@ -133,10 +152,25 @@ def write_record(path: Path, content: dict[str, Any], model: type[OneRecord], *,
     Raises:
         UsvitError: If a key has an invalid value, or the file cannot be written.
     """
+    content = _with_version(content, model)
     as_read = json.loads(json.dumps(content))  # tuples become lists
     record = _checked(as_read, model, path, "This is a bug in usvit: please report it.")[1]
     write_json(path, content, mode=mode)
     return record
+
+
+def save_record(path: Path, record: FileRecord, *, mode: int = 0o666) -> None:
+    """Write a record as a JSON file, with the keys in the order of the model.
+
+    Args:
+        path: The file; it is replaced as a whole.
+        record: The record; keys that were not given are not written.
+        mode: Permissions of a new file, before the umask.
+
+    Raises:
+        UsvitError: If the file cannot be written.
+    """
+    write_json(path, record.content(), mode=mode)
 
 
 def check_record(content: dict[str, Any], model: type[OneRecord], path: Path) -> OneRecord:
@@ -145,7 +179,11 @@ def check_record(content: dict[str, Any], model: type[OneRecord], path: Path) ->
     Raises:
         UsvitError: If a key is missing or has an invalid value. The message names the file and the key.
     """
-    return _checked(content, model, path)[1]
+    return _checked(_with_version(content, model), model, path)[1]
+
+
+def _with_version(content: dict[str, Any], model: type[FileRecord]) -> dict[str, Any]:
+    return content if "schema_version" in content else {"schema_version": model.VERSION, **content}
 
 
 def _checked(
@@ -158,6 +196,8 @@ def _checked(
             f"{path} was written by another version of usvit (schema {str(version)[:20]}, and this version reads "
             f"{model.VERSION}). Run the command that wrote it again with this version."
         )
+    if "schema_version" not in content:
+        raise UsvitError(f"{path} is damaged: key schema_version: Field required. {advice}")
     try:
         return content, model.model_validate(content)
     except ValidationError as error:

@@ -10,6 +10,12 @@ _Positive = Annotated[float, Field(gt=0, le=1e15)]
 _Amount = Annotated[float, Field(ge=0, le=1e15)]
 _Side = Annotated[int, Field(ge=1, le=10**12)]
 
+Mode = Literal["train", "infer"]
+Status = Literal["ok", "out_of_memory", "timeout", "crashed", "failed"]
+Precision = Literal["auto", "fp32", "bf16"]
+Branches = Literal["sequential", "parallel"]
+Search = Literal["none", "largest", "fastest", "batches"]
+
 
 class ProtocolRecord(Record):
     """How a paper measures, or usvit's own way of measuring."""
@@ -18,12 +24,12 @@ class ProtocolRecord(Record):
     says: Text
     source: Text
     hardware: Text = key("Hardware of the paper's own figures.")
-    search: Literal["none", "largest", "fastest", "batches"]
+    search: Search
     batch: _Side = key("Batch size, or the batch size at which the search begins.")
     max_batch: _Side
     repeats: _Side
     precision: Name = key("Precision of the protocol; settings and results contain the precision that was used.")
-    modes: list[Literal["train", "infer"]]
+    modes: list[Mode]
     figures: Text | None = key("Description of the figures in models[].paper that were measured by this protocol.")
 
 
@@ -32,7 +38,7 @@ class BenchSettingsRecord(Record):
 
     seconds: Number = key("After this time a measurement starts no further step; building and compiling do not count.")
     n_classes: _Side
-    precisions: list[Literal["auto", "fp32", "bf16"]]
+    precisions: list[Precision]
     device: Literal["auto", "cpu", "cuda"]
     compile: bool
     channels_last: bool
@@ -83,6 +89,7 @@ class BenchResult(Record):
     """One measurement; a line of bench.csv."""
 
     model_config = ConfigDict(
+        frozen=True,
         json_schema_extra={
             "if": {"properties": {"status": {"const": "ok"}}},
             "then": {
@@ -96,33 +103,39 @@ class BenchResult(Record):
             "else": {
                 "properties": {"reason": {"type": "string", "minLength": 1}, "images_per_second": {"type": "null"}}
             },
-        }
+        },
     )
     model: Name
-    mode: Literal["train", "infer"]
+    mode: Mode
     batch: _Side
     image_size: _Side
-    precision: Literal["auto", "fp32", "bf16"] = key("'auto' only if the process ended before it could choose.")
-    status: Literal["ok", "out_of_memory", "timeout", "crashed", "failed"]
-    reason: Text | None
-    branches: Literal["sequential", "parallel"] | None = key(
-        "Execution of the branches of a parallel ViT in the protocol latency; otherwise null."
+    precision: Precision = key("'auto' only if the process ended before it could choose.")
+    status: Status
+    reason: Text | None = None
+    branches: Branches | None = Field(
+        None, description="Execution of the branches of a parallel ViT in the protocol latency; otherwise null."
     )
-    compiled: bool
-    channels_last: bool
-    images_per_second: _Positive | None = key("batch / seconds_median.")
-    seconds_median: _Positive | None = key("Median time of one batch over the repeats, in seconds.")
-    seconds_min: _Positive | None
-    seconds_q1: _Positive | None
-    seconds_q3: _Positive | None
-    seconds_mean: _Positive | None = key("Mean time of one batch in seconds, which the papers print.")
-    repeats: Count
-    warmup: Count = key("Number of steps before the first measured step.")
-    compile_seconds: _Amount | None = key("Time of the first step minus the median one, with --compile.")
-    peak_memory_mib: _Amount | None = key("Peak memory in units of 2^20 bytes.")
-    memory: Text | None = key("Method by which the peak was measured, or the reason why it was not.")
-    load: Number | None = key("Load average of the minute before the measurement.")
-    reported: bool = key("false for the steps of a search, whose result is in another row.")
+    compiled: bool = False
+    channels_last: bool = False
+    images_per_second: _Positive | None = Field(None, description="batch / seconds_median.")
+    seconds_median: _Positive | None = Field(None, description="Median time of one batch over the repeats, in seconds.")
+    seconds_min: _Positive | None = None
+    seconds_q1: _Positive | None = None
+    seconds_q3: _Positive | None = None
+    seconds_mean: _Positive | None = Field(
+        None, description="Mean time of one batch in seconds, which the papers print."
+    )
+    repeats: Count = 0
+    warmup: Count = Field(0, description="Number of steps before the first measured step.")
+    compile_seconds: _Amount | None = Field(
+        None, description="Time of the first step minus the median one, with --compile."
+    )
+    peak_memory_mib: _Amount | None = Field(None, description="Peak memory in units of 2^20 bytes.")
+    memory: Text | None = Field(
+        None, description="Method by which the peak was measured, or the reason why it was not."
+    )
+    load: Number | None = Field(None, description="Load average of the minute before the measurement.")
+    reported: bool = Field(True, description="false for the steps of a search, whose result is in another row.")
 
 
 class BenchRecord(FileRecord):

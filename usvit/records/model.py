@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from usvit.records.base import (
+    FROZEN,
     OPEN,
     Classes,
     Count,
@@ -151,6 +152,7 @@ class SeenFileRecord(Record):
 class SeenGap(Record):
     """Images that the network has seen and that are not fully on record."""
 
+    model_config = FROZEN
     part: SeenSplit
     known: Literal["hashes", "nothing"] = key(
         "hashes: pixel hashes are on record, but no descriptions. nothing: it is unknown which images these were."
@@ -195,6 +197,7 @@ class ListedSet(Record):
 class SeenCollectionRecord(Record):
     """What is published about the data sets that a foundation model was pre-trained on."""
 
+    model_config = FROZEN
     network: Text = key("The foundation model.")
     known: Literal["listed", "unknown"] = key("unknown: there is no confirmed list of its data sets.")
     collection: Text | None = key("Name of the collection of these data sets.")
@@ -202,10 +205,16 @@ class SeenCollectionRecord(Record):
     note: Text
     sets: Annotated[list[ListedSet], Field(max_length=10_000)]
 
+    @property
+    def cards(self) -> list[str]:
+        """Names of the data cards whose images are listed, sorted."""
+        return sorted({card for one in self.sets for card in one.cards})
+
 
 class ContaminationRecord(Record):
     """A tested data set that a foundation model behind the network was pre-trained on, by a published list."""
 
+    model_config = FROZEN
     dataset: Text = key("The tested data set.")
     listed_as: Text = key("Its name in the list.")
     network: Text = key("The foundation model.")

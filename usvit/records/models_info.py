@@ -4,35 +4,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from usvit.config import ViTShape
 from usvit.records.base import FileRecord, Name, Number, Record, Text, key, optional
 
 _Whole = Annotated[int, Field(ge=1, le=10**15)]
-
-
-class Shape(Record):
-    """Shape of a plain ViT."""
-
-    width: _Whole
-    depth: _Whole
-    mlp: _Whole
-    heads: _Whole
-    patch: _Whole
-    branches: _Whole
-    stem: Literal[
-        "linear", "linear_bn", "linear_gelu", "linear_bn_gelu", "hmlp_bn", "hmlp_ln", "conv_bn", "conv_ln", "local"
-    ]
-    pool: Literal["token", "avg", "map"]
-    head: Literal["linear", "hidden"]
-    position: Literal["none", "learned", "learned_2d", "sincos_2d", "relative"]
-    position_at: Literal["stem", "layers", "shared"]
-    attention: Literal["global", "axial", "talking"]
-    layer_scale: Number | None
-    residual: Literal["layer_scale", "layer_scale_uniform", "scalar", "fixup", "t_fixup"]
-    class_position: bool
-    class_at: Annotated[int, Field(ge=0)]
-    class_layers: Annotated[int, Field(ge=0)]
-    class_keys: Literal["all", "patches"]
-    class_layer_scale: bool
 
 
 class FoundationDataset(Record):
@@ -144,7 +119,7 @@ class ModelsInfoRecord(FileRecord):
     )
     input_size: _Whole = key("Side of the square image, in pixels, for which macs were counted.")
     classes: _Whole
-    shape: Shape | None = key("Shape of a plain ViT, which --set vit.PART=... changes; null for other networks.")
+    shape: ViTShape | None = key("Shape of a plain ViT, which --set vit.PART=... changes; null for other networks.")
     changed: dict[str, Any] = key("Entries of 'shape' that were changed.")
     weights: list[HubWeights] = key("Weights on the hub, recommended weights first; empty if there are none.")
     paper: ZooPaper

@@ -44,7 +44,7 @@ def _strict(node: Any) -> Any:
     inner = {name: _strict(one) for name, one in node.items() if not _noise(name, one)}
     fields = node.get("properties")
     if isinstance(fields, dict) and "type" in node:
-        must = set(node.get("required", [])) | {name for name, one in fields.items() if one.get("x-required")}
+        must = set(node.get("required", [])) | {name for name, one in fields.items() if _always_written(one)}
         inner["required"] = [name for name in fields if name in must]
         inner["additionalProperties"] = node.get("x-open", False)
     if "description" in inner and isinstance(node["description"], str):
@@ -53,6 +53,10 @@ def _strict(node: Any) -> Any:
         choices = [one for one in inner.pop("anyOf") if one != {"type": "null"}]
         inner = {**(choices[0] if len(choices) == 1 else {"anyOf": choices}), **inner}
     return inner
+
+
+def _always_written(field: dict[str, Any]) -> bool:
+    return bool(field.get("x-required")) or ("default" in field and "x-null" not in field)
 
 
 def _noise(name: str, value: Any) -> bool:

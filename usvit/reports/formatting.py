@@ -5,7 +5,7 @@ from typing import Any
 
 from jinja2 import Undefined
 
-from usvit.data.splits import Contamination, contamination_warning
+from usvit.data.splits import contamination_warning
 from usvit.records import ContaminationRecord, DecisionCurveRecord, MeanSd, PlainValue
 
 NOT_RECORDED = "not recorded"
@@ -13,7 +13,7 @@ NOT_RECORDED = "not recorded"
 
 def contaminated_sentence(found: Iterable[ContaminationRecord] | None) -> str | None:
     """Return the warning about tested data sets that were used in pre-training; None if there are none."""
-    return contamination_warning(map(Contamination.of_record, found or ()))
+    return contamination_warning(found or ())
 
 
 def decimals(value: Any, digits: int = 3) -> str:

@@ -8,6 +8,7 @@ from usvit.data.datasets import descriptions_of
 from usvit.data.splits import (
     Described,
     contamination_of,
+    contamination_phrase,
     described_among,
     names_with_same_images,
     seen_by,
@@ -146,7 +147,7 @@ def _listed(run: Run) -> Check:
     seen = together(seen_by(metadata, folder) for _, metadata, folder in run.networks)
     found = contamination_of(names_with_same_images(run.predicted["dataset"]), seen.collections)
     if found:
-        return Check(question, len(found), f"Yes: {'; '.join(one.phrase() for one in found)}.")
+        return Check(question, len(found), f"Yes: {'; '.join(map(contamination_phrase, found))}.")
     if doubt := unlisted(seen.collections):
         return Check(question, None, f"Not known. {doubt}")
     names = [one.network for one in seen.collections]

@@ -15,7 +15,6 @@ RECORD, PAGE, SCORES = "repeatability.json", "repeatability.html", "changes.csv"
 def head(name: str, positive: str, warnings: list[str]) -> dict[str, Any]:
     """Return the keys that both kinds of repeatability.json have."""
     return {
-        "schema_version": RepeatabilityRecord.VERSION,
         "name": name,
         "positive_class": positive,
         "repeats": None,

@@ -9,7 +9,7 @@ import numpy as np
 from usvit.arguments import checked_arguments
 from usvit.errors import UsvitError
 from usvit.files import alone_in, sha256_of_file
-from usvit.records import ScalingDimension, ScalingPoint, ScalingRecord, ScalingValue, write_record
+from usvit.records import ScalingDimension, ScalingPoint, ScalingRecord, ScalingValue, save_record
 from usvit.scaling.bootstrap import DRAWS, band, bootstrap, limits
 from usvit.scaling.pages import ADVICE, write_fit_page
 from usvit.scaling.shapes import DIMENSIONS, TITLES
@@ -105,8 +105,8 @@ def fit_shapes(
     folder = Path(out) if out is not None else path.parent / "shape-fit"
     record = _record(sweep, found, surfaces, fitter.spare, command, seed)
     with alone_in(folder):
-        written = write_record(folder / "scaling.json", record.model_dump(mode="json", by_alias=True), ScalingRecord)
-        return ShapeFit(written, folder / "scaling.json", write_fit_page(folder, written))
+        save_record(folder / "scaling.json", record)
+        return ShapeFit(record, folder / "scaling.json", write_fit_page(folder, record))
 
 
 def _record(
@@ -128,53 +128,50 @@ def _record(
     if sweep.constant:
         named = ", ".join(f"{TITLES[name]} {value:g}" for name, value in sweep.constant.items())
         warnings.append(f"Constant in the sweep, and therefore not fitted: {named}.")
-    return ScalingRecord.model_validate(
-        {
-            "schema_version": ScalingRecord.VERSION,
-            "command": command,
-            "usvit_version": __version__,
-            "table": sweep.path.name,
-            "table_sha256": sha256_of_file(sweep.path),
-            "dimensions": [
-                ScalingDimension(
-                    name=name,  # type: ignore[arg-type]
-                    values=sorted({float(one) for one in sweep.shapes[:, place]}),
-                    reference=float(surface.reference[place]),
-                    alpha=float(surface.alpha[place]),
-                    a=float(surface.a[place]),
-                    beta=float(surface.beta[place]),
-                    b=float(surface.b[place]),
-                    exponent=exponent_of(surface, place, exponents[:, place], spare),
-                ).model_dump()
-                for place, name in enumerate(sweep.dimensions)
-            ],
-            "constant": sweep.constant,
-            "compute_reference": surface.compute_reference,
-            "compute": [float(sweep.compute.min()), float(sweep.compute.max())],
-            "n_budgets": sweep.n_budgets,
-            "xi": surface.xi,
-            "c": _identified(surface.c, limits(data, spare)).model_dump(),
-            "eps": ScalingValue(value=surface.eps, ci95=limits(floor, spare).tolist(), reason=None).model_dump(),
-            "residual_sd": found.scale,
-            "huber": HUBER,
-            "n_outliers": int((found.weights < 1).sum()),
-            "seed": seed,
-            "parameters": numbers_of(surface),
-            "draws": [numbers_of(one) for one in surfaces],
-            "points": [
-                ScalingPoint(
-                    row=sweep.names[place],
-                    group=sweep.groups[place],
-                    shape={name: float(sweep.shapes[place, k]) for k, name in enumerate(sweep.dimensions)},  # type: ignore[misc]
-                    gflops=float(sweep.compute[place]),
-                    loss=float(sweep.losses[place]),
-                    fitted=float(fitted[place]),
-                    weight=float(found.weights[place]),
-                ).model_dump()
-                for place in range(len(sweep.losses))
-            ],
-            "warnings": warnings,
-        }
+    return ScalingRecord(
+        command=command,
+        usvit_version=__version__,
+        table=sweep.path.name,
+        table_sha256=sha256_of_file(sweep.path),
+        dimensions=[
+            ScalingDimension(
+                name=name,  # type: ignore[arg-type]
+                values=sorted({float(one) for one in sweep.shapes[:, place]}),
+                reference=float(surface.reference[place]),
+                alpha=float(surface.alpha[place]),
+                a=float(surface.a[place]),
+                beta=float(surface.beta[place]),
+                b=float(surface.b[place]),
+                exponent=exponent_of(surface, place, exponents[:, place], spare),
+            )
+            for place, name in enumerate(sweep.dimensions)
+        ],
+        constant=sweep.constant,  # type: ignore[arg-type]
+        compute_reference=surface.compute_reference,
+        compute=[float(sweep.compute.min()), float(sweep.compute.max())],
+        n_budgets=sweep.n_budgets,
+        xi=surface.xi,
+        c=_identified(surface.c, limits(data, spare)),
+        eps=ScalingValue(value=surface.eps, ci95=limits(floor, spare).tolist(), reason=None),
+        residual_sd=found.scale,
+        huber=HUBER,
+        n_outliers=int((found.weights < 1).sum()),
+        seed=seed,
+        parameters=numbers_of(surface),
+        draws=[numbers_of(one) for one in surfaces],
+        points=[
+            ScalingPoint(
+                row=sweep.names[place],
+                group=sweep.groups[place],
+                shape={name: float(sweep.shapes[place, k]) for k, name in enumerate(sweep.dimensions)},  # type: ignore[misc]
+                gflops=float(sweep.compute[place]),
+                loss=float(sweep.losses[place]),
+                fitted=float(fitted[place]),
+                weight=float(found.weights[place]),
+            )
+            for place in range(len(sweep.losses))
+        ],
+        warnings=warnings,
     )
 
 

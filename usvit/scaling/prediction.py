@@ -20,7 +20,7 @@ from usvit.records import (
     ShapeRecord,
     ShapeValue,
     load_record,
-    write_record,
+    save_record,
 )
 from usvit.scaling.pages import write_shape_page
 from usvit.scaling.planning import setup_like, write_neighbours
@@ -159,7 +159,6 @@ def predict_shape(
     measured = {} if trained is None else read_trained(Path(trained), flops)
     near = neighbours(chosen, rule, held)
     content = ShapeRecord(
-        schema_version=ShapeRecord.VERSION,
         command=command,
         usvit_version=_version(),
         fit=path.name,
@@ -181,12 +180,12 @@ def predict_shape(
         content.verdict = verdict(content, measured)
     folder = Path(out) if out is not None else path.parent
     with alone_in(folder):
-        written = write_record(folder / "shape.json", content.model_dump(mode="json", by_alias=True), ShapeRecord)
-        page = write_shape_page(folder, stored, written)
+        save_record(folder / "shape.json", content)
+        page = write_shape_page(folder, stored, content)
     made = None
     if study is not None and setup is not None:
         made = write_neighbours(Path(study), [("predicted", chosen), *near], setup, flops)
-    return ShapePrediction(written, folder / "shape.json", page, made)
+    return ShapePrediction(content, folder / "shape.json", page, made)
 
 
 def _version() -> str:

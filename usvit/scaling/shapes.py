@@ -5,8 +5,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from usvit.config import ViTShape
 from usvit.errors import UsvitError
-from usvit.models import Complexity, ViTShape, count, count_plain, find_model
+from usvit.models import Complexity, count, count_plain, find_model
 
 DIMENSIONS = ("width", "depth", "mlp")
 """The dimensions of a shape, in the order of the paper's tuples."""

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from usvit.data.io import UInt8
-from usvit.data.splits import Described, Gap, copies_of_seen, seen_by, together
+from usvit.data.splits import Described, copies_of_seen, seen_by, together
 from usvit.data.transforms import Preprocessing
 from usvit.errors import UsvitError
 from usvit.metrics.clustered_wilson import pooled_rate
 from usvit.metrics.threshold_choice import Rule
 from usvit.models import Observed, picture_statistics, several_logits_and_features
+from usvit.records import SeenGap
 from usvit.scoring.calibration import LocalCalibration, read_calibration, scaled
 from usvit.scoring.ensemble_members import (
     FoldModel,
@@ -358,18 +359,18 @@ class Ensemble:
 
     def _record_of_seen(self) -> dict[str, Any]:
         """Describe how seen images are recognised, and which of them are not fully recorded."""
-        gaps = [gap.entry() for gap in self._seen.gaps]
-        gaps += [Gap("upstream", "nothing", name).entry() for name in self._seen.unhashed]
+        gaps = [gap.content() for gap in self._seen.gaps]
+        gaps += [SeenGap(part="upstream", known="nothing", what=name).content() for name in self._seen.unhashed]
         known = self._seen.known
         if known == "copies" and self.calibration is not None and not self.calibration.describes_all:
             known = "hashes"
-            gaps.append(Gap("val", "hashes", "images that the calibration was fitted on").entry())
+            gaps.append(SeenGap(part="val", known="hashes", what="images that the calibration was fitted on").content())
         return {
             "known": known,
             "n_hashes": len(self._seen),
             "n_descriptions": len(self._seen.descriptions),
             "gaps": gaps,
-            **({"collections": [one.entry() for one in self._seen.collections]} if self._seen.collections else {}),
+            **({"collections": [one.content() for one in self._seen.collections]} if self._seen.collections else {}),
         }
 
     def _novelty(self) -> dict[str, Any] | None:

@@ -104,7 +104,6 @@ def best_of_study(study: str | Path, *, figure: str = "auc", ensembles: int = 1)
     warning = contamination_warning(list(contamination))
     test = predictions.table[predictions.table["part"] == "test"]
     content = {
-        "schema_version": BestRecord.VERSION,
         "usvit_version": usvit.__version__,
         "study": record.name,
         "figure": figure,

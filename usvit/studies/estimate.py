@@ -4,9 +4,9 @@ import functools
 import json
 from typing import Any
 
-from usvit.config import PretrainConfig, RunConfig, TestConfig, TransferConfig, merge
+from usvit.config import PretrainConfig, RunConfig, TestConfig, TransferConfig, ViTShape, merge
 from usvit.errors import UsvitError
-from usvit.models import ViTShape, count, count_plain, find_model, zoo_counts
+from usvit.models import count, count_plain, find_model, zoo_counts
 from usvit.studies.plan import PlannedRun, StudyPlan
 from usvit.studies.steps import SCHEMAS
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from scipy.stats import pearsonr, spearmanr
 
-from usvit.data.splits import Contamination, contamination_warning
+from usvit.data.splits import contamination_warning
 from usvit.records import ContaminationRecord, MetricsRecord, RunRecord, load_record
 from usvit.studies.estimate import operations
 from usvit.studies.metric_names import OF_LENGTH, OF_NETWORK
@@ -88,7 +88,7 @@ def _figures_of(study: StudyDir, plan: StudyPlan, run: PlannedRun) -> RunFigures
 
 def _contaminated(found: Sequence[ContaminationRecord]) -> str | None:
     """Return the warning of a run that was tested on pre-training data of a foundation model."""
-    return contamination_warning(Contamination.of_record(one) for one in found)
+    return contamination_warning(found)
 
 
 def _row(study: StudyDir, plan: StudyPlan, row: PlannedRow, results: dict[str, RunFigures]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import pytest
 
 from tests.records.contents import network
 from usvit.data.splits import (
-    SeenCollection,
     contamination_of,
     contamination_warning,
     names_with_same_images,
@@ -22,12 +21,19 @@ from usvit.data.splits import (
     write_seen,
 )
 from usvit.errors import LeakageError
-from usvit.records import ModelMetadata
+from usvit.records import ListedSet, ModelMetadata, SeenCollectionRecord
 
-LISTED = SeenCollection(
-    "USF-X", "listed", "Open-3", "owner/x@1, README.md", "a note", (("BUS-BRA", ("bus_bra",)), ("Private", ()))
+LISTED = SeenCollectionRecord(
+    network="USF-X",
+    known="listed",
+    collection="Open-3",
+    source="owner/x@1, README.md",
+    note="a note",
+    sets=[ListedSet(name="BUS-BRA", cards=["bus_bra"]), ListedSet(name="Private", cards=[])],
 )
-UNKNOWN = SeenCollection("Other", "unknown", None, "its paper", "nobody lists its images")
+UNKNOWN = SeenCollectionRecord(
+    network="Other", known="unknown", collection=None, source="its paper", note="nobody lists its images", sets=[]
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class FoundationWeights:
     metadata: ModelMetadata | None = None
     path: Path | None = None
     unknown_training: str | None = "file weights x.pth"
-    collections: tuple[SeenCollection, ...] = (LISTED,)
+    collections: tuple[SeenCollectionRecord, ...] = (LISTED,)
 
 
 def test_a_listed_data_set_is_recognised_by_its_card_by_its_listed_name_and_by_a_card_with_the_same_images():

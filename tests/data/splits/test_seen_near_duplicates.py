@@ -16,11 +16,11 @@ from usvit.data.io.image_hashes import pixel_sha256
 from usvit.data.near_duplicates import describe
 from usvit.data.near_duplicates.compact import CompactDescriptions
 from usvit.data.phantom import PhantomSpec, write_phantom
-from usvit.data.splits.leakage import Gap, load_metadata, seen_by, seen_by_weights, write_seen
+from usvit.data.splits.leakage import load_metadata, seen_by, seen_by_weights, write_seen
 from usvit.data.splits.seen_files import joined
 from usvit.data.splits.seen_groups import refuse_seen
 from usvit.errors import LeakageError, UsvitError
-from usvit.records import ModelMetadata
+from usvit.records import ModelMetadata, SeenGap
 
 pytestmark = pytest.mark.slow
 
@@ -118,7 +118,7 @@ def test_what_is_not_on_record_is_a_gap_that_every_later_training_inherits(train
     (tmp_path / "photographs").mkdir()
     photographs = write_seen(tmp_path / "photographs", {"train": ["cd", "ef"]}, name="imagenet")
     (tmp_path / "photographs" / "model.json").write_text(json.dumps(network(**photographs)))
-    assert seen_by(of(photographs)).gaps == (Gap("train", "hashes", "2 of imagenet"),)
+    assert seen_by(of(photographs)).gaps == (SeenGap(part="train", known="hashes", what="2 of imagenet"),)
     assert seen_by(of(photographs)).known == "hashes"
     told = write_seen(tmp_path, {}, weights_of(trained), hub, weights_of(tmp_path / "photographs"))
     seen = seen_by(of(told), tmp_path)

@@ -256,7 +256,6 @@ def save_splits(
             row = {"fold": int(fold), "part": part, "images": len(there), "groups": int(there.group_id.nunique())}
             parts.append({**row, "classes": counts})
     summary = {
-        "schema_version": FoldsRecord.VERSION,
         "sha256": folds_sha256(folds),
         "manifest_sha256": manifest.sha256(),
         "datasets": list(manifest.roots),

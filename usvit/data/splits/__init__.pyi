@@ -1,7 +1,6 @@
 from .contamination import ALLOW as ALLOW
-from .contamination import Contamination as Contamination
-from .contamination import SeenCollection as SeenCollection
 from .contamination import contamination_of as contamination_of
+from .contamination import contamination_phrase as contamination_phrase
 from .contamination import contamination_warning as contamination_warning
 from .contamination import names_with_same_images as names_with_same_images
 from .contamination import refuse_contaminated as refuse_contaminated
@@ -22,7 +21,6 @@ from .groups import possibly_one_patient as possibly_one_patient
 from .leakage import COLLECTIONS as COLLECTIONS
 from .leakage import FILES as FILES
 from .leakage import GAPS as GAPS
-from .leakage import Gap as Gap
 from .leakage import SeenImages as SeenImages
 from .leakage import load_metadata as load_metadata
 from .leakage import passed_on as passed_on

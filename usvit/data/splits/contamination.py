@@ -6,76 +6,12 @@ network that starts from the model inherits it, and a test on a listed data set 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
 
 from usvit.errors import LeakageError
 from usvit.records import ContaminationRecord, SeenCollectionRecord
 
 ALLOW = "--allow-contaminated"
 """Option that goes on in spite of contamination."""
-
-
-@dataclass(frozen=True)
-class SeenCollection:
-    """What is published about the data sets that one foundation model was pre-trained on."""
-
-    network: str
-    """The foundation model."""
-    known: Literal["listed", "unknown"]
-    """``unknown`` if there is no list."""
-    collection: str | None
-    """Name of the collection of these data sets."""
-    source: str
-    """Where the list was read."""
-    note: str
-    sets: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """(name in the list, data cards with these images)."""
-
-    @classmethod
-    def of_record(cls, record: SeenCollectionRecord) -> "SeenCollection":
-        """Return the collection that an entry of ``model.json`` describes."""
-        sets = tuple((one.name, tuple(one.cards)) for one in record.sets)
-        return cls(record.network, record.known, record.collection, record.source, record.note, sets)
-
-    def entry(self) -> dict[str, Any]:
-        """Return the entry for ``model.json``."""
-        sets = [{"name": name, "cards": list(cards)} for name, cards in self.sets]
-        own = {"network": self.network, "known": self.known, "collection": self.collection}
-        return {**own, "source": self.source, "note": self.note, "sets": sets}
-
-    @property
-    def cards(self) -> list[str]:
-        """Names of the data cards whose images are listed, sorted."""
-        return sorted({card for _, cards in self.sets for card in cards})
-
-
-@dataclass(frozen=True)
-class Contamination:
-    """A tested data set that is in the published list of a foundation model behind the tested network."""
-
-    dataset: str
-    listed_as: str
-    network: str
-    """The foundation model."""
-    collection: str | None
-    source: str
-
-    @classmethod
-    def of_record(cls, record: ContaminationRecord) -> "Contamination":
-        """Return what an entry of ``run.json`` or of a result describes."""
-        return cls(record.dataset, record.listed_as, record.network, record.collection, record.source)
-
-    def describe(self) -> dict[str, Any]:
-        """Return the entry of ``run.json``, ``metrics.json``, ``transfer.json`` and ``test.json``."""
-        return asdict(self)
-
-    def phrase(self) -> str:
-        """Return ``bus_bra ('BUS-BRA' in OpenUS-46, which USF-MAE was pre-trained on; list: ...)``."""
-        where = (
-            f"in {self.collection}, which {self.network}" if self.collection else f"on the list of what {self.network}"
-        )
-        return f"{self.dataset} ('{self.listed_as}' {where} was pre-trained on; list: {self.source})"
 
 
 def names_with_same_images(
@@ -91,30 +27,36 @@ def names_with_same_images(
 
 
 def contamination_of(
-    tested: Mapping[str, Sequence[str]], collections: Iterable[SeenCollection]
-) -> tuple[Contamination, ...]:
+    tested: Mapping[str, Sequence[str]], collections: Iterable[SeenCollectionRecord]
+) -> tuple[ContaminationRecord, ...]:
     """Find tested data sets that are listed, by name, in the order of the tested ones.
 
     Args:
         tested: Result of ``names_with_same_images``.
         collections: ``SeenImages.collections`` of the tested networks.
     """
-    found: dict[Contamination, None] = {}
+    found: dict[ContaminationRecord, None] = {}
     for dataset, names in tested.items():
         for one in collections:
-            for listed, cards in one.sets:
-                if {name.casefold() for name in names} & {listed.casefold(), *cards}:
-                    found[Contamination(dataset, listed, one.network, one.collection, one.source)] = None
+            for listed in one.sets:
+                if {name.casefold() for name in names} & {listed.name.casefold(), *listed.cards}:
+                    found[_contamination(dataset, listed.name, one)] = None
     return tuple(found)
+
+
+def _contamination(dataset: str, listed_as: str, by: SeenCollectionRecord) -> ContaminationRecord:
+    return ContaminationRecord(
+        dataset=dataset, listed_as=listed_as, network=by.network, collection=by.collection, source=by.source
+    )
 
 
 def refuse_contaminated(
     tested: Mapping[str, Sequence[str]],
-    collections: Mapping[str, Iterable[SeenCollection]],
+    collections: Mapping[str, Iterable[SeenCollectionRecord]],
     *,
     allow: bool,
     option: str = ALLOW,
-) -> tuple[Contamination, ...]:
+) -> tuple[ContaminationRecord, ...]:
     """Refuse to test networks on data sets that a foundation model behind them was pre-trained on.
 
     Args:
@@ -129,23 +71,23 @@ def refuse_contaminated(
     Raises:
         LeakageError: There is contamination, and it is not allowed.
     """
-    found: dict[Contamination, None] = {}
+    found: dict[ContaminationRecord, None] = {}
     for who, own in collections.items():
         contaminated = contamination_of(tested, own)
         if contaminated and not allow:
+            phrases = "; ".join(map(contamination_phrase, contaminated))
             raise LeakageError(
-                f"Contamination: {who} was pre-trained on data that it would be tested on: "
-                f"{'; '.join(one.phrase() for one in contaminated)}. The result would be too good, because the network "
-                f"was trained on these images. Test on another data set, or start from other weights. To measure it "
-                f"all the same, pass {option}: every page then says so."
+                f"Contamination: {who} was pre-trained on data that it would be tested on: {phrases}. The "
+                "result would be too good, because the network was trained on these images. Test on another data set, "
+                f"or start from other weights. To measure it all the same, pass {option}: every page then says so."
             )
         found |= dict.fromkeys(contaminated)
     return tuple(found)
 
 
-def contamination_warning(contaminations: Iterable[Contamination]) -> str | None:
+def contamination_warning(contaminations: Iterable[ContaminationRecord]) -> str | None:
     """Return the sentence that pages and records show for allowed contamination; None if there is none."""
-    phrases = [one.phrase() for one in contaminations]
+    phrases = [contamination_phrase(one) for one in contaminations]
     if not phrases:
         return None
     return (
@@ -154,9 +96,15 @@ def contamination_warning(contaminations: Iterable[Contamination]) -> str | None
     )
 
 
-def unlisted(collections: Iterable[SeenCollection]) -> str | None:
+def unlisted(collections: Iterable[SeenCollectionRecord]) -> str | None:
     """Return a sentence about foundation models whose data sets are not known; None if all are listed."""
     unknown = [f"{one.network}: {one.note}" for one in collections if one.known == "unknown"]
     if not unknown:
         return None
     return f"There is no confirmed list of the data sets that were used in pre-training. {'; '.join(unknown)}."
+
+
+def contamination_phrase(one: ContaminationRecord) -> str:
+    """Return ``bus_bra ('BUS-BRA' in OpenUS-46, which USF-MAE was pre-trained on; list: ...)``."""
+    where = f"in {one.collection}, which {one.network}" if one.collection else f"on the list of what {one.network}"
+    return f"{one.dataset} ('{one.listed_as}' {where} was pre-trained on; list: {one.source})"

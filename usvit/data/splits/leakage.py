@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from usvit.data.near_duplicates import CompactDescriptions, SeenNearDuplicate
-from usvit.data.splits.contamination import SeenCollection, unlisted
+from usvit.data.splits.contamination import unlisted
 from usvit.data.splits.seen_files import (
     MAX_DESCRIBED,
+    PARTS,
     CopyFile,
     Described,
     HashFile,
@@ -28,7 +29,8 @@ from usvit.data.splits.seen_files import (
     write_hash_file,
 )
 from usvit.files import copy_file
-from usvit.records import ModelMetadata, load_record
+from usvit.records import ModelMetadata, SeenCollectionRecord, SeenGap, load_record
+from usvit.records.model import SeenSplit
 
 LISTED_AT_MOST = 20_000
 """Maximum number of hashes of one split in the metadata itself (1.4 MB); longer lists go into a file."""
@@ -40,6 +42,7 @@ GAPS = "gaps"
 """Key beside the files in ``seen_copies``: images that are not on record."""
 COLLECTIONS = "seen_collections"
 """Optional key of ``model.json``: published lists of the data sets of foundation models (``contamination``)."""
+_LEFT_OUT = "whose near-duplicate descriptions an export left out"
 
 Known = Literal["copies", "hashes", "nothing"]
 """Record of seen images: near-duplicates are recognised, or only identical pixels, or neither with certainty."""
@@ -53,7 +56,7 @@ class Trained(Protocol):
         """Name of trained weights without metadata; None if they have metadata or are random."""
 
     @property
-    def collections(self) -> tuple[SeenCollection, ...]:
+    def collections(self) -> tuple[SeenCollectionRecord, ...]:
         """Published lists of the data sets of foundation weights; empty for other weights without metadata."""
 
     @property
@@ -61,22 +64,6 @@ class Trained(Protocol):
 
     @property
     def path(self) -> Path | None: ...
-
-
-@dataclass(frozen=True)
-class Gap:
-    """Images that a network has seen and that are not, or not completely, on record."""
-
-    part: str
-    """``train``, ``val`` or ``upstream``."""
-    known: Known
-    """``hashes`` if pixel hashes but no descriptions are on record; ``nothing`` if even hashes may be missing."""
-    what: str
-    """Short description of the images, or of the weights that learned from them."""
-
-    def entry(self) -> dict[str, str]:
-        """Return the entry for ``model.json``."""
-        return {"part": self.part, "known": self.known, "what": self.what}
 
 
 @dataclass(frozen=True)
@@ -91,9 +78,9 @@ class SeenImages:
     weights: an image that is not in this record may have been seen."""
     described: tuple[CopyFile, ...] = ()
     """Files of the near-duplicate descriptions of the same images."""
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[SeenGap, ...] = ()
     """Images that are missing in ``described`` and possibly in the hashes."""
-    collections: tuple[SeenCollection, ...] = ()
+    collections: tuple[SeenCollectionRecord, ...] = ()
     """Published lists of the data sets of foundation models among the initial weights."""
 
     def __contains__(self, sha256: object) -> bool:
@@ -137,7 +124,11 @@ class SeenImages:
     def without_descriptions(self) -> "SeenImages":
         """Drop the descriptions, which become gaps: only identical pixels are recognised then."""
         left_out = (
-            Gap(file.part, "hashes", f"{file.count} images, whose near-duplicate descriptions an export left out")
+            SeenGap(
+                part=file.part,
+                known="hashes",
+                what=f"{file.count} images, whose near-duplicate descriptions an export left out",
+            )
             for file in self.described
         )
         return replace(self, described=(), gaps=tuple(dict.fromkeys((*self.gaps, *left_out))))
@@ -169,9 +160,9 @@ def seen_by(metadata: ModelMetadata, folder: Path | None = None) -> SeenImages:
     listed = {part: frozenset(hashes) for part, hashes in lists.items()}
     files = tuple(HashFile.checked(entry, folder) for entry in told.files or ())
     unhashed = tuple(told.unhashed or ())
-    collections = tuple(map(SeenCollection.of_record, metadata.seen_collections or ()))
+    collections = tuple(metadata.seen_collections or ())
     described = tuple(CopyFile.checked(entry, folder) for entry in copies.files)
-    gaps = tuple(Gap(gap.part, gap.known, gap.what) for gap in copies.gaps)
+    gaps = tuple(copies.gaps)
     return SeenImages(listed, files, unhashed, described, gaps, collections)
 
 
@@ -182,7 +173,7 @@ def seen_by_weights(weights: Trained) -> SeenImages:
     """
     if weights.metadata is None:
         unknown = weights.unknown_training
-        gaps = () if unknown is None else (Gap("upstream", "nothing", unknown),)
+        gaps = () if unknown is None else (SeenGap(part="upstream", known="nothing", what=unknown),)
         return SeenImages(gaps=gaps, collections=weights.collections)
     return seen_by(weights.metadata, None if weights.path is None else weights.path.parent)
 
@@ -222,21 +213,22 @@ def write_seen(
     known, copies = inherited["seen_sha256"], inherited["seen_copies"]
     files: list[dict[str, Any]] = known.pop(FILES, [])
     unknown = sorted({*known.pop(UNHASHED, []), *unhashed})
-    for part, hashes in parts.items():
+    for part in PARTS:
+        hashes = parts.get(part, [])
         own, missing = described_among(described or {}, hashes)
         if len(own) > MAX_DESCRIBED:
             own, missing = {}, len(own)
         if own:
             copies[FILES].append(write_copy_file(folder, part, joined(own)))
         if missing:
-            copies[GAPS].append(Gap(part, "hashes", f"{missing} of {name}").entry())
-    record: dict[str, Any] = {"train": [], "val": [], **parts, **known}
-    for part, hashes in record.items():
-        if len(hashes) > LISTED_AT_MOST:
-            files.append(write_hash_file(folder, part, hashes))
-            record[part] = []
+            copies[GAPS].append(SeenGap(part=part, known="hashes", what=f"{missing} of {name}").content())
+    listed = {"train": [], "val": [], **parts, **known}
+    for part in PARTS:
+        if len(listed[part]) > LISTED_AT_MOST:
+            files.append(write_hash_file(folder, part, listed[part]))
+            listed[part] = []
     earlier.copy_files(folder)
-    record |= ({FILES: files} if files else {}) | ({UNHASHED: unknown} if unknown else {})
+    record = {**listed, **({FILES: files} if files else {}), **({UNHASHED: unknown} if unknown else {})}
     return {**inherited, "seen_sha256": record, "seen_copies": copies}
 
 
@@ -246,10 +238,10 @@ def together(seen: Iterable[SeenImages]) -> SeenImages:
     files: dict[tuple[str, str], HashFile] = {}
     described: dict[tuple[str, str], CopyFile] = {}
     unhashed: set[str] = set()
-    gaps: dict[Gap, None] = {}
-    collections: dict[SeenCollection, None] = {}
+    gaps: dict[SeenGap, None] = {}
+    collections: list[SeenCollectionRecord] = []
     for one in seen:
-        collections |= dict.fromkeys(one.collections)
+        collections += [each for each in one.collections if each not in collections]
         unhashed |= set(one.unhashed)
         described |= {(file.part, file.sha256): file for file in one.described}
         gaps |= dict.fromkeys(one.gaps)
@@ -276,11 +268,11 @@ def passed_on(seen: SeenImages) -> dict[str, Any]:
     files = {file.sha256: replace(file, part="upstream").entry() for file in seen.files}
     unhashed = {UNHASHED: list(seen.unhashed)} if seen.unhashed else {}
     copies = {file.sha256: replace(file, part="upstream").entry() for file in seen.described}
-    gaps = dict.fromkeys(replace(gap, part="upstream") for gap in seen.gaps)
+    gaps = dict.fromkeys(gap.model_copy(update={"part": "upstream"}) for gap in seen.gaps)
     return {
         "seen_sha256": {"upstream": sorted(listed)} | ({FILES: list(files.values())} if files else {}) | unhashed,
-        "seen_copies": {FILES: list(copies.values()), GAPS: [gap.entry() for gap in gaps]},
-        **({COLLECTIONS: [one.entry() for one in seen.collections]} if seen.collections else {}),
+        "seen_copies": {FILES: list(copies.values()), GAPS: [gap.content() for gap in gaps]},
+        **({COLLECTIONS: [one.content() for one in seen.collections]} if seen.collections else {}),
     }
 
 
@@ -314,7 +306,7 @@ def _read_copies(file: CopyFile) -> CompactDescriptions:
 
 
 @functools.lru_cache(maxsize=16)
-def _copies(path: Path, part: str, count: int, sha256: str) -> CompactDescriptions:
+def _copies(path: Path, part: SeenSplit, count: int, sha256: str) -> CompactDescriptions:
     """Read a file of descriptions; cached, because a run needs the same file several times."""
     return CopyFile(path, part, count, sha256).read()
 

@@ -22,8 +22,9 @@ from usvit.data.near_duplicates import CompactDescriptions, SeenNearDuplicate, f
 from usvit.errors import UsvitError
 from usvit.files import file_state, read_bytes, regular_file, sha256_of_file, write_bytes
 from usvit.records import SeenFileRecord
+from usvit.records.model import SeenSplit
 
-PARTS = ("train", "val", "upstream")
+PARTS: tuple[SeenSplit, ...] = ("train", "val", "upstream")
 HASH_BYTES = 32
 
 
@@ -42,7 +43,7 @@ class SeenFile:
     """True if each image takes exactly ``MAX_BYTES_EACH`` bytes."""
 
     path: Path
-    part: str
+    part: SeenSplit
     """``train``, ``val`` or ``upstream``."""
     count: int
     """Number of images with different pixels."""
@@ -125,7 +126,7 @@ class HashFile(SeenFile):
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def write_hash_file(folder: Path, part: str, hashes: Iterable[str]) -> dict[str, Any]:
+def write_hash_file(folder: Path, part: SeenSplit, hashes: Iterable[str]) -> dict[str, Any]:
     """Write a file of hashes, named after its content, each hash once, and return its entry for ``model.json``.
 
     Args:
@@ -180,7 +181,7 @@ class CopyFile(SeenFile):
         return found
 
 
-def write_copy_file(folder: Path, part: str, descriptions: CompactDescriptions) -> dict[str, Any]:
+def write_copy_file(folder: Path, part: SeenSplit, descriptions: CompactDescriptions) -> dict[str, Any]:
     """Write a file of descriptions, named after its content, and return its entry for ``model.json``.
 
     Raises:

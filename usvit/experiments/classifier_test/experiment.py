@@ -11,7 +11,6 @@ import pandas as pd
 from usvit.config import TestConfig
 from usvit.data.datasets import same_images
 from usvit.data.splits import (
-    Contamination,
     contamination_warning,
     names_with_same_images,
     refuse_contaminated,
@@ -32,7 +31,7 @@ from usvit.experiments.classifier_test.test_sets import (
 )
 from usvit.experiments.run_directory import RunDirectory
 from usvit.files import sha256_of_text, write_csv
-from usvit.records import TestRecord, write_record
+from usvit.records import ContaminationRecord, TestRecord, write_record
 from usvit.reports import report_test
 from usvit.training import Device, resolve_device
 
@@ -51,7 +50,7 @@ class ClassifierTestSetup:
     """(classifier, test set) -> which outputs compete and which are right."""
     known: dict[str, str]
     """Classifier -> what is known of the images that it was trained on."""
-    contamination: tuple[Contamination, ...] = ()
+    contamination: tuple[ContaminationRecord, ...] = ()
     """Tested data sets that a foundation model behind a classifier was pre-trained on, which the user allowed."""
 
 
@@ -119,7 +118,7 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
             "data": {
                 "sources": sources,
                 "sha256": sha256_of_text(str(sources)),
-                **({"contamination": [one.describe() for one in setup.contamination]} if setup.contamination else {}),
+                **({"contamination": [one.content() for one in setup.contamination]} if setup.contamination else {}),
             },
             "classifiers": {
                 "networks": [one.describe() for one in setup.classifiers],
@@ -145,13 +144,12 @@ class ClassifierTest(Experiment[ClassifierTestSetup, list[Tested], TestRecord]):
         write_record(
             run.path / "test.json",
             {
-                "schema_version": TestRecord.VERSION,
                 "classifiers": [_entry(one) for one in setup.classifiers],
                 "sources": [source_entry(one, setup.known, setup.config.leaks != "report") for one in setup.sets],
                 "results": [one.figures() for one in trained],
                 "disagreement": disagreement(trained),
                 "machine": {**setup.device.describe(), "batch_size": setup.config.batch_size},
-                **({"contamination": [one.describe() for one in setup.contamination]} if setup.contamination else {}),
+                **({"contamination": [one.content() for one in setup.contamination]} if setup.contamination else {}),
             },
             TestRecord,
         )

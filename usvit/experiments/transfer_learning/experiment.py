@@ -79,7 +79,6 @@ class Transfer(Experiment[TransferSetup, ProbeResult, TransferRecord]):
         write_record(
             run.path / "transfer.json",
             {
-                "schema_version": TransferRecord.VERSION,
                 "how": setup.config.how,
                 "images": {key: value for key, value in setup.splits.describe().items() if key != "parts"},
                 "dropped": setup.dropped,
@@ -93,7 +92,7 @@ class Transfer(Experiment[TransferSetup, ProbeResult, TransferRecord]):
                 "predictions": "predictions.csv" if missing is None else None,
                 "predictions_missing": missing,
                 "recommended": None,
-                **({"contamination": [one.describe() for one in setup.contamination]} if setup.contamination else {}),
+                **({"contamination": [one.content() for one in setup.contamination]} if setup.contamination else {}),
             },
             TransferRecord,
         )

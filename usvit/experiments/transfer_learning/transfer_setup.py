@@ -12,7 +12,6 @@ from torch import nn
 from usvit.config import PretrainConfig, TransferConfig
 from usvit.data.datasets import DATA, Manifest, same_images
 from usvit.data.splits import (
-    Contamination,
     SeenImages,
     contamination_warning,
     load_metadata,
@@ -42,6 +41,7 @@ from usvit.models import (
     run_of_weights,
 )
 from usvit.progress import Progress
+from usvit.records import ContaminationRecord
 from usvit.training import Device, resolve_device, seed_everything
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class TransferSetup:
     preprocessing: Preprocessing
     n_parameters: int
     loaded: LoadReport
-    contamination: tuple[Contamination, ...] = ()
+    contamination: tuple[ContaminationRecord, ...] = ()
     """Tested data sets that a foundation model behind the weights was pre-trained on, which the user allowed."""
 
     def network(self) -> nn.Module:
@@ -236,7 +236,7 @@ def describe(setup: TransferSetup, command: str) -> dict[str, Any]:
             **splits,
             "positive_class": positive,
             "dropped": setup.dropped,
-            **({"contamination": [one.describe() for one in setup.contamination]} if setup.contamination else {}),
+            **({"contamination": [one.content() for one in setup.contamination]} if setup.contamination else {}),
             "sha256": sha256_of_text(str((splits, setup.dropped))),
         },
         "folds": {"n": 1},

@@ -21,7 +21,7 @@ from timm.layers import Attention, LayerScale, Mlp
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from usvit.models.spec import ViTShape
+from usvit.config import ViTShape
 
 OWN_SCALARS = ("fixup", "t_fixup")
 """Values of ``residual`` whose weights start at 1, so that they have no ``layer_scale``."""

@@ -26,7 +26,7 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, register_mo
 from timm.models.vision_transformer import Block, VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
-from usvit.config import Attention, ClassKeys, Head, Pool, Position, PositionAt, Residual, Stem
+from usvit.config import Attention, ClassKeys, Head, Pool, Position, PositionAt, Residual, Stem, ViTShape
 from usvit.models.architectures.axial import AxialAttention, AxialBlock, replace_attention
 from usvit.models.architectures.cfg import untrained
 from usvit.models.architectures.class_attention import ClassBlock, ParallelPatchesBlock, PatchesBlock
@@ -43,7 +43,6 @@ from usvit.models.architectures.positions import (
 from usvit.models.architectures.residual import OWN_SCALARS, start_value, weigh_branches
 from usvit.models.architectures.stems import ConvStem, HMLPStem, LinearStem, LocalStem
 from usvit.models.architectures.talking_heads import TalkingHeads
-from usvit.models.spec import ViTShape
 
 EmbedLayer = Callable[..., nn.Module]
 STEMS: dict[str, EmbedLayer] = {
@@ -78,7 +77,7 @@ class ViT(VisionTransformer):
     Args:
         width, depth, mlp, heads, patch, branches, stem, pool, head, position, position_at, attention, layer_scale,
             residual, class_position, class_at, class_layers, class_keys, class_layer_scale: See
-            ``usvit.models.spec.ViTShape``.
+            ``usvit.config.ViTShape``.
         img_size: Side S, or (height, width), in pixels; a multiple of the patch size. ``set_input_size`` changes it.
         in_chans: Number of channels C.
         num_classes: Number of classes K. With 0 there is no classifier, and the output is (B, D).

@@ -8,17 +8,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from usvit.data.splits import SeenCollection, load_metadata
+from usvit.config import ViTShape
+from usvit.data.splits import load_metadata
 from usvit.errors import UsvitError, unknown
 from usvit.files import sha256_of_text
 from usvit.models.foundation import FoundationModel
-from usvit.models.spec import ModelSpec, Pretrained, ViTShape
+from usvit.models.spec import ModelSpec, Pretrained
 from usvit.models.weights.adapter_base import find_base, refusal
 from usvit.models.weights.hub import hub_file, suffixes, without_hub
 from usvit.models.weights.pins import Pin, pin_of, revision_of
 from usvit.models.weights.read import FILE_SUFFIXES, Checkpoint, parse_weights, weights_bytes
 from usvit.models.weights.run_folds import fold_folders
-from usvit.records import ModelMetadata
+from usvit.records import ModelMetadata, SeenCollectionRecord
 from usvit.resources import weights_dir
 
 SHIPPED = "phantom"
@@ -55,7 +56,7 @@ class Weights:
     """The base of adapters, whose file holds only them and the head; None for the weights of a whole network."""
     folds: tuple["Weights", ...] = field(default=(), repr=False)
     """Initial weights of each fold, if they come from a run with several folds."""
-    collections: tuple[SeenCollection, ...] = ()
+    collections: tuple[SeenCollectionRecord, ...] = ()
     """Published lists of the data sets of foundation weights, which have no metadata."""
     content: Checkpoint | None = field(default=None, repr=False, compare=False)
     """Content of the file, kept so that it is read only once. If None (folds of a run), ``read`` reads the file."""

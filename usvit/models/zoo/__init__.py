@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from usvit.config import ViTShape
 from usvit.errors import UsvitError, shortened, unknown
-from usvit.models.spec import ModelSpec, Pretrained, ViTShape
+from usvit.models.spec import ModelSpec, Pretrained
 from usvit.models.zoo import (
     axial_resnet,
     cait,

@@ -3,7 +3,8 @@
 import dataclasses
 from collections.abc import Mapping
 
-from usvit.models.spec import Family, ModelSpec, PaperFigures, Pretrained, ViTShape
+from usvit.config import ViTShape
+from usvit.models.spec import Family, ModelSpec, PaperFigures, Pretrained
 
 DOSOVITSKIY, STEINER, GHEFLATI = "Dosovitskiy 2021", "Steiner 2022", "Gheflati 2022"
 THESIS, THREE, SOVIT = "Touvron 2022", "Three things 2022", "Alabdulmohsin 2023"

@@ -1,7 +1,8 @@
 """Networks of the foundation models, built from the entries of ``foundation.yaml``; each has its own weights only."""
 
+from usvit.config import ViTShape
 from usvit.models.foundation import FoundationModel, FoundationNetwork, foundation_models
-from usvit.models.spec import ModelSpec, Pretrained, ViTShape
+from usvit.models.spec import ModelSpec, Pretrained
 from usvit.models.zoo.common import shape
 
 

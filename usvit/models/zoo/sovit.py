@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from usvit.models.spec import ModelSpec, PaperFigures, Pretrained, ViTShape
+from usvit.config import ViTShape
+from usvit.models.spec import ModelSpec, PaperFigures, Pretrained
 from usvit.models.zoo.common import SOVIT, figures, hub
 
 _TIMM = "vit_so400m_patch14_siglip_224"

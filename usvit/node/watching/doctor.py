@@ -58,7 +58,6 @@ def check_node(config: str | Path, *, models: bool = True, peers: bool = True) -
         checks.ok(f"{Path(config).name} is complete and consistent.")
         _check_all(settings, checks, models=models, peers=peers)
     content = {
-        "schema_version": NodeCheckRecord.VERSION,
         "usvit_version": usvit.__version__,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "findings": [

@@ -93,7 +93,6 @@ def read_status(folder: Path, config: NodeConfig | None = None, now: float | Non
     images_bytes = found.pop("images_bytes")
     usage = shutil.disk_usage(folder)
     content = {
-        "schema_version": NodeStatusRecord.VERSION,
         "usvit_version": __version__,
         "time": datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
         "running": any(one["name"] == "supervisor" and one["alive"] for one in processes),

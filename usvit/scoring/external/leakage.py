@@ -5,8 +5,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from usvit.data.splits import Contamination, SeenCollection, copies_of_seen, names_with_same_images, refuse_contaminated
+from usvit.data.splits import copies_of_seen, names_with_same_images, refuse_contaminated
 from usvit.errors import LeakageError
+from usvit.records import ContaminationRecord
 from usvit.scoring.calibration import LocalCalibration, group_sha256
 from usvit.scoring.external.labels import LabelledSet
 from usvit.scoring.external.scored_set import ScoredSet
@@ -74,7 +75,7 @@ def without_seen(
 
 def contamination_of_set(
     scored: ScoredSet, rows: pd.DataFrame, dataset: str | None, *, allow: bool
-) -> tuple[tuple[Contamination, ...], str | None]:
+) -> tuple[tuple[ContaminationRecord, ...], str | None]:
     """Refuse labelled images of a data set that a foundation model behind the networks was pre-trained on.
 
     Args:
@@ -90,7 +91,7 @@ def contamination_of_set(
         LeakageError: there is contamination, and it is not allowed.
     """
     told = scored.seen_record.collections if scored.seen_record is not None else None
-    collections = [SeenCollection.of_record(one) for one in told or ()]
+    collections = told or []
     column = rows.get("dataset", ())
     names = dataset.split("+") if dataset else [one for one in column if isinstance(one, str) and one]
     found = refuse_contaminated(names_with_same_images(names), {"The model": collections}, allow=allow)

@@ -119,7 +119,6 @@ def recalibrate(
     found = fit(images, scored.positive, who=who, rules=rules, alpha=alpha, n_resamples=n_resamples, seed=seed)
     own, _ = described_among(scored.descriptions, sorted(set(rows["pixel_sha256"])))
     record = {
-        "schema_version": CalibrationRecord.VERSION,
         "model_sha256": scored.model_sha256,
         "positive_class": scored.positive,
         "classes": list(scored.classes),

@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from usvit.records import SummaryRecord
 from usvit.scoring.abstention import UNCERTAIN, Zone
 from usvit.scoring.items import FAILURES
 from usvit.scoring.tables.cells import digit, plain
@@ -79,7 +78,6 @@ class Summary:
         known = detector.get("in_distribution") or {}
         products = {kind: dict(one) for kind, one in (job.get("products") or {}).items()}
         return {
-            "schema_version": SummaryRecord.VERSION,
             "research_use_only": True,
             **self._facts,
             "counts": {

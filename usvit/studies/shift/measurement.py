@@ -9,13 +9,13 @@ import pandas as pd
 
 import usvit
 from usvit.config import RunConfig
-from usvit.data.splits import Contamination, contamination_warning
+from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError
 from usvit.evaluation import size_problem
 from usvit.files import OutputFolder, write_csv
 from usvit.metrics.threshold_choice import Rule
 from usvit.progress import Progress
-from usvit.records import ShiftRecord, write_record
+from usvit.records import ContaminationRecord, ShiftRecord, write_record
 from usvit.scoring import RunNetworks, predict_manifest
 from usvit.studies.engines import make_engine
 from usvit.studies.execution import execute
@@ -151,7 +151,9 @@ def _judge(one: LeftOut, request: ShiftRequest, runs: Path, progress: Progress) 
     return judge(one, networks, logits, set_by_key(request.sets.table()))
 
 
-def _content(request: ShiftRequest, judged: Sequence[Judged], contamination: Sequence[Contamination]) -> dict[str, Any]:
+def _content(
+    request: ShiftRequest, judged: Sequence[Judged], contamination: Sequence[ContaminationRecord]
+) -> dict[str, Any]:
     sets, config, positive = request.sets, request.config, request.sets.manifest.positive_class
     table = sets.table()
     prevalence = float((table.label == positive).mean()) if request.prevalence is None else request.prevalence
@@ -167,7 +169,6 @@ def _content(request: ShiftRequest, judged: Sequence[Judged], contamination: Seq
         for one in judged
     ]
     return {
-        "schema_version": ShiftRecord.VERSION,
         "command": request.command,
         "usvit_version": usvit.__version__,
         "by": request.by,
@@ -185,7 +186,7 @@ def _content(request: ShiftRequest, judged: Sequence[Judged], contamination: Seq
         "matrix": [cell for one in judged for cell in cells_of(one, sets.names)],
         "rows": rows,
         "published": published_figures(),
-        "contamination": [one.describe() for one in contamination],
+        "contamination": [one.content() for one in contamination],
         "says": _sentences(request, judged, contamination),
     }
 
@@ -205,7 +206,9 @@ def _described(sets: JoinedSets, table: pd.DataFrame, name: str) -> dict[str, An
     }
 
 
-def _sentences(request: ShiftRequest, judged: Sequence[Judged], contamination: Sequence[Contamination]) -> list[str]:
+def _sentences(
+    request: ShiftRequest, judged: Sequence[Judged], contamination: Sequence[ContaminationRecord]
+) -> list[str]:
     """Return what a reader must know about the figures."""
     said = [warning] if (warning := contamination_warning(contamination)) else []
     cards = set(request.sets.cards.values())

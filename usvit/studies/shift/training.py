@@ -16,7 +16,6 @@ import pandas as pd
 from usvit.config import RunConfig, identity
 from usvit.data.datasets import Manifest, same_images, write_manifest
 from usvit.data.splits import (
-    Contamination,
     described_among,
     folds_sha256,
     make_folds,
@@ -29,6 +28,7 @@ from usvit.data.splits import (
 from usvit.errors import UsvitError
 from usvit.files import for_the_owner_alone, sha256_of_text, write_csv
 from usvit.models import find_model, resolve_weights
+from usvit.records import ContaminationRecord
 from usvit.studies.plan import PlannedRow, PlannedRun, StudyPlan
 from usvit.studies.shift.sets import JoinedSets
 from usvit.studies.specification import FigureColumn, Row, Step, StudyConfig
@@ -51,7 +51,7 @@ class LeftOut:
     """Stem of the file of the predictions for the left-out set."""
 
 
-def check_weights(config: RunConfig, sets: JoinedSets) -> tuple[Contamination, ...]:
+def check_weights(config: RunConfig, sets: JoinedSets) -> tuple[ContaminationRecord, ...]:
     """Refuse initial weights that have seen one of the images, or one of the data sets by a published list.
 
     Every image is tested in some training, so all of them count.
