@@ -136,10 +136,9 @@ def false_alarms(shape: Shape, rho: float, repetitions: int, seed: int) -> np.nd
     """Return (2,) how often each test rejects at 5% although the two models have the same true AUC."""
     found = np.zeros(2)
     for positive, a, b, patient in draws(shape, rho, repetitions, seed):
-        found += [
-            clustered_difference(positive, a, b, patient)["p"] < 0.05,
-            clustered_difference(positive, a, b, np.arange(len(a)))["p"] < 0.05,
-        ]
+        for k, group in enumerate((patient, np.arange(len(a)))):
+            p = clustered_difference(positive, a, b, group).p
+            found[k] += p is not None and p < 0.05
     return found / repetitions
 
 
@@ -148,9 +147,8 @@ def sensitivities(shape: Shape, rho: float, repetitions: int, seed: int) -> tupl
     held, length = np.zeros(2), np.zeros(2)
     for positive, score, _, patient in draws(shape, rho, repetitions, seed):
         hits = score[positive] > SHIFT / 2
-        closed = wilson(int(hits.sum()), len(hits))
-        assert closed is not None
-        for k, one in enumerate((clustered_share(hits, patient[positive])["ci95"], closed)):
+        for k, one in enumerate((clustered_share(hits, patient[positive]).ci95, wilson(int(hits.sum()), len(hits)))):
+            assert one is not None
             held[k] += one[0] <= SENSITIVITY <= one[1]
             length[k] += one[1] - one[0]
     return held / repetitions, length / repetitions

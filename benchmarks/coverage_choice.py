@@ -70,11 +70,12 @@ def row_of(shape: Shape, studies: int, models: int, seed: int) -> str:
         mean = fold_mean([list(found.figures)])
         assert mean is not None
         chosen = float(np.mean([truth[one.chosen] for one in found.folds]))
-        ends = mean_value(mean, 0.0, absent="", n_groups=shape.n_groups)["ci95"] or [np.nan, np.nan]
+        ends = mean_value(mean, 0.0, absent="", n_groups=shape.n_groups).ci95 or [np.nan, np.nan]
         apparent = np.mean([one.value for one in test[found.apparent] if one is not None]) - truth[found.apparent]
         gap = found.apparent_minus_nested
-        own = gap["ci95"] or [np.nan, np.nan]
-        rows.append((gap["value"], *own, mean.value - chosen, ends[0] <= chosen <= ends[1], apparent))
+        own = gap.ci95 or [np.nan, np.nan]
+        assert gap.value is not None
+        rows.append((gap.value, *own, mean.value - chosen, ends[0] <= chosen <= ends[1], apparent))
     table = np.array(rows, dtype=float)
     mean_gap = table[:, 0].mean()
     held = ((table[:, 1] <= mean_gap) & (mean_gap <= table[:, 2])).mean()

@@ -28,11 +28,11 @@ from sklearn.neural_network import MLPClassifier
 
 from benchmarks.coverage_training import CORRELATION, FOLDS, deal, inner_part, share_of
 from benchmarks.uneven_patients import INFORMATIVE, uneven_patients
+from usvit.estimate import Estimate
 from usvit.evaluation.comparison import fold_ratio
 from usvit.evaluation.decision_comparison import compare_accuracy, compare_decisions
 from usvit.evaluation.decisions import MOST_PROBABLE, Decided
 from usvit.evaluation.prediction_arrays import Rows
-from usvit.metrics.basic import Value
 from usvit.metrics.cross_validation import FoldFigure, area_figure
 from usvit.metrics.fold_difference import difference_within_folds
 from usvit.metrics.paired_tests import paired_difference
@@ -130,7 +130,7 @@ def print_row(learner: str, study: Study, repetitions: int) -> None:
     found = defaultdict(list)
     for seed in range(repetitions):
         for name, value in one_study(learner, study, seed).items():
-            found[name].append(value.get("p") is not None and value["p"] < 0.05)
+            found[name].append(value.p is not None and value.p < 0.05)
     rates = {name: np.mean(one) for name, one in found.items() if len(one) >= min(FEWEST, repetitions)}
 
     def span(test: str, rule: Callable[[str], bool]) -> str:
@@ -144,8 +144,8 @@ def print_row(learner: str, study: Study, repetitions: int) -> None:
     print(f"| {learner} | {study.title} | {' | '.join(cells)} |", flush=True)
 
 
-def one_study(learner: str, study: Study, seed: int) -> dict[tuple[str, str, str], Value]:
-    """Return (test, rule, figure) -> Value of one study; the headline has no rule and figure."""
+def one_study(learner: str, study: Study, seed: int) -> dict[tuple[str, str, str], Estimate]:
+    """Return (test, rule, figure) -> Estimate of one study; the headline has no rule and figure."""
     rng = np.random.default_rng([seed, 3])
     x, positive, patient, features = drawn(study, rng)
     y, fold = positive[patient], deal(rng, positive)
@@ -174,7 +174,7 @@ def one_study(learner: str, study: Study, seed: int) -> dict[tuple[str, str, str
                 else:
                     called[rule.name][j, test] = score[test] >= threshold
         seen.append((y[unseen], scores[0][unseen], scores[1][unseen], patient[unseen], np.full(len(unseen), k)))
-    found: dict[tuple[str, str, str], Value] = {}
+    found: dict[tuple[str, str, str], Estimate] = {}
     training = share_of(seen, study.patients).value
     found["headline", "", ""] = difference_within_folds(
         [areas[0]], [areas[1]], training, absent="", n_groups=study.patients
@@ -202,7 +202,7 @@ def decisions(
     return Decided(rows, CLASSES[1], called, {})
 
 
-def given(decided: list[Decided], rule: str, at: np.ndarray) -> Value:
+def given(decided: list[Decided], rule: str, at: np.ndarray) -> Estimate:
     """Test the same decisions with models and thresholds taken as given."""
     right = [(run.called[rule] == run.reference)[at] for run in decided]
     return paired_difference(right[0], right[1], decided[0].rows.group[at], of="images")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import norm
 
+from usvit.estimate import Estimate
 from usvit.evaluation.subgroup_differences import level_differences
-from usvit.metrics.basic import Value
 from usvit.metrics.clustered import area_covariance, area_parts, clustered_auc
 from usvit.metrics.intervals import logit_interval
 from usvit.metrics.margin_tests import non_inferiority
@@ -78,8 +78,9 @@ def near_one(n: int) -> None:
                     value = clustered_auc(positive, score, group)
                     assert parts is not None
                     perfect += parts.value == 1
-                    old = logit_interval(parts.value, area_covariance(parts, parts)) or value["ci95"]
-                    held += [old[0] <= area <= old[1], value["ci95"][0] <= area <= value["ci95"][1]]
+                    assert value.ci95 is not None
+                    old = logit_interval(parts.value, area_covariance(parts, parts)) or value.ci95
+                    held += [old[0] <= area <= old[1], value.ci95[0] <= area <= value.ci95[1]]
                 shown = " | ".join(f"{share:.3f}" for share in held / n)
                 print(f"| {area} | {name} | {study.title} | {shown} | {perfect / n:.3f} |", flush=True)
 
@@ -89,7 +90,7 @@ def few_groups(n: int) -> None:
     for m in (10, 20, 30, 50, 100):
         held = 0
         for positive, group, score, _ in Study(m, 10, 3, 0.5).draws(n // 4, 2.0):
-            low, high = clustered_share(score[positive] > 1, group[positive])["ci95"]
+            low, high = clustered_share(score[positive] > 1, group[positive]).ci95 or (0.0, 1.0)
             held += low <= norm.cdf(1) <= high
         print(f"| {m} | {held / (n // 4):.3f} |", flush=True)
 
@@ -109,7 +110,8 @@ def at_prevalence(n: int) -> None:
                 for positive, group, score, _ in study.draws(n, 2.0):
                     found = predictive_values(positive, score > threshold, group, share)
                     for k, (name, truth) in enumerate((("ppv", ppv), ("npv", npv))):
-                        held[k] += found[name]["ci95"][0] <= truth <= found[name]["ci95"][1]
+                        low, high = found[name].ci95 or (0.0, 1.0)
+                        held[k] += low <= truth <= high
                 print(
                     f"| {threshold:g} | {study.title} | {share:g} | {held[0] / n:.3f} | {held[1] / n:.3f} |", flush=True
                 )
@@ -144,7 +146,7 @@ def margins(n: int) -> None:
 def subgroups(n: int) -> None:
     print("\n| study, half of its patients a subgroup | figure | coverage of 0 | p < 0.05 |\n|---|---|---|---|")
     for study in (*STUDIES, Study(100, 300, 2, 0.5)):
-        found: dict[str, list[Value]] = {"auc": [], "accuracy": []}
+        found: dict[str, list[Estimate]] = {"auc": [], "accuracy": []}
         for positive, group, score, _ in study.draws(n, 2.0):
             prob = norm.cdf(score - 1)
             level = np.where(group % 2 == 0, "a", "b")
@@ -179,13 +181,13 @@ def novelty(n: int) -> None:
         print(f"| {patients} patients x {images} | {promised:.3f} | {np.mean(shares):.3f} |", flush=True)
 
 
-def covered(found: list[Value], truth: float) -> str:
-    ends = [value["ci95"] or (-1.0, 1.0) for value in found]
+def covered(found: list[Estimate], truth: float) -> str:
+    ends = [value.ci95 or (-1.0, 1.0) for value in found]
     return f"{np.mean([low <= truth <= high for low, high in ends]):.3f}"
 
 
-def rejected(found: list[Value]) -> str:
-    return f"{np.mean([value.get('p') is not None and value['p'] < 0.05 for value in found]):.3f}"
+def rejected(found: list[Estimate]) -> str:
+    return f"{np.mean([value.p is not None and value.p < 0.05 for value in found]):.3f}"
 
 
 if __name__ == "__main__":

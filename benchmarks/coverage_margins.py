@@ -150,9 +150,9 @@ def subgroups(n: int, seed: int) -> None:
                     for name in FIGURES:
                         found[name].append(one[name])
                 for name, values in found.items():
-                    known = [value for value in values if value["ci95"]]
-                    held = np.mean([value["ci95"][0] <= 0 <= value["ci95"][1] for value in known])
-                    false = np.mean([value["p"] < 0.05 for value in known])
+                    known = [value for value in values if value.ci95]
+                    held = np.mean([value.ci95[0] <= 0 <= value.ci95[1] for value in known])
+                    false = np.mean([value.p < 0.05 for value in known])
                     print(
                         f"| {shape.title} | {rho} | {by} | {name} | {len(known) / n:.3f} | {held:.3f} | {false:.3f} |",
                         flush=True,
@@ -299,7 +299,7 @@ def claimed(plan: ObservedComparison, patients: int, images: int, rho: float, n:
         ]
         value = difference_within_folds([figures[:1]], [figures[1:]], 0.0, absent="", n_groups=patients)
         if plan.test == "difference":
-            claims += value["p"] is not None and value["p"] < 0.05
+            claims += value.p is not None and value.p < 0.05
         elif plan.test == "noninferiority":
             judged = non_inferiority(difference_limits(value), plan.margin)
             claims += judged["a_vs_b"]["verdict"] == "non-inferior"

@@ -83,7 +83,7 @@ def patient_rows(n: int, uneven: bool, shift: float, repetitions: int) -> None:
     for how in ("mean", "max"):
         own = [one[how] for one in found]
         cells = [np.mean([holds(one[name], one["truth"]) for one in own]) for name in ("pooled", "headline")]
-        lengths = [np.mean([np.diff(one[name]["ci95"]) for one in own]) for name in ("pooled", "headline")]
+        lengths = [np.mean([np.diff(one[name].ci95) for one in own]) for name in ("pooled", "headline")]
         print(
             f"| {n} | {'1 to 7' if uneven else '4'} | {'shifted' if shift else 'alike'} | {how} | "
             f"{np.mean([one['truth'] for one in own]):.3f} | {cells[0]:.3f} | {cells[1]:.3f} | "
@@ -168,8 +168,8 @@ def model_row(n: int, move: float, repetitions: int) -> None:
         values = [one[name] for one in found]
         cells.append(f"{np.mean([holds(one, true) for one, true in zip(values, truth, strict=True)]):.3f}")
         cells.append(f"{np.mean([holds(one, truth.mean()) for one in values]):.3f}")
-        cells.append(f"{np.mean([np.diff(one['ci95']) for one in values if one['ci95']]):.3f}")
-    warned = np.mean([one["with"]["method"] != one["without"]["method"] for one in found])
+        cells.append(f"{np.mean([np.diff(one.ci95) for one in values if one.ci95]):.3f}")
+    warned = np.mean([one["with"].method != one["without"].method for one in found])
     print(f"| {move:g} SD | {n} | {' | '.join(cells)} | {warned:.3f} |", flush=True)
 
 

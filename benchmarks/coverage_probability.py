@@ -111,7 +111,8 @@ def calibration_row(n: int, per: Images, slope: float, shift: float, studies: in
         own = (odds - shift) / slope
         line = calibration_line(positive, own, patient)
         for k, (value, truth) in enumerate(((line.slope, slope), (line.intercept, shift), (line.in_the_large, large))):
-            held[k] += value["ci95"][0] <= truth <= value["ci95"][1]
+            assert value.ci95 is not None
+            held[k] += value.ci95[0] <= truth <= value.ci95[1]
         which = equal_mass_bins(expit(own))
         edges = [expit(own[which == k].max()) for k in range(which.max())]
         at = np.searchsorted(edges, prob)

@@ -96,8 +96,8 @@ def coverage(
             found = unordered_repeats(scores.ravel(), np.arange(len(scores)).repeat(2), patient.repeat(2))
         else:
             found = paired_repeats(scores[:, 0], scores[:, 1], patient)
-        ends = {name: getattr(found, name)["ci95"] for name in true if name != "flips"}
-        ends["flips"] = flip_rate((odds[:, 0] >= 0) != (odds[:, 1] >= 0), patient)["ci95"]
+        ends = {name: getattr(found, name).ci95 for name in true if name != "flips"}
+        ends["flips"] = flip_rate((odds[:, 0] >= 0) != (odds[:, 1] >= 0), patient).ci95
         for name, (low, high) in ends.items():
             held[name] += low <= true[name] <= high
     return {name: count / repetitions for name, count in held.items()}

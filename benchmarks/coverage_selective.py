@@ -20,8 +20,8 @@ from scipy.special import softmax
 from scipy.stats import norm
 
 from benchmarks.uneven_patients import INFORMATIVE, uneven_patients
+from usvit.estimate import Estimate
 from usvit.evaluation import fit_temperature
-from usvit.metrics.basic import Value
 from usvit.metrics.conformal import GUARANTEES, Guarantee, patient_coverage, set_threshold
 from usvit.metrics.proportions import clustered_share
 from usvit.metrics.selective import AREA, RiskFigures, risk_coverage
@@ -178,7 +178,7 @@ def three_classes(n: int, repetitions: int) -> str:
         label, group, logits = draw(400)
         own = label == 0
         covered = softmax(logits / temperature, axis=1)[own, 0] >= (limit or 0)
-        held.append(patient_coverage(covered, group[own], guarantee="every image")["value"])
+        held.append(patient_coverage(covered, group[own], guarantee="every image").value or 0.0)
     error = np.std(held) / np.sqrt(repetitions)
     return f"{n} patients of each class, alpha 0.1: mean coverage {np.mean(held):.4f} (Monte Carlo error {error:.4f})"
 
@@ -242,8 +242,8 @@ def draws(shape: Patients, n: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.
     return (shape.scores(np.random.default_rng([2, seed])) for seed in range(n))
 
 
-def _ends(value: Value) -> tuple[float, float]:
-    low, high = value["ci95"] or (np.nan, np.nan)
+def _ends(value: Estimate) -> tuple[float, float]:
+    low, high = value.ci95 or (np.nan, np.nan)
     return low, high
 
 

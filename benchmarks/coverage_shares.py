@@ -136,11 +136,11 @@ def _held(
     for name in FIGURES:
         of_class = "malignant" in found[name]
         value = found[name]["malignant"] if of_class else found[name]
-        if value["value"] is None:
+        if value.value is None:
             yield np.nan, np.nan
             continue
         old = resampled.get(Key(name, 1 if of_class else None))
-        both = value["ci95"], old.ci95 if old else None
+        both = value.ci95, old.ci95 if old else None
         new, before = (float(ends is not None and ends[0] <= truth[name] <= ends[1]) for ends in both)
         yield new, before
 

@@ -63,12 +63,12 @@ def row(patients: int, most: int, networks: int, inside: float, outside: float, 
         noise = NOISE * rng.normal(size=(networks, len(score))) if networks > 1 else np.zeros((1, len(score)))
         change = independent_change(mean_area_of_networks(positive, score + noise, patient), before)
         ratio = observed_to_expected(positive, probability(score, outside), patient)
-        if change.get("ci95") is None or ratio.get("ci95") is None:
+        if change.ci95 is None or ratio.ci95 is None:
             continue
         known += 1
-        low, high = change["ci95"]
+        low, high = change.ci95
         held, width = held + (low <= truth <= high), width + high - low
-        low, high = ratio["ci95"]
+        low, high = ratio.ci95
         ratio_held, ratio_width = ratio_held + (low <= true_ratio <= high), ratio_width + high - low
     without = f"; {studies - known} without" if known < studies else ""
     images = f"1 to {most}" if most == 2 else str(most)

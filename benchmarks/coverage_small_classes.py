@@ -123,7 +123,7 @@ def one_study(study: Study, learner: str, seed: int) -> np.ndarray:
     out = []
     for name, truth in enumerate(np.mean(truths, axis=0)):
         value = mean_value(fold_mean(figures[name]), share, absent="", n_groups=len(positive))
-        out.append([truth, *(value["ci95"] or (np.nan, np.nan))])
+        out.append([truth, *(value.ci95 or (np.nan, np.nan))])
     return np.array(out)
 
 

@@ -109,8 +109,8 @@ def procedure_rows(shape: Shape, rule: Rule, studies: int, n_resamples: int) -> 
             whole = procedure_of(pooled, drawn)
         limit = logit(threshold) - shifts
         true = np.array([norm.sf(limit - D).mean(), norm.cdf(limit).mean()])
-        ends = [getattr(whole, name)["ci95"] or (np.nan, np.nan) for name in FIGURES]
-        given_them = [getattr(pooled, name)["ci95"] for name in FIGURES]
+        ends = [getattr(whole, name).ci95 or (np.nan, np.nan) for name in FIGURES]
+        given_them = [getattr(pooled, name).ci95 for name in FIGURES]
         found.append((true, np.array(ends), np.array(given_them)))
     true, ours, given_limits = (np.array(one) for one in zip(*found, strict=True))
     lines = []

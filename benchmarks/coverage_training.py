@@ -24,7 +24,7 @@ from scipy.special import logit
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from usvit.metrics.basic import Value
+from usvit.estimate import Difference, Estimate
 from usvit.metrics.clustered import clustered_auc, clustered_difference
 from usvit.metrics.cross_validation import (
     FoldFigure,
@@ -152,7 +152,7 @@ def interval_row(study: Study, repetitions: int) -> str:
         np.mean([holds(one["auc"], true) for one, true in zip(found, truth, strict=True)]),
         np.mean([holds(one["auc"], truth.mean()) for one in found]),
     ]
-    lengths = [np.mean([np.diff(one[name]["ci95"]) for one in found]) for name in ("pooled", "auc")]
+    lengths = [np.mean([np.diff(one[name].ci95) for one in found]) for name in ("pooled", "auc")]
     share = np.mean([one["share"] for one in found])
     shown = " | ".join(f"{cell:.3f}" for cell in cells)
     print(
@@ -167,8 +167,8 @@ def interval_row(study: Study, repetitions: int) -> str:
     return f"| {study.title} | {study.repeats} | {' | '.join(others)} |"
 
 
-def holds(value: Value, truth: float) -> bool:
-    return value["ci95"] is not None and bool(value["ci95"][0] <= truth <= value["ci95"][1])
+def holds(value: Estimate, truth: float) -> bool:
+    return value.ci95 is not None and bool(value.ci95[0] <= truth <= value.ci95[1])
 
 
 def one_study(study: Study, seed: int) -> dict[str, Any]:
@@ -234,25 +234,30 @@ def test_row(contest: Contest, repetitions: int) -> None:
     found = [one_contest(contest, seed) for seed in range(repetitions)]
     true = np.array([one[0] for one in found])
     plain = [symmetric(one[1]) for one in found]
-    values = [[one[1] for one in found], plain, [one[2] for one in found], [one[3] for one in found]]
-    rates = [np.mean([value["p"] < 0.05 for value in own]) for own in values]
+    values: list[Sequence[Estimate]] = [
+        [one[1] for one in found],
+        plain,
+        [one[2] for one in found],
+        [one[3] for one in found],
+    ]
+    rates = [np.mean([value.p is not None and value.p < 0.05 for value in own]) for own in values]
     held = [np.mean([holds(value, truth) for value, truth in zip(own, true, strict=True)]) for own in values[:2]]
-    length = [np.mean([np.diff(value["ci95"]) for value in own if value["ci95"]]) for own in values[:2]]
+    length = [np.mean([np.diff(value.ci95) for value in own if value.ci95]) for own in values[:2]]
     cells = [f"{rate:.3f}" for rate in rates] + [f"{h:.3f} ({w:.3f})" for h, w in zip(held, length, strict=True)]
     cells.append(f"{np.mean([holds(value, true.mean()) for value in values[0]]):.3f}")
     print(f"| {contest.title} | {contest.repeats} | {true.mean():+.3f} | {' | '.join(cells)} |", flush=True)
 
 
-def symmetric(value: Value) -> Value:
-    """Return the Value with the symmetric interval and p of Student's t."""
+def symmetric(value: Difference) -> Difference:
+    """Return the Estimate with the symmetric interval and p of Student's t."""
     limits = StudentLimits.of(value)
     if limits is None:
         return value
     p = 2 * float(student.sf(abs(limits.difference) / limits.error, limits.freedom))
-    return {**value, "ci95": limits.interval(ALPHA), "p": p}
+    return value.replace(ci95=limits.interval(ALPHA), p=p)
 
 
-def one_contest(contest: Contest, seed: int) -> tuple[float, Value, Value, Value]:
+def one_contest(contest: Contest, seed: int) -> tuple[float, Difference, Estimate, Difference]:
     """Return the true difference of the models of one study, and the results of the three tests."""
     rng = np.random.default_rng([seed, 2])
     noise = contest.features - 1

@@ -24,9 +24,9 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.coverage import CORRELATIONS, SHAPES, SHIFT, Shape
 from benchmarks.coverage_margins import area_of, deviations, labels
+from usvit.estimate import Estimate
 from usvit.evaluation import SiteImages, fit_temperature, recalibration_draws, size_problem
 from usvit.evaluation.recalibration import NoFit, fit_platt
-from usvit.metrics.basic import Value
 from usvit.metrics.calibration_statistics import LOWEST_PROB
 from usvit.metrics.clustered import clustered_difference
 from usvit.metrics.cross_validation import area_figure
@@ -102,8 +102,8 @@ def ensemble(n: int, shapes: Sequence[Shape]) -> None:
                 value = difference_within_folds([a], [b], 0.0, absent="no class", n_groups=len(shape.images))
                 within.append(value)
                 limits = StudentLimits.of(value)
-                plain.append({**value, "ci95": None if limits is None else limits.interval(ALPHA)})
-            ends = np.array([one["ci95"] for one in within if one["ci95"]])
+                plain.append(value.replace(ci95=None if limits is None else limits.interval(ALPHA)))
+            ends = np.array([one.ci95 for one in within if one.ci95])
             sides = f"{(ends[:, 1] < truth[0]).mean():.3f}, {(ends[:, 0] > truth[0]).mean():.3f}"
             print(
                 f"| {shape.title} | {rho} | {truth[0]:.4f}, {truth[1]:.4f} | {cell(within, truth[0])} | {sides} | "
@@ -234,8 +234,8 @@ def patients(shape: Shape) -> np.ndarray:
 PARTS = {"prevalence": prevalence, "ensemble": ensemble, "recalibration": recalibration}
 
 
-def cell(found: list[Value], truth: float) -> str:
-    ends = np.array([one["ci95"] for one in found if one.get("ci95")], dtype=float)
+def cell(found: Sequence[Estimate], truth: float) -> str:
+    ends = np.array([one.ci95 for one in found if one.ci95], dtype=float)
     missing = f"; {len(found) - len(ends)} without" if len(ends) < len(found) else ""
     held = ((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean()
     return f"{held:.3f} ({(ends[:, 1] - ends[:, 0]).mean():.3f}{missing})"

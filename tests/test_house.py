@@ -57,7 +57,7 @@ FLOORS = [
     {"config", "progress", "cluster", "metrics", "threads"},
     {"records", "pseudonyms"},
     {"plain_yaml"},
-    {"resources", "seeding", "files", "limited", "logging", "machine_load", "web"},
+    {"resources", "seeding", "files", "limited", "logging", "machine_load", "web", "estimate"},
     {"terminal", "markup", "arguments", "representation"},
     {"errors"},
 ]

@@ -9,7 +9,8 @@ import typer
 from usvit.cli import options as o
 
 if TYPE_CHECKING:
-    from usvit.records import ExplanationRecord, PlainValue
+    from usvit.estimate import Estimate
+    from usvit.records import ExplanationRecord
 
 
 def explain(
@@ -176,7 +177,7 @@ def _lines(method: str, entry: "ExplanationRecord") -> list[str]:
     return lines
 
 
-def _value(value: "PlainValue") -> str:
+def _value(value: "Estimate") -> str:
     if value.ci95 is None:
         return f"{value.value:.3f}"
     return f"{value.value:.3f} [{value.ci95[0]:.3f}, {value.ci95[1]:.3f}]"

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from usvit.estimate import Estimate
     from usvit.records import (
         ClassCalibration,
         ContaminationRecord,
         MetricsRecord,
         OutcomeRecord,
-        PlainValue,
         ProcedureRecord,
         RunRecord,
-        Value,
     )
 
 TITLE = 28
@@ -220,7 +219,7 @@ def print_subgroups(metrics: "MetricsRecord") -> None:
                 print(f"    {name}: {with_interval(value)}{holm_words(value)}{reason}")
 
 
-def with_interval(value: "PlainValue", digits: int = 3) -> str:
+def with_interval(value: "Estimate", digits: int = 3) -> str:
     """Format ``0.921 [0.884, 0.947]``; the number alone without an interval; the reason if it is undefined."""
     if value.value is None:
         return f"undefined: {value.reason}"
@@ -233,7 +232,7 @@ def with_interval(value: "PlainValue", digits: int = 3) -> str:
     return f"{text} [{low}, {high}]"
 
 
-def holm_words(value: "Value") -> str:
+def holm_words(value: "Estimate") -> str:
     """Format ``, p = 0.012 (Holm = 0.036)``; empty without a p-value."""
     if value.p is None:
         return ""

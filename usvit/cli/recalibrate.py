@@ -103,7 +103,7 @@ def _show_sets(fit: "ConformalFit", positive: str) -> None:
     )
 
 
-def _bounded(value: float | None, ci95: list[float] | None) -> str:
+def _bounded(value: float | None, ci95: tuple[float, float] | None) -> str:
     if value is None:
         return ""
     return f"{value:.3f}" if ci95 is None else f"{value:.3f} [{ci95[0]:.3f}, {ci95[1]:.3f}]"

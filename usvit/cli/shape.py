@@ -249,7 +249,7 @@ def predict(
         print(f"next: usvit study {found.study}")
 
 
-def _band(value: float | None, band: list[float] | None, digits: int = 3) -> str:
+def _band(value: float | None, band: tuple[float, float] | None, digits: int = 3) -> str:
     if value is None:
         return "not identified"
     text = f"{value:,.{digits}f}"

@@ -10,7 +10,8 @@ from usvit.cli import options as o
 from usvit.errors import UsvitError
 
 if TYPE_CHECKING:
-    from usvit.records import PlainValue, ShiftRecord, ShiftSpread
+    from usvit.estimate import Estimate
+    from usvit.records import ShiftRecord, ShiftSpread
 
 
 def shift(
@@ -149,7 +150,7 @@ def _print(record: "ShiftRecord") -> None:
     print("For research use, not a medical device.")
 
 
-def _value(value: "PlainValue", digits: str = ".3f") -> str:
+def _value(value: "Estimate", digits: str = ".3f") -> str:
     if value.value is None:
         return "undefined"
     ends = "" if value.ci95 is None else f" [{value.ci95[0]:{digits}}, {value.ci95[1]:{digits}}]"

@@ -18,7 +18,7 @@ from usvit.records.best import (
     BestWinner,
     LeftOutRun,
 )
-from usvit.records.calibration import CalibrationRecord, ConformalFit, FittedThreshold
+from usvit.records.calibration import CalibrationRecord, ConformalFit, CorrectedShare, FittedThreshold
 from usvit.records.compare import BothWays, CompareRecord, EquivalenceClaim, Pair
 from usvit.records.ensemble import EnsembleFoldRecord, EnsembleRecord, MemberNetwork, MemberRun
 from usvit.records.explain import ExplainedImage, ExplainRecord, ExplanationRecord
@@ -104,11 +104,11 @@ from usvit.records.test import TestRecord, TestRow
 from usvit.records.upstream import (
     PretrainRecord,
     Recommended,
+    TransferEstimate,
     TransferRecord,
     TransferRow,
-    TransferValue,
 )
-from usvit.records.values import MeanSd, PlainValue, Value
+from usvit.records.values import MeanSd
 
 FILE_RECORDS: tuple[type[FileRecord], ...] = (
     AuditRecord,
@@ -168,6 +168,7 @@ __all__ = [
     "ConformalFit",
     "ConformalRecord",
     "ContaminationRecord",
+    "CorrectedShare",
     "CsvRow",
     "DecisionCurveRecord",
     "DimensionName",
@@ -211,7 +212,6 @@ __all__ = [
     "OutcomeRecord",
     "Pair",
     "PhantomRecord",
-    "PlainValue",
     "PlanAssumptions",
     "PlanCriterion",
     "PlanDesign",
@@ -256,11 +256,10 @@ __all__ = [
     "TestRecord",
     "TestRow",
     "ThresholdRecord",
+    "TransferEstimate",
     "TransferRecord",
     "TransferRow",
-    "TransferValue",
     "UpstreamRecord",
-    "Value",
     "WorstCase",
     "check_record",
     "fitting",

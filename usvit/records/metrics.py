@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, model_validator
 
+from usvit.estimate import Estimate
 from usvit.records.base import Classes, Count, FileRecord, Name, Record, Text, Version, key, optional, written
 from usvit.records.guarantees import ConformalRecord, SelectiveRecord
 from usvit.records.metrics_calibration import ClassifierCalibrationRecord
@@ -19,7 +20,7 @@ from usvit.records.metrics_figures import (
     MeanSdRecord,
 )
 from usvit.records.model import ContaminationRecord
-from usvit.records.values import ShareValue, Value
+from usvit.records.values import ShareValue
 
 
 class Level(Record):
@@ -43,12 +44,12 @@ class LevelDifference(Record):
     n_groups: Count | None = optional("Groups of the level. Since schema 1.5.", minimum=1)
     n_images_against: Count | None = optional("Images on the other side. Since schema 1.5.", minimum=1)
     n_groups_against: Count | None = optional("Groups on the other side. Since schema 1.5.", minimum=1)
-    auc: Value = key("Difference of the AUCs of the positive class against the rest.")
-    accuracy: Value
-    sensitivity: Value | None = optional(
+    auc: Estimate = key("Difference of the AUCs of the positive class against the rest.")
+    accuracy: Estimate
+    sensitivity: Estimate | None = optional(
         "Difference of the sensitivities of the positive class, by the most probable class. Since schema 1.5."
     )
-    specificity: Value | None = optional("Difference of the specificities, likewise. Since schema 1.5.")
+    specificity: Estimate | None = optional("Difference of the specificities, likewise. Since schema 1.5.")
 
 
 class Subgrouping(Record):

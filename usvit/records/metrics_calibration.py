@@ -4,9 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from usvit.estimate import Estimate
 from usvit.records.base import Count, Fold, Name, Number, Record, Share, Text, key, written
 from usvit.records.metrics_figures import Counts
-from usvit.records.values import NonNegative, ShareValue, Value
+from usvit.records.values import NonNegative, ShareValue
 
 
 class BinRecord(Record):
@@ -46,16 +47,18 @@ class BrierParts(Record):
     resolution: Number | None = written()
     uncertainty: Number | None = written()
     within_bins: Number | None = written()
-    skill: Value | None = written("1 - score / uncertainty.")
+    skill: Estimate | None = written("1 - score / uncertainty.")
 
 
 class ClassCalibration(Record):
     """Calibration of one class against the rest."""
 
     reliability: ReliabilityRecord
-    slope: Value = key("1 is ideal; below 1 the probabilities are too extreme.")
-    intercept: Value = key("Fitted together with the slope; 0 is ideal.")
-    in_the_large: Value = key("Intercept with the slope fixed at 1; above 0 the class is more frequent than predicted.")
+    slope: Estimate = key("1 is ideal; below 1 the probabilities are too extreme.")
+    intercept: Estimate = key("Fitted together with the slope; 0 is ideal.")
+    in_the_large: Estimate = key(
+        "Intercept with the slope fixed at 1; above 0 the class is more frequent than predicted."
+    )
     brier: BrierParts | None = written()
 
 
@@ -75,9 +78,9 @@ class CalibrationOfFold(Record):
     fold: Fold | None = written()
     ece: ShareValue | None = written()
     ece_debiased: ShareValue | None = written()
-    slope: Value | None = written()
-    intercept: Value | None = written()
-    in_the_large: Value | None = written()
+    slope: Estimate | None = written()
+    intercept: Estimate | None = written()
+    in_the_large: Estimate | None = written()
 
 
 class RecalibratedRecord(Record):
@@ -90,9 +93,9 @@ class RecalibratedRecord(Record):
     brier: ShareValue
     ece: ShareValue
     ece_debiased: ShareValue | None = written()
-    slope: Value
-    intercept: Value
-    in_the_large: Value
+    slope: Estimate
+    intercept: Estimate
+    in_the_large: Estimate
 
 
 class ScalingOfFold(Record):

@@ -4,8 +4,9 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field, model_validator
 
+from usvit.estimate import Estimate
 from usvit.records.base import Classes, Count, Fold, Record, Share, Text, key, optional, written
-from usvit.records.values import MeanSd, NonNegative, ShareValue, Value
+from usvit.records.values import MeanSd, NonNegative, ShareValue
 
 OneFigure = TypeVar("OneFigure", ShareValue, MeanSd)
 Counts = dict[str, Count]
@@ -58,7 +59,7 @@ class MeanSdRecord(AllFigures[MeanSd]):
 class FiguresRecord(AllFigures[ShareValue]):
     """Figures of one set of images."""
 
-    mcc: Value | None = written("Matthews' correlation coefficient over all classes, -1 to 1.")
+    mcc: Estimate | None = written("Matthews' correlation coefficient over all classes, -1 to 1.")
     log_loss: NonNegative | None = written("Mean of -ln(probability of the reference class), in nats.")
 
 

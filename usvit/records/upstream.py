@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
+from usvit.estimate import Estimate
 from usvit.records.base import (
     Classes,
     Count,
@@ -20,7 +21,6 @@ from usvit.records.base import (
     written,
 )
 from usvit.records.model import TUNE, ContaminationRecord
-from usvit.records.values import PlainValue
 
 
 class KeptWeights(Record):
@@ -74,7 +74,7 @@ class Dropped(Record):
     in_training: Count | None = nullable("Test images with the same pixels as a training or validation image.")
 
 
-class TransferValue(PlainValue):
+class TransferEstimate(Estimate):
     """Figure with its 95 % interval."""
 
     covers: Text | None = optional(
@@ -86,19 +86,19 @@ class TransferValue(PlainValue):
 class RetrievalIntervals(Record):
     """Intervals of the retrieval figures: queries are resampled, those of a patient together; the keys are fixed."""
 
-    mean_average_precision: TransferValue | None = optional()
-    map_conditioned: TransferValue | None = optional()
-    map_oracle: TransferValue | None = optional()
-    coarse_accuracy: TransferValue | None = optional()
+    mean_average_precision: TransferEstimate | None = optional()
+    map_conditioned: TransferEstimate | None = optional()
+    map_oracle: TransferEstimate | None = optional()
+    coarse_accuracy: TransferEstimate | None = optional()
 
 
 class TransferRow(Record):
     """Line of the printed table."""
 
     name: Text = written(empty=str)
-    accuracy: TransferValue
+    accuracy: TransferEstimate
     mean_class_accuracy: Share | None = written()
-    first_draw: TransferValue | None = optional(
+    first_draw: TransferEstimate | None = optional(
         "Accuracy of the first draw with the interval over test images, only for fewshot."
     )
     mean_average_precision: Share | None = optional(null=True)
@@ -151,7 +151,7 @@ class Candidate(Record):
     upstream_val_accuracy: Number | None = nullable()
     upstream_validation: Text | None = nullable()
     downstream_val_accuracy: Number | None = nullable()
-    test: TransferValue
+    test: TransferEstimate
 
 
 class ChoiceRecord(Record):
@@ -164,7 +164,7 @@ class ChoiceRecord(Record):
 class ChoiceDifference(Record):
     """Difference between the two choices on the test images."""
 
-    accuracy: TransferValue
+    accuracy: TransferEstimate
     mcnemar: dict[str, Any] | None = nullable()
 
 

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from usvit.arguments import checked_arguments
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError
+from usvit.estimate import Estimate
 from usvit.evaluation import (
     AREA,
     SUBGROUP_COLUMNS,
@@ -34,7 +35,6 @@ from usvit.evaluation import (
     fold_ratio,
     headline_section,
     judge_margin,
-    listed,
     mean_and_sd,
     open_beside,
     open_predictions,
@@ -52,7 +52,7 @@ from usvit.metrics.checks import group_codes
 from usvit.metrics.margin_tests import MarginTest, check_margin, check_test
 from usvit.metrics.paired_tests import holm
 from usvit.metrics.support import few_groups_sentences
-from usvit.records import CompareRecord, MeanSd, PlainValue, write_record
+from usvit.records import CompareRecord, MeanSd, write_record
 from usvit.reports.claims import claim_lines, claims_title
 from usvit.reports.formatting import clear_of, p_words
 from usvit.reports.formatting import listed as listed_words
@@ -141,7 +141,7 @@ def compare(
     folder = Path(out) if out else Path("compare-" + re.sub(r"[^\w.+-]+", "-", "-".join(names)))
     if folder.exists() and not (folder.is_dir() and {one.name for one in folder.iterdir()} <= {*FILES}):
         raise UsvitError(f"{folder} holds other files. Nothing was changed: choose another folder with --out.")
-    content = listed(compare_predictions(opened, names, margin, claim, primary))
+    content = compare_predictions(opened, names, margin, claim, primary)
     tables = [rows_of(one.table, "test", opened[0].classes) for one in opened]
     k = opened[0].classes.index(opened[0].positive)
     curves = [roc(rows.label == k, rows.prob[:, k]) for rows in tables]
@@ -184,10 +184,9 @@ def compare_predictions(
         pair["accuracy"] = compare_accuracy(decided[name_a], decided[name_b], ratio)
         pairs.append(pair)
     for test in (*TESTS, "accuracy"):
-        adjusted = holm({index: pair[test].get("p") for index, pair in enumerate(pairs)})
+        adjusted = holm({index: _p_of(pair[test]) for index, pair in enumerate(pairs)})
         for index, pair in enumerate(pairs):
-            if "p" in pair[test]:
-                pair[test]["p_holm"] = adjusted[index]
+            pair[test] = _with_holm(pair[test], adjusted[index])
     correct_section(pairs, "decisions", DECISION_FIGURES)
     _add_subgroups(pairs, first, decided)
     declared = None if margin is None else _add_claims(pairs, decided, margin, claim, primary)
@@ -219,6 +218,18 @@ def compare_predictions(
         "primary_figure": declared,
         "warnings": said,
     }
+
+
+def _p_of(test: Estimate | dict[str, Any]) -> float | None:
+    p: float | None = test.p if isinstance(test, Estimate) else test["p"]
+    return p
+
+
+def _with_holm(test: Estimate | dict[str, Any], p_holm: float | None) -> Estimate | dict[str, Any]:
+    """Add a corrected p to a difference, or to McNemar's test."""
+    if isinstance(test, Estimate):
+        return test if test.p is None else test.replace(p_holm=p_holm)
+    return {**test, "p_holm": p_holm}
 
 
 def _ratio(decided: Sequence[Decided]) -> float:
@@ -262,7 +273,7 @@ def _own(one: Predictions, classes: list[str], positive: str) -> dict[str, Any]:
     def headline(figures: dict[str, Any]) -> dict[str, Any]:
         own = {"auc": figures["auc"][f"{positive}_vs_rest"]}
         for name in FIGURES:
-            own[name] = figures[name] if "value" in figures[name] else figures[name][positive]
+            own[name] = figures[name] if isinstance(figures[name], Estimate) else figures[name][positive]
         return own
 
     own = headline(pooled)
@@ -389,7 +400,7 @@ def _render(template: str, record: CompareRecord, **more: Any) -> str:
     return environment.get_template(template).render(**values, **more)
 
 
-def _figure(value: PlainValue, dash: str = "–") -> str:
+def _figure(value: Estimate, dash: str = "–") -> str:
     """``0.921 (0.884–0.947)``, as journals print it."""
     if value.value is None:
         return "undefined"

@@ -7,19 +7,10 @@ import yaml
 
 from usvit.data.datasets import DataCard, card_facts, card_names, read_prose
 from usvit.errors import UsvitError
-from usvit.evaluation import decided_at, listed, rows_of
+from usvit.estimate import Estimate
+from usvit.evaluation import decided_at, rows_of
 from usvit.metrics.prevalence import check_prevalence, prevalence_section
-from usvit.records import (
-    AtPrevalence,
-    AuditRecord,
-    Headline,
-    MeanSd,
-    MetricsRecord,
-    RunRecord,
-    Value,
-    fitting,
-    load_record,
-)
+from usvit.records import AtPrevalence, AuditRecord, Headline, MeanSd, MetricsRecord, RunRecord, fitting, load_record
 from usvit.reports.author_answers import Answers
 from usvit.reports.cases import Cases, find_cases
 from usvit.reports.checklists import Checklist, fill_checklists
@@ -88,9 +79,9 @@ class Measure:
     """One row of the main table."""
 
     name: str
-    headline: Value
+    headline: Estimate
     """The value that a reader should quote: the mean within folds, or the pooled value without a headline."""
-    pooled: Value
+    pooled: Estimate
     spread: MeanSd
     """Mean and SD of the folds."""
 
@@ -212,7 +203,7 @@ def _at_prevalence(run: Run, prevalence: float | None) -> AtPrevalence | None:
     rows = rows_of(run.test, "test", run.metrics.classes)
     decided = decided_at(rows, run.metrics.positive_class, run.metrics.operating_points or [])
     found = prevalence_section(decided.reference, decided.called, rows.group, prevalence)
-    return AtPrevalence.model_validate(listed(found))
+    return AtPrevalence.model_validate(found)
 
 
 def _headline(metrics: MetricsRecord) -> tuple[Measure, ...]:
@@ -268,7 +259,7 @@ def _plots(run: Run) -> dict[str, Plot]:
     return plots
 
 
-def _strip_rows(metrics: MetricsRecord) -> list[tuple[str, Value, list[float], float | None]]:
+def _strip_rows(metrics: MetricsRecord) -> list[tuple[str, Estimate, list[float], float | None]]:
     positive = metrics.positive_class
     places: list[tuple[str, str, str | None]] = [
         ("Accuracy", "accuracy", None),

@@ -6,7 +6,8 @@ from typing import Any
 from jinja2 import Undefined
 
 from usvit.data.splits import Contamination, contamination_warning
-from usvit.records import ContaminationRecord, DecisionCurveRecord, Headline, MeanSd, MetricsRecord, PlainValue
+from usvit.estimate import Estimate
+from usvit.records import ContaminationRecord, DecisionCurveRecord, Headline, MeanSd, MetricsRecord
 
 NOT_RECORDED = "not recorded"
 
@@ -18,17 +19,17 @@ def contaminated_sentence(found: Iterable[ContaminationRecord] | None) -> str | 
 
 def decimals(value: Any, digits: int = 3) -> str:
     """``0.8667`` -> ``0.867``; accepts a number or a value with its interval."""
-    number = value.value if isinstance(value, PlainValue) else value
+    number = value.value if isinstance(value, Estimate) else value
     return absent(number) or f"{number:.{digits}f}"
 
 
 def interval(value: Any, digits: int = 3) -> str:
     """``0.812 to 0.901``, the 95 % interval of a value; empty if it has none."""
-    ends = value.ci95 if isinstance(value, PlainValue) else None
+    ends = value.ci95 if isinstance(value, Estimate) else None
     return f"{ends[0]:.{digits}f} to {ends[1]:.{digits}f}" if ends else ""
 
 
-def estimate(value: PlainValue, digits: int = 3) -> str:
+def estimate(value: Estimate, digits: int = 3) -> str:
     """``0.867 (95 % interval 0.812 to 0.901)``, ``undefined: no image of class 'x'``."""
     if value.value is None:
         return f"undefined: {value.reason or 'no reason recorded'}"
@@ -36,7 +37,7 @@ def estimate(value: PlainValue, digits: int = 3) -> str:
     return decimals(value, digits) + (f" (95 % interval {ends})" if ends else "")
 
 
-def short(value: PlainValue | None) -> str:
+def short(value: Estimate | None) -> str:
     """``0.867 (0.812 to 0.901)``, ``undefined``."""
     if value is None or value.value is None:
         return "undefined"

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from usvit.records import Headline, MetricsRecord, Value
+from usvit.estimate import Estimate
+from usvit.records import Headline, MetricsRecord
 from usvit.reports.formatting import counted, listed, plural
 
 TITLES = {"mean": "mean of the images", "max": "maximum of the images"}
@@ -19,9 +20,9 @@ class PatientFigure:
     """One of ``TITLES``."""
     name: str
     """One of ``FIGURES``."""
-    headline: Value
+    headline: Estimate
     """The mean within folds; the pooled value in a file of an earlier usvit."""
-    pooled: Value
+    pooled: Estimate
 
 
 def patient_figures(metrics: MetricsRecord) -> Iterator[PatientFigure]:

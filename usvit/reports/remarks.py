@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 
-from usvit.records import MetricsRecord, PlainValue
+from usvit.estimate import Estimate
+from usvit.records import MetricsRecord
 from usvit.reports.formatting import listed, quoted
 from usvit.reports.patients import patient_figures
 
-Named = Iterable[tuple[str, PlainValue | None]]
+Named = Iterable[tuple[str, Estimate | None]]
 
 HEADLINE = {
     "auc": "AUC",
@@ -44,7 +45,7 @@ def headline_remarks(metrics: MetricsRecord, *, pooled: bool = True) -> list[str
     """Return the remarks on the main table; ``pooled`` adds those on its pooled figures."""
     own, positive = quoted(metrics), metrics.positive_class
     of = {"auc": f"{positive}_vs_rest", "sensitivity": positive, "specificity": positive}
-    values: list[tuple[str, PlainValue | None]] = [(title, getattr(own, key)) for key, title in HEADLINE.items()]
+    values: list[tuple[str, Estimate | None]] = [(title, getattr(own, key)) for key, title in HEADLINE.items()]
     if pooled and len(metrics.folds) > 1:
         values += [(f"{title}, pooled", metrics.pooled.figure(key, of.get(key))) for key, title in HEADLINE.items()]
     if len(metrics.classes) == 2:
@@ -71,7 +72,7 @@ def class_remarks(metrics: MetricsRecord) -> list[str]:
 def point_remarks(metrics: MetricsRecord) -> list[str]:
     """Return the remarks on the operating points: of the procedure, and given these thresholds."""
 
-    def values() -> Iterator[tuple[str, PlainValue | None]]:
+    def values() -> Iterator[tuple[str, Estimate | None]]:
         for point in metrics.operating_points or []:
             for outcome, kind in ((point.procedure, " (procedure)"), (point.pooled, "")):
                 if outcome is None:
@@ -90,7 +91,7 @@ def point_remarks(metrics: MetricsRecord) -> list[str]:
 def patient_remarks(metrics: MetricsRecord) -> list[str]:
     """Return the remarks on the figures by patient."""
 
-    def values() -> Iterator[tuple[str, PlainValue | None]]:
+    def values() -> Iterator[tuple[str, Estimate | None]]:
         for one in patient_figures(metrics):
             yield f"{HEADLINE[one.name]} by patient", one.headline
             yield f"{HEADLINE[one.name]} by patient", one.pooled

@@ -211,7 +211,7 @@ def _identified(value: float, found: Sequence[float] | Array) -> ScalingValue:
     low, high = (float(one) for one in found)
     if high > WIDEST * low:
         return _missing(f"its 95 % band of {low:.3g} to {high:.3g} is wider than a factor of {WIDEST:g}")
-    return ScalingValue(value=value, ci95=[low, high], reason=None)
+    return ScalingValue(value=value, ci95=(low, high), reason=None)
 
 
 def _missing(reason: str) -> ScalingValue:

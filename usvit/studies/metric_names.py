@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from usvit.errors import UsvitError, unknown
 
 if TYPE_CHECKING:
-    from usvit.records import MetricsRecord, Value
+    from usvit.estimate import Estimate
+    from usvit.records import MetricsRecord
 
 OVERALL = {
     "accuracy": "accuracy",
@@ -148,16 +149,16 @@ def title_of(name: str) -> str:
     return f"{known[head]}, {LINES.get(part, f'{part} images of each class')}"
 
 
-def value_of(metrics: "MetricsRecord", name: str) -> "Value | None":
+def value_of(metrics: "MetricsRecord", name: str) -> "Estimate | None":
     """Return the figure of a ``metrics.json`` that should be quoted, or None.
 
     It is the figure of the headline (the mean within folds) if the headline has it, otherwise the pooled figure.
     """
     head, _, of_class = name.partition(".")
-    headline: Value | None = getattr(metrics.headline, head, None)
+    headline: Estimate | None = getattr(metrics.headline, head, None)
     if headline is not None and of_class in ("", "positive", metrics.positive_class):
         return headline
-    pooled: dict[str, Value] | Value | None = getattr(metrics.pooled, head)
+    pooled: dict[str, Estimate] | Estimate | None = getattr(metrics.pooled, head)
     if not isinstance(pooled, dict):
         return pooled
     chosen = metrics.positive_class if of_class == "positive" else of_class

@@ -17,8 +17,8 @@ from usvit.records import (
     MetricsRecord,
     PretrainRecord,
     TestRecord,
+    TransferEstimate,
     TransferRecord,
-    TransferValue,
     load_record,
 )
 from usvit.studies.metric_names import line_of, value_of
@@ -152,7 +152,7 @@ def _of_transfer(result: TransferRecord, name: str) -> Found | None:
     if head == "val_accuracy":
         return Found(result.chosen.val_accuracy)
     last = lines[-1]
-    value: TransferValue | None = last.accuracy if head == "accuracy" else getattr(last.intervals, head, None)
+    value: TransferEstimate | None = last.accuracy if head == "accuracy" else getattr(last.intervals, head, None)
     if value is not None:
         return Found(value.value, None if value.ci95 is None else list(value.ci95), value.method)
     plain = getattr(last, head)

@@ -7,8 +7,9 @@ from urllib.parse import quote
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 
+from usvit.estimate import Estimate
 from usvit.files import write_text
-from usvit.records import ShiftCell, ShiftRecord, ShiftRow, ShiftSpread, Value
+from usvit.records import ShiftCell, ShiftRecord, ShiftRow, ShiftSpread
 from usvit.reports import environment
 from usvit.studies.shift.plots import recalibration_plot, sides_plot
 
@@ -55,7 +56,7 @@ def verdict(row: ShiftRow) -> str:
     return f"{who} the AUC {said}, {_signed(change)} on other patients.{paired}"
 
 
-def _signed(value: Value) -> str:
+def _signed(value: Estimate) -> str:
     ends = "" if value.ci95 is None else f" ({value.ci95[0]:+.3f} to {value.ci95[1]:+.3f})"
     return f"{value.value:+.3f}{ends}"
 
