@@ -212,7 +212,7 @@ def test_a_comparison_says_what_its_parts_say(pair):
         d.append(auc(positive[rows], a["prob_malignant"][rows]) - auc(positive[rows], b["prob_malignant"][rows]))
     assert folds.value == pytest.approx(np.mean(d))
     assert folds.p == pytest.approx(corrected_t(d, 1 / 4).p)
-    assert (folds["n_folds"], folds["n_skipped"]) == (5, 0)
+    assert (folds.n_folds, folds.n_skipped) == (5, 0)
 
 
 def test_swapping_the_models_turns_every_sign(pair):

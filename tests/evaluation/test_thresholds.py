@@ -263,9 +263,9 @@ def test_an_unknown_positive_class_is_met_with_the_nearest(study):
 def test_json_can_hold_it_and_intervals_come_where_asked_for(study):
     points = operating_points(study, positive="malignant", interval=clustered_share)
     json.dumps(content_of([asdict(point) for point in points]), allow_nan=False)
-    assert points[0].pooled.sensitivity["ci95"][0] < points[0].pooled.sensitivity["value"]
+    assert points[0].pooled.sensitivity.ci95[0] < points[0].pooled.sensitivity.value
     bare = operating_points(study, positive="malignant")[0].pooled
-    assert bare.sensitivity["value"] == points[0].pooled.sensitivity["value"]
+    assert bare.sensitivity.value == points[0].pooled.sensitivity.value
 
 
 def test_the_order_of_rows_and_classes_changes_nothing(study):
