@@ -56,7 +56,7 @@ FLOORS = [
     {"data"},
     {"config", "progress", "cluster", "metrics", "threads"},
     {"records", "pseudonyms"},
-    {"plain_yaml"},
+    {"plain_yaml", "estimate_text"},
     {"resources", "seeding", "files", "limited", "logging", "machine_load", "web", "estimate"},
     {"terminal", "markup", "arguments", "representation"},
     {"errors"},

@@ -9,7 +9,6 @@ import typer
 from usvit.cli import options as o
 
 if TYPE_CHECKING:
-    from usvit.estimate import Estimate
     from usvit.records import ExplanationRecord
 
 
@@ -128,6 +127,8 @@ def explain(
 
 
 def _lines(method: str, entry: "ExplanationRecord") -> list[str]:
+    from usvit.estimate_text import BRACKETS, estimate_text
+
     fold = "" if entry.fold is None else f", fold {entry.fold}"
     what = "test images" if entry.images_of is None else f"images of {entry.images_of}"
     groups = "" if entry.n_groups is None else f" ({entry.n_groups} groups)"
@@ -169,15 +170,9 @@ def _lines(method: str, entry: "ExplanationRecord") -> list[str]:
     )
     if masks.n_images:
         lines += [
-            f"  pointing game {_value(masks.pointing)}; for the image centre {_value(masks.centre)}",
-            f"  share of the map in the mask {_value(masks.share)}; area of the mask {_value(masks.area)}",
+            f"  pointing game {estimate_text(masks.pointing, BRACKETS)}; for the image centre {estimate_text(masks.centre, BRACKETS)}",
+            f"  share of the map in the mask {estimate_text(masks.share, BRACKETS)}; area of the mask {estimate_text(masks.area, BRACKETS)}",
         ]
         warnings = {one.warning for one in (masks.pointing, masks.share) if one.warning is not None}
         lines += [f"  Warning: {warning}" for warning in sorted(warnings)]
     return lines
-
-
-def _value(value: "Estimate") -> str:
-    if value.ci95 is None:
-        return f"{value.value:.3f}"
-    return f"{value.value:.3f} [{value.ci95[0]:.3f}, {value.ci95[1]:.3f}]"

@@ -221,15 +221,9 @@ def print_subgroups(metrics: "MetricsRecord") -> None:
 
 def with_interval(value: "Estimate", digits: int = 3) -> str:
     """Format ``0.921 [0.884, 0.947]``; the number alone without an interval; the reason if it is undefined."""
-    if value.value is None:
-        return f"undefined: {value.reason}"
-    text = f"{value.value:.{digits}f}"
-    if value.ci95 is None:
-        return text
-    from usvit.reports import clear_of
+    from usvit.estimate_text import Style, clear_of_zero, estimate_text, fixed
 
-    low, high = (clear_of(end, 0.0, digits=digits) for end in value.ci95)
-    return f"{text} [{low}, {high}]"
+    return estimate_text(value, Style(fixed(digits), end=clear_of_zero(digits), undefined="undefined: {reason}"))
 
 
 def holm_words(value: "Estimate") -> str:

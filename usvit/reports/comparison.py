@@ -15,6 +15,7 @@ from usvit.arguments import checked_arguments
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError
 from usvit.estimate import Estimate
+from usvit.estimate_text import Style, clear_of_zero, estimate_text
 from usvit.evaluation import (
     AREA,
     SUBGROUP_COLUMNS,
@@ -54,8 +55,8 @@ from usvit.metrics.paired_tests import holm
 from usvit.metrics.support import few_groups_sentences
 from usvit.records import CompareRecord, MeanSd, write_record
 from usvit.reports.claims import claim_lines, claims_title
-from usvit.reports.formatting import clear_of, p_words
 from usvit.reports.formatting import listed as listed_words
+from usvit.reports.formatting import p_words
 from usvit.reports.svg import DASHES, GRID, INK, MUTED, N_SERIES, SERIES, drawing_style, to_svg
 
 FILES = ("compare.json", "compare.md", "compare.tex", "compare.html")
@@ -402,12 +403,9 @@ def _render(template: str, record: CompareRecord, **more: Any) -> str:
 
 def _figure(value: Estimate, dash: str = "–") -> str:
     """``0.921 (0.884–0.947)``, as journals print it."""
-    if value.value is None:
-        return "undefined"
-    if value.ci95 is None:
-        return f"{value.value:.3f}"
-    low, high = (clear_of(end, 0.0) for end in value.ci95)
-    return f"{value.value:.3f} ({low}{' to ' if value.ci95[0] < 0 else dash}{high})"
+    return estimate_text(
+        value, Style(before=" (", between=dash, between_negative=" to ", after=")", end=clear_of_zero())
+    )
 
 
 def _spread(one: MeanSd, sign: str = " ± ") -> str:

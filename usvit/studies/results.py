@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from usvit.estimate import Estimate
 from usvit.files import read_csv
 from usvit.models import count, find_model, zoo_counts
 from usvit.records import (
@@ -26,19 +27,6 @@ from usvit.studies.specification import Kind
 from usvit.studies.steps import RESULTS
 
 MIB_IN_GB = 2**20 / 1e9
-
-
-@dataclass(frozen=True)
-class Found:
-    """A figure of a run."""
-
-    value: float | None = None
-    ci95: list[float] | None = None
-    method: str | None = None
-    n_groups: int | None = None
-    warning: str | None = None
-    reason: str | None = None
-    """Reason why there is no value."""
 
 
 @dataclass(frozen=True)
@@ -59,29 +47,29 @@ def read_result(kind: Kind, folder: Path) -> Any:
     return record
 
 
-def figure_of(kind: Kind, result: Any, name: str) -> Found:
+def figure_of(kind: Kind, result: Any, name: str) -> Estimate:
     """Return a figure of a result, or the reason why it has none."""
-    return _READERS[kind](result, name) or Found(reason="the results of this run have no such figure")
+    return _READERS[kind](result, name) or Estimate(value=None, reason="the results of this run have no such figure")
 
 
-def mean_of(figures: list[Found]) -> Found:
+def mean_of(figures: list[Estimate]) -> Estimate:
     """Return the figure of a single run as it is, or the mean over runs, which has no interval."""
     if len(figures) == 1:
         return figures[0]
     if missing := next((one for one in figures if one.value is None), None):
         return missing
     values = [one.value for one in figures if one.value is not None]
-    return Found(sum(values) / len(values), method=f"mean over {len(values)} runs")
+    return Estimate(value=sum(values) / len(values), method=f"mean over {len(values)} runs")
 
 
-def difference_of(one: Found, other: Found) -> Found:
+def difference_of(one: Estimate, other: Estimate) -> Estimate:
     """Return the difference of two figures; it has no interval."""
     if one.value is None or other.value is None:
         return one if one.value is None else other
-    return Found(one.value - other.value, method="difference of two runs")
+    return Estimate(value=one.value - other.value, method="difference of two runs")
 
 
-def figure_of_network(model: str, settings: Mapping[str, Any], name: str) -> Found:
+def figure_of_network(model: str, settings: Mapping[str, Any], name: str) -> Estimate:
     """Return ``params`` in millions or ``macs`` in billions of a network with a head of 1,000 classes, or its shape.
 
     Args:
@@ -91,11 +79,11 @@ def figure_of_network(model: str, settings: Mapping[str, Any], name: str) -> Fou
     """
     vit = settings.get("vit", {})
     if name in ("params", "macs"):
-        return Found(_counted(model, json.dumps(vit, sort_keys=True), settings.get("image_size"))[name])
+        return Estimate(value=_counted(model, json.dumps(vit, sort_keys=True), settings.get("image_size"))[name])
     shape = find_model(model, vit).shape
     if shape is None:
-        return Found(reason=f"{model} is not a plain ViT")
-    return Found(float(getattr(shape, name)))
+        return Estimate(value=None, reason=f"{model} is not a plain ViT")
+    return Estimate(value=float(getattr(shape, name)))
 
 
 @functools.cache
@@ -111,30 +99,20 @@ def _counted(model: str, vit: str, image_size: int | None) -> dict[str, float]:
     return {"params": params / 1e6, "macs": macs / 1e9}
 
 
-def _of_metrics(result: MetricsRecord, name: str) -> Found | None:
-    found = value_of(result, name)
-    if found is None:
-        return None
-    return Found(
-        found.value,
-        None if found.ci95 is None else list(found.ci95),
-        found.method,
-        found.n_groups,
-        found.warning,
-        found.reason,
-    )
+def _of_metrics(result: MetricsRecord, name: str) -> Estimate | None:
+    return value_of(result, name)
 
 
-def _of_pretrain(result: PretrainResult, name: str) -> Found | None:
+def _of_pretrain(result: PretrainResult, name: str) -> Estimate | None:
     head, _, epoch = name.partition(".")
     values = [getattr(one, head) for one in result.record.kept]
     if epoch:
         values = [_at_epoch(history, head, int(epoch)) for history in result.histories]
         if any(value is None for value in values):
-            return Found(reason=f"the run was not evaluated at epoch {epoch}")
+            return Estimate(value=None, reason=f"the run was not evaluated at epoch {epoch}")
     if not values or any(value is None or math.isnan(value) for value in values):
-        return Found(reason="the run had no validation images for it")
-    return Found(sum(values) / len(values))
+        return Estimate(value=None, reason="the run had no validation images for it")
+    return Estimate(value=sum(values) / len(values))
 
 
 def _at_epoch(history: pd.DataFrame, name: str, epoch: int) -> float | None:
@@ -143,48 +121,50 @@ def _at_epoch(history: pd.DataFrame, name: str, epoch: int) -> float | None:
     return float(history[name].iloc[int(away.argmin())]) if len(history) and away.min() <= 0.5 else None
 
 
-def _of_transfer(result: TransferRecord, name: str) -> Found | None:
+def _of_transfer(result: TransferRecord, name: str) -> Estimate | None:
     head, _, part = name.partition(".")
     wanted = line_of(part)
     lines = [line for line in result.summary if not part or line.name == wanted]
     if not lines:
-        return Found(reason=f"the run has no line '{wanted}'")
+        return Estimate(value=None, reason=f"the run has no line '{wanted}'")
     if head == "val_accuracy":
-        return Found(result.chosen.val_accuracy)
+        return Estimate(result.chosen.val_accuracy)
     last = lines[-1]
     value: TransferEstimate | None = last.accuracy if head == "accuracy" else getattr(last.intervals, head, None)
     if value is not None:
-        return Found(value.value, None if value.ci95 is None else list(value.ci95), value.method)
+        return Estimate(value=value.value, ci95=value.ci95, method=value.method)
     plain = getattr(last, head)
-    return None if plain is None else Found(plain)
+    return None if plain is None else Estimate(value=plain)
 
 
-def _of_test(result: TestRecord, name: str) -> Found | None:
+def _of_test(result: TestRecord, name: str) -> Estimate | None:
     if name == "disagreement":
         return _disagreement(result)
     value = getattr(result.results[0], "top1" if name == "accuracy" else name, None)
     if value is None or isinstance(value, float):
-        return None if value is None else Found(value)
-    return Found(value.value, None if value.ci95 is None else list(value.ci95), value.method)
+        return None if value is None else Estimate(value=value)
+    return Estimate(value=value.value, ci95=value.ci95, method=value.method)
 
 
-def _disagreement(result: TestRecord) -> Found:
+def _disagreement(result: TestRecord) -> Estimate:
     if len(result.results) == 1 and (top1 := result.results[0].top1.value) is not None:
-        return Found(1 - top1)
+        return Estimate(value=1 - top1)
     if len(result.results) == 2 and len(result.disagreement) == 1:
-        return Found(result.disagreement[0].share[1][2])
-    return Found(reason=f"the test has {len(result.results)} results, and a disagreement is of two classifiers")
+        return Estimate(result.disagreement[0].share[1][2])
+    return Estimate(
+        value=None, reason=f"the test has {len(result.results)} results, and a disagreement is of two classifiers"
+    )
 
 
-def _of_bench(result: BenchRecord, name: str) -> Found | None:
+def _of_bench(result: BenchRecord, name: str) -> Estimate | None:
     rows = [row for row in result.results if row.reported]
     done = [row for row in rows if row.status == "ok"]
     if not done:
-        return Found(reason=next((str(row.reason) for row in rows), "it has no measurement"))
+        return Estimate(value=None, reason=next((str(row.reason) for row in rows), "it has no measurement"))
     best = max(done, key=lambda row: row.images_per_second or 0.0)
     if name == "images_per_second":
-        return Found(best.images_per_second)
-    return None if best.peak_memory_mib is None else Found(best.peak_memory_mib * MIB_IN_GB)
+        return Estimate(value=best.images_per_second)
+    return None if best.peak_memory_mib is None else Estimate(value=best.peak_memory_mib * MIB_IN_GB)
 
 
 _MODELS: Mapping[Kind, Any] = {
@@ -195,7 +175,7 @@ _MODELS: Mapping[Kind, Any] = {
     "test": TestRecord,
     "bench": BenchRecord,
 }
-_READERS: Mapping[Kind, Callable[[Any, str], Found | None]] = {
+_READERS: Mapping[Kind, Callable[[Any, str], Estimate | None]] = {
     "cv": _of_metrics,
     "train": _of_metrics,
     "pretrain": _of_pretrain,

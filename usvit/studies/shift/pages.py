@@ -2,12 +2,14 @@
 
 import functools
 import os
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 
 from usvit.estimate import Estimate
+from usvit.estimate_text import WORDS, estimate_text, fixed
 from usvit.files import write_text
 from usvit.records import ShiftCell, ShiftRecord, ShiftRow, ShiftSpread
 from usvit.reports import environment
@@ -57,8 +59,7 @@ def verdict(row: ShiftRow) -> str:
 
 
 def _signed(value: Estimate) -> str:
-    ends = "" if value.ci95 is None else f" ({value.ci95[0]:+.3f} to {value.ci95[1]:+.3f})"
-    return f"{value.value:+.3f}{ends}"
+    return estimate_text(value, replace(WORDS, number=fixed(3, "+")))
 
 
 def spread_text(found: ShiftSpread) -> str:
