@@ -169,9 +169,12 @@ def _lines(method: str, entry: "ExplanationRecord") -> list[str]:
         + (f"; {masks.n_blank} more maps are blank)" if masks.n_blank else ")")
     )
     if masks.n_images:
+        pointing, centre, share, area = (
+            estimate_text(one, BRACKETS) for one in (masks.pointing, masks.centre, masks.share, masks.area)
+        )
         lines += [
-            f"  pointing game {estimate_text(masks.pointing, BRACKETS)}; for the image centre {estimate_text(masks.centre, BRACKETS)}",
-            f"  share of the map in the mask {estimate_text(masks.share, BRACKETS)}; area of the mask {estimate_text(masks.area, BRACKETS)}",
+            f"  pointing game {pointing}; for the image centre {centre}",
+            f"  share of the map in the mask {share}; area of the mask {area}",
         ]
         warnings = {one.warning for one in (masks.pointing, masks.share) if one.warning is not None}
         lines += [f"  Warning: {warning}" for warning in sorted(warnings)]

@@ -137,7 +137,8 @@ def _print(record: "ShiftRecord") -> None:
         for title, name in (("AUC", "auc"), ("sensitivity", "sensitivity"), ("specificity", "specificity")):
             inside, outside = getattr(row.internal, name), getattr(row.external, name)
             head = row.left_out if name == "auc" else ""
-            cells = f"{estimate_text(inside, BRACKETS):24}{estimate_text(outside, BRACKETS):24}{estimate_text(getattr(row.change, name), signed)}"
+            sides = f"{estimate_text(inside, BRACKETS):24}{estimate_text(outside, BRACKETS):24}"
+            cells = f"{sides}{estimate_text(getattr(row.change, name), signed)}"
             print(f"{head:14}{title:16}{cells}")
         print(f"{'':14}{'AUC, paired':16}{'':48}{estimate_text(row.paired.auc, signed)}")
         for drawn in row.recalibration:

@@ -13,6 +13,7 @@ from usvit.estimate import Difference
 from usvit.evaluation.headline_words import ONE_MODEL, PredictionOrigin, explained
 from usvit.evaluation.prediction_arrays import Rows, rows_of
 from usvit.evaluation.predictions import classes_of
+from usvit.metrics import figure_table
 from usvit.metrics.basic import decide
 from usvit.metrics.calibration_statistics import log_odds
 from usvit.metrics.checks import group_codes
@@ -27,10 +28,7 @@ from usvit.metrics.cross_validation import (
 )
 from usvit.metrics.fold_difference import difference_within_folds
 
-HEADLINE = ("auc", "auc_macro_ovr", "accuracy", "balanced_accuracy", "sensitivity", "specificity", "brier")
-"""The figures of the headline; auc, sensitivity and specificity are those of the positive class against the rest."""
-
-OF_CLASS = ("auc", "sensitivity", "specificity")
+HEADLINE = tuple(row.key for row in figure_table.HEADLINE)
 
 _KEY = ["dataset", "image_id", "fold"]
 
@@ -67,7 +65,7 @@ def headline_section(
     overall = float(np.mean([share.value for share in shares]))
     found: dict[str, Any] = {}
     for name, repeats in fold_figures(rows, k).items():
-        share = shares[k].value if name in OF_CLASS else overall
+        share = shares[k].value if figure_table.BY_KEY[name].of_class else overall
         absent = "no fold of some repeat has images of every class that the figure needs"
         found[name] = mean_value(fold_mean(repeats), share, absent=absent, n_groups=rows.n_groups)
     says: dict[str, Any] = {"value": shares[k].value, "n_pairs": shares[k].n_pairs}

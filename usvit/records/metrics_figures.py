@@ -23,10 +23,10 @@ class MainFigures(Record, Generic[OneFigure]):
     sensitivity: dict[str, OneFigure]
     specificity: dict[str, OneFigure]
 
-    def figure(self, name: str, of: str | None = None) -> OneFigure:
-        """Return a figure by its name; ``of`` names the class of a figure that each class has (for auc, its key)."""
+    def figure(self, name: str, of: str) -> OneFigure:
+        """Return a figure by its name; that of the class ``of`` if each class has one."""
         found = getattr(self, name)
-        figure: OneFigure = found if of is None else found[of]
+        figure: OneFigure = found[f"{of}_vs_rest" if name == "auc" else of] if isinstance(found, dict) else found
         return figure
 
 

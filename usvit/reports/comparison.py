@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from usvit.arguments import checked_arguments
 from usvit.data.splits import contamination_warning
 from usvit.errors import UsvitError
 from usvit.estimate import Estimate
-from usvit.estimate_text import Style, clear_of_zero, estimate_text
+from usvit.estimate_text import WORDS, clear_of_zero, estimate_text
 from usvit.evaluation import (
     AREA,
     SUBGROUP_COLUMNS,
@@ -50,6 +51,7 @@ from usvit.files import write_text
 from usvit.markup import latex_text, markdown_text
 from usvit.metrics.basic import roc
 from usvit.metrics.checks import group_codes
+from usvit.metrics.figure_table import HEADLINE
 from usvit.metrics.margin_tests import MarginTest, check_margin, check_test
 from usvit.metrics.paired_tests import holm
 from usvit.metrics.support import few_groups_sentences
@@ -60,7 +62,7 @@ from usvit.reports.formatting import p_words
 from usvit.reports.svg import DASHES, GRID, INK, MUTED, N_SERIES, SERIES, drawing_style, to_svg
 
 FILES = ("compare.json", "compare.md", "compare.tex", "compare.html")
-FIGURES = ("auc_macro_ovr", "accuracy", "balanced_accuracy", "sensitivity", "specificity")
+FIGURES = tuple(row.key for row in HEADLINE if row.key not in ("auc", "brier"))
 TESTS = ("headline", "auc", "auc_macro_ovr", "mcnemar", "auc_over_folds")
 TITLES = {
     "headline": "mean difference of AUCs within folds, corrected",
@@ -403,9 +405,8 @@ def _render(template: str, record: CompareRecord, **more: Any) -> str:
 
 def _figure(value: Estimate, dash: str = "–") -> str:
     """``0.921 (0.884–0.947)``, as journals print it."""
-    return estimate_text(
-        value, Style(before=" (", between=dash, between_negative=" to ", after=")", end=clear_of_zero())
-    )
+    style = replace(WORDS, between=dash, between_negative=" to ", end=clear_of_zero())
+    return estimate_text(value, style)
 
 
 def _spread(one: MeanSd, sign: str = " ± ") -> str:

@@ -9,6 +9,7 @@ from usvit.data.datasets import DataCard, card_facts, card_names, read_prose
 from usvit.errors import UsvitError
 from usvit.estimate import Estimate
 from usvit.evaluation import decided_at, rows_of
+from usvit.metrics.figure_table import main_table
 from usvit.metrics.prevalence import check_prevalence, prevalence_section
 from usvit.records import AtPrevalence, AuditRecord, Headline, MeanSd, MetricsRecord, RunRecord, fitting, load_record
 from usvit.reports.author_answers import Answers
@@ -208,21 +209,16 @@ def _at_prevalence(run: Run, prevalence: float | None) -> AtPrevalence | None:
 
 def _headline(metrics: MetricsRecord) -> tuple[Measure, ...]:
     pooled, means, positive = metrics.pooled, metrics.mean_sd, metrics.positive_class
-    own, area = quoted(metrics), f"{positive}_vs_rest"
-    names = [
-        ("Accuracy", "accuracy", None),
-        ("Balanced accuracy", "balanced_accuracy", None),
-        (f"AUC, {positive} vs rest", "auc", area),
-        ("AUC, mean of all classes vs rest", "auc_macro_ovr", None),
-        (f"Sensitivity, {positive}", "sensitivity", positive),
-        (f"Specificity, {positive}", "specificity", positive),
-    ]
-    if len(metrics.classes) == 2:
-        del names[3]  # the same number
-    rows = []
-    for name, key, of in names:
-        rows.append(Measure(name, getattr(own, key), pooled.figure(key, of), means.figure(key, of)))
-    return tuple(rows)
+    own = quoted(metrics)
+    return tuple(
+        Measure(
+            row.titled(str(row.page), positive),
+            getattr(own, row.key),
+            pooled.figure(row.key, positive),
+            means.figure(row.key, positive),
+        )
+        for row in main_table(len(metrics.classes))
+    )
 
 
 def _plots(run: Run) -> dict[str, Plot]:
@@ -261,17 +257,12 @@ def _plots(run: Run) -> dict[str, Plot]:
 
 def _strip_rows(metrics: MetricsRecord) -> list[tuple[str, Estimate, list[float], float | None]]:
     positive = metrics.positive_class
-    places: list[tuple[str, str, str | None]] = [
-        ("Accuracy", "accuracy", None),
-        ("Balanced accuracy", "balanced_accuracy", None),
-    ]
-    places += [("AUC", "auc", f"{positive}_vs_rest"), ("Sensitivity", "sensitivity", positive)]
-    places += [("Specificity", "specificity", positive)]
     rows = []
-    for name, key, of in places:
-        values = [fold.figure(key, of).value for fold in metrics.folds]
+    for row in main_table(n_classes=2):
+        values = [fold.figure(row.key, positive).value for fold in metrics.folds]
         known = [value for value in values if value is not None]
-        rows.append((name, metrics.pooled.figure(key, of), known, metrics.mean_sd.figure(key, of).mean))
+        mean = metrics.mean_sd.figure(row.key, positive).mean
+        rows.append((str(row.page), metrics.pooled.figure(row.key, positive), known, mean))
     return rows
 
 

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from usvit.estimate import Estimate
+from usvit.metrics.figure_table import AVERAGES, HEADLINE
 from usvit.records import Headline, MetricsRecord
 from usvit.reports.formatting import counted, listed, plural
 
 TITLES = {"mean": "mean of the images", "max": "maximum of the images"}
 """How the probabilities of a patient's images become one."""
-FIGURES = ("auc", "accuracy", "sensitivity", "specificity")
+FIGURES = tuple(row.key for row in HEADLINE if row.key != "brier" and row.key not in AVERAGES)
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,7 @@ def patient_figures(metrics: MetricsRecord) -> Iterator[PatientFigure]:
             return
         headline: Headline | None = getattr(patients.headline, how, None)
         for name in FIGURES:
-            value = pooled.figure(
-                name, f"{positive}_vs_rest" if name == "auc" else None if name == "accuracy" else positive
-            )
+            value = pooled.figure(name, positive)
             yield PatientFigure(title, name, value if headline is None else getattr(headline, name), value)
 
 

@@ -3,20 +3,14 @@
 from collections.abc import Iterable, Iterator
 
 from usvit.estimate import Estimate
+from usvit.metrics import figure_table
 from usvit.records import MetricsRecord
 from usvit.reports.formatting import listed, quoted
 from usvit.reports.patients import patient_figures
 
 Named = Iterable[tuple[str, Estimate | None]]
 
-HEADLINE = {
-    "auc": "AUC",
-    "auc_macro_ovr": "mean AUC of the classes",
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
-}
+HEADLINE = {row.key: row.in_sentence for row in figure_table.HEADLINE if row.key != "brier"}
 
 
 def remarks(values: Named, *, warnings: bool = True) -> list[str]:
@@ -44,10 +38,9 @@ def remarks(values: Named, *, warnings: bool = True) -> list[str]:
 def headline_remarks(metrics: MetricsRecord, *, pooled: bool = True) -> list[str]:
     """Return the remarks on the main table; ``pooled`` adds those on its pooled figures."""
     own, positive = quoted(metrics), metrics.positive_class
-    of = {"auc": f"{positive}_vs_rest", "sensitivity": positive, "specificity": positive}
     values: list[tuple[str, Estimate | None]] = [(title, getattr(own, key)) for key, title in HEADLINE.items()]
     if pooled and len(metrics.folds) > 1:
-        values += [(f"{title}, pooled", metrics.pooled.figure(key, of.get(key))) for key, title in HEADLINE.items()]
+        values += [(f"{title}, pooled", metrics.pooled.figure(key, positive)) for key, title in HEADLINE.items()]
     if len(metrics.classes) == 2:
         values = [one for one in values if not one[0].startswith(HEADLINE["auc_macro_ovr"])]
     return remarks(values)
@@ -57,13 +50,9 @@ def class_remarks(metrics: MetricsRecord) -> list[str]:
     """Return the remarks on the figures of each class; their numbers of groups stand in the warnings of the run."""
     return remarks(
         (
-            (f"{figure}, {name}", getattr(metrics.pooled, key)[of.format(name)])
+            (f"{HEADLINE[key]}, {name}", metrics.pooled.figure(key, name))
             for name in metrics.classes
-            for figure, key, of in (
-                ("sensitivity", "sensitivity", "{}"),
-                ("specificity", "specificity", "{}"),
-                ("AUC", "auc", "{}_vs_rest"),
-            )
+            for key in ("sensitivity", "specificity", "auc")
         ),
         warnings=False,
     )

@@ -5,35 +5,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from usvit.errors import UsvitError, unknown
+from usvit.metrics.figure_table import FIGURES
 
 if TYPE_CHECKING:
     from usvit.estimate import Estimate
     from usvit.records import MetricsRecord
 
-OVERALL = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "auc_macro_ovr": "AUC, macro one vs rest",
-    "auc_weighted_ovr": "AUC, weighted one vs rest",
-    "auc_hand_till": "AUC, Hand-Till",
-    "mcc": "MCC",
-    "f1_macro": "F1, macro",
-    "average_precision_macro": "average precision, macro",
-    "brier": "Brier score",
-    "log_loss": "log loss",
-}
+OVERALL = {row.key: row.title for row in FIGURES if not row.of_class}
 """Figures over all classes, of ``cv`` and ``train``."""
 
-OF_CLASS = {
-    "auc": "AUC",
-    "average_precision": "average precision",
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
-    "ppv": "PPV",
-    "npv": "NPV",
-    "f1": "F1",
-    "brier_vs_rest": "Brier score",
-}
+OF_CLASS = {row.key: row.title for row in FIGURES if row.of_class}
 """Figures of one class, of ``cv`` and ``train``: ``sensitivity.malignant``; ``.positive`` is the positive class of each
 run's data."""
 

@@ -150,10 +150,9 @@ def _disagreement(result: TestRecord) -> Estimate:
     if len(result.results) == 1 and (top1 := result.results[0].top1.value) is not None:
         return Estimate(value=1 - top1)
     if len(result.results) == 2 and len(result.disagreement) == 1:
-        return Estimate(result.disagreement[0].share[1][2])
-    return Estimate(
-        value=None, reason=f"the test has {len(result.results)} results, and a disagreement is of two classifiers"
-    )
+        return Estimate(value=result.disagreement[0].share[1][2])
+    reason = f"the test has {len(result.results)} results, and a disagreement is of two classifiers"
+    return Estimate(value=None, reason=reason)
 
 
 def _of_bench(result: BenchRecord, name: str) -> Estimate | None:
